@@ -1,10 +1,10 @@
 """Finds advice, and tests each piece of it by a replay.
 
-The search replays the recorded requests without leaks, under settings of PyTorch's allocator and
-combinations of those that help, and under plimsoll's elastic allocator. It tries smaller limits,
-the larger limit that a failed request needed, and shared memory to spill into. It also moves frees
-of gradients to the place where `zero_grad` could be called. The recorded settings are the baseline,
-not advice.
+The search replays the recorded requests in several ways: without the leaks; under other settings
+of PyTorch's allocator, alone and combined; and under plimsoll's elastic allocator. It tries smaller
+limits, the larger limit that a failed request needed, and shared memory to spill into. It also
+frees gradients earlier, where the program could call `zero_grad`. Each trial is compared with a
+replay under the recorded settings.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.recording import Recording
 
 _MOST_SETTINGS = 3
-_SPILL_TO = 0.75  # the share of the peak that is dedicated memory if the card's size is unknown
+_SPILL_TO = 0.75  # the share of the peak that stays on the card, unless a limit refused a request
 
 
 def give_advice(
@@ -56,11 +56,11 @@ def give_advice(
     failure: OutOfMemory | None,
     total_bytes: int | None,
 ) -> list[Advice]:
-    """Searches for advice and keeps what helps.
+    """Searches for advice, and returns the advice that helps.
 
     Args:
         search: The replays of one device of the recording.
-        base: The device's replay under the recorded settings, if it exists already.
+        base: The device's replay under the recorded settings; None to make it here.
         lifetimes: The device's blocks.
         steps: The program's steps.
         categories: The use of each block.
@@ -112,7 +112,7 @@ def give_advice(
 
 
 def _in_words(conf: str, before: str) -> str:
-    """Returns in words the settings of a configuration that differ from another one."""
+    """Describes in words how a configuration differs from an earlier one."""
     wanted, there = conf_keys(conf), conf_keys(before)
     changes = [
         _change(*text.split(":", 1)) for key, text in wanted.items() if there.get(key) != text
@@ -130,7 +130,7 @@ def _change(key: str, value: str) -> str:
 
 
 def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: KeptAdvice) -> None:
-    """Adds a limit that saves more than the setting does without one."""
+    """Adds advice to set a limit, if the limit saves more than the setting alone."""
     if found.failed:
         return
     trial = search.least_limit(setting, alone.peak_allocated_bytes, alone.peak_reserved_bytes)
@@ -149,7 +149,7 @@ def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: Kep
 def _add_higher_limit(
     search: Search, own: Setting, failure: OutOfMemory, found: KeptAdvice
 ) -> None:
-    """Adds the least limit that serves all requests, if a limit was the cause of a failure."""
+    """Adds advice to raise the limit that refused a request, to the least that serves all."""
     free = failure.device_free_bytes
     most = AMPLE_MEMORY if free is None else failure.reserved_bytes + free
     trial = search.trial(replace(own, limit=most))
@@ -169,7 +169,7 @@ def _add_higher_limit(
 
 
 def _add_spill(search: Search, elastic: Trial | None, found: KeptAdvice) -> None:
-    """Adds the elastic allocator with less dedicated memory than it needs."""
+    """Adds advice to spill: the elastic allocator with less dedicated memory than the peak."""
     if elastic is None:
         return
     room = search.limit or found.base.limit_bytes
@@ -199,7 +199,7 @@ def _add_zero_grad(
     *,
     is_known: bool,
 ) -> None:
-    """Adds the effect of freeing, at the end of each step, gradients that outlive the step."""
+    """Adds advice to free gradients at the end of each step, if they outlive the step."""
     before, after = (search.trial(own, one) for one in edited)
     found.add(
         "program",
@@ -212,7 +212,7 @@ def _add_zero_grad(
 
 
 def _different(trials: list[Trial]) -> list[Trial]:
-    """Returns the best setting of each set of keys, without redundant ones."""
+    """Returns the best trial of each set of changed keys, without trials that add useless keys."""
     kept: list[Trial] = []
     for trial in trials:
         keys = set(conf_keys(trial.setting.conf))
@@ -220,7 +220,7 @@ def _different(trials: list[Trial]) -> list[Trial]:
         if any((set(conf_keys(one.setting.conf)), one.setting.limit is not None) == mine
                for one in kept):  # fmt: skip
             continue
-        # Fewer keys for the same bytes are better; additional keys without a saving are noise.
+        # Leave out a trial if fewer keys save as much.
         if any(
             set(conf_keys(one.setting.conf)) < keys and reserved_bytes(one) <= reserved_bytes(trial)
             for one in trials

@@ -1,4 +1,4 @@
-"""Histories with edited requests of the program."""
+"""Makes recordings with edited requests of the program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def requests_alone(recording: Recording, events: EventBatch, name: str) -> Recording:
-    """Makes a recording of one device with other events, without those of its allocator."""
+    """Makes a recording with the given events, leaving out the allocator's own (segments)."""
     (trace,) = recording.devices
     is_request = (events.action <= Action.FREE_COMPLETED) | (events.action == Action.OOM)
     edited = LoadedTrace(trace.device, events[is_request], [])

@@ -1,4 +1,4 @@
-"""The explanation of a recording: finds each part in its order and puts them together."""
+"""Explains a recording: finds the parts of the explanation in order and puts them together."""
 
 from __future__ import annotations
 
@@ -65,21 +65,22 @@ def explain(
             those on which requests failed if there are any.
         gpu: The card, such as "H100", whose memory and context are then counted. The default is the
             card that the recording names, if it names one.
-        limit: The most that the program could reserve. The default is the limit that the recording
-            shows. For another limit a replay finds the events up to the request that fails.
+        limit: The most memory that the program may reserve. The default is the limit that the
+            recording shows. For another limit, a replay finds which request fails, if any.
         version: The version of PyTorch whose rules the replays follow. The default is the recorded
             one.
         advice: Whether to search for advice.
         search_events: The number of events that the search may replay; 0 for no search. The default
-            is 400 million, which is forty replays of ten million. A replay counts three times if
-            frees wait for other streams. A recording always gets the same advice.
-        script: The recorded program, to run it again on a simulated GPU, up to eight times: as it
-            is, and with changes of `fit`. That takes extra time.
+            is 400 million: forty replays of ten million events. A replay counts three times if
+            frees wait for other streams. The count does not depend on the machine's speed, so a
+            recording always gets the same advice.
+        script: The recorded program. plimsoll runs it up to eight times on a simulated GPU:
+            unchanged, and with the changes that `fit` knows. That takes extra time.
         arguments: The script's arguments.
-        vary: The argument with the size of a batch, such as "--batch-size".
+        vary: The script's argument with the size of a batch, such as "--batch-size".
         error: The text of PyTorch's out-of-memory error. It says how much of the card the process
-            had, so that other processes can be told from other libraries.
-        progress: Called at intervals with the current work in words.
+            held, which separates the memory of other processes from that of other libraries.
+        progress: A function that is called at intervals with a description of the current work.
 
     Raises:
         InputError: If the source, the device, the card, a size, a number of events or the script
@@ -150,7 +151,7 @@ class _Failures:
         return self.out_of_memory[-1] if self.out_of_memory else None
 
     def room_bytes(self) -> int | None:
-        """Returns the memory that the program could certainly reserve, if a request failed."""
+        """Returns the bytes that the program could certainly reserve; None if unknown."""
         last = self.last
         if last is None:
             return None
@@ -164,7 +165,7 @@ class _FoundAdvice:
 
     Attributes:
         search: The replays of the recording under other settings.
-        advice: The advice in order of discovery.
+        advice: The advice, in the order in which it was found.
         script_run: The unchanged script's run; None if it did not run.
         notes: The notes on both searches.
     """

@@ -1,4 +1,4 @@
-"""The devices of a recording: chooses the one to explain, and makes a row of figures for each."""
+"""Chooses the device of a recording to explain, and makes a row of figures for each device."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Device:
         recording: The recording of this device only.
         card: The card, if it is known.
         lifetimes: The blocks.
-        past: The allocator's states.
-        base: The replay that computed these states; None if they are as recorded.
+        past: The allocator's state after any event.
+        base: The replay that computed these states; None if they come from recorded events.
         notes: Reasons why the states may differ from the real ones.
-        is_known: Whether the recording has a history, not only a present state.
-        peak_allocated_bytes: The most in live blocks, rounding included.
+        is_known: Whether the recording has a history; otherwise it has only the final state.
+        peak_allocated_bytes: The most bytes in live blocks at once, rounding included.
         fits: Whether all requests are served, under the limit if one was given.
     """
 
@@ -51,11 +51,11 @@ class Device:
     fits: bool
 
     def use(self, limit: int | None) -> GpuUse:
-        """The row of this device.
+        """Returns the row of figures for this device.
 
         Args:
-            limit: The most that it could reserve, in bytes. If a request then fails, the memory
-                that the program would reserve is unknown.
+            limit: The most that the program may reserve, in bytes. If a request fails under it, the
+                memory that the program would need is unknown.
         """
         (trace,) = self.recording.devices
         if self.past.is_what_if and not self.fits:
@@ -84,7 +84,7 @@ def find_devices(
         device: The device to explain; None for the one with the most memory in use, among those
             with failed requests if there are any.
         card: The card of all devices; None for the cards that the recording names.
-        limit: The most that each could reserve, in bytes; None for the recorded limit.
+        limit: The most that each device may reserve, in bytes; None for the recorded limit.
         version: The version of PyTorch; None for the recorded one.
 
     Returns:
@@ -164,7 +164,7 @@ def _past(
     version: str | None,
     is_known: bool,
 ) -> tuple[Past, ReplayResult | None, list[str]]:
-    """Returns the recorded states, or those under another limit, with their replay and notes."""
+    """Returns the states as recorded, or under another limit, with their replay and notes."""
     (trace,) = recording.devices
     if recording.allocator != "native":
         said = None if has_history(recording) else recording.fragments_bytes(trace.device)
@@ -204,10 +204,10 @@ def _past(
 def _under(
     recording: Recording, limit: int, version: str | None
 ) -> tuple[Past, ReplayResult, list[str]]:
-    """Returns the states that another allocator than PyTorch's would have had under a limit.
+    """Returns the states under a limit, of a recording by another allocator than PyTorch's.
 
     Raises:
-        InputError: If it cannot be replayed.
+        InputError: If the recording cannot be replayed.
     """
     (trace,) = recording.devices
     own = recorded_setting(recording)
@@ -225,8 +225,7 @@ def _under(
 def _peak_allocated_bytes(past: Past, recording: Recording, version: str | None) -> int:
     """Returns the peak of live blocks as recorded, with their rounding if that is known.
 
-    A past under another limit ends early or serves other requests, so its peak is that of another
-    run.
+    States under another limit are no use here: their replay ends early, or serves other requests.
     """
     if not past.is_what_if:
         return past.peak_allocated_bytes

@@ -1,4 +1,4 @@
-"""The memory that an explanation describes: steps, categories, and the peaks."""
+"""Collects the facts that an explanation describes: steps, categories, and the peaks of memory."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class ExplainedUsage:
         has_stacks: Whether the recording has call stacks, so that blocks have source lines.
         group: The index of each block's name in `names`.
         names: The source lines that blocks are grouped by; without stacks, their sizes.
-        peak: The moment with the most in live blocks.
-        reserved: The moment with the most reserved.
+        peak: The live blocks when the most bytes were allocated.
+        reserved: The parts of reserved memory when the most bytes were reserved.
     """
 
     def __init__(self, device: Device) -> None:
@@ -69,7 +69,7 @@ class ExplainedUsage:
 
 
 class Owners:
-    """Names the live blocks of one moment, by an address in them or by a unique size."""
+    """Names the live blocks of one moment: finds them by address, or else by a unique size."""
 
     def __init__(self, usage: ExplainedUsage, event: int) -> None:
         lifetimes = usage.lifetimes
@@ -84,7 +84,7 @@ class Owners:
             self._by_size.setdefault(size, set()).add(name)
 
     def __call__(self, address: int, size: int) -> str:
-        """Returns the name of a live block."""
+        """Returns the name of the live block at an address: its line, or "blocks of SIZE"."""
         if not self._has_addresses:
             of_size = self._by_size.get(size, set())
             return next(iter(of_size)) if len(of_size) == 1 else f"blocks of {format_size(size)}"
@@ -97,7 +97,7 @@ class Owners:
 def _groups(
     trace: DeviceTrace, lifetimes: Lifetimes, *, has_stacks: bool
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """Returns each block's group, and the groups' names: source lines, or sizes without stacks."""
+    """Returns each block's group and the groups' names: lines, or sizes without stacks."""
     if has_stacks:
         return source_lines(lifetimes.stack, trace.frames)
     sizes, place = np.unique(lifetimes.size, return_inverse=True)

@@ -1,4 +1,4 @@
-"""An explanation that shows itself as text, and as HTML in a notebook."""
+"""The result of `explain`, which prints as text and shows itself as HTML in a notebook."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def first_lines(e: ExplanationParts) -> Iterator[str]:
-    """Yields the answer to the question or the main finding, its reason, and the first advice."""
+    """Yields the answer to the given options, or the main finding; its reason; the first advice."""
     yield from answers(e)
     found = e.causes[0] if e.causes else None
     if e.leaks and not e.out_of_memory and not (found and found.growth_bytes):
@@ -38,9 +38,9 @@ def first_lines(e: ExplanationParts) -> Iterator[str]:
 
 
 def answers(e: ExplanationParts) -> Iterator[str]:
-    """Yields one line for each option of the question, or the main finding without options.
+    """Yields one line for each given option, such as `--limit`, or else the main finding.
 
-    The first line has a note if categories are a guess.
+    The first line says so if the categories are a guess.
     """
     first, *more = _answers(e)
     guess = "Categories are a guess by lifetimes: the recording has no call stacks."
@@ -130,7 +130,7 @@ def _peak(e: ExplanationParts) -> str:
 
 
 def _try(e: ExplanationParts) -> Iterator[str]:
-    """The first advice, with a line to copy."""
+    """Returns the first piece of advice, with a line to copy."""
     is_another = e.script is not None and not e.script.seems_recorded
     helpful = (
         one
@@ -143,14 +143,14 @@ def _try(e: ExplanationParts) -> Iterator[str]:
     yield f"Tried, and helps: {best.what}{effect(best)}"
     if len(best.how.splitlines()) == 1:
         yield Verbatim(f"Try: {best.how}")
-    elif e.script is not None:  # lines of a script; another command changes the script
+    elif e.script is not None:  # the advice changes the script
         own = ["--", *e.script.arguments] if e.script.arguments else []
         words = ["plimsoll", "fit", e.script.script, "--gpu", e.script.gpu]
         yield Verbatim(f"Try: {shlex.join([*words, '--apply', 'changed.py', *own])}")
 
 
 def effect(advice: Advice) -> str:
-    """Returns the effect of an advice, in words that follow the advice."""
+    """Describes what a piece of advice saves or serves, as the end of a sentence."""
     if advice.serves_failed_requests is False:
         return ": not enough for what failed"
     if advice.serves_failed_requests:
@@ -159,7 +159,7 @@ def effect(advice: Advice) -> str:
 
 
 def cause(o: OutOfMemory) -> str:
-    """Returns the sentence about the limit or the card that refused a request."""
+    """Says which limit refused a request, or that the card was full."""
     if o.cause == "card":
         return "the card had too little left for another segment."
     if o.limit_bytes is not None:
@@ -174,7 +174,7 @@ def cause(o: OutOfMemory) -> str:
 
 
 def reason(o: OutOfMemory) -> str:
-    """Returns the reason why free memory did not serve the request."""
+    """Says why free memory did not serve the request."""
     free, hole = format_size(o.free_bytes), format_size(o.largest_hole_bytes)
     asked = format_size(o.asked_bytes)
     if o.reason == "too_little":

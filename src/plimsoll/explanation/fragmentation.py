@@ -1,4 +1,4 @@
-"""Finds the free part of reserved memory, and the blocks that keep it from being released."""
+"""Finds the free part of reserved memory, and the live blocks that keep it reserved."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from plimsoll.explanation.state import Past
 
 _MOST_SHOWN = 5
-_SMALL_REQUEST = MiB  # smaller requests get segments of their own
+_SMALL_REQUEST = MiB  # requests up to this size are served from the small pool
 
 
 def find_fragmentation(past: Past, event: int, owner: Callable[[int, int], str]) -> Fragmentation:
-    """Examines the segments after an event.
+    """Finds the free memory and the pinned segments after an event.
 
     Args:
         past: The history.
         event: The event.
-        owner: Returns the name of the live block at an address, given its size too.
+        owner: A function that returns the name of a live block, given its address and size.
     """
     segments, units = past.after(event), past.units(event)
     holes = [
@@ -59,7 +59,7 @@ def find_fragmentation(past: Past, event: int, owner: Callable[[int, int], str])
 def largest_hole(
     segments: list[_core.SegmentInfo], counts: Callable[[_core.SegmentInfo], bool]
 ) -> int:
-    """Returns the largest free block for requests above 1 MiB."""
+    """Returns the size of the largest free block outside the small pool; 0 if there is none."""
     return max(
         (
             block.size
@@ -77,9 +77,9 @@ def _is_default(segment: _core.SegmentInfo) -> bool:
 
 
 def _largest_request(past: Past, event: int, stream: int, hole: int) -> int | None:
-    """Returns the largest request that the cache serves: the hole, or less if a rule forbids it."""
+    """Returns the largest request that free memory serves: the hole, or less under a rule."""
     if not isinstance(past, ReplayedPast) or past.moves:
-        # a replay past its end cannot try requests, and movable memory serves any request
+        # Only a replay can try requests; movable memory serves a request of any size.
         return None
     if hole <= _SMALL_REQUEST:
         return 0
@@ -87,7 +87,7 @@ def _largest_request(past: Past, event: int, stream: int, hole: int) -> int | No
     def serves(size: int) -> bool:
         return past.is_served_from_cache(event, size, stream)
 
-    least, most = _SMALL_REQUEST, hole  # the largest request that rounds to the hole is computed
+    least, most = _SMALL_REQUEST, hole  # find the largest request that, rounded, fits the hole
     while least < most:
         middle = (least + most + 1) // 2
         if past.round_request(middle) <= hole:
@@ -96,7 +96,7 @@ def _largest_request(past: Past, event: int, stream: int, hole: int) -> int | No
             most = middle - 1
     if least > _SMALL_REQUEST and serves(least):
         return least
-    # If a rule such as max_split_size refuses that request, a binary search tries smaller ones.
+    # A rule such as max_split_size refuses that request, so a binary search tries smaller ones.
     low, high = _SMALL_REQUEST, least
     while high - low > 512:
         middle = (low + high) // 2

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def with_earlier_zero_grad(
     recording: Recording, lifetimes: Lifetimes, steps: Steps, categories: Categories
 ) -> tuple[Recording, Recording] | None:
-    """Returns the recorded requests and frees twice: unchanged, and with gradients freed earlier.
+    """Returns two recordings: the program's requests unchanged, and with gradients freed earlier.
 
-    Both leave out the allocator's own events, so they differ only in the frees. Returns None if all
-    gradients die within their step.
+    Both leave out the allocator's own events, so they differ only in the frees. Returns None if the
+    program already frees all gradients within their step.
     """
     if not len(steps):
         return None

@@ -1,6 +1,7 @@
-"""Advice on growing lines from the recognisers of causes, while the program runs.
+"""Gives advice on lines whose memory grows, while the program runs.
 
-Nothing is replayed here, and nothing is raised: an error of a recogniser never stops the program.
+The advice comes from the recognisers of causes, without replays. Errors of a recogniser are
+suppressed, so that they never stop the program.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ def changes_that_help(
     steps: Steps,
     leaks: Sequence[Leak],
 ) -> list[str]:
-    """Returns a sentence of advice for each leak, without its full stop.
+    """Returns a sentence of advice for each leak, without the full stop.
 
-    The sentence is general if the recording is too short for the recognisers.
+    If no recogniser finds a cause, for example in a short recording, the advice is general.
 
     Args:
         recording: The program so far.

@@ -1,4 +1,4 @@
-"""An explanation as tables for notebooks."""
+"""Formats an explanation as HTML tables for notebooks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def explanation_html(e: ExplanationParts) -> str:
-    """Returns tables of the most important figures; `str()` has all of them."""
+    """Returns tables of the most important figures; the text form has all figures."""
     r = e.reserved
     held = sorted(e.peak.by_category.items(), key=lambda item: -item[1])
     parts = [

@@ -1,4 +1,4 @@
-"""Keeps trials as advice that save enough, or serve failed requests."""
+"""Keeps those trials as advice that save enough memory, or serve the requests that failed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FRACTION = "per_process_memory_fraction"
 
 
 class KeptAdvice:
-    """Collects advice.
+    """Collects the advice for one recording.
 
     Attributes:
         base: The replay under the recorded settings.
@@ -45,7 +45,7 @@ class KeptAdvice:
         note: str = "",
         against: ReplayResult | None = None,
     ) -> None:
-        """Keep a trial if it saves enough, or serves what failed.
+        """Keeps a trial as advice if it saves enough, or serves the requests that failed.
 
         Args:
             kind: The kind of change.
@@ -53,7 +53,7 @@ class KeptAdvice:
             how: The setting or the call.
             trial: The trial; None if the change was not tried.
             note: Further advice.
-            against: The trial to compare with, if it is not the base.
+            against: The trial to compare with; None for `base`.
         """
         if trial is None or not trial.works:
             return
@@ -71,8 +71,8 @@ class KeptAdvice:
         Args:
             what: The change in words.
             how: A line of code, or a command.
-            trial: The history without the leak; None if that was not tried.
-            against: The trial to compare with; None without one.
+            trial: The replay without the leak; None if that was not tried.
+            against: The replay with the leak, to compare with; None if that was not tried.
         """
         if trial is not None and against is not None:
             self._keep("leak", what, how, trial, against, "")
@@ -91,11 +91,11 @@ class KeptAdvice:
         )
 
     def call(self, setting: Setting) -> str:
-        """Returns the code that applies a setting. Limits are rounded up to what was tried."""
+        """Returns the code that applies a setting. A limit is never below the tried one."""
         has_conf = setting.conf != self.base.conf
         if setting.limit is None:
             return f"PYTORCH_CUDA_ALLOC_CONF={setting.conf}"
-        # One byte more, because the product with the card's memory is rounded down.
+        # One byte more, because PyTorch rounds fraction * memory down.
         share = f"{setting.limit + 1} / torch.cuda.mem_get_info()[1]"
         if self.total_bytes:
             share = f"{math.ceil(setting.limit / self.total_bytes * 1e6) / 1e6:.6f}"
@@ -108,7 +108,7 @@ class KeptAdvice:
         return limit
 
     def drop_needless_limits(self) -> None:
-        """Drop settings under a limit if the limit alone saves as much."""
+        """Drops advice to combine a setting and a limit if the limit alone saves as much."""
         limits = [one.saves_bytes for one in self.advice if one.kind == "limit"]
         self.advice = [
             one

@@ -1,4 +1,4 @@
-"""Advice against leaks: a change of the line, and the saving that it would have made."""
+"""Gives advice against leaks: what to change at the line, and how much that would have saved."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def add_leaks(
     *,
     has_stacks: bool,
 ) -> None:
-    """Adds advice on the fastest leaks, each replayed as if its line had kept nothing.
+    """Adds advice on the fastest leaks; replays each as if its line had kept nothing.
 
     Args:
         search: The replays of the recording.
-        own: The recorded setting.
+        own: The recorded allocator, settings and limit.
         leaks: The leaks, each with a mask of its blocks.
         lifetimes: The blocks.
         steps: The program's steps.
@@ -59,7 +59,7 @@ def add_leaks(
 
 
 def _words(leak: Leak, *, has_stacks: bool) -> tuple[str, str]:
-    """Returns the advice on a leak and a text to copy, which also frees autograd's tensors."""
+    """Returns the advice on a leak, and the text to copy: code or a command."""
     where = last_part(leak.what)
     grows = f"{format_size(round(leak.slope_bytes))} more each step"
     if not has_stacks:

@@ -32,7 +32,7 @@ _MARK = "step of LeakWatch"
 
 
 class LeakWarning(UserWarning):
-    """GPU memory grows from step to step; the message names the line.
+    """Warns that GPU memory grows from step to step; the message names the line.
 
     See `LeakWatch`, and docs/explain.md.
     """
@@ -47,9 +47,9 @@ class LeakWatch:
     ...         watch.step()
 
     The watch records into a temporary file, analyses it at intervals, and warns once for each line.
-    After `steps` steps it stops: recording ends, and the file is deleted. Until `step()` is called,
-    the steps of optimizers count; from then on they do not. With `record` the file stays, and the
-    recording goes on to the end of the block.
+    After `steps` steps it stops: recording ends, and the file is deleted. Optimizer steps count
+    until the program first calls `step()`; from then on only these calls count. With `record` the
+    file stays, and the recording goes on to the end of the block.
 
     Attributes:
         leaks: The leaks, fastest first.
@@ -66,9 +66,8 @@ class LeakWatch:
 
         Args:
             steps: The number of steps to watch.
-            allocator: The allocator to watch, of `plimsoll.Allocator`, in place of the process's
-                GPUs.
-            record: A file in which the recording stays, as by `plimsoll.record`.
+            allocator: A `plimsoll.Allocator` to watch instead of the process's GPUs.
+            record: A file to keep the recording in, as `plimsoll.record` makes it.
 
         Raises:
             InputError: If there are too few steps to tell growth from chance, or the file's name
@@ -90,7 +89,7 @@ class LeakWatch:
         self._is_inside = False
 
     def __enter__(self) -> LeakWatch:
-        """Begin to watch.
+        """Begins to watch.
 
         Raises:
             InputError: If another recording is running, there is no GPU, real or simulated, or the
@@ -123,7 +122,7 @@ class LeakWatch:
         return f"<LeakWatch {str(self).splitlines()[0]}>"
 
     def step(self) -> None:
-        """Mark the end of a step.
+        """Marks the end of a step.
 
         Raises:
             InputError: If the watch's `with` block is not active.
@@ -155,7 +154,7 @@ class LeakWatch:
                 recorder.flush()
                 self._last_look(recorder.path)
         elif self._steps >= self._next_look:
-            self._next_look *= 2  # so that analyses cost no more than the recording
+            self._next_look *= 2  # the intervals double, so that all analyses together stay cheap
             recorder.flush()
             self._look(recorder.path)
 
@@ -167,7 +166,7 @@ class LeakWatch:
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
-        with self._opened:  # a temporary file is deleted after the last analysis
+        with self._opened:  # deletes the temporary file, after the last analysis
             recorder.stop()
             if self._is_watching:
                 self._last_look(recorder.path)
@@ -177,10 +176,10 @@ class LeakWatch:
         self._look(path)
 
     def _look(self, path: Path) -> None:
-        """Find leaks, and warn of new ones."""
+        """Reads the recording so far, finds leaks, and warns of new ones."""
         try:
             recording = read_recording(path)
-        except InputError:  # no events yet
+        except InputError:  # the recording has no events yet
             return
         marked = [mark for mark in recording.marks if mark.name == _MARK]
         marks = [replace(mark, name="step") for mark in marked] or recording.marks
@@ -212,7 +211,7 @@ def _growth(leak: Leak) -> str:
 
 
 def _calls_to_program() -> int:
-    """Returns the number of frames up to the program, past those of plimsoll and of optimizers."""
+    """Returns the stack level of the program: skips the frames of plimsoll and PyTorch."""
     torch = sys.modules.get("torch")
     inside = tuple(
         str(Path(str(file)).parent) + os.sep

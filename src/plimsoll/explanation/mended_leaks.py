@@ -1,4 +1,4 @@
-"""Edits a history as if a leaking line had kept nothing."""
+"""Edits a recorded history as if a leaking line had kept nothing."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 def with_leak_mended(
     recording: Recording, lifetimes: Lifetimes, steps: Steps, is_of_line: NDArray[np.bool_]
 ) -> tuple[Recording, Recording] | None:
-    """Returns the recorded requests and frees twice: unchanged, and with the leaks freed.
+    """Returns two recordings: the program's requests unchanged, and with the leaked blocks freed.
 
-    After the warm-up, the blocks that the leaking line allocates in a step are freed by the end of
-    the next step. Until then a variable may rightly hold them. Both leave out the allocator's own
-    events, so they differ only in the frees. Returns None if no block lives longer.
+    In the second one the leaking line's blocks are freed at the latest at the end of the step after
+    the one that allocated them: until then a variable may rightly hold them. Steps of the warm-up
+    are not changed. Both recordings leave out the allocator's own events, so they differ only in
+    the frees. Returns None if no block of the line lives that long.
 
     Args:
         recording: The recording of one device.
@@ -56,7 +57,7 @@ def with_leak_mended(
 
 
 def _frees(allocations: EventBatch) -> EventBatch:
-    """Returns both events of each block's free, one after the other."""
+    """Returns two events for each allocation: its block's free is requested, then completed."""
     twice = allocations[np.repeat(np.arange(len(allocations)), 2)]
     action = np.tile([Action.FREE_REQUESTED, Action.FREE_COMPLETED], len(allocations))
     return replace(twice, action=action.astype(np.uint8))

@@ -1,4 +1,4 @@
-"""Explains failed requests: their size, the free memory, and why it did not serve them."""
+"""Explains failed requests: their size, the free memory, and why that did not serve them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def explain_failure(
     Args:
         past: The history.
         event: The failed request's event: an `oom`, or a request that does not fit under a limit.
-        limit: The most that could be reserved, if known.
-        line_of: Returns the source line of a stack, by its number.
+        limit: The most that the program could reserve, if known.
+        line_of: A function that returns the source line of a stack, given its number.
     """
     failed = _event(past, event)
     recorded = failed.action[0] == Action.OOM
@@ -64,7 +64,7 @@ def explain_failure(
         room = 0 if known is None else max(known - reserved, 0)
         reason = "other_pools" if free - held + room < asked else "fragmentation"
     elif largest_hole(after, is_own) >= asked:
-        # Otherwise a block fits, so the replay differs from the recorded run.
+        # A free block is large enough: either max_split_size forbids it, or the replay differs.
         reason = "unknown" if past.max_split_size is None else "max_split_size"
     elif largest_hole(after, is_streams) >= asked:
         reason = "other_streams"
@@ -94,7 +94,7 @@ def explain_failure(
 
 
 def _movable(past: Past, event: int, pool: tuple[int, int]) -> tuple[int, int]:
-    """Returns the free bytes that could move to a pool, and those of other private pools."""
+    """Returns the free bytes that could move to a pool, and those in other private pools."""
     movable = held = 0
     for unit in past.units(event):
         if _pool(unit) in (pool, (0, 0)):
@@ -109,7 +109,7 @@ def _pool(segment: _core.SegmentInfo) -> tuple[int, int]:
 
 
 def _last_of_program(past: Past, event: int) -> int:
-    """Returns the last request or free before an event; later events are the allocator's own."""
+    """Returns the program's last request or free before an event; skips allocator events."""
     last, passed = -1, 0
     for batch in past.trace.batches():
         actions = batch.action[: max(event - passed, 0)]

@@ -1,8 +1,8 @@
 """Explains an out-of-memory error when it ends a program, after the traceback.
 
-The program's own hook prints the traceback first. An error while explaining is one line on stderr.
-At that moment the traceback still holds the frames whose tensors filled the memory, and the history
-contains the failed request.
+The program's own hook prints the traceback first. If the explanation fails, one line on stderr says
+so. At that moment the traceback still keeps the tensors alive that filled the memory, and PyTorch's
+history contains the failed request.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _SEARCH_EVENTS = 60_000_000  # the search takes about ten seconds
 def explain_oom(
     folder: str | os.PathLike[str] = ".", *, max_entries: int = 1_000_000, stacks: bool = True
 ) -> OomHook:
-    """Explains every out-of-memory error of a GPU that ends the program, or a thread.
+    """Explains every GPU out-of-memory error that ends the program or a thread.
 
-    PyTorch records a history of its memory from this call on, so call it first. On an out-of-memory
-    error two files are written to the same folder: the explanation as text, and the history as a
-    snapshot for `plimsoll view`. Works on simulated GPUs too.
+    PyTorch records its memory history from this call on, so call it at the start of the program. On
+    an out-of-memory error plimsoll writes two files to `folder`: the explanation as text, and the
+    history as a snapshot for `plimsoll view`. This works on simulated GPUs too.
 
     In a notebook errors do not end the program, so use the returned hook as a context manager:
 
@@ -45,7 +45,7 @@ def explain_oom(
         stacks: Whether the history keeps call stacks, to name source lines.
 
     Returns:
-        Returns the hook; its `remove()` undoes the call.
+        Returns the hook, whose `remove()` ends this.
     """
     hook = OomHook(folder)
     _record_history(max_entries, stacks=stacks)
@@ -67,7 +67,7 @@ class OomHook:
         self._restore: Callable[[], None] | None = None
 
     def install(self) -> None:
-        """Hook into every error that ends the program or a thread."""
+        """Registers this hook for errors that end the program or a thread."""
         for_program, for_threads = sys.excepthook, threading.excepthook
 
         def in_program(
@@ -82,7 +82,7 @@ class OomHook:
                 self.explain(arguments.exc_value)
 
         def restore() -> None:
-            # A hook that was installed later calls ours, so ours stay in place and do nothing.
+            # Restore only where no later hook has replaced ours, because a later hook calls ours.
             if sys.excepthook is in_program:
                 sys.excepthook = for_program
             if threading.excepthook is in_thread:
@@ -92,7 +92,7 @@ class OomHook:
         self._restore = restore
 
     def remove(self) -> None:
-        """Stop explaining. PyTorch continues its history."""
+        """Stops explaining errors. PyTorch continues to record its history."""
         if self._restore is not None:
             self._restore()
             self._restore = None
@@ -106,13 +106,13 @@ class OomHook:
         self.remove()
 
     def explain(self, error: BaseException) -> Path | None:
-        """Write the explanation of an error, if memory is what ran out.
+        """Writes the explanation of an error, if a GPU ran out of memory.
 
-        Call this for errors that the program catches. plimsoll does not do so by itself: it takes
-        seconds, and many programs catch such errors routinely.
+        Call this for errors that the program catches. plimsoll does not explain those by itself: an
+        explanation takes seconds, and many programs catch such errors routinely.
 
         Returns:
-            Returns the file, or None. Raises nothing.
+            Returns the file of the explanation, or None if there is none. Raises nothing.
         """
         cause = _out_of_memory(error)
         if self._restore is None or cause is None or cause is self._seen:
@@ -180,7 +180,7 @@ def _record_history(max_entries: int, *, stacks: bool) -> None:
     import torch
 
     if not torch.cuda.is_available():
-        return  # without PyTorch there is no such error
+        return  # without PyTorch no GPU can run out of memory
     torch.cuda.memory._record_memory_history(
         "all", context="all" if stacks else None, stacks="python", max_entries=max_entries
     )
@@ -192,13 +192,13 @@ def _snapshot() -> bytes:
     from plimsoll.engine.current import allocator_name
     from plimsoll.offloading.tiers.reports import memory_snapshot, torch_snapshot
 
-    # PyTorch's snapshot of its own allocator lacks only the card.
+    # PyTorch's snapshot of its own allocator has everything except the card.
     is_ours = allocator_name() is not None
     return pickle.dumps(memory_snapshot() if is_ours else torch_snapshot())
 
 
 def _device(devices: list[Any]) -> int | None:
-    """Returns the device on which a request failed last."""
+    """Returns the device whose request failed last."""
     from plimsoll.recordings.events import Action
 
     failed = [

@@ -1,4 +1,4 @@
-"""The parts of an explanation, as data; None is unknown."""
+"""The parts of an explanation as plain data; None means unknown."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class CardUse:
 
     Attributes:
         gpu: The card that was named, or None.
-        total_bytes: Its memory.
-        context_bytes: The memory of a CUDA context there.
-        context_source: The source of that figure, such as "measured" or "estimate: ...".
+        total_bytes: The card's memory.
+        context_bytes: The memory of a CUDA context on this card.
+        context_source: The source of `context_bytes`, such as "measured" or "estimate: ...".
         reserved_bytes: The allocator's memory on the card at the peak.
-        other_bytes: The memory of other processes and libraries. It is known only after a failed
-            request, from the memory that the driver had left.
+        other_bytes: The memory of other processes and libraries. Only a failed request shows it,
+            because PyTorch then records how much memory the driver had left.
         shown_bytes: The memory that nvidia-smi would show.
     """
 
@@ -46,20 +46,20 @@ class CardUse:
 
 @dataclass(frozen=True)
 class ReservedUse:
-    """The parts of reserved memory, at the event of its peak.
+    """The parts of reserved memory when it was at its peak.
 
     `reserved_bytes == allocated_bytes + pending_bytes + cached_bytes + fragments_bytes`.
 
     Attributes:
-        event: That event.
+        event: The event of the peak.
         step: The step of the event, from 0, or None.
         reserved_bytes: All reserved bytes.
         allocated_bytes: Bytes in live blocks, rounding included.
-        rounding_bytes: The part of these blocks beyond the requests.
-        pending_bytes: Bytes that are freed, but that another stream might still use.
+        rounding_bytes: The part of `allocated_bytes` that exceeds the requested sizes.
+        pending_bytes: Bytes that the program has freed but another stream may still use.
         cached_bytes: Free bytes in wholly free segments. `empty_cache` would release them.
-        fragments_bytes: Free bytes in segments that are partly in use, or in pieces if memory
-            moves. They cannot be released.
+        fragments_bytes: Free bytes in segments that are partly in use (under the elastic allocator:
+            in pieces that are partly in use). They cannot be released.
         shared_bytes: The part of reserved memory in shared memory.
         exact: Whether all parts are exact to the byte.
     """
@@ -78,19 +78,20 @@ class ReservedUse:
 
 @dataclass(frozen=True)
 class Peak:
-    """The live blocks at the moment of the most allocated bytes.
+    """The live blocks when the most bytes were allocated.
 
     Attributes:
         event: The event of the peak.
         step: The step of the event, from 0, or None.
         seconds: The time since the first event; None if times were not recorded.
         allocated_bytes: The bytes in live blocks, rounding included.
-        requested_bytes: The requested bytes. `by_category` without "rounding" adds up to them.
+        requested_bytes: The requested bytes: the sum of `by_category` without "rounding".
         blocks: The number of live blocks.
         by_category: Bytes by `plimsoll.recordings.analysis.category_names.CATEGORIES`.
         categories_from: The evidence for the categories: "program", "stacks", "lifetimes", which is
             a guess, or "nothing"; see `plimsoll.recordings.analysis.categories.Categories`.
-        lines: The source lines that hold the most, most first; empty without recorded stacks.
+        lines: The source lines that hold the most bytes, largest first; empty without recorded
+            stacks.
     """
 
     event: int
@@ -109,11 +110,11 @@ class PinnedSegment:
     """A segment that live blocks keep from being released to the driver.
 
     Attributes:
-        address: Its first address; None for a segment that only a replay has.
+        address: Its first address; None for a segment that exists only in a replay.
         total_bytes: Its size.
         free_bytes: Its free bytes.
         blocks: The number of live blocks that pin it.
-        lines: The lines of these blocks, most bytes first; sizes if there are no stacks.
+        lines: The lines of these blocks, largest first; their sizes if there are no stacks.
     """
 
     address: int | None
@@ -128,16 +129,16 @@ class Fragmentation:
     """The free part of reserved memory after one event.
 
     Attributes:
-        event: That event.
+        event: The event.
         free_bytes: The free bytes of all reserved memory.
         holes: The number of free pieces.
         largest_hole_bytes: The largest free piece on the stream that has the most memory.
         largest_request_bytes: The largest request on that stream that a replay serves without new
             memory from the driver; 0 if it serves none above 1 MiB, None without a replay.
-        movable_bytes: The free bytes in movable pieces, as the elastic allocator has them; None if
-            memory does not move.
-        pinned: The segments with the most free bytes, most first.
-        pinned_segments: The number of segments that are partly in use.
+        movable_bytes: The free bytes in pieces that the elastic allocator can move; None under an
+            allocator that moves no memory.
+        pinned: The partly used segments with the most free bytes, largest first.
+        pinned_segments: The number of all segments that are partly in use.
     """
 
     event: int
@@ -156,7 +157,7 @@ class StepsFound:
 
     Attributes:
         count: The number of steps; 0 if none were found.
-        source: "marks" or "rhythm".
+        source: "marks" if the program marked its steps, "rhythm" if they were detected.
         confidence: From 0 to 1.
     """
 
@@ -167,15 +168,15 @@ class StepsFound:
 
 @dataclass(frozen=True)
 class OutOfMemory:
-    """A failed request, and the reason.
+    """A failed request, and why it failed.
 
     Attributes:
         event: The event.
-        asked_bytes: The request, rounded.
-        needed_bytes: The size of the request to the driver; if memory moves, the part for which no
-            free piece exists.
-        recorded: Whether the failure was recorded. Otherwise it follows from a given limit, and the
-            program's next action is unknown.
+        asked_bytes: The requested bytes, rounded up.
+        needed_bytes: The bytes that the allocator requested from the driver; under the elastic
+            allocator only the part that no free piece could serve.
+        recorded: Whether the failure was recorded. Otherwise it follows from a given limit, and
+            what the program would do next is unknown.
         at: The source line of the request, or None.
         cause: "limit" if the program's limit refused it, "card" if the card was full.
         reason: Why free memory did not serve the request. "too_little": all free memory in one
@@ -184,12 +185,12 @@ class OutOfMemory:
             that setting keeps such a piece for larger requests. "unknown": the replay differs.
         device_free_bytes: The memory that the driver had left; None if the failure was not
             recorded.
-        limit_bytes: The most that could be reserved, if it was given.
+        limit_bytes: The most that the program may reserve, if a limit was given.
         limit_range_bytes: The range of the limit according to the recording, the upper end
             excluded; None if the card refused the request.
         allocated_bytes: The bytes in live blocks at that moment.
         reserved_bytes: The reserved bytes at that moment, after PyTorch released cached memory.
-        free_bytes: The free part of these, in segments in use.
+        free_bytes: The free part of the reserved bytes, in segments that are in use.
         largest_hole_bytes: The largest free piece on the request's own stream and pool.
         returned_bytes: The bytes that PyTorch released to the driver before the failure.
         missing_bytes: The additional memory that the request needed even without waste; 0 if none,
@@ -222,14 +223,15 @@ class Advice:
         kind: The kind of change; "script" was tried by a simulated run of the script.
         what: The change in one line of words.
         how: The text to copy: a setting, a command, or lines of code.
-        cost: The cost, in the words of `plimsoll.explanation.ranking`.
+        cost: What the change costs, in the words of `plimsoll.explanation.ranking`.
         saves_bytes: The saving in peak reserved memory, or in dedicated memory for "spill"; 0 if
             requests failed, because the advice then helps to serve them.
         peak_reserved_bytes: The peak of reserved memory in the trial.
-        peak_reserved_range_bytes: The least and the most of it, if it depends on timing.
-        peak_dedicated_bytes: The part of it on the card, if the rest is in shared memory.
+        peak_reserved_range_bytes: The least and the most of `peak_reserved_bytes`, if it depends on
+            timing.
+        peak_dedicated_bytes: The part of the peak on the card, if the rest is in shared memory.
         serves_failed_requests: Whether the trial served the requests that failed, in the recording
-            or under the given limit; None if none failed, or a leak was not tried.
+            or under the given limit; None if no request failed, or a leak's trial is missing.
         num_alloc_retries: The number of requests for which PyTorch had to release cached memory.
         driver_seconds: The additional time in driver calls, by the cost model.
         bus_seconds: The least time that spilled bytes take over the bus.
@@ -253,13 +255,13 @@ class Advice:
 
 @dataclass(frozen=True)
 class ScriptRun:
-    """A script that was run without a GPU, to try changes of it.
+    """A script that plimsoll ran without a GPU, to try changes of it.
 
     Attributes:
         script: The script.
         arguments: Its arguments.
         gpu: The simulated card.
-        peak_allocated_bytes: The most in live blocks of the unchanged script.
+        peak_allocated_bytes: The most bytes in live blocks of the unchanged script.
         peak_reserved_bytes: The most that the unchanged script reserved from the driver.
         fits: Whether the script got all the memory that it requested.
         seems_recorded: Whether it may be the recorded program: their peaks of allocated memory
@@ -287,7 +289,7 @@ class ExplanationParts:
         devices: The program's use of each device. Its `headroom_bytes` are the free bytes under the
             given limit, and of the card if that is known.
         events: The number of recorded events.
-        has_history: Whether the recording has a history. Otherwise the present state counts as the
+        has_history: Whether the recording has a history. Otherwise its final state counts as the
             peak.
         allocator: The allocator that ran: "native" (PyTorch's), "elastic" or "uncached".
         conf: The allocator's configuration.
@@ -299,8 +301,8 @@ class ExplanationParts:
         fragmentation: The free memory at the peak of reserved memory, or before the last failure.
         num_alloc_retries: The number of requests for which PyTorch had to release cached memory;
             None if the recording has no count.
-        run_seconds: The time from the first event to the last, to which the times of advice are
-            compared; None if the recording has no times.
+        run_seconds: The time from the first event to the last; the costs of advice are given as a
+            share of it. None if the recording has no times.
         steps: The steps of the program.
         leaks: The lines whose memory grows from step to step, the fastest first.
         out_of_memory: Each request that failed, in the recording or under the given limit.
@@ -341,5 +343,5 @@ class ExplanationParts:
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the values for JSON: base units, stable keys, None for unknown."""
+        """Returns the values for JSON: in base units, with stable keys, None for unknown."""
         return asdict(self)

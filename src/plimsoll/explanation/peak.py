@@ -1,4 +1,4 @@
-"""The live blocks at the moment of the most allocated bytes, by category and source line."""
+"""Finds the live blocks when the most bytes were allocated, by category and source line."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def find_peak(
         categories: The use of each block.
         line: For each block, the number of its source line; None without stacks.
         names: The lines by number.
-        round_request: Returns the size of the block for a request.
+        round_request: A function that returns the block size for a requested size.
         allocated_bytes: The bytes allocated at the peak, by a replay. They include ends of blocks
-            that are too small to split off, which count as rounding.
+            that are too small to split off; these count as rounding.
         lines: The number of lines to name.
     """
     rounded = rounded_sizes(lifetimes.size, round_request)

@@ -1,4 +1,4 @@
-"""Finds the units of memory that move or are released as a whole, and their free bytes."""
+"""Splits memory into the units that move, or are released, as a whole; counts their free bytes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MOST_GRANULES = 1 << 17  # 256 GiB, more than any card has
 
 
 def granules(address: int, size: int) -> Iterator[tuple[int, int]]:
-    """Splits a range into granules, each with its address and size.
+    """Splits a range of addresses into granules, and yields the address and size of each.
 
-    A range larger than any card stays whole: a damaged recording may have one.
+    A range larger than any card, as a damaged recording may have, is yielded whole.
     """
     if size > _MOST_GRANULES * GRANULE:
         yield address, size
@@ -28,7 +28,7 @@ def granules(address: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def is_partly_used(segment: _core.SegmentInfo) -> bool:
-    """Whether a segment has free and live parts."""
+    """Returns whether a segment has both free and live blocks."""
     return len({block.state == "inactive" for block in segment.blocks}) == 2
 
 
@@ -38,5 +38,5 @@ def free_bytes(segment: _core.SegmentInfo) -> int:
 
 
 def wholly_free_bytes(segment: _core.SegmentInfo) -> int:
-    """Returns the size of a wholly free segment; 0 if a live block is in it."""
+    """Returns the size of a segment without live blocks; 0 if it has any."""
     return segment.total_size if free_bytes(segment) == segment.total_size else 0

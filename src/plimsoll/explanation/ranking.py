@@ -4,8 +4,8 @@ The costs, lowest first:
 
 - "nothing": the program computes the same at the same speed, except for driver calls until memory
   has grown to its peak;
-- "time": cached memory is released to the driver so that requests are served, as under a limit of
-  the program's own; or a step of a changed script takes more than 1 % longer, or an unknown time;
+- "time": the allocator has to release cached memory to the driver in order to serve requests, as
+  under a limit; or a step of the changed script takes more than 1 % longer, or an unknown time;
 - "bus": memory is written to host memory and read from there;
 - "results": the computed results differ.
 
@@ -27,25 +27,26 @@ if TYPE_CHECKING:
 
 COSTS: tuple[AdviceCost, ...] = get_args(AdviceCost)
 LEAST_FULL = 0.1
-"""The share of a card below which a program's use needs no setting."""
+"""A program that uses less than this share of its card needs no setting."""
 NEARLY_FULL = 0.9
-"""The share of a card from which host memory is worth its time."""
+"""A program that uses this share of its card or more may spill to host memory, which costs time."""
 LEAST_TIME = 0.01
-"""The share of a step below which time counts as no cost."""
+"""Advice that lengthens a step by less than this share costs no time."""
 
 
 def ranked(advice: Iterable[Advice]) -> list[Advice]:
-    """Sorts in this module's order; equal savings by the most free memory on the card."""
+    """Sorts advice as this file describes; for equal savings, less memory on the card is first."""
     return sorted(advice, key=_rank)
 
 
 def needed(
     advice: Iterable[Advice], causes: Sequence[Cause], card: RecordedCard | None, used_bytes: int
 ) -> list[Advice]:
-    """Leaves out needless advice, and advice that only delays the failure of a growing program.
+    """Returns the advice without the needless pieces.
 
-    Settings and limits help if the program uses at least a tenth of the card, host memory if it
-    uses nearly all. If the program grows, another allocator only lets it fail a little later.
+    A setting, a limit or the elastic allocator is needed only if the program uses at least a tenth
+    of the card; host memory only if it uses nearly all of it. If the program's memory grows without
+    end, settings and the elastic allocator would only delay its failure, so they are left out.
 
     Args:
         advice: The advice.

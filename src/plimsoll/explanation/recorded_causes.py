@@ -1,4 +1,4 @@
-"""The causes that recognisers find in a recording, with the savings found by replays."""
+"""Finds the causes of a recording's memory use, with the savings that replays measured."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def recorded_causes(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bo
     Args:
         usage: The memory.
         uses: The use of each device.
-        failed: Whether a request failed.
+        failed: Whether a request of the program failed.
     """
     parts = usage.reserved
     facts = Facts(
@@ -59,12 +59,12 @@ def recorded_causes(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bo
 
 
 def card_parts(card: CardUse, failed: OutOfMemory, error: str | None) -> CardParts | None:
-    """Returns the holders of the card when the driver refused a request; None if unknown.
+    """Returns who held the card's memory when the driver refused a request; None if unknown.
 
     Args:
         card: The card.
         failed: The request.
-        error: The text of PyTorch's error; None where there is none.
+        error: The text of PyTorch's error; None without one.
     """
     if failed.cause != "card" or card.total_bytes is None or card.other_bytes is None:
         return None
@@ -84,7 +84,7 @@ def card_parts(card: CardUse, failed: OutOfMemory, error: str | None) -> CardPar
 
 
 def with_savings(causes: Iterable[Cause], advice: Sequence[Advice]) -> list[Cause]:
-    """Returns the causes, each with the saving of the advice that makes the same change."""
+    """Adds to each cause the saving of the advice that makes the same change."""
     by_kind: dict[str, int] = {}
     for one in advice:
         if one.serves_failed_requests is None:

@@ -1,9 +1,9 @@
-"""The state after any event, rebuilt from recorded events of any allocator.
+"""Rebuilds the allocator's state after any event from the recorded events, for any allocator.
 
-Segment events give the reserved memory, and live blocks lie at the addresses of their requests.
-Under the elastic allocator each segment event is about one piece, which moves or is released as a
-whole, and block sizes are rounded to 512 bytes, so all figures are exact. Under PyTorch's
-allocator, ends of blocks that are too small to split off count as fragments.
+Segment events give the reserved memory; live blocks lie at the addresses recorded for them. Under
+the elastic allocator each segment event is about one piece, which moves or is released as a whole,
+and block sizes are multiples of 512 bytes, so all figures are exact. PyTorch's allocator keeps the
+end of a block that is too small to split off within the block; here it counts as a fragment.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ABOUT_SEGMENTS = (
 
 
 class RecordedPast(Past):
-    """The states as they were recorded.
+    """The states of the allocator as they were recorded.
 
     Args:
         trace: The events.
@@ -44,8 +44,8 @@ class RecordedPast(Past):
         allocator: The recorded allocator.
         conf: PyTorch's configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         version: The version of PyTorch.
-        fragments_bytes: The allocator's own figure of fragments, for a recording without a history,
-            which has no pieces; None without such a figure.
+        fragments_bytes: The fragments as the elastic allocator counted them. A recording without a
+            history has only this figure, and no pieces. None if it is not recorded.
     """
 
     num_alloc_retries = None
@@ -96,7 +96,7 @@ class RecordedPast(Past):
         ranges = self._ranges
         reserved = self._level(ranges.size.astype(np.int64))
         dedicated = self._level((ranges.size - ranges.shared).astype(np.int64))
-        self.peak_allocated_bytes = 0  # the events do not give block sizes beyond their rounding
+        self.peak_allocated_bytes = 0  # unknown: events have requested sizes only
         self.peak_dedicated_bytes = int(dedicated.max(initial=0))
         event = _served_at(self.trace, reserved)
         now = (ranges.start <= event) & (ranges.end > event)
@@ -104,7 +104,7 @@ class RecordedPast(Past):
         self.peak = self._breakdown(event)
 
     def _level(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the bytes of ranges after each event."""
+        """Returns the sum of the sizes of reserved ranges after each event."""
         count = self.trace.event_count
         change = np.zeros(count + 1, dtype=np.int64)
         np.add.at(change, np.maximum(self._ranges.start, 0), sizes)
@@ -139,7 +139,7 @@ class RecordedPast(Past):
         )
 
     def after(self, event: int) -> list[_core.SegmentInfo]:
-        """See `Past.after`; adjacent mappings of one stream and pool are one segment."""
+        """See `Past.after`; joins adjacent mapped ranges of one stream and pool to one segment."""
         found: list[_Range] = []
         for new in self._ranges_after(event):
             if found and found[-1].continues_in(new):
@@ -149,7 +149,7 @@ class RecordedPast(Past):
         return self._with_blocks(found, event)
 
     def units(self, event: int) -> list[_core.SegmentInfo]:
-        """See `Past.units`; pieces from before the first event count by granule."""
+        """See `Past.units`; memory reserved before the first event is split into granules."""
         found: list[_Range] = []
         for one in self._ranges_after(event):
             found += one.granules() if self.moves and not one.was_seen else [one]
@@ -196,7 +196,7 @@ class RecordedPast(Past):
                     continue
                 if low > at:
                     parts.append(_core.BlockInfo(at, low - at, 0, "inactive"))
-                # The rounding of a block in several ranges counts in the last one.
+                # The rounding of a block that spans several ranges counts in the last range.
                 asked = min(high, int(begin[row]) + int(requested[row])) - low
                 state = "active_pending_free" if is_pending[row] else "active_allocated"
                 parts.append(_core.BlockInfo(low, high - low, max(asked, 0), state))
@@ -252,7 +252,7 @@ def _events_about_segments(trace: DeviceTrace) -> tuple[NDArray[np.int64], Event
 
 
 def _served_at(trace: DeviceTrace, reserved: NDArray[np.int64]) -> int:
-    """Returns the event with the most reserved: if possible, the request that needed it."""
+    """Returns the event with the most reserved bytes: if possible, the request that needed them."""
     if not len(reserved):
         return -1
     first = int(reserved.argmax())

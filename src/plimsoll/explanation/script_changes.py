@@ -1,6 +1,6 @@
 """Tries changes of the program itself by running the script on a simulated GPU.
 
-A recording cannot tell what a smaller batch would have done; the script can. The changes are those
+A recording cannot show the effect of a smaller batch; running the script can. The changes are those
 of `plimsoll fit` (`plimsoll.prediction.fitting.changes`), each tried alone.
 """
 
@@ -46,17 +46,17 @@ def try_changes(
     recorded_bytes: int,
     is_whole: bool,
 ) -> tuple[list[Advice], ScriptRun, list[str]]:
-    """Runs a script unchanged, and with each change that may save the most.
+    """Runs a script unchanged, and with each of its possible changes.
 
     Args:
         script: The script.
         arguments: Its arguments.
         gpu: The card to simulate.
-        conf: In the syntax of PYTORCH_CUDA_ALLOC_CONF.
-        allocator: The allocator that serves it.
+        conf: The allocator's settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
+        allocator: The allocator of the run.
         vary: An argument to halve, such as "--batch-size"; or None.
-        recorded_bytes: The most that the recorded program allocated.
-        is_whole: Whether that is all it needed, because no request failed.
+        recorded_bytes: The most bytes that the recorded program had allocated.
+        is_whole: Whether the program got all that it requested: no request failed.
 
     Returns:
         Returns the changes that save 2 % or more, the run of the unchanged script, and notes.
@@ -102,14 +102,14 @@ def try_changes(
 
 
 def _is_alike(simulated_bytes: int, recorded_bytes: int, is_whole: bool) -> bool:
-    """Whether one program can have both peaks; a failed recording would have had a higher one."""
+    """Tells whether both peaks may be of one program; a failed program would have needed more."""
     if simulated_bytes < recorded_bytes * (1 - _ALIKE):
         return False
     return not is_whole or simulated_bytes <= recorded_bytes * (1 + _ALIKE)
 
 
 def halving_change(arguments: Sequence[str], vary: str) -> Change:
-    """Halves the value of an argument.
+    """Makes the change that halves the value of a script's argument.
 
     Raises:
         InputError: If the argument is missing, or its value cannot be halved.
@@ -128,7 +128,7 @@ def halving_change(arguments: Sequence[str], vary: str) -> Change:
 
 
 def _changes(base: Attempt, script: ScriptText) -> Iterator[Change]:
-    """Yields possible changes, each in its strongest form; those that keep results come first."""
+    """Yields the possible changes, in their strongest form; those that keep results first."""
     survey, peak = base.survey, base.allocated_bytes()
     assert survey is not None
     if len(survey.models) == 1 and survey.models[0].recomputations:
@@ -142,7 +142,7 @@ def _changes(base: Attempt, script: ScriptText) -> Iterator[Change]:
 
 
 def _tried(attempts: Attempts, changes: Sequence[Change]) -> Iterator[Attempt]:
-    """Yields each change tried alone; as many run in parallel as memory allows."""
+    """Runs each change alone, as many in parallel as memory allows, and yields the results."""
     step = attempts.at_a_time
     for first in range(0, len(changes), step):
         yield from attempts.run([(change,) for change in changes[first : first + step]])
@@ -208,12 +208,12 @@ def _times_the_step(attempt: Attempt, base: Attempt) -> float | None:
 
 
 def _fits(attempt: Attempt) -> bool:
-    """Whether it gets all its memory on the card, under its own allocator."""
+    """Returns whether the run gets all its memory on the card, under its own allocator."""
     return attempt.allocators()[0].fits
 
 
 def _reserved_bytes(attempt: Attempt) -> int:
-    """Returns the most that its own allocator reserves of the card."""
+    """Returns the most bytes of the card that the run's own allocator reserves."""
     prediction = attempt.prediction
     assert prediction is not None
     if prediction.shared is None or not _spills(attempt):

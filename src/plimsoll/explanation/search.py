@@ -1,6 +1,6 @@
-"""The search for advice: replays of a recording under other settings, limits and allocators.
+"""Searches for advice: replays a recording under other settings, limits and allocators.
 
-The search ends at a fixed number of replayed events, so it is the same on every machine.
+The search ends after a fixed number of replayed events, so its result is the same on every machine.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ SETTINGS = (
 """The settings that are tried alone first. Those that help are then tried in combination."""
 
 COLLECTING = ("garbage_collection_threshold:0.6", "garbage_collection_threshold:0.8")
-"""The settings that act only under a limit, and are tried under one."""
+"""The settings that act only under a limit, and are therefore tried with one."""
 
 _ENOUGH_SHARED = 1 << 40
 _NO_LIMIT: dict[str, Any] = {"gpu_memory": AMPLE_MEMORY}
 
 SEARCH_EVENTS = 400_000_000
-"""The most events that a search replays: forty replays of ten million, a minute or two.
+"""The most events that a search replays: forty replays of ten million events, a minute or two.
 
-A replay counts three times if frees wait for other streams, so thirteen replays are possible then.
+If frees wait for other streams, a replay counts three times, so thirteen replays are possible.
 """
 
 _LIMIT_STEP = 2 * MiB
-_TIMINGS = 3  # each timing of the frees that wait for other streams is replayed
+_TIMINGS = 3  # replays of one trial if frees wait for other streams: one for each timing
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,11 @@ class Setting:
     """The allocator, the settings and the limit of a replay.
 
     Attributes:
-        conf: In the syntax of PYTORCH_CUDA_ALLOC_CONF.
+        conf: PyTorch's settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         limit: The most that may be reserved; None for the recorded limit.
         allocator: "native" or "elastic".
-        dedicated: The card's memory, if requests may spill into shared memory.
+        dedicated: The most memory on the card, beyond which requests spill into shared memory;
+            None without spilling.
     """
 
     conf: str
@@ -74,7 +75,7 @@ class Trial:
 
 
 class Search:
-    """Replays under settings, up to a number of events.
+    """Replays a recording under many settings, up to a total number of events.
 
     Attributes:
         recording: The recording.
@@ -102,7 +103,7 @@ class Search:
             events: The number of events that may be replayed; by default `SEARCH_EVENTS`. A trial
                 counts the events up to the end of its replay, three times if frees wait for other
                 streams, because three timings are replayed then.
-            progress: Called before each trial with its description.
+            progress: A function that is called before each trial with its description.
         """
         self._tell = progress or (lambda _: None)
         self.limit = limit
@@ -114,7 +115,7 @@ class Search:
         self.ended_early = False
 
     def trial(self, setting: Setting, recording: Recording | None = None) -> Trial | None:
-        """Tries a setting, by default on the recording itself; None if no events are left."""
+        """Replays under a setting, by default the recording itself; None if no events are left."""
         tried = recording or self.recording
         if self._timings * sum(trace.event_count for trace in tried.devices) > self._events_left:
             self.ended_early = True
@@ -127,7 +128,7 @@ class Search:
         elif limit := setting.limit or self.limit:
             tiers = {"limit": limit}
         elif self.recording.allocator != "native":
-            # a limit inferred from this allocator's events is only its own behaviour
+            # a limit inferred from events of another allocator than PyTorch's is no real limit
             tiers = _NO_LIMIT
         try:
             (result,) = replay(
@@ -145,7 +146,7 @@ class Search:
         return found
 
     def least_limit(self, setting: Setting, least: int, most: int) -> Trial | None:
-        """Returns the trial under the least limit that serves everything, to 2 MiB."""
+        """Returns the trial with the least limit that serves all requests, exact to 2 MiB."""
         best: Trial | None = None
         while most - least > _LIMIT_STEP:
             middle = (least + most) // 2
@@ -158,13 +159,13 @@ class Search:
                 best, most = tried, min(middle, tried.result.peak_reserved_bytes)
             else:
                 least = middle
-        if best is not None and most != best.setting.limit:  # it used less than the limit
+        if best is not None and most != best.setting.limit:  # it reserved less
             return self.trial(replace(setting, limit=most)) or best
         return best
 
 
 def _frees_wait(trace: DeviceTrace) -> bool:
-    """Whether a free waits for another stream: its completion does not follow immediately."""
+    """Tells whether any free waits for another stream: its completion is not the next event."""
     waiting: int | None = None
     for batch in trace.batches():
         if not len(batch):
@@ -181,18 +182,18 @@ def _frees_wait(trace: DeviceTrace) -> bool:
 
 
 def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
-    """Tries settings of PyTorch's allocator, alone and combined; the least reserved first.
+    """Tries PyTorch's settings, alone and combined; returns trials, the least reserved first.
 
     Args:
         search: The replays.
-        base: The replay under the recorded settings, which stay unless a setting replaces them.
+        base: The replay under the recorded settings. A trial keeps those that it does not replace.
     """
     own = conf_keys(base.conf)
 
     def confs(extra: str) -> str:
         return conf_text(own | conf_keys(extra))
 
-    # Each setting is added to the recorded ones, and tried in place of them.
+    # Try each setting together with the recorded ones, and also without them.
     alone = dict.fromkeys(
         [*(confs(one) for one in SETTINGS), *(["", *SETTINGS] if own else [])], None
     )
@@ -226,7 +227,7 @@ def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
 
 
 def recorded_setting(recording: Recording) -> Setting | None:
-    """Returns the setting of the recorded run; None if it cannot be replayed."""
+    """Returns the setting of the recorded run; None if that run cannot be replayed."""
     match recording.allocator:
         case "native":
             return Setting(recording.conf)
@@ -241,7 +242,7 @@ def reserved_bytes(trial: Trial) -> int:
 
 
 def conf_keys(conf: str) -> dict[str, str]:
-    """The parts of a configuration by key."""
+    """Splits a configuration into its parts, by key."""
     parts: dict[str, str] = {}
     depth = 0
     part = ""

@@ -1,4 +1,4 @@
-"""Reads the source of an explanation: a file, a recording, a running process."""
+"""Reads the source of an explanation: a file, a recording in memory, or a running process."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def read_source(source: str | PathLike[str] | Recording | int) -> Recording:
     """Reads the recording to explain; a number is a process id.
 
-    Snapshots need no history; without one they describe the present state.
+    A snapshot without a history is accepted: it describes the final state alone.
 
     Raises:
-        InputError: If it cannot be read.
+        InputError: If the source cannot be read.
     """
     if isinstance(source, Recording):
         return source
@@ -31,7 +31,7 @@ def read_source(source: str | PathLike[str] | Recording | int) -> Recording:
 
 
 def has_history(recording: Recording) -> bool:
-    """Whether the recording has events."""
+    """Returns whether the recording has events."""
     return any(
         bool((batch.action != Action.SNAPSHOT).any())
         for trace in recording.devices

@@ -1,9 +1,9 @@
-"""The allocator's state after any event: its segments and blocks.
+"""Finds the allocator's state after any event: its segments and blocks.
 
-PyTorch's allocator follows known rules, so a replay up to the event gives its state, and requests
-can be tried there. If the replay differs from the recorded run, above all under another allocator,
-the state is rebuilt from the recorded events. The state under a smaller limit always comes from a
-replay, under any allocator.
+PyTorch's allocator follows known rules, so a replay up to the event gives its state, and further
+requests can be tried there. If the replay differs from the recorded run, or another allocator was
+recorded, the state is rebuilt from the recorded events. The state under a smaller limit always
+comes from a replay, under any allocator.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ _ALIGNMENT = 512
 
 
 class Past(ABC):
-    """A history whose earlier states can be computed.
+    """A history, with the allocator's state after each event.
 
     Attributes:
         trace: The events.
         peak: The parts of reserved memory at its peak.
-        peak_allocated_bytes: The most in live blocks, with their rounding if that is known.
-        peak_dedicated_bytes: The most reserved on the card.
+        peak_allocated_bytes: The most bytes in live blocks, rounding included if it is known.
+        peak_dedicated_bytes: The most bytes reserved on the card.
         peak_shared_bytes: The part of `peak` in shared memory.
-        num_alloc_retries: Requests for which cached memory was released; None for unknown.
-        is_exact: Whether all of this is exact to the byte.
-        is_what_if: Whether it is the state under a given limit instead of the recorded one.
+        num_alloc_retries: The number of requests for which PyTorch had to release cached memory;
+            None for unknown.
+        is_exact: Whether all these figures are exact to the byte.
+        is_what_if: Whether the states are those under a given limit instead of the recorded ones.
         has_recorded_addresses: Whether blocks have their recorded addresses.
         moves: Whether free pieces move to where they are needed, as under the elastic allocator.
-        max_split_size: The configured value.
+        max_split_size: The configured `max_split_size_mb`, in bytes; None without one.
 
     Args:
         trace: The events.
@@ -77,31 +78,31 @@ class Past(ABC):
 
     @abstractmethod
     def units(self, event: int) -> list[_core.SegmentInfo]:
-        """Returns the units after an event that move, or are released, only as a whole."""
+        """Returns the units of memory after an event; each moves or is released as a whole."""
 
     @abstractmethod
     def movable_bytes(self, event: int) -> int | None:
-        """Returns the free bytes in movable pieces after an event; None if memory does not move."""
+        """Returns the free bytes in pieces that can move; None if the allocator moves no memory."""
 
     def failures(self) -> list[int]:
         """Returns the events at which requests failed."""
         return recorded_failures(self.trace)
 
     def round_request(self, size: int) -> int:
-        """Returns the bytes that a request takes in a segment."""
+        """Returns the bytes of the block that serves a request."""
         if self._is_torch:
             return self._config.round_request(size)
         return -(-size // _ALIGNMENT) * _ALIGNMENT
 
     def driver_request(self, size: int) -> int:
-        """Returns the request to the driver if no free block serves a request."""
+        """Returns the bytes to request from the driver if no free block serves a request."""
         if self._is_torch:
             return self._config.segment_size(size)
         return -(-size // GRANULE) * GRANULE if self.moves else size
 
 
 class ReplayedPast(Past):
-    """The states of PyTorch's allocator in a replay, or of any allocator under another limit.
+    """The states in a replay: of PyTorch's allocator, or of any allocator under another limit.
 
     Args:
         trace: The events.
@@ -134,12 +135,12 @@ class ReplayedPast(Past):
         return self._run(event).segments()
 
     def units(self, event: int) -> list[_core.SegmentInfo]:
-        """See `Past.units`; if memory moves, the granules."""
+        """See `Past.units`; returns granules if the allocator moves memory."""
         segments = self.after(event)
         return [one for s in segments for one in _in_granules(s)] if self.moves else segments
 
     def failures(self) -> list[int]:
-        """See `Past.failures`: recorded ones that remain, and the one that ends the replay."""
+        """See `Past.failures`: recorded failures that remain, and the one that ends the replay."""
         if not self.is_what_if:
             return super().failures()
         run = self._start_again()
@@ -167,7 +168,7 @@ class ReplayedPast(Past):
         return sum(map(wholly_free_bytes, self.units(event)))
 
     def _with_movable(self, peak: PeakBreakdown) -> PeakBreakdown:
-        """Counts movable free memory as cached, and other free memory as fragments."""
+        """Returns the peak with movable free memory as cached, other free memory as fragments."""
         movable = self.movable_bytes(peak.event)
         if movable is None:
             return peak
@@ -176,7 +177,7 @@ class ReplayedPast(Past):
         return replace(peak, cached_bytes=cached, split_bytes=free - cached)
 
     def is_served_from_cache(self, event: int, size: int, stream: int) -> bool:
-        """Whether a request after `event` would be served without asking the driver."""
+        """Returns whether free memory would serve a request that follows `event`."""
         run = self._run(event)
         before = _reserved(run.segments())
         columns = {
@@ -190,7 +191,7 @@ class ReplayedPast(Past):
         return not run.stopped and _reserved(run.segments()) <= before
 
     def _start_again(self) -> _core.Replay:
-        """Restarts the replay before the first event."""
+        """Returns a new replay that stands before the first event."""
         replayed = self._replayed
         compare = replayed.matches_recording is True
         run = _core.Replay(
@@ -222,7 +223,7 @@ class ReplayedPast(Past):
 
 
 def recorded_failures(trace: DeviceTrace) -> list[int]:
-    """Returns the `oom` events."""
+    """Returns the numbers of the `oom` events: requests that failed."""
     found: list[int] = []
     passed = 0
     for batch in trace.batches():

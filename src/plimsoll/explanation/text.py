@@ -1,4 +1,4 @@
-"""An explanation as text."""
+"""Formats an explanation as text."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _ALLOCATORS = {
     "elastic": "plimsoll's elastic allocator",
     "uncached": "an allocator that keeps nothing",
 }
-_OTHER_RETRIES = ("elastic", "spill")  # plimsoll's own allocator caches no segments
+_OTHER_RETRIES = ("elastic", "spill")  # plimsoll's elastic allocator, which caches no segments
 _MOST_LEAKS = 5
 _INDENT = "  "
 
 
 def explanation_text(explanation: ExplanationParts, width: int | None = None) -> str:
-    """The whole explanation as text, without colour.
+    """Returns the whole explanation as text, without colour.
 
     Args:
         explanation: The explanation.
@@ -113,7 +113,7 @@ def _reserved(e: ExplanationParts) -> Iterator[str]:
 
 
 def _retries(e: ExplanationParts) -> Iterator[str]:
-    """Says how often PyTorch's allocator released cached memory; others count other retries."""
+    """Says how often PyTorch's allocator released cached memory in order to serve a request."""
     if e.allocator != "native" or not e.num_alloc_retries:
         return
     # A request that fails counts as retried even if nothing was cached.
@@ -272,7 +272,7 @@ def _of_the_script(e: ExplanationParts) -> Iterator[str]:
 
 
 def _one_advice(number: int, a: Advice, run_seconds: float | None) -> Iterator[str]:
-    """Yields an advice, the text to copy, and a line of further figures."""
+    """Yields a piece of advice, the text to copy, and a line of further figures."""
     yield f"{number:>3}. {a.what}{effect(a)}"
     for line in a.how.splitlines():
         yield Verbatim(f"{_INDENT * 2} {line}")
@@ -302,7 +302,7 @@ def _details(a: Advice, run_seconds: float | None) -> Iterator[str]:
 
 
 def _share_of_run(seconds: float, run_seconds: float | None) -> str:
-    """A time as a share of the recorded run, if the recording has times."""
+    """Formats a time as a share of the recorded run."""
     if run_seconds is None:
         return "(run's length unknown)"
     if seconds > run_seconds:

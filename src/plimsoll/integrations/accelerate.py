@@ -18,7 +18,7 @@ def watch(accelerator: Any, **options: Unpack[WatchOptions]) -> MemoryWatch:
     ...         train(batch)
     ...         memory.log(step)
 
-    Only the main process of a job logs; each process warns of its own leaks and headroom.
+    Only the main process of a job logs; each process warns of its own leaks and low headroom.
 
     Args:
         accelerator: An `accelerate.Accelerator`.

@@ -1,4 +1,4 @@
-"""`%%memory`: runs and records a cell, and shows the memory that it took."""
+"""Implements `%%memory`: runs and records a cell, and shows the memory that the cell took."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run_cell(shell: Any, line: str, code: str) -> Any:
         code: The rest of the cell.
 
     Returns:
-        Returns the value of the last line, if that is an expression.
+        Returns the value of the cell's last line, if that line is an expression.
 
     Raises:
         UsageError: If an option is unknown, or the cell cannot be recorded; the cell does not run
@@ -42,7 +42,7 @@ def run_cell(shell: Any, line: str, code: str) -> Any:
     """
     try:
         asked = _OPTIONS.parse_args(shlex.split(line))
-    except ValueError as error:  # for example an unclosed quotation
+    except ValueError as error:  # for example a quotation mark is not closed
         raise UsageError(f"%%memory {line}: {error}") from None
     cell = _Cell(shell, f"%%memory {line}\n", code)
     with _shown(shell, cell.name, asked.record):
@@ -51,7 +51,7 @@ def run_cell(shell: Any, line: str, code: str) -> Any:
 
 @contextmanager
 def _shown(shell: Any, name: str, kept: str | None) -> Iterator[None]:
-    """Record the block, and show its memory even if it fails."""
+    """Records the code in the `with` block, and shows its memory even if it raises."""
     import torch
 
     with ExitStack() as stack:
@@ -78,12 +78,12 @@ def _shown(shell: Any, name: str, kept: str | None) -> Iterator[None]:
 
 
 def _allocated(torch: Any) -> list[int]:
-    """Returns the bytes in live blocks of each GPU."""
+    """Returns the allocated bytes of each GPU."""
     return [torch.cuda.memory_allocated(index) for index in range(torch.cuda.device_count())]
 
 
 class _Cell:
-    """A cell compiled as IPython does; its lines keep their numbers in the notebook.
+    """A cell, compiled as IPython compiles it; lines have the same numbers as in the notebook.
 
     Args:
         shell: The IPython shell.
@@ -104,7 +104,7 @@ class _Cell:
         self._value = last and compiler(ast.Expression(last.value), self.name, "eval")
 
     def run(self) -> Any:
-        """Runs it; returns the value of the last line, if that is an expression."""
+        """Runs the cell; returns the value of its last line, if that line is an expression."""
         names = self._shell.user_ns
         exec(self._statements, names)  # noqa: S102
         return None if self._value is None else eval(self._value, names)  # noqa: S307

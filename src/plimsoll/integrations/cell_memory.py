@@ -1,4 +1,4 @@
-"""The GPU memory of a notebook's cell, as text and as tables."""
+"""Shows the GPU memory of a notebook's cell, as text and as tables."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class NamesCells:
         self._format = format_code_name
 
     def __call__(self, file: str) -> str:
-        """Returns the name of a file's cell; the file itself if it has none."""
+        """Returns the name of the cell that a file belongs to; for other files, the file itself."""
         for name in (file, str(Path(file).absolute())):
             if (known := self._format(name)) is not None:
                 return known[1]
         return file
 
     def line(self, share: LineShare) -> LineShare:
-        """Returns a share whose line names its cell."""
+        """Returns the same share, with the cell's name in its line instead of the file."""
         return replace(share, line=renamed(share.line, self._place))
 
     def _place(self, place: str) -> str:
@@ -57,9 +57,9 @@ class CellMemory(NotebookForm):
 
     Attributes:
         cell: Its name, such as "In[3]".
-        device: The GPU; None if the cell used none, and all sizes are zero.
-        peak_bytes: The most in live blocks while it ran, including older blocks.
-        took_bytes: The part of it that the cell requested.
+        device: The GPU. None if the cell used no GPU; all sizes are then zero.
+        peak_bytes: The most bytes in live blocks while the cell ran, including older blocks.
+        took_bytes: The part of the peak that the cell requested.
         keeps_bytes: The live bytes after the cell, minus those before it.
         by_category: The peak's bytes by category.
         lines: The lines that held the most at the peak.
@@ -84,7 +84,7 @@ class CellMemory(NotebookForm):
         recording: str | None,
         names: NamesCells,
     ) -> Self:
-        """Makes it from the peak of a cell's recording; None if there are no events."""
+        """Makes a cell's memory from its recorded peak, which is None if nothing was recorded."""
         if peak is None:
             return cls(cell, None, 0, 0, 0, {}, [], recording)
         return cls(
@@ -99,7 +99,7 @@ class CellMemory(NotebookForm):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the values for JSON: base units, stable keys."""
+        """Returns the values for JSON: in base units, with stable keys."""
         return asdict(self)
 
     def __str__(self) -> str:

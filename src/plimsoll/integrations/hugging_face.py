@@ -30,25 +30,25 @@ class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         self.memory = MemoryWatch(**options)
 
     def add_to(self, trainer: Any) -> None:
-        """Insert it before a Trainer's other callbacks, so that those that report find the figures.
+        """Adds this callback to a Trainer, before all other callbacks.
 
-        In the Trainer's argument `callbacks` it would come last, and the reporters would not find
-        them.
+        Callbacks that report to trackers then see the figures. A callback in the Trainer's argument
+        `callbacks` would run after them.
         """
         trainer.add_callback(self)
         callbacks = trainer.callback_handler.callbacks
         callbacks.insert(0, callbacks.pop())
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Start the watch."""
+        """Starts the watch."""
         self.memory.__enter__()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
-        """Add the figures to the logged values and to the log history."""
+        """Adds the figures to the logged values and to the log history."""
         figures = self.memory.figures()
         logs.update(figures)
         state.log_history[-1].update(figures)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """End the recording and the watch."""
+        """Ends the recording and the watch."""
         self.memory.end()

@@ -28,14 +28,14 @@ class MemoryCallback(Callback):  # type: ignore[misc]  # Lightning has no types 
         self.memory = MemoryWatch(**options)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Start the watch."""
+        """Starts the watch."""
         self._last_step = trainer.global_step
         self.memory.__enter__()
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Log the figures together with the module's own, under the same step."""
+        """Logs the figures together with the module's own, under the same step."""
         steps = trainer.global_step
         if steps == self._last_step or steps % trainer.log_every_n_steps:
             return
@@ -45,9 +45,9 @@ class MemoryCallback(Callback):  # type: ignore[misc]  # Lightning has no types 
             logger.log_metrics(figures, step=steps - 1)  # Lightning counts steps from 0
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        """End the recording and the watch."""
+        """Ends the recording and the watch."""
         self.memory.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """End the recording and the watch: after an error on_fit_end is not called."""
+        """Ends the recording and the watch; Lightning calls no on_fit_end after an error."""
         self.memory.end()

@@ -1,4 +1,4 @@
-"""The memory of this process's GPUs as trackers take it: numbers with names."""
+"""Reads the memory of this process's GPUs, in the form that trackers take: named numbers."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class GpuMemory:
 
     Attributes:
         counters: The counters of its allocator; peaks count since the program last reset them.
-        headroom_bytes: The bytes of the card that stay free when this process is at its peak again
-            and other processes keep their present memory.
+        headroom_bytes: The bytes of the card that would be free if this process were at its peak
+            again, and other processes kept their present memory.
     """
 
     counters: DeviceCounters
     headroom_bytes: int
 
     def figures(self) -> dict[str, float]:
-        """Returns sizes in GiB and counts, by their names in a run's logger."""
+        """Returns sizes in GiB, and counts, by the names that a run's logger shows."""
         sizes = {name: getattr(self.counters, name) for name in _SIZES}
         sizes["headroom_bytes"] = self.headroom_bytes
         of_gpu = {name.replace("_bytes", "_gib"): size / GiB for name, size in sizes.items()}
@@ -48,7 +48,7 @@ class GpusInUse:
         self._torch = TorchCounters()
 
     def read(self) -> list[GpuMemory]:
-        """Returns the state of each of them, by number; empty before CUDA is initialized."""
+        """Returns the state of each GPU in use, by number; empty before CUDA is initialized."""
         now = (source_of_process() or self._torch).read()
         return [_gpu_memory(device) for device in now.devices if device.peak_reserved_bytes]
 

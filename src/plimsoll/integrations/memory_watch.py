@@ -1,4 +1,4 @@
-"""`MemoryWatch`: the work of all integrations, independent of their libraries."""
+"""Defines `MemoryWatch`, which does the work of all integrations with trainers and trackers."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class WatchOptions(TypedDict, total=False):
 
 
 class HeadroomWarning(UserWarning):
-    """A run has come close to the end of a card's memory; see `MemoryWatch`."""
+    """A run has come close to using up a card's memory; see `MemoryWatch`."""
 
 
 class MemoryWatch:
-    """Watches a run's GPU memory: figures for its logger, a recording, leaks, a thin headroom.
+    """Watches a run's GPU memory: logs figures, records, and warns of leaks and low headroom.
 
     >>> from plimsoll.integrations.memory_watch import MemoryWatch
     >>> with MemoryWatch(record="run.plim") as memory:  # doctest: +SKIP
@@ -46,7 +46,7 @@ class MemoryWatch:
     ...         train(batch)
     ...         print(step, memory.figures())
 
-    Each integration with a trainer or tracker in docs/integrations.md makes one of these. Without a
+    Each integration with a trainer or tracker in docs/integrations.md uses a MemoryWatch. Without a
     GPU, real or simulated, it does nothing and has no figures.
     """
 
@@ -61,16 +61,16 @@ class MemoryWatch:
         """Makes a watch.
 
         Args:
-            record: A file to record the run into, a .plim, as `plimsoll.record` does; each rank of
-                a job writes its own, such as run.rank0.plim.
+            record: A .plim file to record the run into, as by `plimsoll.record`; each rank of a job
+                writes its own file, such as run.rank0.plim.
             leaks: Whether to watch the first 256 steps of optimizers for lines that keep more
                 memory each step, and to warn of them (`plimsoll.LeakWatch`).
-            headroom: The least free memory at the peak: "2GiB", bytes, or a part of the card as
-                "5%". If less stays free, a warning is given, once a GPU; 0 never warns.
+            headroom: The least free memory at the peak: "2GiB", bytes, or a share of the card as
+                "5%". If less stays free, plimsoll warns once for each GPU; 0 never warns.
             log: A function to which `log` passes the figures and the step.
 
         Raises:
-            InputError: If the headroom is no size, or the file's name has the ending of another
+            InputError: If the headroom is not a size, or the file's name has the ending of another
                 format.
         """
         if record is not None:
@@ -91,13 +91,13 @@ class MemoryWatch:
         return [] if self._leak_watch is None else self._leak_watch.leaks
 
     def __enter__(self) -> MemoryWatch:
-        """Begin to watch.
+        """Begins to watch.
 
         Raises:
             InputError: If the recording cannot begin: the file exists, another recording is
                 running, or there is no GPU.
         """
-        self.end()  # an earlier run failed and did not end the watch
+        self.end()  # an earlier run may have failed without ending the watch
         self._warned.clear()
         with ExitStack() as stack:
             if self._record is not None:
@@ -121,7 +121,7 @@ class MemoryWatch:
             return
         try:
             self._leak_watch = stack.enter_context(LeakWatch())
-        # for example a running recording: the run continues without a leak watch
+        # for example, another recording is running: continue without a leak watch
         except InputError as error:
             warnings.warn(f"leaks are not watched for: {error}", RuntimeWarning, stacklevel=4)
 
@@ -129,13 +129,14 @@ class MemoryWatch:
         self.end()
 
     def end(self) -> None:
-        """End the recording and the watch; further calls do nothing."""
+        """Ends the recording and the watch; further calls do nothing."""
         self._opened.close()
 
     def figures(self) -> dict[str, float]:
-        """The memory of each GPU now, such as "gpu0_memory/peak_allocated_gib": sizes in GiB.
+        """Returns each GPU's memory now by names such as "gpu0_memory/peak_allocated_gib".
 
-        Peaks count since the program last reset them. This call also warns of little headroom.
+        Sizes are in GiB. Peaks count since the program last reset them. This call also warns if the
+        headroom is low.
         """
         gpus = self._gpus.read()
         for gpu in gpus:
@@ -143,7 +144,7 @@ class MemoryWatch:
         return {name: figure for gpu in gpus for name, figure in gpu.figures().items()}
 
     def log(self, step: int | None = None) -> None:
-        """Pass the figures to the run's logger.
+        """Passes the figures to the run's logger.
 
         Args:
             step: The number of the step; None for the logger's current one.

@@ -1,4 +1,4 @@
-"""The effect of a change on the predicted peaks of scripts, as a comment in Markdown."""
+"""Writes a Markdown comment on how a change affects the predicted peaks of scripts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PeakChange:
         command: The script and its arguments.
         before: The prediction before the change, or a line that says why there is none, such as the
             script's own error.
-        after: The prediction after the change, or such a line.
+        after: The prediction after the change, or a line that says why there is none.
     """
 
     command: str
@@ -42,18 +42,18 @@ class PeakChange:
 
     @property
     def grown_bytes(self) -> int | None:
-        """Returns the growth of the script's memory on the card; None if one is unknown."""
+        """Returns by how much the script's memory on the card grows; None if one is unknown."""
         if isinstance(self.before, str) or isinstance(self.after, str):
             return None
         return _on_card(self.after) - _on_card(self.before)
 
     @property
     def fails_now(self) -> bool:
-        """Whether the script fails only after the change."""
+        """Whether the script fails after the change but did not before it."""
         return isinstance(self.after, str) and not isinstance(self.before, str)
 
     def is_worse(self, allowed: Headroom | None) -> bool:
-        """Whether the script no longer fits after the change, or grows by more than is allowed.
+        """Tells whether the change makes the script too large, or grow by more than is allowed.
 
         A script that fitted before and has no prediction now is worse too.
         """
@@ -81,7 +81,7 @@ def find_change(command: str, before: Path, after: Path, *, gpu: str) -> PeakCha
     """
     try:
         script, *arguments = shlex.split(command)
-    except ValueError as error:  # empty, or an unclosed quotation
+    except ValueError as error:  # the command is empty, or a quotation mark is not closed
         raise InputError(f"{command!r} is no script with its arguments: {error}") from None
     with chdir(before):
         was = _predicted(script, arguments, gpu, new_is_known=True)
@@ -103,7 +103,7 @@ def _predicted(
 
 
 def markdown(changes: Sequence[PeakChange], gpu: str) -> str:
-    """Returns the comment: the answer, a row for each script, and the functions that changed."""
+    """Returns the comment: the answer, a row for each script, and what changed in each."""
     return "\n".join(
         [
             f"### {_answer(changes)}",
@@ -155,7 +155,7 @@ def _remark(change: PeakChange) -> str:
 
 
 def _details(change: PeakChange) -> Iterator[str]:
-    """Yields the functions that hold more or less at the peak; line numbers change too easily."""
+    """Yields a table of what holds more or less at the peak: by category and by function."""
     if isinstance(change.before, str) or isinstance(change.after, str):
         return
     parts = [
@@ -183,7 +183,7 @@ def _details(change: PeakChange) -> Iterator[str]:
 
 
 def _by_function(prediction: Prediction) -> Counter[str]:
-    """Returns bytes by "file function" for the lines that hold the most."""
+    """Returns the bytes of the largest lines by "file function": line numbers change too easily."""
     held: Counter[str] = Counter()
     for share in prediction.top_lines:
         held[renamed(share.line, _without_number)] += share.bytes
@@ -212,5 +212,5 @@ def _code(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Escapes text that comes from a script, such as an error, for Markdown and HTML."""
+    """Escapes untrusted text, such as a script's error, for Markdown and HTML."""
     return "".join(f"&#{ord(c)};" if c in _MARKS else c for c in printable(text))

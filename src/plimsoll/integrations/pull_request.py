@@ -1,7 +1,7 @@
-"""`python -m plimsoll.integrations.pull_request`: the program of the GitHub Action (action.yml).
+"""The program that the GitHub Action runs: `python -m plimsoll.integrations.pull_request`.
 
-Exit status: 0 success, 2 bad input or a script that fails since the change, 4 a script no longer
-fits or grows by more than is allowed. A crash of Python has 1.
+Exit status: 0 for success; 2 for bad input, or if a script fails only after the change; 4 if a
+script no longer fits, or grows by more than is allowed. A crash of Python has exit status 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORSE = 4
 
 
 def main() -> None:
-    """Predict scripts in two folders and write the comment."""
+    """Predicts scripts in two folders and writes a Markdown comment on the difference."""
     reserve_closed_descriptors()
     parser = argparse.ArgumentParser(
         prog="python -m plimsoll.integrations.pull_request",

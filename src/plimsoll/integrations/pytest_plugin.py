@@ -1,11 +1,11 @@
-"""pytest: `@pytest.mark.gpu_memory("2GiB")`, a budget of GPU memory for a test.
+"""The pytest mark `@pytest.mark.gpu_memory("2GiB")`: a budget of GPU memory for a test.
 
-All live memory of a GPU counts, from the test's fixtures to its end, including older memory. A test
-that exceeds its budget fails with the lines that hold the memory. Without a GPU, tests with a
-budget run on a simulated one, in a process of their own (`simulated_tests.py`).
+All live memory of a GPU counts, from the test's fixtures to its end, including memory allocated
+before the test. A test that exceeds its budget fails with the lines that hold the memory. Without a
+GPU, tests with a budget run on a simulated one, in a process of their own (`simulated_tests.py`).
 
-pytest imports this file in every project where plimsoll is installed, so the other modules are
-imported on use.
+pytest imports this file in every project where plimsoll is installed. So this file imports other
+modules only when they are used.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _RECORDING = pytest.StashKey[_Recording]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the option for the card to simulate if there is none."""
+    """Adds the configuration option for the card to simulate where there is no GPU."""
     parser.addini(
         _CARD, "What tests with a gpu_memory budget run on where there is no GPU.", default="H100"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark."""
+    """Registers the mark `gpu_memory`."""
     config.addinivalue_line(
         "markers",
         "gpu_memory(budget): fails the test if more than this, such as '2GiB', is allocated on a "
@@ -57,10 +57,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # after other plug-ins have selected the tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Check all budgets before the first test, and select the tests for a simulated GPU.
+    """Checks all budgets before the first test; without a GPU, sends tests to a simulated one.
 
     Raises:
-        UsageError: If a budget is no size, the card is unknown, or nothing can be simulated here.
+        UsageError: If a budget is not a size, the card is unknown, or PyTorch is not installed.
     """
     from plimsoll.base.errors import InputError
 
@@ -87,7 +87,7 @@ def _budget_of(item: pytest.Item) -> int | None:
     """Returns the budget in bytes; None for a test without one.
 
     Raises:
-        InputError: If the budget is no size.
+        InputError: If the budget is not a size.
     """
     from plimsoll.base.errors import InputError
     from plimsoll.base.units import parse_size
@@ -102,7 +102,7 @@ def _budget_of(item: pytest.Item) -> int | None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
-    """Record a test with a budget, from before its fixtures."""
+    """Begins to record a test with a budget, before its fixtures run."""
     budget_bytes = _budget_of(item)
     if budget_bytes is not None:
         from plimsoll.base.errors import InputError
@@ -121,7 +121,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Fail a test that passed but exceeded its budget."""
+    """Fails a test that passed but exceeded its budget."""
     result = yield
     recording = item.stash.get(_RECORDING, None)
     if recording is not None:
@@ -132,7 +132,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """End the recording if the test did not finish."""
+    """Ends the recording if the test did not finish."""
     recording = item.stash.get(_RECORDING, None)
     if recording is not None:
         recording.opened.close()

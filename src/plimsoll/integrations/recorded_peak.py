@@ -1,4 +1,4 @@
-"""The peak of a recorded part of a program, such as a cell or a test, and its lines."""
+"""Finds the peak of a recorded part of a program, such as a cell or a test."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecordedPeak:
-    """The GPU on which the process held the most, at that moment.
+    """The peak of the GPU on which the process held the most memory.
 
     Attributes:
         device: The GPU, as PyTorch counts.
         allocated_bytes: Bytes in live blocks, as `torch.cuda.max_memory_allocated` counts them.
-        before_bytes: The part of it that was allocated before the recording began.
-        by_category: All of it by category.
-        lines: The lines that hold it, most first; lines of older blocks are known only in part.
+        before_bytes: The part of the peak that was allocated before the recording began.
+        by_category: The bytes of the peak by category.
+        lines: The lines that hold the peak, largest first. The lines of blocks from before the
+            recording are known only in part.
     """
 
     device: int
@@ -38,12 +39,12 @@ def recorded_peak(path: str | PathLike[str]) -> RecordedPeak:
     """Finds the peak of a recording.
 
     Raises:
-        InputError: If it cannot be read, or has no events.
+        InputError: If the recording cannot be read, or has no events.
     """
     recording = read_recording(path)
     found = explain(recording, advice=False)
     fullest = max(found.devices, key=lambda use: use.peak_allocated_bytes or 0).device
-    if fullest != found.device:  # if requests failed, the explanation is of their device
+    if fullest != found.device:  # `explain` prefers a device with failed requests
         found = explain(recording, device=fullest, advice=False)
     (trace,) = (trace for trace in recording.devices if trace.device == found.device)
     lifetimes = find_lifetimes(trace)

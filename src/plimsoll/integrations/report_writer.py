@@ -1,7 +1,7 @@
-"""pytest plug-in in a process with a simulated GPU: writes reports for the parent process.
+"""A pytest plug-in for a process with a simulated GPU: writes reports for the parent process.
 
-A line is JSON: a report, or the name of a test that begins. A test that began and has no report of
-its teardown has ended the process.
+Each line is JSON: a report, or the name of a test that begins. If a test begins and no report of
+its teardown follows, it has ended the process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FILE = "PLIMSOLL_TEST_REPORTS"
 
 
 class ReportWriter:
-    """Writes the reports.
+    """Writes a line for each report and for each test that begins.
 
     Args:
         config: The configuration of this process.
@@ -30,14 +30,14 @@ class ReportWriter:
         self._file = file
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write a line."""
+        """Writes a report as a line."""
         data: Any = self._config.hook.pytest_report_to_serializable(
             config=self._config, report=report
         )
         self._write(data)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Write that a test begins."""
+        """Writes the name of a test that begins."""
         self._write(nodeid)
 
     def _write(self, line: Any) -> None:
@@ -46,5 +46,5 @@ class ReportWriter:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the writer. Processes that tests start write no reports."""
+    """Registers the writer; removes the variable, so that processes of tests write no reports."""
     config.pluginmanager.register(ReportWriter(config, Path(os.environ.pop(FILE))))

@@ -1,8 +1,8 @@
-"""Runs tests with a budget without a GPU, in one process that has a simulated one.
+"""Runs tests with a memory budget on machines without a GPU: in a process with a simulated GPU.
 
-A test that ends this process fails, and the tests that had not begun run in a new one.
+A test that ends that process fails; the tests that had not begun then run in a new process.
 
-The process is pytest too, with the same configuration but not the same options. It writes its
+The process runs pytest too, with the same configuration but not the same options. It writes its
 reports of each test to a file, and this process passes them on as its own. PyTorch accepts
 simulated GPUs only before it is imported, and for a whole process; all other tests still see no
 GPU.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def has_gpu() -> bool:
-    """Whether PyTorch finds a GPU in this process, real or simulated.
+    """Returns whether PyTorch finds a GPU in this process, real or simulated.
 
     Raises:
         InputError: If PyTorch is not installed.
@@ -41,7 +41,7 @@ def has_gpu() -> bool:
 
 
 class SimulatedTests:
-    """A plug-in that runs these tests in another process.
+    """A pytest plug-in that runs the given tests in another process.
 
     Args:
         config: The configuration of this process.
@@ -49,7 +49,7 @@ class SimulatedTests:
         card: The card to simulate.
 
     Raises:
-        InputError: If there is no such card.
+        InputError: If the card is unknown.
     """
 
     def __init__(self, config: pytest.Config, items: Sequence[pytest.Item], card: str) -> None:
@@ -57,13 +57,13 @@ class SimulatedTests:
         self._config = config
         self._card = card
         self._names = [item.nodeid for item in items]
-        # A pytest-xdist worker gets its tests one by one, and knows no others.
+        # A pytest-xdist worker gets its tests one by one, without knowing the next ones.
         self._one_by_one = hasattr(config, "workerinput")
-        self._reports: dict[str, list[pytest.TestReport]] = {}  # of the tests that have begun
-        self._endings: dict[str, str] = {}  # the exit of each test's process
+        self._reports: dict[str, list[pytest.TestReport]] = {}  # by test, for those that have begun
+        self._endings: dict[str, str] = {}  # by test: how its process exited
 
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Report the result of one of the tests."""
+        """Runs the tests if necessary, and reports the result of one of them."""
         if item.nodeid not in self._names:
             return None
         while item.nodeid not in self._reports:
@@ -79,7 +79,7 @@ class SimulatedTests:
         return True
 
     def _run(self, names: Sequence[str]) -> None:
-        """Run tests in new processes until all have run; if none begins, all count as lost."""
+        """Runs tests in a new process and reads its reports; if none begins, all count as begun."""
         with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
             file = Path(folder) / "reports"
             done = subprocess.run(  # noqa: S603
@@ -110,8 +110,8 @@ class SimulatedTests:
 
     def _command(self, names: Sequence[str]) -> list[str]:
         root = self._config.rootpath
-        # Options that the configuration adds to every command line apply there too, except those
-        # that select tests.
+        # The process also gets the options that the configuration adds to every command line. The
+        # empty -m and -k override those that select tests.
         options = [
             "-p",
             report_writer.__name__,
@@ -133,7 +133,7 @@ class SimulatedTests:
         return [sys.executable, "-m", *simulate, *options, *tests]
 
     def _lost(self, item: pytest.Item) -> pytest.TestReport:
-        """Returns the report of a test that ended its process, or whose process ran no test."""
+        """Makes the report of a test that ended its process, or whose process ran no test."""
         ending = self._endings[item.nodeid]
         text = f"the process with the simulated GPU ended before this test did: {ending}"
         return pytest.TestReport(
@@ -142,6 +142,6 @@ class SimulatedTests:
 
 
 def _with_tuples(data: dict[str, Any]) -> dict[str, Any]:
-    """Restores a report from JSON, which has turned tuples into lists."""
+    """Restores the tuples of a report, which JSON has turned into lists."""
     places = {key: data[key] for key in ("location", "longrepr") if isinstance(data[key], list)}
     return data | {key: tuple(place) for key, place in places.items()}

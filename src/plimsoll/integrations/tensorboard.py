@@ -1,4 +1,4 @@
-"""TensorBoard: a run's memory as scalars of a `SummaryWriter`."""
+"""TensorBoard: logs a run's memory as scalars of a `SummaryWriter`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def watch(writer: Any, **options: Unpack[WatchOptions]) -> MemoryWatch:
     ...         memory.log(step)
 
     Args:
-        writer: A `torch.utils.tensorboard.SummaryWriter`, or another object with its `add_scalar`.
+        writer: A `torch.utils.tensorboard.SummaryWriter`, or another object with `add_scalar`.
         options: `record`, `leaks` and `headroom`, as for `MemoryWatch`.
     """
 

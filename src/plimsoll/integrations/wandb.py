@@ -1,4 +1,4 @@
-"""Weights & Biases: logs a run's memory beside the program's own figures."""
+"""Weights & Biases: logs a run's memory together with the program's own figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def watch(run: Any, **options: Unpack[WatchOptions]) -> MemoryWatch:
     ...         memory.log()
     ...         wandb.log({"loss": loss})
 
-    Without a step the figures go into the same row as the next logged values.
+    Without a step number, W&B puts the figures into the same row as the next logged values.
 
     Args:
         run: The run that `wandb.init` returned.

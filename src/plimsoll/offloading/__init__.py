@@ -2,6 +2,6 @@
 
 Begin with `offload` and `pager`: saved tensors move to host memory and back.
 
-The packages are host memory as a second tier (`tiers`: limits, regions, the optimizer's state),
-training steps that need less memory (`training`), and batches that are copied ahead (`data`).
+The packages: `tiers` uses host memory as a second tier (limits, regions, the optimizer's state),
+`training` makes training steps that need less memory, `data` copies batches ahead of their use.
 """

@@ -1,7 +1,7 @@
 """Copies storages to host memory and back on two side streams, and waits for the copies.
 
-The host does not wait for a copy. The *compute stream* waits when it needs the memory that a copy
-reads, or the data that a copy brings.
+The host does not wait for a copy. The *compute stream* is the program's stream. It waits for a copy
+to host memory before it reuses the copied memory, and for a copy back before it reads the data.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Movements:
-    """The bytes moved by one step, and the pairs of events between which the GPU waited."""
+    """The bytes that one step moved, and a pair of CUDA events around each wait for a copy."""
 
     saved: int = 0
     out: int = 0
@@ -27,7 +27,7 @@ class Movements:
     waits: list[tuple[Any, Any]] = field(default_factory=list)
 
     def waited_seconds(self) -> float:
-        """Returns how long the compute stream waited; blocks until the last wait is over."""
+        """Returns the compute stream's seconds of waiting; blocks until the last wait is over."""
         seconds = 0.0
         for begin, end in self.waits:
             end.synchronize()
@@ -53,10 +53,10 @@ class CopyStreams:
         self._buffers = buffers
         self._out = torch.cuda.Stream(device)
         self._back = torch.cuda.Stream(device)
-        self._streams: dict[int, Any] = {}  # by the driver's number of the stream
+        self._streams: dict[int, Any] = {}  # by the stream's handle
 
     def current(self) -> Any:
-        """Returns the device's current stream; `torch.cuda.current_stream` is many times slower."""
+        """Returns the current stream, many times faster than `torch.cuda.current_stream`."""
         raw = torch._C._cuda_getCurrentRawStream(self.device.index)
         stream = self._streams.get(raw)
         if stream is None:
@@ -64,7 +64,7 @@ class CopyStreams:
         return stream
 
     def copy_out(self, storage: Any, size: int, stream: Any) -> PinnedBuffer:
-        """Copies a storage that a stream has filled; the copy is complete after its `busy`."""
+        """Queues a storage's copy after the work on `stream`; done at the buffer's `busy` event."""
         buffer = self._buffers.take(size)
         self._out.wait_stream(stream)
         if buffer.busy is not None:
@@ -75,7 +75,7 @@ class CopyStreams:
         return buffer
 
     def copy_back(self, buffer: PinnedBuffer, size: int, copied: Any, stream: Any) -> Any:
-        """Allocates a storage on the current stream, filled after the buffer's `busy`.
+        """Allocates a storage and queues the copy into it; done at the buffer's `busy` event.
 
         Args:
             buffer: The copy in host memory.
@@ -87,7 +87,7 @@ class CopyStreams:
             torch.OutOfMemoryError: If the device has no room for it; the state is unchanged then.
         """
         there = torch.empty(size, dtype=torch.uint8, device=self.device)
-        self._back.wait_stream(stream)  # another tensor may have used this memory until now
+        self._back.wait_stream(stream)  # another tensor may still use this memory
         self._back.wait_event(copied)
         copy(there, buffer.bytes[:size], self._back)
         buffer.busy = self._back.record_event()
@@ -95,7 +95,7 @@ class CopyStreams:
         return there.untyped_storage()
 
     def wait(self, stream: Any, event: Any, *, by_host: bool) -> None:
-        """Let a stream, or the host, wait for a copy, and record how long it waits."""
+        """Makes a stream or the host wait for a copy; records the time that a stream waits."""
         if event.query():
             return
         if by_host:

@@ -1,7 +1,7 @@
-"""Moves autograd's saved tensors to host memory when the card is short.
+"""Moves autograd's saved tensors to host memory when the card's memory is short.
 
 `offload` passes autograd's saved tensors to the `SavedStorages` of each device, which moves them.
-Weights, small tensors and tensors outside the GPU stay in place.
+Weights, small tensors and host tensors stay where they are.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _devices: dict[tuple[int, int], SavedStorages] = {}  # by device and budget
 
 @dataclass(frozen=True)
 class OffloadStatistics:
-    """The movements of the last step, on all devices.
+    """The bytes that the last step moved, on all devices.
 
     Attributes:
         saved_bytes: Bytes of the storages that could move.
         out_bytes: Bytes copied to host memory.
-        back_bytes: Bytes copied back.
+        back_bytes: Bytes copied back to the card.
         kept_bytes: Bytes that stayed on the card.
         waited_seconds: How long GPUs waited for unfinished copies.
         pinned_bytes: Page-locked host memory of all of plimsoll's offloading.
@@ -51,17 +51,17 @@ class OffloadStatistics:
 
 
 class offload(contextlib.ContextDecorator):  # noqa: N801
-    """Keep a program within a budget of GPU memory by moving saved tensors to host memory.
+    """Keeps a program within a budget of GPU memory by moving saved tensors to host memory.
 
     Tensors that autograd saves inside the block leave the card during the forward pass, as far as
     the budget requires, and are back before the backward pass needs them, even if that runs outside
-    the block. Copies overlap with computation. The first step moves all that can move, and
-    measures; each later step that repeats an earlier one moves just enough. The measurements are
-    kept for the process, so the block may be entered for each step or once for all.
+    the block. Copies overlap with computation. The first step moves every tensor that can move, and
+    measures the memory; each later step that repeats an earlier one moves just enough. plimsoll
+    keeps the measurements, so the block may be entered for each step or once for all steps.
 
     The budget covers all tensors of the program on each GPU (`torch.cuda.memory_allocated`). It is
     a target, not a limit: a program whose weights, or whose largest operation, need more will
-    exceed it. Of nested blocks the inner one applies.
+    exceed it. In nested blocks the innermost budget applies.
 
     >>> with plimsoll.offload(budget="6GiB"):  # doctest: +SKIP
     ...     loss = train_step(batch)
@@ -102,7 +102,7 @@ class offload(contextlib.ContextDecorator):  # noqa: N801
         self._stack().pop().__exit__(kind, error, trace)
 
     def statistics(self) -> OffloadStatistics:
-        """Returns the movements of the last step; complete when its backward pass is."""
+        """Returns what the last step moved; complete once its backward pass is over."""
         steps = [
             device.movements() for (_, budget), device in _devices.items() if budget == self._budget
         ]
@@ -141,14 +141,14 @@ class offload(contextlib.ContextDecorator):  # noqa: N801
 
 
 def unpack(packed: Any) -> Any:
-    """Returns the saved tensor."""
+    """Returns the tensor that autograd saved; brings it back to the card if it has left."""
     if isinstance(packed, Handle):
         return packed.saved.owner.unpack(packed)
     return packed
 
 
 def may_move(tensor: Any) -> bool:
-    """Whether a tensor is plain GPU memory, and not a weight."""
+    """Returns whether a tensor is plain GPU memory, and not a weight."""
     if not tensor.is_cuda or type(tensor) is not torch.Tensor or tensor.layout != torch.strided:
         return False  # a Parameter has a type of its own
     if tensor.is_inference() or tensor.is_conj() or tensor.is_neg():

@@ -1,7 +1,7 @@
 """Moves saved storages off the card and back, as the plan and the budget require.
 
-Storages that are needed last leave first. Storages that are used next return ahead of time, as far
-as there is room.
+The storages that the backward pass needs last leave first. The storages that it uses next return
+before they are needed, as far as there is room.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Pager:
     Args:
         plan: The plan of this step, with the budget.
         residency: The location of each storage.
-        memory: Informed of each change of allocated memory.
+        memory: Measures the program's own memory; the pager reports its own changes to it.
 
     Attributes:
-        first: The serial of this step's first storage, the plan's number 0.
+        first: The serial number of this step's first storage, which the plan counts as 0.
     """
 
     def __init__(self, plan: Plan, residency: Residency, memory: ProgramMemory) -> None:
@@ -37,15 +37,15 @@ class Pager:
         self._plan = plan
         self._residency = residency
         self._memory = memory
-        self._ahead = 0  # position up to which all used storages are on the card
+        self._ahead = 0  # storages used before this position of the plan are on the card
 
     def begin(self, first: int) -> None:
-        """Begin a step whose first storage has this serial."""
+        """Begins a step whose first storage has this serial."""
         self.first = first
         self._ahead = 0
 
     def make_room(self, size: int, spare: int = -1) -> None:
-        """Move storages out until the program and `size` bytes fit; those needed last go first."""
+        """Moves storages out until `size` more bytes fit the budget; those needed last go first."""
         residency = self._residency
         limit = self._plan.limit - size
         expected, ahead = self._plan.expected(), self._plan.expected_of_forward()
@@ -58,12 +58,12 @@ class Pager:
             for where in (residency.here, residency.returned, residency.held):
                 self._evict(where, max(limit - ahead, 0), spare)
         if residency.bytes_here > limit - expected and residency.held:
-            torch.clear_autocast_cache()  # casts of weights, which autocast can make again
+            torch.clear_autocast_cache()  # these casts of weights, which autocast can make again
             self._memory.has_changed = True
             self._evict(residency.held, max(limit - expected, 0), spare)
 
     def bring_back(self, saved: SavedStorage) -> None:
-        """Bring a storage back now, and move others out for it if necessary."""
+        """Brings a storage back, and moves other storages out if they are in the way."""
         self.make_room(saved.size)
         try:
             self._fetch(saved)
@@ -74,7 +74,7 @@ class Pager:
             self._fetch(saved)
 
     def discard(self, saved: SavedStorage) -> None:
-        """Free a storage if only its shape is needed, once, and no other tensor of it was saved."""
+        """Frees a storage whose only saved tensor is needed once more, and only for its shape."""
         keeps = torch._C._autograd._get_current_graph_task_keep_graph()
         if saved.views > 1 or keeps or saved.storage is None:
             return
@@ -84,11 +84,11 @@ class Pager:
         self._plan.discard(saved.serial - self.first)
 
     def prefetch(self, used: SavedStorage) -> None:
-        """Bring back the storages used next, as far ahead as there is room."""
+        """Brings back the storages that are used after `used`, as many as there is room for."""
         residency = self._residency
         for position, saved in self._next_away(used):
             expected = self._plan.expected(position)
-            # without a plan, keep as much room again for the results computed from it
+            # without a plan, expect that the results computed from the storage are as large
             if expected is None:
                 allocated = allocated_bytes(self._memory.device).now
                 expected = allocated - residency.bytes_here + saved.size
@@ -96,7 +96,7 @@ class Pager:
                 return
             try:
                 self._fetch(saved)
-            except torch.OutOfMemoryError:  # there is enough free memory, but not contiguous
+            except torch.OutOfMemoryError:  # enough memory is free, but not in one piece
                 self._plan.keep_away(saved.size)
                 return
 

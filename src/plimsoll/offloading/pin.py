@@ -1,4 +1,4 @@
-"""Page-locked copies of whole trees of tensors."""
+"""Copies whole trees of tensors into page-locked memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def pin(tree: Tree) -> Tree:
     """Copies a tree's host tensors into page-locked memory, from which GPUs copy at full speed.
 
     Page-locked memory counts as shared GPU memory; plimsoll's allocator keeps it in a pool, so only
-    the first use is slow. Tensors that are on a GPU or page-locked already, and other objects, are
-    returned unchanged.
+    the first use is slow. Tensors that are on a GPU or already page-locked are returned unchanged,
+    as are objects that are no tensors.
 
     >>> batch = plimsoll.pin(batch)  # doctest: +SKIP
 

@@ -1,7 +1,7 @@
 """Page-locked host memory that is reused.
 
-Locking pages takes half a second for a GiB, so it is done once: buffers are parts of slabs, and a
-free buffer waits for the next request that fits.
+Locking pages takes half a second for a GiB, so each page is locked only once: buffers are parts of
+large slabs, and a free buffer is kept for the next request that fits.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import torch
 
 from plimsoll.base.units import MiB
 
-_SLAB = 256 * MiB  # a power of two, because PyTorch rounds page-locked memory up to one
-_STEPS = 8  # sizes between two powers of two
+_SLAB = 256 * MiB  # a power of two, to which PyTorch rounds page-locked memory up
+_STEPS = 8  # buffer sizes from one power of two to the next
 
 
 @dataclass(eq=False)
@@ -26,7 +26,7 @@ class PinnedBuffer:
 
     Attributes:
         bytes: The memory as a tensor of bytes.
-        busy: The event after which the buffer is unused, or None.
+        busy: The event after which no copy uses the buffer; None if no copy does.
         size: The size in bytes.
     """
 
@@ -39,13 +39,13 @@ class PinnedBuffer:
 
 
 def rounded(size: int) -> int:
-    """The next of eight sizes between two powers of two, so that nearly equal requests share."""
+    """Rounds a size up to one of eight per power of two, so that similar sizes share buffers."""
     step = max(1 << max(size - 1, 1).bit_length() - 1, MiB) // _STEPS
     return -(-size // step) * step
 
 
 class PinnedBuffers:
-    """Locked buffers for reuse, by size. Any thread may use it."""
+    """Page-locked buffers for reuse, by size. Any thread may use them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -56,7 +56,7 @@ class PinnedBuffers:
 
     @property
     def held_bytes(self) -> int:
-        """Returns the page-locked memory in total, used or not."""
+        """Returns the bytes of all page-locked slabs, in use or free."""
         return self._held_bytes
 
     def take(self, size: int) -> PinnedBuffer:
@@ -69,7 +69,7 @@ class PinnedBuffers:
             return PinnedBuffer(self._carve(wanted))
 
     def give_back(self, buffer: PinnedBuffer) -> None:
-        """Return a buffer for reuse."""
+        """Gives back a buffer for reuse."""
         with self._lock:
             bisect.insort(self._free, buffer, key=attrgetter("size"))
 

@@ -1,11 +1,12 @@
 """Plans which saved storages must leave the card, from earlier steps. Independent of PyTorch.
 
 A step is a sequence of events: a storage is saved (forward), a storage is used (backward). Between
-two events the program allocates memory of its own, besides saved storages; the most of it is
-measured. While a step repeats an earlier one, event by event, the plan knows the memory that the
-program is about to allocate, the storages that are used next, and the bytes that have to leave.
-Storages saved first are used last, so they are the ones to leave. If a step differs from all known
-ones, the plan knows nothing until the step ends, and every storage that can leave should.
+two events the program also allocates memory besides the saved storages. It is called *the
+program's own memory*, and plimsoll measures its peak. While a step repeats an earlier one, event by
+event, the plan knows how much memory the program is about to allocate, which storages are used
+next, and how many bytes have to leave. Storages saved first are used last, so these leave. If a
+step differs from all earlier ones, the plan knows nothing until the step ends, and every storage
+that can leave leaves.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _GENERATION = 16  # steps
 
 
 class Event(NamedTuple):
-    """A saved or used storage, counted in the order of saving."""
+    """The saving or the use of a storage; storages are numbered in the order of saving."""
 
     is_use: bool
     storage: int
     size: int
 
     def resembles(self, known: Event) -> bool:
-        """Whether this is the known event, or the same in a smaller batch."""
+        """Returns whether this is the known event, or the same event of a smaller batch."""
         return self[:2] == known[:2] and self.size <= known.size
 
 
@@ -42,12 +43,12 @@ class Profile:
 
     Attributes:
         events: The events in order.
-        program_bytes: For each event, the most that the program allocated of its own until the next
-            one, above its memory at the step's begin.
-        older_bytes: The same for the previous generation of steps. Equal steps differ in memory,
-            for example when only the first of some allocates the gradients.
+        program_bytes: For each event, the peak of the program's own memory until the next event,
+            minus its own memory at the beginning of the step.
+        older_bytes: The same for the previous generation of steps. Equal steps may differ in
+            memory: with accumulated gradients only the first step allocates the gradients.
         steps: The number of steps in this generation.
-        gone: For each dropped storage, the number of events by then.
+        gone: For each dropped storage, the number of events before it was dropped.
         held: Storages that the program itself held until the backward pass: dropping them frees
             nothing.
         unread: Storages that were dropped because only their shape was needed.
@@ -62,18 +63,18 @@ class Profile:
     unread: set[int] = field(default_factory=set)
 
     def has_backward(self) -> bool:
-        """Whether any storage was used."""
+        """Returns whether any storage was used."""
         return any(event.is_use for event in self.events)
 
     def resembles(self, known: Profile) -> bool:
-        """Whether this step repeats the known one so far."""
+        """Returns whether this step repeats the known one so far."""
         return len(self.events) <= len(known.events) and all(
             event.resembles(wanted)
             for event, wanted in zip(self.events, known.events, strict=False)
         )
 
     def follow(self, before: Profile) -> None:
-        """Update from an equal, earlier step."""
+        """Takes over the figures of an earlier step with equal events."""
         if before.steps < _GENERATION:
             self.steps = before.steps + 1
             self.program_bytes = list(map(max, self.program_bytes, before.program_bytes))
@@ -82,18 +83,18 @@ class Profile:
             self.older_bytes = before.program_bytes
 
     def expected(self, first: int, last: int) -> int:
-        """The most that the program allocates of its own from one event until after another."""
+        """Returns the peak of the program's own memory between two events, both included."""
         span = slice(first, last + 1)
         return max(max(self.program_bytes[span]), max(self.older_bytes[span], default=0))
 
     def expected_of_forward(self) -> list[int]:
-        """For each event of the forward pass, the most allocated from it until the pass ends."""
+        """Returns for each forward event the peak of own memory until the forward pass ends."""
         first_use = next(at for at, event in enumerate(self.events) if event.is_use)
         backwards = (self.expected(at, at) for at in reversed(range(first_use)))
         return list(accumulate(backwards, max))[::-1]
 
     def excess(self, limit: int) -> int:
-        """By how much the step would exceed a limit, above its beginning, if no storage left."""
+        """Returns by how much the step's growth would exceed a limit if no storage left."""
         dropped: dict[int, int] = {}
         sizes = [event.size for event in self.events if not event.is_use]
         for storage, position in self.gone.items():
@@ -117,7 +118,7 @@ class Plan:
     def __init__(self, budget: int) -> None:
         self._budget = budget
         self._margin = min(_SMALLEST_MARGIN, budget // 32)
-        self._profiles: list[Profile] = []  # the most recent first
+        self._profiles: list[Profile] = []  # the most recent step first
         self._now = Profile()
         self._known: Profile | None = None
         self._base = 0
@@ -127,7 +128,7 @@ class Plan:
 
     @property
     def limit(self) -> int:
-        """The budget, less a margin."""
+        """The budget minus the margin for memory that is free but not contiguous."""
         return self._budget - self._margin
 
     @property
@@ -141,7 +142,7 @@ class Plan:
         return self._known is not None
 
     def begin(self, program_bytes: int) -> None:
-        """Begin a step, with the program's own memory now."""
+        """Begins a step; `program_bytes` is the program's own memory at this moment."""
         if self._now.has_backward():
             self._remember(self._now)
         self._now = Profile()
@@ -149,45 +150,46 @@ class Plan:
         self._saved = 0
 
     def save(self, size: int) -> int:
-        """Note that a storage is saved; returns its index."""
+        """Records that a storage is saved; returns its index in the step."""
         self._saved += 1
         self._follow(Event(False, self._saved - 1, size))
         return self._saved - 1
 
     def use(self, index: int, size: int) -> None:
-        """Note that a storage is used."""
+        """Records that the backward pass uses a storage."""
         self._follow(Event(True, index, size))
 
     def drop(self, index: int) -> None:
-        """Note that a storage is no longer needed."""
+        """Records that a storage is no longer needed."""
         if 0 <= index < self._saved:
             self._now.gone.setdefault(index, self.position)
 
     def discard(self, index: int) -> None:
-        """Note that a storage is no longer needed, and that its values never were."""
+        """Records that a storage was dropped because only its shape is needed."""
         self.drop(index)
         if 0 <= index < self._saved:
             self._now.unread.add(index)
 
     def hold(self, indices: Iterable[int]) -> None:
-        """Note that the program itself still holds these when the backward pass begins."""
+        """Records the storages that the program still holds when the backward pass begins."""
         self._now.held.update(index for index in indices if 0 <= index < self._saved)
 
     def measure(self, program_bytes: int) -> None:
-        """Note the most that the program allocated of its own since the last event."""
+        """Records the peak of the program's own memory since the last event."""
         if self.position:
             most = max(self._now.program_bytes[-1], program_bytes - self._base)
             self._now.program_bytes[-1] = most
 
     def keep_away(self, size: int) -> None:
-        """Increase the budget's margin by `size` bytes, because contiguous memory was lacking."""
+        """Increases the budget's margin by `size` bytes, because contiguous memory was lacking."""
         self._margin = min(self._margin + size, self._budget // 4)
 
     def expected(self, position: int | None = None) -> int | None:
-        """The most that the program will allocate of its own, from now until after an event.
+        """Returns the expected peak of the program's own memory from now until after an event.
 
         Args:
-            position: The position of the event, or None for the latest.
+            position: The position of that event; None for the latest event, that is, until the
+                next one.
 
         Returns:
             Bytes, or None if unknown.
@@ -198,20 +200,20 @@ class Plan:
         return self._base + self._known.expected(now, now if position is None else position)
 
     def expected_of_forward(self) -> int | None:
-        """The most that the program will allocate of its own until the backward pass begins.
+        """Returns the expected peak of the program's own memory until the backward pass begins.
 
-        Storages that must leave by then may leave at once: the next saved storage gets their
-        address, and the largest allocation finds contiguous memory.
+        Storages that must leave before that peak are moved out early: the next saved storage then
+        gets their address, and the largest allocation finds contiguous memory.
         """
         now = self.position - 1
         return self._base + self._forward[now] if now < len(self._forward) else self.expected()
 
     def leaves(self, index: int) -> bool:
-        """Whether a storage should begin to leave as soon as it is saved."""
+        """Returns whether a storage should begin to leave as soon as it is saved."""
         return self._known is not None and index in self._early
 
     def coming(self, position: int) -> Iterator[tuple[int, int]]:
-        """Yields the coming uses, as (position, index), from a position on."""
+        """Yields the known step's uses from a position on, as (position, index of the storage)."""
         if self._known is not None:
             events = self._known.events
             for ahead in range(max(position, self.position), len(events)):
@@ -232,15 +234,15 @@ class Plan:
             self._forward = [] if self._known is None else self._known.expected_of_forward()
 
     def _find(self) -> Profile | None:
-        """Returns the profile that this step repeats, of the smallest batch."""
+        """Returns the known step that this one repeats so far, with the smallest batch."""
         resembled = (profile for profile in self._profiles if self._now.resembles(profile))
         return min(resembled, key=lambda profile: profile.events[0].size, default=None)
 
     def _choose(self, known: Profile) -> set[int]:
-        """Chooses the earliest saved storages until enough bytes leave.
+        """Chooses the storages to move out, the earliest saved first, until enough bytes leave.
 
-        If little is left to choose, large storages stay; if the excess is real, one leaves once
-        that is known.
+        A storage of four times the remaining excess or more stays: `Pager.make_room` still moves
+        one out if the memory really runs short.
         """
         excess = known.excess(self.limit - self._base)
         chosen = set()
@@ -252,7 +254,7 @@ class Plan:
         return chosen
 
     def _remember(self, step: Profile) -> None:
-        # After the last event the optimizer uses the card, and no saved storage is left.
+        # The memory after the last event is the optimizer's; all saved storages are gone by then.
         step.program_bytes[-1] = 0
         for profile in self._profiles:
             if profile.events == step.events:

@@ -1,4 +1,4 @@
-"""The program's memory on a device without saved storages, from the allocator's counters."""
+"""Measures a program's own memory, without saved storages, by the allocator's counters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from plimsoll.engine.current import opened_engine
 
 
 class Allocated(NamedTuple):
-    """Allocated bytes of a device: now, at the peak, and summed over all time."""
+    """Allocated bytes of a device: now, at the peak, and the sum of all allocations so far."""
 
     now: int
     peak: int
@@ -24,7 +24,7 @@ class ProgramMemory:
     Attributes:
         device: The device.
         allocated: The counters at the last reading.
-        has_changed: Whether offloading itself has changed them since.
+        has_changed: Whether offloading itself has allocated or freed memory since then.
     """
 
     def __init__(self, device: Any) -> None:
@@ -34,7 +34,7 @@ class ProgramMemory:
         self._saved_then = 0
 
     def measure(self) -> int:
-        """Returns the most bytes that the program allocated since `settle`."""
+        """Returns the peak of the program's own memory since `settle`."""
         before, now = self.allocated, allocated_bytes(self.device)
         grown = before.now + now.total - before.total
         self.allocated = now
@@ -42,14 +42,14 @@ class ProgramMemory:
         return max(min(grown, now.peak), now.now) - self._saved_then
 
     def settle(self, saved_bytes: int) -> None:
-        """Begin a measurement, with so many bytes on the card in saved storages."""
+        """Begins a measurement, while saved storages take `saved_bytes` on the card."""
         if self.has_changed:
             self.allocated = allocated_bytes(self.device)
         self._saved_then = saved_bytes
 
 
 def allocated_bytes(device: Any) -> Allocated:
-    """Reads the allocator's counters; `torch.cuda.memory_stats` is many times slower.
+    """Reads the allocator's counters, many times faster than `torch.cuda.memory_stats`.
 
     Raises:
         InputError: If the allocator has none.

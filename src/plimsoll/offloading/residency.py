@@ -1,7 +1,7 @@
-"""The location of saved storages, on the card or in host memory, and their bytes.
+"""Tracks whether each saved storage is on the card or in host memory, and their bytes.
 
-The books hold weak references, because a storage lives as long as autograd holds it. A storage may
-be deleted in any thread at any time; `remove_dead` removes it from the books.
+The tables hold weak references, because a storage lives as long as autograd holds it. A storage may
+be deleted in any thread at any time; `remove_dead` later removes it from the tables.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ References = dict[int, "weakref.ref[SavedStorage]"]
 
 
 class Residency:
-    """The books of one device; each of the first four is by serial.
+    """The saved storages of one device; the first four attributes are tables by serial number.
 
     Attributes:
         here: Storages on the card that have never left since they were saved.
         returned: Storages on the card that have returned.
-        held: Storages on the card that the program holds as well.
+        held: Storages on the card that the program itself holds too: dropping them frees nothing.
         away: Storages in host memory only.
-        bytes_here: All their bytes on the card.
+        bytes_here: The bytes of all storages on the card.
         count: The number of living storages.
-        dead: Deleted storages that are still in the books: serial, bytes on the card, buffer.
+        dead: Deleted storages still in the tables: serial number, bytes on the card, buffer.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Residency:
         return None if reference is None else reference()
 
     def add(self, saved: SavedStorage) -> None:
-        """Add a saved storage."""
+        """Adds a saved storage."""
         reference = weakref.ref(saved)
         self.here[saved.serial] = reference
         self._by_address[saved.storage.data_ptr()] = reference
@@ -54,19 +54,19 @@ class Residency:
         self.count += 1
 
     def release(self, saved: SavedStorage) -> None:
-        """Free a storage's memory on the card; its book stays the same."""
+        """Frees a storage's memory on the card; the caller moves it to another table."""
         self._by_address.pop(saved.storage.data_ptr(), None)
         saved.release()
         self.bytes_here -= saved.size
 
     def discard(self, saved: SavedStorage) -> None:
-        """Free a storage without a copy, for good."""
+        """Frees a storage for good: it has no copy in host memory."""
         self.release(saved)
         for where in (self.here, self.returned, self.held):
             where.pop(saved.serial, None)
 
     def bring_back(self, saved: SavedStorage) -> None:
-        """Start a storage's copy to the card.
+        """Starts a storage's copy to the card.
 
         Raises:
             torch.OutOfMemoryError: If the card has no room for it; the state is unchanged then.
@@ -78,12 +78,12 @@ class Residency:
         self._by_address[saved.storage.data_ptr()] = reference
 
     def reclaim_held(self) -> None:
-        """Count storages that the program held as here again, when the backward pass begins."""
+        """Moves the storages of `held` back to `here`; called when the backward pass begins."""
         self.here = dict(sorted((self.here | self.held).items()))
         self.held = {}
 
     def remove_dead(self) -> tuple[int, PinnedBuffer | None]:
-        """Remove the first dead storage from the books; returns its serial and any buffer."""
+        """Removes the first dead storage from the tables; returns its serial number and buffer."""
         serial, size, buffer = self.dead.popleft()
         self.count -= 1
         self.bytes_here -= size
@@ -92,7 +92,7 @@ class Residency:
         return serial, buffer
 
     def forget_addresses(self) -> None:
-        """Forget the addresses of dead storages. Scans all addresses, so call it once a step."""
+        """Forgets the addresses of dead storages. Scans all addresses, so call it once a step."""
         self._by_address = {
             address: reference
             for address, reference in self._by_address.items()
@@ -101,6 +101,6 @@ class Residency:
 
 
 def living(where: References, key: int) -> SavedStorage | None:
-    """Returns the storage of a key, if it is in the book and alive."""
+    """Returns the storage of a key; None if the table lacks it or it was deleted."""
     reference = where.get(key)
     return None if reference is None else reference()

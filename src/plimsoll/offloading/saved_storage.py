@@ -1,6 +1,7 @@
 """A storage that autograd saved, and the handles of its saved tensors.
 
-The storage is on the card, in host memory, or in both. A handle describes a view to be made again.
+The storage is on the card, in host memory, or in both. A handle describes a saved tensor as a view
+of the storage, so that the tensor can be made again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 # Backward functions that read only the shape of a saved tensor with this many dimensions.
 _SHAPE_ONLY = {"NllLossBackward0": 2, "NllLoss2DBackward0": 4}
-# an address that is not null: a null pointer means that memory is still to be allocated
+# any address but null: PyTorch allocates memory for a storage whose pointer is null
 _NOWHERE = 512
 
 
@@ -27,10 +28,10 @@ class Owner(Protocol):
     """The owner of a device's saved storages."""
 
     def unpack(self, handle: Handle) -> Any:
-        """Make a saved tensor again, on the current stream."""
+        """Makes a saved tensor again, for use on the current stream."""
 
     def bury(self, serial: int, bytes_here: int, buffer: PinnedBuffer | None) -> None:
-        """Note that a storage was deleted, in any thread, with its bytes on the card and buffer."""
+        """Queues a deleted storage for removal, with its bytes on the card; any thread calls it."""
 
 
 class SavedStorage:
@@ -39,17 +40,18 @@ class SavedStorage:
     Attributes:
         owner: The owner of the storage.
         streams: The streams for its copies.
-        serial: Its number, counted over all steps of the device.
+        serial: Its serial number on the device, counted over all steps.
         size: The size in bytes.
         version: The version of the tensor's contents when it was saved.
-        counted: The part that PyTorch counts versions of, see `counted_part`.
-        is_computed: Whether it was made on the compute stream, so its memory may return there in
-            stream order.
+        counted: The part of the storage that shares the tensor's version, see `counted_part`.
+        is_computed: Whether it was computed on the compute stream, so that its memory may be freed
+            in stream order.
         storage: The storage on the card, or None.
         stream: The stream that the storage's memory belongs to.
         buffer: Its copy in host memory, or None.
         copied: The event after which `buffer` is filled, or None.
-        arrived: The event after which `storage` is filled, until the compute stream has waited.
+        arrived: The event after which `storage` is filled; None once the compute stream waits for
+            it.
         views: The number of its saved tensors.
         used_in: The last backward pass that used it.
         is_discarded: Whether its values are gone: only its shape was needed.
@@ -80,22 +82,22 @@ class SavedStorage:
         self.is_discarded = False
 
     def has_values_of(self, tensor: Any) -> bool:
-        """Whether a tensor still has the values that were saved or are to be copied."""
+        """Returns whether this storage's saved values, or its copy, are those of a tensor."""
         if self.version != tensor._version:
             return False
         return self.copied is None or self.counted == counted_part(tensor)
 
     def is_held_elsewhere(self) -> bool:
-        """Whether the program also holds the storage, so that dropping it frees nothing."""
+        """Returns whether the program also holds the storage, so that dropping it frees nothing."""
         return bool(torch._C._storage_Use_Count(self.storage._cdata) > 1)
 
     def copy_out(self) -> None:
-        """Start its copy to host memory."""
+        """Starts the storage's copy to host memory."""
         self.buffer = self.streams.copy_out(self.storage, self.size, self.stream)
         self.copied = self.buffer.busy
 
     def copy_back(self) -> None:
-        """Start its copy to the card, to be used on the current stream.
+        """Starts the storage's copy back to the card, for use on the current stream.
 
         Raises:
             torch.OutOfMemoryError: If the card has no room for it; the state is unchanged then.
@@ -108,7 +110,7 @@ class SavedStorage:
         self.is_computed = True
 
     def release(self) -> None:
-        """Free its memory on the card, for use after the running copies."""
+        """Frees the storage's memory on the card; it is reused only after the running copies."""
         for event in (self.copied, self.arrived):
             if event is not None:
                 self.streams.wait(self.stream, event, by_host=not self.is_computed)
@@ -125,13 +127,13 @@ class SavedStorage:
 
 
 class Handle:
-    """A saved tensor: a view of a storage."""
+    """Describes a saved tensor as a view of a storage."""
 
     __slots__ = ("dtype", "offset", "saved", "sequence", "shape", "strides")
 
     def __init__(self, saved: SavedStorage, tensor: Any) -> None:
         self.saved = saved
-        # the number of the next node, which is not the saving one
+        # the number of autograd's next node; the node that saves the tensor has the one before it
         self.sequence = torch._C._autograd._get_sequence_nr()
         self.dtype = tensor.dtype
         self.shape = tensor.size()
@@ -140,15 +142,15 @@ class Handle:
         saved.views += 1
 
     def tensor(self) -> Any:
-        """Returns the view; its storage must be on the card."""
+        """Returns the saved tensor; its storage must be on the card."""
         storage = self.saved.storage
         empty = torch.empty(0, dtype=self.dtype, device=storage.device)
         return empty.set_(storage, self.offset, self.shape, self.strides)
 
     def shape_alone(self) -> Any:
-        """Returns a tensor of the same shape without memory, for readers of the shape only.
+        """Returns a tensor of the same shape without memory, for code that reads only the shape.
 
-        An expanded scalar would not do: `contiguous` would copy it.
+        It is contiguous, because `contiguous` would copy an expanded scalar to full size.
         """
         device = self.saved.streams.device
         size = math.prod(self.shape) * self.dtype.itemsize
@@ -158,10 +160,11 @@ class Handle:
 
 
 def needs_shape_alone(handle: Handle) -> bool:
-    """Whether the backward function that unpacks a tensor reads only its shape.
+    """Returns whether the backward function that unpacks a tensor reads only its shape.
 
-    A backward function that is itself differentiated may save the tensor and read it later. It must
-    also have saved the tensor itself: a checkpoint around it unpacks its own inputs while it runs.
+    The answer is no while gradients are recorded: the backward function may then save the tensor,
+    and its values are read later. It is also no if another operation saved the tensor: a checkpoint
+    unpacks its inputs while the backward function runs.
     """
     if not handle.dtype.is_floating_point or len(handle.shape) < 2 or torch.is_grad_enabled():
         return False

@@ -1,8 +1,8 @@
-"""Saves autograd's tensors of one device under one budget: its hooks, and its steps.
+"""Saves autograd's tensors of one device under one budget: handles its hooks, and finds its steps.
 
-When memory is needed, the compute stream waits until a copy has left, and the storage is freed at
-once. The next request gets the memory in stream order, so allocations at each point of the program
-do not depend on the speed of copies.
+When memory is needed, plimsoll makes the compute stream wait for the copy to host memory and frees
+the storage at once. The next request gets that memory in stream order, so the sequence of
+allocations does not depend on the speed of copies.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class SavedStorages:
         self._residency = Residency()
         self._memory = ProgramMemory(device)
         self._pager = Pager(self._plan, self._residency, self._memory)
-        self._next = 0  # the next serial
+        self._next = 0  # the next serial number
         self._in_backward = False
 
     def pack(self, tensor: Any, storage: Any) -> Handle:
-        """Save a tensor."""
+        """Returns a handle of the tensor, and saves its storage unless that is saved already."""
         with self._lock:
             saved = self._residency.at(storage.data_ptr())
             if saved is None or saved.storage is None or not saved.has_values_of(tensor):
@@ -52,7 +52,7 @@ class SavedStorages:
             return Handle(saved, tensor)
 
     def unpack(self, handle: Handle) -> Any:
-        """Make a saved tensor again, on the current stream."""
+        """Makes a saved tensor again, for use on the current stream."""
         saved = handle.saved
         with self._lock:
             shape_alone = needs_shape_alone(handle)
@@ -62,7 +62,7 @@ class SavedStorages:
                     "reads its shape alone"
                 )
             pass_now = torch._C._current_graph_task_id()
-            if saved.used_in != pass_now:  # independent of the storages that have left meanwhile
+            if saved.used_in != pass_now:  # whether or not the storage has left the card
                 saved.used_in = pass_now
                 self._use(saved, fetch=not shape_alone)
             elif saved.storage is None and not shape_alone:
@@ -72,7 +72,7 @@ class SavedStorages:
             if shape_alone:
                 return handle.shape_alone()
             stream = self._streams.current()
-            # one wait serves all users, because each of them follows the storage's stream
+            # one wait is enough: every other stream that reads the storage waits for its stream
             if saved.arrived is not None:
                 self._streams.wait(saved.stream, saved.arrived, by_host=False)
                 saved.arrived = None
@@ -83,11 +83,11 @@ class SavedStorages:
             return tensor
 
     def bury(self, serial: int, bytes_here: int, buffer: PinnedBuffer | None) -> None:
-        """Note that a storage was deleted, in any thread; the next event cleans up."""
+        """Queues a deleted storage for removal at the next event; any thread may call it."""
         self._residency.dead.append((serial, bytes_here, buffer))
 
     def movements(self) -> Movements:
-        """Returns the movements of the last step."""
+        """Returns what the last step has moved."""
         return self._streams.movements
 
     def _save(self, tensor: Any, storage: Any) -> SavedStorage:
@@ -132,7 +132,7 @@ class SavedStorages:
         self._residency.forget_addresses()
 
     def _observe(self) -> None:
-        """Clean up deleted storages, and measure the program's memory since the last event."""
+        """Cleans up deleted storages, and measures the program's memory since the last event."""
         while self._residency.dead:
             serial, buffer = self._residency.remove_dead()
             self._plan.drop(serial - self._pager.first)

@@ -8,10 +8,12 @@ import torch
 
 
 def counted_part(tensor: Any) -> tuple[int, int] | None:
-    """Returns the part of its storage that a tensor's version counts; None if never changed.
+    """Returns offset and size of the part of a storage that shares a tensor's version counter.
 
-    Views share the counter of their base. Views by `unsafe_chunk` and `unsafe_split` have one each,
-    so equal numbers may mean different contents of the storage.
+    Returns None if the tensor was never changed.
+
+    Views share the version counter of their base. Each view by `unsafe_chunk` or `unsafe_split` has
+    a counter of its own, so equal versions may mean different contents of the storage.
     """
     if tensor._version == 0:
         return None
@@ -20,7 +22,7 @@ def counted_part(tensor: Any) -> tuple[int, int] | None:
 
 
 def copy(to: Any, source: Any, stream: Any) -> None:
-    """Queue a copy on a stream; `torch.cuda.stream` would take as long as the copy itself."""
+    """Queues a copy on a stream, faster than under `torch.cuda.stream`."""
     if torch._C._cuda_getDevice() != stream.device_index:
         with torch.cuda.stream(stream):
             to.copy_(source, non_blocking=True)

@@ -1,6 +1,7 @@
 """Checks recordings from any file, and bounds the cost of reading them.
 
-An untrusted file may contain anything; values that pass these checks break no consumer.
+An untrusted file may contain anything. Values that pass these checks are safe for the code that
+uses a recording.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from plimsoll.recordings.events import ACTIONS, COLUMNS, Action, EventBatch, Fra
 from plimsoll.recordings.label import Label
 
 MOST_DEVICES = 120
-"""The most devices in PyTorch (C10_COMPILE_TIME_MAX_GPUS)."""
+"""The most devices that PyTorch supports (C10_COMPILE_TIME_MAX_GPUS)."""
 
 _MOST_SIZE = 1 << 48  # bytes: more than a processor can address
-_MOST_RESERVED = 1 << 42  # bytes of a device: more than any card and its host have
+_MOST_RESERVED = 1 << 42  # bytes reserved on a device: more than any card and its host have
 _MOST_ADDRESS = 1 << 62
 _MOST_TIME = 1 << 53  # microseconds: the year 2255
 _MOST_LINE = (1 << 31) - 1
@@ -30,8 +31,8 @@ _LONGEST_NAME = 512
 _LONGEST_CONF = 4096
 _EVENT_BYTES = sum(np.dtype(dtype).itemsize for dtype in COLUMNS.values())
 _LEAST_MEMORY = 1 * GiB
-_MEMORY_PER_BYTE = 8  # an uncompressed snapshot of PyTorch takes about 6
-_GOING_BY_PER_BYTE = 256  # similar steps are compressed to a thirtieth
+_MEMORY_PER_BYTE = 8  # reading PyTorch's uncompressed snapshots takes about 6 per byte
+_GOING_BY_PER_BYTE = 256  # compression shrinks similar steps to a thirtieth
 _ALLOCATORS = tuple(_core.allocator_names())
 
 
@@ -43,7 +44,7 @@ DAMAGE = (
 
 
 class DamageError(ValueError):
-    """A part of a file has impossible values; the message describes them."""
+    """Part of a file has impossible values; the message describes them."""
 
 
 def reading_memory(file_bytes: int, memory: int | str | None, *, goes_by: bool = False) -> int:
@@ -52,8 +53,8 @@ def reading_memory(file_bytes: int, memory: int | str | None, *, goes_by: bool =
     Args:
         file_bytes: The file's size on disk.
         memory: The caller's limit; by default 1 GiB, or eight times the file if that is more.
-        goes_by: Whether these bytes are never in memory together, so that they only take time; the
-            limit is then 256 times the file.
+        goes_by: Whether the file is read in batches that are not kept in memory together. Then the
+            contents only take time, and the default limit is 256 times the file.
     """
     if memory is not None:
         return parse_size(memory)
@@ -61,7 +62,7 @@ def reading_memory(file_bytes: int, memory: int | str | None, *, goes_by: bool =
 
 
 def too_large(name: object, memory: int) -> InputError:
-    """Makes the error of a file that exceeds its limit."""
+    """Makes the error that reading a file takes more memory than its limit."""
     return InputError(
         f"{name}: reading takes more than {format_size(memory)} of memory; --read-memory "
         f"{format_size(2 * memory).replace('.00', '').replace(' ', '')} (from Python: "
@@ -70,7 +71,7 @@ def too_large(name: object, memory: int) -> InputError:
 
 
 def check_count(events: int, memory: int) -> None:
-    """Check that so many events fit into the given memory.
+    """Checks that this many events fit into the given memory.
 
     Raises:
         ReadingLimitError: If they do not.
@@ -80,7 +81,7 @@ def check_count(events: int, memory: int) -> None:
 
 
 def check_events(batch: EventBatch) -> EventBatch:
-    """Returns the batch after checks.
+    """Returns the batch if all its events are possible.
 
     Raises:
         DamageError: If an event has an impossible value.
@@ -91,7 +92,7 @@ def check_events(batch: EventBatch) -> EventBatch:
         raise DamageError("an event has an unknown action")
     if int(batch.time_us.min()) < 0 or int(batch.time_us.max()) > _MOST_TIME:
         raise DamageError("an event has an impossible time")
-    is_refused = batch.action == Action.OOM  # a program may request any size
+    is_refused = batch.action == Action.OOM  # a failed request may have any size
     if int(batch.size.max(initial=0, where=~is_refused)) > _MOST_SIZE:
         raise DamageError("an event has an impossible size")
     if int(batch.size.max()) > _MOST_ADDRESS or int(batch.address.max()) > _MOST_ADDRESS:
@@ -102,10 +103,10 @@ def check_events(batch: EventBatch) -> EventBatch:
 
 
 def check_segments(segments: list[_core.SegmentInfo]) -> list[_core.SegmentInfo]:
-    """Returns the segments after checks, sorted by address.
+    """Returns the segments of a device, sorted by address, if they are possible.
 
     Raises:
-        DamageError: If they overlap on a device, or their blocks do not fill them.
+        DamageError: If segments overlap, are too large, or are not filled by their blocks.
     """
     segments = sorted(segments, key=lambda segment: segment.address)
     for segment in segments:
@@ -140,11 +141,11 @@ def check_frame(file: object, line: object, name: object) -> Frame:
 
 
 def check_settings(settings: Any) -> dict[str, Any]:
-    """Returns a copy of a recording's settings after checks.
+    """Returns a copy of a recording's settings if they are possible.
 
     Raises:
-        DamageError or ValueError: If they are no dictionary, name an unknown allocator, or have an
-            impossible process.
+        DamageError or ValueError: If they are not a dictionary, name an unknown allocator, or have
+            an impossible process.
     """
     if not isinstance(settings, dict):
         raise DamageError("the settings are not a dictionary")
@@ -160,7 +161,7 @@ def check_settings(settings: Any) -> dict[str, Any]:
 
 
 def check_moment(time_us: object, name: object) -> tuple[int, str]:
-    """Returns time, in microseconds since the epoch, and name of a mark.
+    """Returns a mark's time, in microseconds since the epoch, and its name.
 
     Raises:
         DamageError, TypeError, ValueError or OverflowError: If the values are invalid.
@@ -172,7 +173,7 @@ def check_moment(time_us: object, name: object) -> tuple[int, str]:
 
 
 def check_label(event: object, address: object, category: object, device: object) -> Label:
-    """Returns a label after checks.
+    """Makes a label from untrusted values.
 
     Raises:
         DamageError, TypeError, ValueError or OverflowError: If the values are invalid.

@@ -1,4 +1,4 @@
-"""Events as columns."""
+"""Holds events as columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 ACTIONS = tuple(_core.action_names())
-"""The names of the actions in PyTorch's snapshots, by code."""
+"""The names of the actions in PyTorch's snapshots; the index is the code."""
 
 
 class Action(IntEnum):
@@ -58,12 +58,12 @@ class EventBatch:
     Attributes:
         action: Codes of `Action`, uint8.
         address: Device addresses; for an `oom`, the bytes that were free on the device. uint64.
-        size: Bytes: as requested for `alloc` and the frees, rounded for an `oom`. uint64.
+        size: Bytes: the requested size for `alloc` and frees, the rounded one for an `oom`. uint64.
         stream: Stream handles; 0 is the default stream. uint64.
         time_us: Microseconds since the epoch. int64.
         pool_first: First half of the private pool's id; both halves are 0 for the default pool.
         pool_second: Second half of the private pool's id.
-        stack: Numbers of call stacks, which `DeviceTrace.frames` resolves; 0 is none. uint32.
+        stack: Numbers of call stacks, which `DeviceTrace.frames` resolves; 0 for none. uint32.
         shared: The part of `size` in shared memory; always 0 from PyTorch itself. uint64.
     """
 
@@ -79,9 +79,9 @@ class EventBatch:
 
     @classmethod
     def of(cls, columns: Mapping[str, NDArray[Any]]) -> EventBatch:
-        """Makes a batch from columns by name, converted to their types if necessary.
+        """Makes a batch from columns by name, and converts them to the right types.
 
-        A missing `stack` or `shared` is 0.
+        The columns `stack` and `shared` may be missing; their values are then 0.
         """
         missing = {
             name: np.zeros(len(columns["action"]), dtype=COLUMNS[name])
@@ -101,7 +101,7 @@ class EventBatch:
         parts = [{name: getattr(batch, name) for name in COLUMNS} for batch in batches]
         if len(parts) == 1:
             return cls(**parts[0])
-        # Parts are freed as their columns are joined, so that not everything is in memory twice.
+        # Each joined column is dropped from the parts, so that not everything is in memory twice.
         return cls(
             **{
                 name: np.concatenate([np.empty(0, dtype), *(part.pop(name) for part in parts)])
@@ -116,7 +116,7 @@ class EventBatch:
         return EventBatch(**{name: getattr(self, name)[part] for name in COLUMNS})
 
     def to_core(self) -> _core.Columns:
-        """Returns the same columns as the engine takes them, without a copy."""
+        """Returns the same columns for the C++ engine, without a copy."""
         return _core.Columns(
             self.action, self.address, self.size, self.stream, self.pool_first, self.pool_second
         )

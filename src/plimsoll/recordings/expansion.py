@@ -1,8 +1,8 @@
 """Checks how far compressed data would expand, before anything is decompressed.
 
 A few hundred bytes can expand to gigabytes. Arrow's messages and Parquet's pages declare their
-decompressed size, and cannot exceed it. So these sizes are read here, and any beyond those that
-plimsoll writes are refused. Formats: https://arrow.apache.org/docs/format and
+decompressed size, and cannot exceed it. So this file reads these sizes, and refuses any that
+plimsoll would not write. Formats: https://arrow.apache.org/docs/format and
 https://parquet.apache.org/docs/file-format.
 """
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MOST_PAGE = 64 << 20  # bytes; Arrow writes pages of one MiB
-_PARQUET_END = struct.Struct("<I4s")  # the length of the footer, and a mark
+_PARQUET_END = struct.Struct("<I4s")  # the length of the footer, and the magic "PAR1"
 _LEAST_PARQUET = 12
 _LONGEST_HEADER = 1 << 12  # bytes of a page's header; those of Arrow have less than 200
-_START = struct.Struct("<Ii")  # of a message: a mark, and the length of its flatbuffer
+_START = struct.Struct("<Ii")  # a message begins with a mark and its flatbuffer's length
 _MESSAGE = 0xFFFFFFFF
-_RECORD_BATCH = 3  # the kind of message with columns
-_WIDEST = 8  # bytes of a value
+_RECORD_BATCH = 3  # the kind of messages that have columns
+_WIDEST = 8  # bytes of the widest value
 _PADDING = 64
 _UNCOMPRESSED = -1
 
@@ -64,7 +64,7 @@ def read_messages(file: IO[bytes], size: int) -> Iterator[tuple[bytes, memoryvie
 
 
 def check_message(metadata: bytes, body: memoryview, most_rows: int) -> None:
-    """Check that a message of an Arrow stream is a batch of columns within the size limits.
+    """Checks that a message of an Arrow stream is a batch of columns within the size limits.
 
     Args:
         metadata: The message's flatbuffer.
@@ -72,7 +72,7 @@ def check_message(metadata: bytes, body: memoryview, most_rows: int) -> None:
         most_rows: The most rows of a batch.
 
     Raises:
-        DamageError: If it is not.
+        DamageError: If the message is anything else.
     """
     try:
         message = _Table(metadata, _unpack("<I", metadata, 0))
@@ -107,7 +107,7 @@ def check_pages(file: IO[bytes], first: int, size: int) -> int:
         Returns the decompressed bytes of the pages.
 
     Raises:
-        DamageError: If one is too large, or the pages do not fill their range.
+        DamageError: If a page is too large, or the pages do not fill their range.
     """
     total, at, end = 0, first, first + size
     while at < end:
@@ -144,7 +144,7 @@ class RowGroup(NamedTuple):
 
     Attributes:
         rows: The number of rows.
-        columns: Their pages.
+        columns: The pages of each column.
     """
 
     rows: int
@@ -154,7 +154,7 @@ class RowGroup(NamedTuple):
 def read_row_groups(file: IO[bytes], size: int) -> list[RowGroup]:
     """Returns the groups of rows of a Parquet file, from its footer.
 
-    pyarrow can read them too, but it ends the process if a footer is inconsistent.
+    pyarrow could read the groups too, but an inconsistent footer makes it end the process.
 
     Args:
         file: The file, open for reading.
@@ -205,7 +205,7 @@ def _column_pages(footer: _Thrift) -> ColumnPages:
             facts = footer.integers()
         else:
             footer.skip_field(kind)
-    # field 11: the dictionary's page
+    # field 11 is the offset of the dictionary's page, field 9 that of the first data page
     first, size = min(facts[9], facts.get(11, facts[9])), facts[7]
     if first < 0 or size < 0:
         raise DamageError("columns are described wrongly")
@@ -213,7 +213,7 @@ def _column_pages(footer: _Thrift) -> ColumnPages:
 
 
 class _Table:
-    """A table of a flatbuffer: fields by number, each of which may be missing."""
+    """A table of a flatbuffer. Its fields have numbers, and each may be missing."""
 
     def __init__(self, buffer: bytes, at: int) -> None:
         self._buffer = buffer
@@ -259,21 +259,21 @@ def _unpack(kind: str, buffer: bytes | memoryview, at: int) -> int:
 
 
 class _Thrift:
-    """A structure in Thrift's compact protocol; reading beyond its end raises `IndexError`."""
+    """Reads a structure in Thrift's compact protocol; raises `IndexError` at the buffer's end."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
         self.at = 0
 
     def fields(self) -> Iterator[tuple[int, int]]:
-        """Yields number and type of each field; the caller reads or skips the value."""
+        """Yields the number and type of each field; the caller must read or skip the value."""
         field = 0
         while (head := self._byte()) & 0x0F != _STOP:
             field = field + (head >> 4) if head >> 4 else self.integer()
             yield field, head & 0x0F
 
     def structures(self) -> Iterator[None]:
-        """Yields once for each structure of a list, whose fields come next."""
+        """Yields once for each structure in a list; the caller must then read its fields."""
         head = self._byte()
         if head & 0x0F != _STRUCTURE:
             raise DamageError("columns are described wrongly")
@@ -293,7 +293,7 @@ class _Thrift:
         return found
 
     def skip_field(self, kind: int, depth: int = 0) -> None:
-        """Skip the value of a field."""
+        """Skips the value of a field."""
         if kind not in _BOOLEANS:  # the type of a boolean field contains its value
             self._skip(kind, depth)
 

@@ -1,4 +1,4 @@
-"""Labels: facts that PyTorch knew about an address while the program ran, such as its parameter."""
+"""Labels tell what PyTorch knew about an address while the program ran: "a parameter is here"."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A fact that PyTorch knew of an address while the program ran.
+    """The use of the block at an address, as PyTorch knew it while the program ran.
 
     Attributes:
-        event: The number of events of the device before; the label is for the block live then.
+        event: The number of events of the device before the label, which is about the block that is
+            live at the address then.
         address: An address at which a block begins.
-        category: One of the names in `category_names`; readers leave out names they do not know.
-        device: The number of the device; `event` counts its events.
+        category: One of the names in `category_names`; readers leave out labels with other names.
+        device: The number of the device.
     """
 
     event: int

@@ -1,9 +1,9 @@
-"""The origin of a request, which plimsoll adds to its call stack as a frame.
+"""Describes the origin of a request, which plimsoll adds to its call stack as a frame.
 
-PyTorch's autograd threads have no Python frames, a simulated backward pass shows the stack of the
-forward operation, and neither shows whether autograd was recording. So plimsoll adds one frame at
-the inner end of each stack that it records. Any reader of stacks shows it, and every format of
-recordings keeps it.
+PyTorch's autograd threads have no Python frames, and a simulated backward pass has the stack of the
+forward operation. No stack shows whether autograd was recording. So plimsoll adds one frame at the
+inner end of each stack that it records. Any tool that shows stacks shows this frame, and every
+format of recordings keeps it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Origin:
     Attributes:
         phase: The requesting pass, one of `PHASES`; "forward" outside the backward pass.
         keeps_graph: Whether autograd was recording operations.
-        role: The operation's use of the memory, one of `ROLES`; None if unknown, as on a real GPU.
-            An `input` came from the host.
+        role: The operation's purpose for the memory, one of `ROLES`; None if unknown, as on a real
+            GPU. An `input` is data from the host.
     """
 
     phase: str
@@ -39,7 +39,7 @@ class Origin:
     role: str | None = None
 
     def frame(self) -> Frame:
-        """Returns the frame with this origin."""
+        """Returns the frame that expresses this origin."""
         said = [f"{self.phase} pass", *filter(None, [self.role])]
         return _FILE, 0, ", ".join([*said, _GRAPH] if self.keeps_graph else said)
 
@@ -47,7 +47,7 @@ class Origin:
 def origin_of(frames: Sequence[Frame]) -> Origin | None:
     """Returns the origin in the innermost frame of a stack, if plimsoll recorded the stack.
 
-    A frame with other words, as in a damaged or a later file, counts as none.
+    Returns None for a frame with unknown words, as in a damaged file or one of a later plimsoll.
     """
     if not frames or frames[0][0] != _FILE:
         return None

@@ -1,9 +1,10 @@
-"""Columnar traces: a history as Parquet, which is read and written as a stream.
+"""Reads and writes columnar traces: a history as a Parquet file, batch by batch.
 
-The columns are those of `EventBatch`, with `device` before them; devices follow each other. The
-settings, the marks and the segments at both ends are JSON in the file's metadata under the key
-`plimsoll`; call stacks are under `plimsoll.stacks`. `plimsoll.crc` is the CRC-32 of the bytes of
-both, one after the other, as decimal digits; pages have Parquet's own checksums.
+The columns are those of `EventBatch`, with `device` before them; all events of a device are
+together. The settings, the marks and the segments before and after the history are JSON in the
+file's metadata, under the key `plimsoll`; call stacks are under `plimsoll.stacks`. The CRC-32 of
+the bytes of these two values, one after the other, is under `plimsoll.crc`, as decimal digits.
+Pages have Parquet's own checksums.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _KEY = b"plimsoll"
 _STACKS_KEY = b"plimsoll.stacks"
 _SUM_KEY = b"plimsoll.crc"
 _BATCH = 1 << 17
-_LONGEST_DAMAGE = 200  # characters
+_LONGEST_DAMAGE = 200  # characters of a damage's description
 _NEW_IN_FORMAT_2 = ("stack", "shared")
 _SCHEMAS = {
     1: pa.schema([field for field in EVENT_SCHEMA if field.name not in _NEW_IN_FORMAT_2]),
@@ -67,7 +68,7 @@ def write_parquet(
     Args:
         recording: The recording to write.
         path: The path of the file.
-        force: See `NewFile`.
+        force: Whether an existing file is replaced, see `NewFile`.
 
     Raises:
         InputError: If `path` exists already or cannot be written, or the start of the history
@@ -147,7 +148,7 @@ class TraceWriter:
             )
 
     def write(self, device: int, batch: EventBatch) -> None:
-        """Append events of `device`."""
+        """Appends events of `device`."""
         entry = self._devices.setdefault(device, {"events": 0, "segments": [], "start": []})
         entry["events"] += len(batch)
         self._used.setdefault(device, set()).update(np.unique(batch.stack).tolist())
@@ -166,13 +167,13 @@ class TraceWriter:
         start: list[_core.SegmentInfo],
         frames: Callable[[int], list[Frame]] | None = None,
     ) -> None:
-        """Add the segments of `device` before its first and after its last event.
+        """Adds the segments of `device` before its first and after its last event.
 
         Args:
             device: The device's number.
             segments: The segments after the last event.
             start: The segments before the first event.
-            frames: Resolves the call stacks; without it they have no frames.
+            frames: A function that returns the frames of a stack; without it stacks have no frames.
         """
         entry = self._devices.setdefault(device, {"events": 0})
         if frames is not None:
@@ -192,8 +193,8 @@ def read(path: Path, memory: int, *, needs_history: bool = True) -> Recording:  
         needs_history: Ignored: every trace has a history.
 
     Raises:
-        InputError: If it was not made by `write_parquet` or `TraceWriter`, or is damaged.
-        ReadingLimitError: If the events take more.
+        InputError: If the file was not made by `write_parquet` or `TraceWriter`, or is damaged.
+        ReadingLimitError: If the events take more memory.
     """
     try:
         with path.open("rb") as content, pq.ParquetFile(content, **_SAFELY) as file:
@@ -375,7 +376,7 @@ class _Stacks:
 
 
 class _StackTable:
-    """Call stacks by device and number, with each frame written once."""
+    """Collects call stacks by device and number for writing; each frame is written once."""
 
     def __init__(self) -> None:
         self._frames: dict[Frame, int] = {}
@@ -392,7 +393,7 @@ class _StackTable:
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> dict[int, dict[int, list[Frame]]]:
-        """Reads the stacks of each device by number from the result of `to_json`."""
+        """Returns each device's stacks by number, from the result of `to_json`."""
         frames = [checks.check_frame(*one) for one in value.get("frames", [])]
         return {
             int(device): {int(number): [frames[i] for i in stack] for number, stack in of.items()}

@@ -30,21 +30,21 @@ def read_recording(
     """Reads a recording; `endings.py` lists the formats.
 
     The first bytes of the file decide its format, not its name. Time and memory are linear in the
-    uncompressed contents, and a signal ends the reading.
+    uncompressed contents. A signal such as Ctrl-C ends the reading.
 
     >>> plimsoll.read_recording("run.pickle").devices[0].load()  # doctest: +SKIP
 
     Args:
         path: The path of the file.
         needs_history: Whether a snapshot without a history is refused; see `read_snapshot`.
-        memory: The most that the uncompressed contents and their values may take, such as "8GiB" or
-            in bytes; by default 1 GiB, or eight times the file's size if that is more. Reading
-            takes at most about twice as much.
-        goes_by: Whether the events of a trace are read one batch at a time and never held together;
-            then they may by default be 256 times the file.
+        memory: The most memory that the uncompressed contents and their values may take, such as
+            "8GiB" or in bytes; by default 1 GiB, or eight times the file's size if that is more.
+            Reading takes at most about twice as much.
+        goes_by: Whether the caller takes the events of a trace one batch at a time and never holds
+            them together. The default of `memory` is then 256 times the file's size.
 
     Raises:
-        InputError: If there is no such file, or it has no history; the message says which.
+        InputError: If the file cannot be read, or has no history; the message says why.
     """
     path = Path(path)
     try:
@@ -71,12 +71,12 @@ def read_recording(
 
 
 def is_recording(path: str | PathLike[str]) -> bool:
-    """Whether a file has a recording's ending, or begins as no Python script can."""
+    """Returns whether a file has a recording's ending, or begins like no Python script."""
     if is_recording_name(path):
         return True
     try:
         with Path(path).open("rb") as file:
             begin = file.read(_LONGEST)
         return any(begin.startswith(each.begins) for each in FORMATS)
-    except OSError:  # opening it later reports the reason
+    except OSError:  # the error is reported when the file is opened later
         return False

@@ -23,7 +23,7 @@ class DeviceTrace(ABC):
     Attributes:
         device: The device's number.
         event_count: The number of events.
-        segments: The segments at the end, by address; their contexts are stack numbers.
+        segments: The segments at the end, by address; their `context` is a stack's number.
     """
 
     device: int
@@ -32,25 +32,25 @@ class DeviceTrace(ABC):
 
     @abstractmethod
     def batches(self) -> Iterator[EventBatch]:
-        """Yields the events in order, some 100,000 at a time."""
+        """Yields the events in order, in batches of about 100,000."""
 
     def load(self) -> EventBatch:
         """Returns all events as one batch."""
         return EventBatch.join(self.batches())
 
     def frames(self, stack: int) -> list[Frame]:  # noqa: ARG002
-        """Returns a call stack, innermost frame first; empty for 0, or an unknown number."""
+        """Returns a call stack, innermost frame first; empty for 0 and unknown numbers."""
         return []
 
     @abstractmethod
     def start(self, conf: str, version: str) -> list[_core.SegmentInfo]:
-        """Returns the segments from before the first event; empty for a complete history.
+        """Returns the segments before the first event; empty for a complete history.
 
-        If a ring buffer overflowed, or the recording began late, the start is reconstructed from
-        the final segments, by the rules of configuration `conf`.
+        If a ring buffer overflowed, or the recording began late, the segments are reconstructed
+        from the final ones, by the rules of configuration `conf`.
 
         Raises:
-            InputError: If that is not possible, with the reason.
+            InputError: If they cannot be reconstructed; the message has the reason.
         """
 
 
@@ -107,7 +107,7 @@ class Mark:
         event: The number of events of `device` before it.
         time_us: Microseconds since the epoch.
         name: "step" for the end of a step, or the program's own name.
-        device: The device whose events are counted; None if the recording has only one.
+        device: The device whose events are counted; None if the recording has only one device.
     """
 
     event: int
@@ -123,14 +123,14 @@ class Recording:
     Attributes:
         name: The file, or another name for messages.
         devices: The history of each device that has events, by device number.
-        settings: `allocator_settings` of the snapshot, empty without any; a recording by plimsoll
-            has the "allocator", the "torch_version" and the "process" too.
+        settings: `allocator_settings` of the snapshot; empty if it has none. A recording by
+            plimsoll also has the "allocator", the "torch_version" and the "process".
         marks: Named moments, in order; PyTorch's snapshots have none.
-        labels: Facts that PyTorch knew about addresses, in order; only plimsoll records them.
+        labels: The labels of addresses, in order; only plimsoll records labels.
         dropped: The number of events lost because the writer was too slow.
-        is_whole: Whether the recording was ended properly; False for a streaming trace that was
-            truncated, is damaged, or whose program died or still runs.
-        damage: The damage where the file's readable events end, if any.
+        is_whole: Whether the recording was ended properly. False for a streaming trace that is
+            truncated or damaged, or whose program was killed or still runs.
+        damage: A description of the damage at which the file's readable events end, if any.
     """
 
     name: str
@@ -144,7 +144,7 @@ class Recording:
 
     @property
     def problems(self) -> list[str]:
-        """Returns the gaps in the history, a sentence each; empty for a whole one."""
+        """Returns the gaps in the history, a sentence each; empty for a complete history."""
         found = []
         if self.dropped:
             lost = format_count(self.dropped, "event")
@@ -165,7 +165,7 @@ class Recording:
 
     @property
     def process(self) -> ProcessPlace | None:
-        """Returns the place of the recorded process; None if unknown."""
+        """Returns the recorded process's place in its job (rank, host); None if unknown."""
         found = self.settings.get("process")
         return None if found is None else ProcessPlace.from_dict(found)
 
@@ -173,14 +173,14 @@ class Recording:
     def allocator(self) -> str:
         """The recorded allocator: "native", "elastic" or "uncached".
 
-        A snapshot by PyTorch itself does not name it; then it is PyTorch's own, "native".
+        A snapshot by PyTorch itself names no allocator; it is PyTorch's own then, "native".
         """
         return str(self.settings.get("allocator") or "native")
 
     def fragments_bytes(self, device: int) -> int | None:
-        """Returns the free bytes at the end in partly used pieces of the elastic allocator.
+        """Returns the elastic allocator's free bytes in partly used pieces, at the end.
 
-        Returns None if the recording lacks them; only plimsoll's snapshots have them.
+        Returns None if the recording lacks this figure; only plimsoll's snapshots have it.
         """
         found = self.settings.get("fragments_bytes")
         size = found.get(str(device)) if isinstance(found, dict) else None
@@ -190,8 +190,8 @@ class Recording:
     def version(self) -> str:
         """The version of PyTorch whose rules applied, as far as the recording shows it.
 
-        PyTorch's own snapshots do not name it, but their contents show whether it is 2.11 or older,
-        2.12 or 2.13, or newer; the newest of these is returned.
+        PyTorch's own snapshots do not name the version, but their contents show whether it is 2.11
+        or older, 2.12 or 2.13, or newer. The newest version of that range is returned.
         """
         try:
             return _core.plain_version(str(self.settings["torch_version"]))
@@ -203,7 +203,7 @@ class Recording:
         """The PYTORCH_CUDA_ALLOC_CONF of the recorded program.
 
         Raises:
-            InputError: If no known version of PyTorch accepts it.
+            InputError: If no known version of PyTorch accepts the configuration.
         """
         settings = self.settings
         conf = settings.get("PYTORCH_CUDA_ALLOC_CONF", settings.get("last_allocator_settings", ""))

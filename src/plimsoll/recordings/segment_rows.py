@@ -1,4 +1,4 @@
-"""Segments as JSON, for the files of this package."""
+"""Converts segments to JSON and back, for the files of this package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def segment_to_json(
     segment: _core.SegmentInfo, stack: Callable[[int], int] = lambda context: context
 ) -> dict[str, Any]:
-    """Returns a segment with its blocks as plain data; `stack` maps contexts to the file's."""
+    """Returns a segment and its blocks as plain data; `stack` renumbers their call stacks."""
     return {
         "address": segment.address,
         "total_size": segment.total_size,

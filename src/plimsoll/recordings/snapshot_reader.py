@@ -1,7 +1,7 @@
-"""Reads PyTorch's snapshots, which are pickles, perhaps gzipped, by the engine's reader.
+"""Reads PyTorch's snapshots, which are pickles, perhaps gzipped.
 
-Python's own reader of pickles can run code, and snapshots are untrusted; the engine's reader can
-build only plain data.
+Python's own reader of pickles can run code, and snapshots are untrusted. So the C++ core reads
+them, which builds only plain data.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 _PART = 1 << 20  # bytes per read
 _GZIP = b"\x1f\x8b"
-_PICKLES = (b"\x80", b"(", b"]", b"}", b"c")  # the first bytes of pickles
+_PICKLES = (b"\x80", b"(", b"]", b"}", b"c")  # the possible first bytes of a pickle
 
 
 def read(path: Path, memory: int, *, needs_history: bool = True) -> Recording:
-    """Reads a file of `torch.cuda.memory._dump_snapshot`, perhaps gzipped.
+    """Reads a file that `torch.cuda.memory._dump_snapshot` wrote, perhaps gzipped.
 
     Args:
         path: The path of the file.
@@ -68,12 +68,12 @@ def read_snapshot(
     Args:
         content: The pickle.
         name: The name for messages.
-        needs_history: Whether a snapshot without a history is refused. Otherwise its only event is
-            the snapshot itself.
+        needs_history: Whether a snapshot without a history is refused. If not, the recording's only
+            event is the snapshot itself.
         memory: The most memory for reading, as for `read_recording`.
 
     Raises:
-        InputError: If it is not a snapshot, is empty, or needs too much memory.
+        InputError: If the content is not a snapshot, is empty, or needs too much memory.
     """
     most = checks.reading_memory(len(content), memory)
     try:
@@ -105,7 +105,7 @@ def read_snapshot(
             f"{name}: the history is empty: was torch.cuda.memory._record_memory_history() "
             "called before the run, with enabled='all'?"
         )
-    if not file.has_host_memory:  # all snapshots have it from 2.14 on
+    if not file.has_host_memory:  # from 2.14 on all snapshots have host memory
         settings.setdefault("torch_version", "2.13" if file.names_pools else "2.11")
     try:
         ends = {trace.device: trace.event_count for trace in devices}
@@ -116,7 +116,7 @@ def read_snapshot(
 
 
 def _labels(found: Any, ends: dict[int, int]) -> Iterator[Label]:
-    """Yields the labels in a snapshot's settings, which describe its end."""
+    """Yields the labels in a snapshot's settings, which describe the final state."""
     for category, by_device in found.items():
         for device, addresses in by_device.items():
             for address in addresses:
@@ -136,7 +136,7 @@ def _one_snapshot() -> EventBatch:
 
 
 def _read_all(read: Callable[[int], bytes], most: int) -> bytearray:
-    """Reads in parts: the unpacked size is unknown, and allocating the limit would waste memory."""
+    """Reads all content, in parts because its size is unknown; raises beyond `most` bytes."""
     content = bytearray()
     while part := read(_PART):
         if len(content) + len(part) > most:

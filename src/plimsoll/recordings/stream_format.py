@@ -1,13 +1,14 @@
-"""Streaming traces (`.plim`): a history that is written while it happens.
+"""Describes streaming traces (`.plim`): a history that is written while it happens.
 
-An Arrow IPC stream: one schema, followed by batches of events in order of arrival. The columns are
-those of `EventBatch` with `device` before them, so any reader of Arrow can read them. All other
-data is JSON in the metadata of its batch, under the key `plimsoll`; each entry may be missing:
+A trace is an Arrow IPC stream: one schema, followed by batches of events in order of arrival. The
+columns are those of `EventBatch` with `device` before them, so any reader of Arrow can read them.
+All other data is JSON in the metadata of each batch, under the key `plimsoll`; each entry may be
+missing:
 
     frames   [[file, line, function], ...]: new frames, numbered from 0
     stacks   {number: [frame, ...]}: new call stacks, innermost frame first
     marks    [[row, time, name], ...]: named moments, after `row` rows of the batch
-    labels   {category: [[row, device, address], ...]}: facts that PyTorch knew
+    labels   {category: [[row, device, address], ...]}: labels of addresses
     start    {device: [segment, ...]}: the segments before the first event
     end      {device: [segment, ...]}: the segments after the last event
     dropped  the number of events lost so far
@@ -15,13 +16,13 @@ data is JSON in the metadata of its batch, under the key `plimsoll`; each entry 
     ended    true: the recording was ended properly
 
 The schema's metadata has the format's number and the allocator's settings, with the process's place
-so far. So a file needs nothing that comes after it: a truncated or growing file opens up to its
-last whole batch.
+as far as it is known then. No batch needs a later one, so a truncated or growing file can be read
+up to its last whole batch.
 
-Under the key `plimsoll.crc`, beside that JSON, is a checksum as decimal digits: the CRC-32 (that of
-zlib) of the JSON's bytes and the bytes of all columns. It continues the checksum of the previous
-batch, and for the first batch that of the schema's JSON. So the history ends at a batch that was
-changed, or is not in its place.
+The metadata of each batch also has a checksum as decimal digits, under the key `plimsoll.crc`: the
+CRC-32 (that of zlib) of the JSON's bytes and the bytes of all columns. It continues the checksum of
+the previous batch; that of the first batch continues the checksum of the schema's JSON. So reading
+ends at a batch that was changed or moved.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def checksum_of(
     Args:
         checksum: The checksum of the previous batch, or of the schema's JSON.
         text: The batch's other data, as JSON.
-        devices: The devices of its events.
-        columns: The columns of its events, in the order of the schema.
+        devices: The devices of the batch's events.
+        columns: The columns of the batch's events, in the order of the schema.
     """
     checksum = zlib.crc32(text, checksum)
     for column in (devices, *columns):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from plimsoll.recordings.label import Label
 
-_EVENTS_PER_MARK = 8  # so many take the memory of a mark, which is kept for each device
+_EVENTS_PER_MARK = 8  # a mark takes the memory of this many events, for each device
 _EVENTS_PER_LABEL = 4
 
 
@@ -42,8 +42,8 @@ def read(path: Path, memory: int, *, needs_history: bool = True) -> Recording:  
         needs_history: Ignored: every trace has a history.
 
     Raises:
-        InputError: If it is no such trace, or has no events.
-        ReadingLimitError: If the events take more.
+        InputError: If the file is no streaming trace, or has no events.
+        ReadingLimitError: If the events take more memory.
     """
     contents = _Contents(path, memory)
     devices = sorted(contents.counts)
@@ -62,7 +62,7 @@ def read(path: Path, memory: int, *, needs_history: bool = True) -> Recording:  
 
 
 class _Contents:
-    """A file's data besides its events, found by one pass over it."""
+    """A file's data besides its events, which one pass over the file collects."""
 
     def __init__(self, path: Path, memory: int) -> None:
         self.path = path
@@ -108,7 +108,7 @@ class _Contents:
         ]
 
     def batches(self) -> Iterator[tuple[NDArray[np.int32], EventBatch]]:
-        """Yields the devices and the events of each readable batch."""
+        """Yields the devices and events of each readable batch."""
         with self._open() as stream:
             for _ in range(self.batch_count):
                 try:
@@ -141,7 +141,7 @@ class _Contents:
             yield _Batches(stream, checksum)
 
     def _take(self, devices: NDArray[np.int32], events: EventBatch, facts: dict[str, Any]) -> None:
-        """Check a batch and keep its facts. A bad one raises, and changes nothing."""
+        """Checks a batch and keeps its data; raises for a bad batch, and changes nothing then."""
         checks.check_events(events)
         if len(events) and (devices.min() < 0 or devices.max() >= checks.MOST_DEVICES):
             raise checks.DamageError("an event has an impossible device")
@@ -241,7 +241,7 @@ _NONE = "not a streaming trace of plimsoll"
 
 
 class _Messages(NamedTuple):
-    """The batches of a stream that may be decompressed, and the fault of the next one."""
+    """How many batches of a stream are safe to decompress, and why the next one is not."""
 
     number: int
     damage: str | None
@@ -264,19 +264,19 @@ def _count_messages(path: Path) -> _Messages:
 
 
 class _Batches:
-    """The batches of an open stream, each with its checksum."""
+    """Reads the batches of an open stream, and checks the checksum of each."""
 
     def __init__(self, stream: Any, checksum: int) -> None:
         self._stream = stream
         self._sum = checksum
 
     def next(self) -> tuple[NDArray[np.int32], EventBatch, dict[str, Any]]:
-        """Returns devices, events and facts of the next batch.
+        """Returns the devices, the events and the other data of the next batch.
 
         Raises:
-            StopIteration: If there is none.
-            DamageError: If it was changed after it was written.
-            Exception: Any of `DAMAGE`, if it cannot be read.
+            StopIteration: If there is no further batch.
+            DamageError: If the batch was changed after it was written.
+            Exception: Any of `DAMAGE`, if the batch cannot be read.
         """
         batch, metadata = self._stream.read_next_batch_with_custom_metadata()
         batch.validate()

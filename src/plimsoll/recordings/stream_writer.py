@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
     from plimsoll.base.process_place import ProcessPlace
 
-_MOST_BYTES = 1 << 20  # parts of a batch that are collected before one write to the file
+_MOST_BYTES = 1 << 20  # Arrow's small writes are collected up to this size
 _NEW = np.uint32(0xFFFFFFFF)  # the number of a stack that the file does not contain yet
 
 
 class StreamWriter:
-    """Writes a streaming trace. All data is in the file when `write` returns.
+    """Writes a streaming trace. When `write` returns, all its data is in the file.
 
     Args:
         path: The path of the file, which must not exist.
-        frames: Resolves a call stack's number in the `stack` column.
+        frames: A function that returns the frames of a call stack, given its number.
         settings: The settings of the recorded allocator, as in PyTorch's snapshots.
 
     Raises:
@@ -51,13 +51,13 @@ class StreamWriter:
         self.path = Path(path)
         self._spell = frames
         self._frames: dict[Frame, int] = {}
-        # the file's number, by the recorder's number
+        # the number of a stack in the file, by the recorder's number
         self._numbers = np.array([0], dtype=np.uint32)
-        self._stacks: dict[tuple[int, ...], int] = {}  # by frames
+        self._stacks: dict[tuple[int, ...], int] = {}  # a stack's number in the file, by frames
         header = json.dumps({"format": FORMAT, "settings": dict(settings or {})}).encode()
         self._sum = zlib.crc32(header)
         self._file = _WholeWrites(self.path)
-        # Arrow writes each part of a batch separately; into this buffer it needs no GIL.
+        # Arrow writes each part of a batch separately. Writes into this buffer need no GIL.
         self._parts = pa.BufferedOutputStream(pa.PythonFile(self._file, "w"), _MOST_BYTES)
         try:
             self._arrow = pa.ipc.new_stream(
@@ -84,17 +84,17 @@ class StreamWriter:
         process: ProcessPlace | None = None,
         ended: bool = False,
     ) -> None:
-        """Append events of any devices, in order.
+        """Appends events of any devices, in order.
 
         Args:
             devices: The device of each event.
             events: The events; their stacks have the recorder's numbers.
             marks: Row, time and name of moments between them; the row is that of the next event.
-            labels: Row, device, address and category of each, with rows as for marks.
+            labels: Row, device, address and category of labels; rows are as for marks.
             start: With the first batch, the segments of each device before it.
             end: With the last batch, the segments of each device after it.
             dropped: The number of events lost so far.
-            process: The process's place, if new.
+            process: The process's place in its job, if it has become known.
             ended: Whether this is the last batch.
 
         Raises:
@@ -152,7 +152,7 @@ class StreamWriter:
     def _renumber(
         self, stacks: NDArray[np.uint32], spelled: dict[int, tuple[int, ...]]
     ) -> NDArray[np.uint32]:
-        """Returns stacks by their numbers in the file; new ones are written with their frames."""
+        """Returns the file's numbers of stacks; adds new stacks and their frames to `spelled`."""
         most = int(stacks.max(initial=0))
         if most >= len(self._numbers):
             longer = np.full(2 * most + 1, _NEW, dtype=np.uint32)
@@ -180,15 +180,15 @@ class StreamWriter:
         return int(self._numbers[stack])
 
     def close(self) -> None:
-        """Close the file."""
+        """Closes the file."""
         self._file.close()
 
 
 class _WholeWrites:
-    """A new file that gets all data of a batch in one write.
+    """A new file to which each batch is written at once, not in Arrow's small parts.
 
-    So a sudden end of the process hardly ever leaves half a batch, and a forked child has nothing
-    left to write.
+    So a killed process hardly ever leaves half a batch, and a forked child inherits no unwritten
+    data.
     """
 
     closed = False

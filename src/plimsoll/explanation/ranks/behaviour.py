@@ -1,11 +1,12 @@
-"""The behaviour of a rank independent of sizes: the order of its allocations.
+"""Describes a rank's behaviour, that is, the order of its allocations, independent of their sizes.
 
-A recording becomes rows of words, one word for each allocation: the source line that requested it,
-and its lifetime, counted in allocations. Both stay the same if a rank has another shard of the same
-tensors, longer sequences or another clock. A passage is a few consecutive words, and each distinct
-passage is kept once. So repeated steps count once, a recording that begins later or ends earlier
-shares passages, and a step whose allocations come in another order has passages that no other rank
-has.
+A recording becomes two rows of words, with one word for each allocation in each row. In one row the
+word is the source line that requested the allocation; in the other it is the allocation's lifetime,
+counted in allocations. Both stay the same if a rank has another shard of the same tensors, longer
+sequences or another clock. A *passage* is `WORDS` consecutive words; each distinct passage is kept
+once. So repeated steps count once, and a recording that begins later or ends earlier shares most
+passages with the other recordings. A step with an unusual order of allocations has passages that
+no other rank has.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 WORDS = 8
 """The number of words in a passage."""
 MOST_PASSAGES = 8192
-"""The most passages kept of a row, those with the smallest hashes: so all ranks keep the same."""
+"""The most passages kept of a row: those with the smallest hashes, the same ones for all ranks."""
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
@@ -38,14 +39,14 @@ _SHIFT = np.uint64(29)
 
 @dataclass(frozen=True)
 class Passages:
-    """The passages of one row of words, each with its first place: its last allocation there.
+    """The distinct passages of one row, each with the last allocation of its first occurrence.
 
     Attributes:
         hashes: The hash of each passage, sorted. uint64.
         event: The event of that allocation. int64.
-        line: The number of its line. int32.
-        bytes: The size that it requested. int64.
-        complete_below: All passages with a hash below this are included.
+        line: The number of the allocation's source line. int32.
+        bytes: The size of the allocation. int64.
+        complete_below: All passages of the row with a smaller hash are included.
     """
 
     hashes: NDArray[np.uint64]
@@ -60,8 +61,8 @@ class Behaviour:
     """The behaviour of one rank.
 
     Attributes:
-        lives: The passages of lifetimes.
-        lines: The passages of source lines; None without call stacks.
+        lives: The passages of the row of lifetimes.
+        lines: The passages of the row of source lines; None without call stacks.
     """
 
     lives: Passages
@@ -72,7 +73,7 @@ class BehaviourInTheMaking:
     """Collects the passages of a history, one stretch of events after another.
 
     Args:
-        frames: Returns the frames of a stack, by its number.
+        frames: A function that returns the frames of a stack, given its number.
     """
 
     def __init__(self, frames: Callable[[int], list[Frame]]) -> None:
@@ -82,17 +83,17 @@ class BehaviourInTheMaking:
         self._has_stacks = False
 
     def add(self, stretch: Stretch) -> None:
-        """Add the next stretch."""
+        """Adds the next stretch."""
         began, lives = stretch.began, stretch.lives
         self._has_stacks = self._has_stacks or bool(began.stack.any())
         self._lives.add(began, lives.astype(np.uint64), lives >= 0)
         self._lines.add(began, self._of_stacks(began.stack), np.ones(len(began), dtype=bool))
 
     def made(self, line_of: Callable[[Lifetimes], NDArray[np.int64]]) -> Behaviour:
-        """Returns all passages.
+        """Returns the passages of all stretches added so far.
 
         Args:
-            line_of: Returns the line numbers of blocks.
+            line_of: A function that returns the line numbers of blocks.
         """
         lines = self._lines.passages(line_of) if self._has_stacks else None
         return Behaviour(self._lives.passages(line_of), lines)
@@ -110,7 +111,7 @@ class BehaviourInTheMaking:
 
 
 def line_key(frames: Sequence[Frame]) -> str:
-    """Returns a key of a stack's source line that is the same on hosts with different folders."""
+    """Returns a stack's source line without folders, which may differ between hosts."""
     for frame in frames:
         if is_program(frame):
             filename, line, function = frame
@@ -119,21 +120,21 @@ def line_key(frames: Sequence[Frame]) -> str:
 
 
 class _Row:
-    """A row of words, and its passages with the smallest hashes so far."""
+    """The passages with the smallest hashes in a row of words, while the row grows."""
 
     def __init__(self) -> None:
-        self._words = np.zeros(0, dtype=np.uint64)  # the last words, whose passages are incomplete
+        self._words = np.zeros(0, dtype=np.uint64)  # the last words, of unfinished passages
         self._is_known = np.zeros(0, dtype=bool)
         self._blocks: Lifetimes | None = None
         self._hashes = np.zeros(0, dtype=np.uint64)
-        self._last: Lifetimes | None = None  # the last block of each passage
+        self._last: Lifetimes | None = None  # for each passage, its last block
 
     def add(
         self, blocks: Lifetimes, words: NDArray[np.uint64], is_known: NDArray[np.bool_]
     ) -> None:
-        """Add the next words.
+        """Adds the next words of the row.
 
-        The lifetime of a block that is never freed is unknown, and so are its passages.
+        A block that is never freed has no known lifetime, so passages with its word are left out.
         """
         words = np.concatenate([self._words, words])
         is_known = np.concatenate([self._is_known, is_known])
@@ -148,15 +149,15 @@ class _Row:
         last = blocks[places + WORDS - 1]
         if self._last is not None:
             last = Lifetimes.join([self._last, last])
-        # Of equal passages the first is kept; one passage more than needed is kept, for
-        # `complete_below`.
+        # `unique` keeps the first of equal passages. One passage more than needed is kept: its
+        # hash becomes `complete_below`.
         hashes, index = np.unique(np.concatenate([self._hashes, hashed[places]]), return_index=True)
         self._hashes, self._last = hashes[: MOST_PASSAGES + 1], last[index[: MOST_PASSAGES + 1]]
         self._words, self._is_known = words[count:], is_known[count:]
         self._blocks = blocks[count:]
 
     def passages(self, line_of: Callable[[Lifetimes], NDArray[np.int64]]) -> Passages:
-        """Returns the passages so far."""
+        """Returns the passages with the smallest hashes so far."""
         last = Lifetimes.none(0) if self._last is None else self._last[:MOST_PASSAGES]
         is_cut = len(self._hashes) > MOST_PASSAGES
         return Passages(

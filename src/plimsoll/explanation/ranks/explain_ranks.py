@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from plimsoll.explanation.ranks.outliers import Outlier
     from plimsoll.explanation.ranks.rank_groups import RankGroup
 
-_MOST_EXPLAINED = 4  # representatives of groups
-_MOST_EVENTS_EXPLAINED = 10_000_000  # an explanation of so many takes some 700 MiB
+_MOST_EXPLAINED = 4  # groups whose representative gets an explanation
+_MOST_EVENTS_EXPLAINED = 10_000_000  # explaining this many takes some 700 MiB
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def explain_ranks(
     address: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> RanksExplanation:
-    """Find the ranks of a job that ran out of memory or stand out otherwise, and explain why.
+    """Finds a job's ranks that ran out of memory or stand out in another way, and explains why.
 
     >>> import plimsoll
     >>> found = plimsoll.explain_ranks("recordings/")  # doctest: +SKIP
@@ -64,17 +64,18 @@ def explain_ranks(
     Args:
         folder: The folder with one recording for each rank: snapshots and traces, in it and its
             subfolders. It may be in an object store, s3:// or gs://.
-        pattern: A regular expression that finds the rank in a file's path, in its only group or in
-            the one named `rank`; a group named `host` finds the host. By default the recording
-            names the rank, or else the file's name does.
+        pattern: A regular expression that finds the rank in a file's path, by its only group or by
+            the group named `rank`; a group named `host` finds the host. By default the rank is
+            the one in the recording, or else the one in the file's name.
         advice: Whether to search for advice for the ranks with an explanation of their own.
         search_events: The number of events that each of these searches may replay, as for
             `explain`.
-        memory: The memory for reading one recording, as for `explain`. Without it recordings of
-            more than ten million events get no explanation of their own.
-        processes: The number of files to read at a time; by default one for each processor.
+        memory: The memory for reading one recording, as for `explain`. If it is not given,
+            recordings of more than ten million events get no explanation of their own.
+        processes: The number of files to read at once; by default one for each processor.
         address: The address of a Ray cluster whose workers read the recordings.
-        progress: Called with the number of recordings read and in total.
+        progress: A function that is called with two numbers: recordings read, and recordings in
+            total.
 
     Raises:
         InputError: If there are no recordings, two have the same rank, or an option cannot be used.
@@ -107,7 +108,7 @@ def explain_ranks(
 
 @dataclass(frozen=True)
 class Job:
-    """All ranks of a folder."""
+    """The summaries of all ranks in a folder."""
 
     folder: str
     files: dict[int, rank_files.RankFile]
@@ -126,7 +127,7 @@ def read_job(
     address: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Job:
-    """Summarizes each rank of a folder, by rank, with a line for each file that cannot be used.
+    """Summarizes each rank of a folder, and notes each file that cannot be used.
 
     Raises:
         InputError: If no file can be used, two have the same rank, or an option cannot be used.
@@ -179,7 +180,7 @@ def _check_ranks(found: Sequence[RankSummary], not_read: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class _Reading:
-    """The input for a summary of one file."""
+    """The file and the options that a worker process needs to summarize it."""
 
     file: rank_files.RankFile
     pattern: re.Pattern[str] | None
@@ -188,7 +189,7 @@ class _Reading:
 
 @dataclass(frozen=True)
 class _Explaining:
-    """The input for an explanation of one file."""
+    """The file and the options that a worker process needs to explain it."""
 
     file: rank_files.RankFile
     search_events: int | None
@@ -228,7 +229,7 @@ def _to_explain(groups: Sequence[RankGroup], outliers: Sequence[Outlier]) -> lis
 
 
 def _fullest(summaries: Sequence[RankSummary]) -> int:
-    """Returns the rank with the least room on its card; for unknown cards, the highest reserved."""
+    """Returns the rank that fills its card most; if cards are unknown, that reserves most."""
     knows_cards = all(one.card_bytes for one in summaries)
 
     def fullness(one: RankSummary) -> tuple[float, int]:
@@ -236,12 +237,12 @@ def _fullest(summaries: Sequence[RankSummary]) -> int:
         return one.peak_reserved_bytes / of, one.peak_allocated_bytes
 
     rank = max(summaries, key=fullness).rank
-    assert rank is not None  # summaries without a rank are left out before
+    assert rank is not None  # `read_job` leaves out summaries without a rank
     return rank
 
 
 def _facts(one: RankSummary) -> RankFacts:
-    assert one.rank is not None  # summaries without a rank are left out before
+    assert one.rank is not None  # `read_job` leaves out summaries without a rank
     return RankFacts(
         rank=one.rank,
         host=one.host,

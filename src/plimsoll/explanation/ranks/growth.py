@@ -1,8 +1,9 @@
-"""Finds blocks that a rank's steps leave behind for good, by source line.
+"""Finds the blocks that a rank's steps allocate and never free, by source line.
 
-A comparison shows the leak of one rank sooner than that rank's history alone: after its first step
-a healthy rank leaves nothing behind, or the same as all others. So a few steps are enough here,
-while `recordings.analysis.leaks` needs a trend over many.
+Comparing ranks shows the leak of one rank sooner than that rank's history alone: after the first
+step, each step of a healthy rank leaves no blocks behind, or the same as the steps of all other
+ranks. So a few steps are enough here, while `recordings.analysis.leaks` needs a trend over many
+steps.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.steps import Steps
 
 LEAST_STEPS = 4
-"""The first step is left out, because programs warm up, and so is the unfinished last one."""
+"""The fewest steps to examine. The first is skipped (warm-up), and so is an unfinished last one."""
 _MOST_NAMED = 20
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The memory that one line keeps.
+    """The memory that one source line allocates in steps and never frees.
 
     Attributes:
         line: "file:line function", or without call stacks "blocks of SIZE".
         bytes: The bytes kept over the examined steps.
         steps: The number of these steps in which it kept something.
         of_steps: The number of examined steps.
-        slope_bytes: The bytes kept for each step.
+        slope_bytes: The mean bytes kept per examined step.
     """
 
     line: str
@@ -47,7 +48,7 @@ class Kept:
 def find_kept(
     lifetimes: Lifetimes, steps: Steps, group: NDArray[np.int64], names: Sequence[str]
 ) -> list[Kept]:
-    """Returns the memory that lines keep after steps, most first; empty with too few steps.
+    """Returns the memory that each line keeps, largest first; empty with too few steps.
 
     Args:
         lifetimes: The blocks; at least all that are live at the `kept_moment`.
@@ -78,10 +79,10 @@ def find_kept(
 
 
 def kept_moment(steps: Steps) -> int:
-    """Returns the event after which all blocks are live that steps have kept."""
+    """Returns the last event of the examined steps: all kept blocks are live after it."""
     return int(steps.boundaries[_steps_looked_at(steps)]) - 1
 
 
 def _steps_looked_at(steps: Steps) -> int:
-    # If steps were detected, the end of the last one is a guess.
+    # The last boundary of detected steps is a guess, so the last step is skipped.
     return len(steps) - 1 if steps.source == "rhythm" else len(steps)

@@ -1,4 +1,4 @@
-"""The page of all ranks: a picture of their memory over time, with a link to each rank."""
+"""Makes the page of all ranks: their memory over time as a heat map, with links to each rank."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def heat_map(job: Job, page_of: Callable[[int], str | None], *, served: bool = F
 
     Args:
         job: The job to show.
-        page_of: Returns the address of a rank's own page, or None.
-        served: Whether a server serves the page.
+        page_of: A function that returns the address of a rank's own page, or None.
+        served: Whether a server serves the page, or it is a file.
     """
     most = np.concatenate([one.timeline.most_bytes for one in job.summaries])
     groups = {rank: place for place, group in enumerate(job.groups) for rank in group.ranks}
@@ -62,14 +62,14 @@ def run_of(job: Job, rank: int, memory: int | str | None) -> Run:
 
 
 def _limit(job: Job) -> int:
-    """Returns the scale's end for unknown cards: the most that any rank has reserved."""
+    """Returns the end of the colour scale if cards are unknown: the most any rank reserved."""
     return max(one.peak_reserved_bytes for one in job.summaries)
 
 
 def _rank(
     one: RankSummary, groups: dict[int, int], page_of: Callable[[int], str | None], limit: int
 ) -> dict[str, Any]:
-    assert one.rank is not None  # summaries without a rank are left out before
+    assert one.rank is not None  # `read_job` leaves out summaries without a rank
     return {
         "rank": one.rank,
         "host": None if one.host is None else printable(one.host),

@@ -1,4 +1,4 @@
-"""The explanation of many ranks as tables for notebooks."""
+"""Formats the explanation of many ranks as HTML tables for notebooks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def ranks_html(e: RanksParts) -> str:
-    """Returns tables of the most important figures; `str()` has all of them."""
+    """Returns tables of the most important figures; the text form has all figures."""
     return "".join(
         (
             answer(answer_line(e)),

@@ -1,4 +1,4 @@
-"""Finds ranks that exceed the spread of their group."""
+"""Finds ranks that differ from their group by more than chance."""
 
 from __future__ import annotations
 
@@ -26,34 +26,36 @@ if TYPE_CHECKING:
 OutlierKind = Literal["out_of_memory", "leak", "fragmented", "full", "different"]
 
 _KINDS: tuple[OutlierKind, ...] = ("out_of_memory", "leak", "fragmented", "full", "different")
-_LEAST_MORE = 0.25  # relative to the group's median: shards may be as uneven
+_LEAST_MORE = 0.25  # of the group's median: uneven shards may differ by as much
 _LEAST_PASSING = (
-    # the same for memory that lives within a step, which does not depend on shards of parameters
+    # the same share for memory that lives within a step, which hardly depends on the shards
     0.08
 )
-_LEAST_LOST = 0.05  # relative to reserved memory
-_SEGMENT = 20 * MiB  # PyTorch's usual segment: one more or less is chance
+_LEAST_LOST = 0.05  # of the reserved memory
+_SEGMENT = 20 * MiB  # PyTorch's usual segment size: one segment more or less is chance
 _LEAST_PASSAGES = WORDS // 2
 _LEAST_KEEPING_STEPS, _LEAST_KEEPING_SHARE = 2, 0.5
-_OTHER_STEPS = 0.2  # relative difference in the number of steps
-_FEW_HAVE = 0.05  # the share of a group's ranks
+_OTHER_STEPS = 0.2  # relative difference in the number of allocations per step
+_FEW_HAVE = 0.05  # a passage is rare if less than this share of the group's ranks has it
 _WITNESSES = 3
 
 
 @dataclass(frozen=True)
 class Outlier:
-    """A rank that stands out.
+    """A rank that stands out in its group.
 
     Attributes:
         rank: The rank.
-        kind: "out_of_memory": a request failed, here first or while most of the group had room.
-            "leak": a line keeps more after each step than in the other ranks. "fragmented": more
-            memory is reserved but not allocated than in the other ranks. "full": its peak is
-            higher. "different": the order of its allocations differs from all other ranks.
-        line: The source line that causes it; without call stacks the size of its blocks, or None.
+        kind: "out_of_memory": a request failed, on this rank first, or while most of the group
+            had room. "leak": a line keeps more memory after each step than in the other ranks.
+            "fragmented": more memory is reserved but not allocated than in the other ranks.
+            "full": the peak is higher than that of the other ranks. "different": the order of
+            allocations differs from that of all other ranks.
+        line: The source line that causes the difference; without call stacks the size of its
+            blocks, or None.
         bytes: The size of the failed request, the leak, or the excess over the median of the group;
             for "different", the bytes of the allocations out of order.
-        event: The event, if it is a single one.
+        event: The event of the failed request or of the first different allocation; else None.
     """
 
     rank: int
@@ -64,11 +66,11 @@ class Outlier:
 
 
 def find_outliers(summaries: Sequence[RankSummary], groups: Sequence[RankGroup]) -> list[Outlier]:
-    """Returns the outliers: the first to run out of memory first, then by kind and rank.
+    """Returns the outliers, sorted: the first rank to run out of memory, then by kind and rank.
 
     Args:
         summaries: One summary for each rank.
-        groups: The same ranks.
+        groups: The same ranks, grouped by behaviour.
     """
     of_rank = {one.rank: one for one in summaries if one.rank is not None}
     teams = [[of_rank[rank] for rank in group.ranks] for group in groups]
@@ -86,7 +88,7 @@ def find_outliers(summaries: Sequence[RankSummary], groups: Sequence[RankGroup])
 
 
 def first_to_fail(summaries: Sequence[RankSummary]) -> RankSummary | None:
-    """Returns the rank whose request failed first: in the earliest step, then by the clock."""
+    """Returns the rank whose request failed in the earliest step; of several, by the clock."""
     failed = [one for one in summaries if one.failure is not None]
     if not failed:
         return None
@@ -101,7 +103,7 @@ def first_to_fail(summaries: Sequence[RankSummary]) -> RankSummary | None:
 
 
 def _out_of_memory(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Yields the first to fail, and those that failed while most of their group did not."""
+    """Yields the first rank to fail, and each that failed while most of its group did not."""
     first = first_to_fail([one for team in teams for one in team])
     named = [] if first is None else [first]
     for team in teams:
@@ -115,7 +117,7 @@ def _out_of_memory(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
 
 
 def _leaking(team: Sequence[RankSummary]) -> Iterator[Outlier]:
-    """Yields ranks that keep more after steps, on lines where the others keep less or nothing."""
+    """Yields ranks that keep more memory after steps than the other ranks, on the same lines."""
     for one in team:
         others = [other for other in team if other is not one]
         lines: dict[str, tuple[int, float]] = {}
@@ -137,7 +139,7 @@ def _leaking(team: Sequence[RankSummary]) -> Iterator[Outlier]:
 
 
 def _is_more(value: float, others: Sequence[float]) -> bool:
-    """Whether a slope exceeds those of the other ranks."""
+    """Returns whether a slope is well above those of the other ranks."""
     if not others:
         return value > 0
     known = np.array(others)
@@ -151,12 +153,12 @@ def _slope(one: RankSummary, line: str) -> float:
 
 
 def _keeps(kept: Kept) -> bool:
-    """Whether a line keeps memory repeatedly, not only until the next step frees it."""
+    """Returns whether a line keeps memory in enough steps to call it a leak."""
     return kept.steps >= max(_LEAST_KEEPING_STEPS, _LEAST_KEEPING_SHARE * kept.of_steps)
 
 
 def _has_steps_of(others: Sequence[RankSummary], one: RankSummary) -> bool:
-    """Whether detected steps match those of the others; a short history may mislead."""
+    """Returns whether a rank's steps are about as long as those of the other ranks."""
     known = [other.allocations_per_step for other in others if other.allocations_per_step]
     if not known or not one.allocations_per_step:
         return False
@@ -171,14 +173,14 @@ def _slopes(one: RankSummary) -> list[float]:
 def _fragmented(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
     """Yields ranks with more memory that is reserved but not allocated.
 
-    If sequence lengths vary, their order leaves single healthy ranks with much more than most: so
-    the tails of the distribution count.
+    With varying sequence lengths, even a healthy rank may have much more of such memory than most.
+    So the spread is measured at the tails of the distribution (`wide_deviation`).
     """
     known = _values(teams, lambda one: one.lost_bytes, of=_reserved, spread=wide_deviation)
     for team, lost, elsewhere in known:
         reserved = middle(np.array([_reserved(one) for one in team], dtype=np.float64))
         least = max(_LEAST_LOST * reserved, float(_SEGMENT + 1))
-        # A rank that has allocated more also loses more.
+        # A rank that allocates more usually also has more unused memory, so scale by the peaks.
         peaks = np.array([_peak(one) for one in team], dtype=np.float64)
         lost = lost / np.maximum(peaks / middle(peaks), 1)
         for place in np.flatnonzero(beyond(lost, least, elsewhere)).tolist():
@@ -188,7 +190,7 @@ def _fragmented(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
 
 
 def _full(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Yields ranks with a higher peak, in total or of the memory that lives within a step."""
+    """Yields ranks with a higher peak, in total or in memory that lives within a step."""
     for team, peaks, elsewhere in _values(teams, lambda one: one.peak_allocated_bytes, of=_peak):
         usual = middle(peaks)
         found = beyond(peaks, _LEAST_MORE * usual, elsewhere)
@@ -196,7 +198,7 @@ def _full(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
         if kept.all():
             scale = np.maximum(kept / middle(kept), 1)
             passing = peaks - kept
-            # A rank with larger shards may also have more memory that lives within a step.
+            # A rank with larger shards may have proportionally more memory within a step.
             over = passing - (scale - 1) * middle(passing)
             found |= beyond(over, _LEAST_PASSING * usual, elsewhere) & (peaks > usual)
         for place in np.flatnonzero(found).tolist():
@@ -219,16 +221,17 @@ def _different(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
                 found.setdefault(_rank(one), _out_of_order(one, passages[place], new[place]))
     everybody = sorted(_rank(one) for team in teams for one in team)
     odd = sorted(found)
-    if not (is_even(odd) or odd == [everybody[0], everybody[-1]]):  # the stages of a pipeline
+    if not (is_even(odd) or odd == [everybody[0], everybody[-1]]):  # not a pipeline's stage
         yield from (found[rank] for rank in odd)
 
 
 def _new_passages(
     team: Sequence[RankSummary], passages: Sequence[Passages]
 ) -> list[NDArray[np.int64]]:
-    """Returns for each rank the places of its passages that few other ranks have.
+    """Returns for each rank the indices of its passages that few other ranks have.
 
-    Events after the end of the others' recordings are not counted.
+    Passages after the end of almost all other recordings are left out: those ranks may have had the
+    same passages later.
     """
     shared = Shared(passages)
     few = max(2, math.ceil(_FEW_HAVE * len(team)))
@@ -243,7 +246,7 @@ def _new_passages(
 
 
 def _out_of_order(one: RankSummary, passages: Passages, new: NDArray[np.int64]) -> Outlier:
-    """Makes the outlier from the first allocations that no other rank makes."""
+    """Makes the outlier of a rank, at the first of its rare passages."""
     by_event = new[np.argsort(passages.event[new])]
     line = one.names[int(passages.line[by_event[0]])]
     size = int(passages.bytes[by_event].sum())
@@ -251,7 +254,7 @@ def _out_of_order(one: RankSummary, passages: Passages, new: NDArray[np.int64]) 
 
 
 def _largest_excess(one: RankSummary, others: Sequence[RankSummary]) -> str | None:
-    """Returns the line with the largest excess at its peak over the median of the others."""
+    """Returns the line that holds the most more at the peak than in the median of other ranks."""
     known = [dict(other.lines) for other in others]
     more = {
         line: held - middle(np.array([float(lines.get(line, 0)) for lines in known]))
@@ -266,7 +269,7 @@ def _values(
     of: Callable[[RankSummary], int],
     spread: Callable[[NDArray[np.float64]], float] = deviation,
 ) -> Iterator[tuple[Sequence[RankSummary], NDArray[np.float64], float]]:
-    """Returns each group's values, and the standard deviation over all groups relative to `of`."""
+    """Yields each group, its values, and the deviation over all groups scaled to this group."""
     known = [team for team in teams if len(team) > 1]
     values = [np.array([value_of(one) for one in team], dtype=np.float64) for team in known]
     wholes = [middle(np.array([of(one) for one in team], dtype=np.float64)) for team in known]
@@ -289,5 +292,5 @@ def _reserved(one: RankSummary) -> int:
 
 
 def _rank(one: RankSummary) -> int:
-    assert one.rank is not None  # each compared summary has a rank
+    assert one.rank is not None  # `read_job` leaves out summaries without a rank
     return one.rank

@@ -1,4 +1,4 @@
-"""The explanation of many ranks, as data; None is unknown."""
+"""The explanation of many ranks as plain data; None means unknown."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankFacts:
-    """One rank.
+    """The figures of one rank.
 
     Attributes:
-        rank: Its number.
+        rank: The number of the rank.
         host: The name of its machine.
         file: Its recording.
-        device: The device that it used the most.
+        device: The device on which it used the most memory.
         events: The number of events.
         steps: The number of steps found.
         peak_allocated_bytes: The most requested bytes that were live at once.
-        peak_reserved_bytes: The most reserved bytes.
+        peak_reserved_bytes: The most bytes that were reserved at once.
         card_bytes: The memory of its card.
         ran_out_us: The time of its first failed request, in microseconds since the epoch; None if
             no request failed.
-        problems: The gaps in its history.
+        problems: The gaps in its history, a sentence each.
     """
 
     rank: int
@@ -49,7 +49,7 @@ class RanksParts:
 
     Attributes:
         folder: The folder of the recordings.
-        world_size: The number of ranks in the job, if a recording has it.
+        world_size: The number of ranks in the job, if a recording says it.
         ranks: Each rank, in order.
         groups: Ranks with equal behaviour, the largest group first.
         outliers: Ranks that stand out in their group, the most important first.
@@ -70,7 +70,7 @@ class RanksParts:
     not_read: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the values for JSON: base units, stable keys."""
+        """Returns the values for JSON: in base units, with stable keys."""
         return {
             "folder": self.folder,
             "world_size": self.world_size,

@@ -1,6 +1,6 @@
 """Extracts figures from a history one stretch at a time, without holding the history.
 
-Each class takes the stretches one after another, by `add`, and then has its result.
+Each class takes the stretches one after another by `add`, and afterwards returns its result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.recording import DeviceTrace
 
 SPANS = 240
-"""The number of spans of a rank's time in the picture of all ranks."""
+"""The number of time spans of each rank in the heat map of all ranks."""
 _RESERVES = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
 _RETURNS = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
 _NEVER = np.iinfo(np.int64).max
@@ -36,7 +36,7 @@ class Failure:
 
     Attributes:
         event: The event's number.
-        step: The number of completed steps; None if no steps are known.
+        step: The number of steps completed before it; None if no steps are known.
         time_us: Microseconds since the epoch.
         line: The requesting line, "file:line function"; None without call stacks.
         asked_bytes: The size of the request.
@@ -51,12 +51,12 @@ class Failure:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Allocated bytes in `SPANS` equal spans of a rank's own time.
+    """Allocated bytes over a rank's own time, in `SPANS` equal spans.
 
     Attributes:
         begin_us: The begin, in microseconds since the epoch.
         end_us: The end, in microseconds since the epoch.
-        most_bytes: The most that was live in each span. int64.
+        most_bytes: The most bytes that were live in each span. int64.
     """
 
     begin_us: int
@@ -77,7 +77,7 @@ class Peak:
         self.blocks = Lifetimes.none(0)
 
     def add(self, stretch: Stretch) -> None:
-        """Add the next stretch."""
+        """Adds the next stretch."""
         place = int(stretch.level.argmax())
         most = int(stretch.level[place])
         if most > self.bytes:
@@ -87,7 +87,7 @@ class Peak:
 
 
 class LivingBlocks:
-    """The live blocks after each of some events.
+    """Collects the blocks that are live after at least one of the given events.
 
     Args:
         events: The numbers of the events.
@@ -98,7 +98,7 @@ class LivingBlocks:
         self._found: list[Lifetimes] = []
 
     def add(self, stretch: Stretch) -> None:
-        """Add the next stretch."""
+        """Adds the next stretch."""
         if stretch.first == 0:
             self._found.append(_live(stretch.carried, self._events))
         self._found.append(_live(stretch.began, self._events))
@@ -118,10 +118,10 @@ def _live(blocks: Lifetimes, events: NDArray[np.int64]) -> Lifetimes:
 
 
 class Lines:
-    """Collects the source lines, or without call stacks the sizes, of blocks.
+    """Collects the source lines of all blocks; without call stacks, the blocks' sizes.
 
     Args:
-        trace: The history that resolves call stacks.
+        trace: The history, which resolves call stacks.
     """
 
     def __init__(self, trace: DeviceTrace) -> None:
@@ -130,7 +130,7 @@ class Lines:
         self._sizes = np.zeros(0, dtype=np.uint64)
 
     def add(self, stretch: Stretch) -> None:
-        """Add the next stretch."""
+        """Adds the next stretch."""
         parts = [stretch.began, *([stretch.carried] if stretch.first == 0 else [])]
         self._stacks = np.unique(np.concatenate([self._stacks, *(one.stack for one in parts)]))
         if not self._stacks.any():
@@ -150,7 +150,7 @@ class LineTable:
     """The lines of a history, by number.
 
     Attributes:
-        told_by: The column of a block that determines its line.
+        told_by: The column of blocks that determines the line: "stack" or "size".
         values: All values of this column, sorted.
         numbers: The line of each value. int64.
         names: The name of each line, "file:line function"; without call stacks "blocks of SIZE".
@@ -172,7 +172,7 @@ class LineTable:
 
 
 class InSteps:
-    """The least live bytes of each step, and the number of its requests.
+    """Finds the least live bytes of each step, and the number of requests in it.
 
     Args:
         steps: The steps.
@@ -188,11 +188,11 @@ class InSteps:
         self._allocations = np.zeros(len(steps), dtype=np.int64)
 
     def add(self, stretch: Stretch) -> None:
-        """Add the next stretch."""
+        """Adds the next stretch."""
         if len(self._allocations):
             self._allocations += np.diff(np.searchsorted(stretch.began.start, self._bounds))
         first, last = np.searchsorted(self._inner, (stretch.first, stretch.last - 1), side="right")
-        numbers = np.arange(max(first - 1, 0), last)  # the unfinished step, and new ones
+        numbers = np.arange(max(first - 1, 0), last)  # the unfinished step, and the new steps
         if len(numbers):
             cuts = np.maximum(self._inner[numbers] - stretch.first, 0)
             least = np.minimum.reduceat(stretch.level, cuts)
@@ -200,7 +200,7 @@ class InSteps:
 
     @property
     def kept_bytes(self) -> int | None:
-        """Returns the median over steps of the least live bytes; None without steps."""
+        """Returns the median over all steps of a step's least live bytes; None without steps."""
         return int(np.median(self._least)) if len(self._least) else None
 
     @property
@@ -212,7 +212,7 @@ class InSteps:
 
 
 class Reserved:
-    """The most reserved bytes according to the events, and the first failure.
+    """Finds the most reserved bytes by the events of segments, and the first failed request.
 
     Args:
         trace: The history of the events.
@@ -226,11 +226,11 @@ class Reserved:
         self.failure: Failure | None = None
         self._trace, self._steps = trace, steps
         self._now = self._least = 0
-        self._most: list[int] = []  # the most in each stretch
+        self._most: list[int] = []  # the most reserved bytes in each stretch
         self._says_so = False
 
     def add(self, stretch: Stretch, events: EventBatch) -> None:
-        """Add the next stretch."""
+        """Adds the next stretch."""
         rare = np.flatnonzero(events.action >= Action.SEGMENT_ALLOC)
         action, size = events.action[rare], events.size[rare].astype(np.int64)
         sign = np.isin(action, _RESERVES).astype(np.int64) - np.isin(action, _RETURNS)
@@ -247,7 +247,7 @@ class Reserved:
 
     @property
     def most_bytes(self) -> int | None:
-        """Returns the most reserved bytes; None if no event has them."""
+        """Returns the most reserved bytes; None if neither events nor segments show them."""
         if self._trace.segments:
             final = sum(segment.total_size for segment in self._trace.segments)
             return max(self._most) + final - self._now
@@ -270,8 +270,9 @@ class TimelineInTheMaking:
 
     Args:
         begin_us: The time of the first event.
-        end_us: The latest time.
-        event_count: The number of events in the history, which replace the clock if there is none.
+        end_us: The latest time of all events.
+        event_count: The number of events in the history. The event's number serves as the time if
+            the recording has no times.
     """
 
     def __init__(self, begin_us: int, end_us: int, event_count: int) -> None:
@@ -283,12 +284,12 @@ class TimelineInTheMaking:
         self._level: int | None = None
 
     def add(self, stretch: Stretch, events: EventBatch) -> None:
-        """Add the next stretch."""
+        """Adds the next stretch."""
         time = np.arange(stretch.first, stretch.last)
         if self._has_clock:
             time = np.maximum(np.maximum.accumulate(events.time_us), self._now)
         level = stretch.level
-        # Older blocks are still live when these spans begin.
+        # The level before the first event of a span also counts in this span.
         is_new = (self._edges > self._now) | (self._level is None)
         begins = np.flatnonzero(is_new & (self._edges <= time[-1]))
         places = np.searchsorted(time, self._edges[begins])

@@ -32,8 +32,8 @@ class RankFile:
 
     Attributes:
         name: Its path, or its address in an object store.
-        folder: The address of the requested folder, if that is in an object store.
-        size: In bytes.
+        folder: The address of the folder, if that is in an object store.
+        size: The size in bytes.
     """
 
     name: str
@@ -42,7 +42,7 @@ class RankFile:
 
     @contextmanager
     def here(self) -> Iterator[Path]:
-        """Yields a local path of the recording; an object is copied to this machine meanwhile."""
+        """Yields a local path of the recording; downloads an object for the time of the block."""
         if self.folder is None:
             yield Path(self.name)
             return
@@ -59,12 +59,12 @@ class RankFile:
 
 
 def is_folder(source: str) -> bool:
-    """Whether the source is a folder, or may be one in an object store."""
+    """Returns whether the source is a folder, or an address that may be one in an object store."""
     return is_remote(source) or Path(source).is_dir()
 
 
 def is_remote(source: str) -> bool:
-    """Whether the source is an address in an object store."""
+    """Returns whether the source is an address in an object store."""
     return source.startswith(_REMOTE)
 
 
@@ -86,7 +86,7 @@ def rank_pattern(pattern: str) -> re.Pattern[str]:
     """Compiles a pattern that finds the rank in a path: in the group `rank`, or in the only group.
 
     Raises:
-        InputError: If it is no such pattern.
+        InputError: If the pattern is invalid or has no such group.
     """
     try:
         made = re.compile(pattern)
@@ -103,8 +103,8 @@ def rank_pattern(pattern: str) -> re.Pattern[str]:
 def rank_in_name(name: str, pattern: re.Pattern[str] | None) -> int | None:
     """Returns the rank in a file's path; None if there is none.
 
-    Without a pattern it is the number after the last "rank", or else the last number of the file's
-    name.
+    Without a pattern this is the number after the last "rank" in the path, or else the last number
+    in the file's name.
     """
     if pattern is not None:
         found = pattern.search(name)
@@ -126,7 +126,7 @@ def host_in_name(name: str, pattern: re.Pattern[str] | None) -> str | None:
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
-    """Sorts names by the numbers in them."""
+    """Returns a sort key that orders names by the numbers in them."""
     parts = re.split(r"(\d+)", name)
     return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
 

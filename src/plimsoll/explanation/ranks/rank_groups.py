@@ -1,11 +1,10 @@
 """Groups ranks by behaviour; differences that come from sharding do not matter.
 
-Ranks with the same passages form a group. The tolerance comes from the ranks themselves: the
-smallest difference at which most ranks have neighbours. Groups are then split if ranks make a
-different number of allocations in a step, or keep a very different amount of memory over all steps,
-as pipeline stages with more layers do. A few separate ranks form no group of their own, unless they
-are evenly spaced, as a stage is. They stay with the ranks most like them, where `outliers` examines
-them.
+Ranks with nearly the same passages form a group. The tolerance is the smallest of `_LEVELS` at
+which most ranks are in a group. A group is then split if its ranks make different numbers of
+allocations in a step, or keep very different amounts of memory over all steps: a pipeline stage
+with more layers does. A few ranks form no group of their own, unless they are evenly spaced, as the
+ranks of a stage are. They stay with the ranks most like them, and `outliers` examines them there.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
     from plimsoll.explanation.ranks.behaviour import Passages
     from plimsoll.explanation.ranks.rank_summary import RankSummary
 
-_MOST_COMPARED = 1 << 15  # the most passages of all ranks
+_MOST_COMPARED = 1 << 15  # passages
 _LEVELS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 """The share of passages that may differ within a group, smallest first."""
-_MOST_BESIDE = 0.75  # the share of ranks that have neighbours
-_LEAST_SHARE = 0.05  # the share of ranks that are split off
-_OTHER_COUNT, _OTHER_MEMORY = 0.02, 0.2  # relative distances between groups
+_MOST_BESIDE = 0.75  # the share of ranks that must be in a group
+_LEAST_SHARE = 0.05  # the least share of all ranks in a group
+_OTHER_COUNT, _OTHER_MEMORY = 0.02, 0.2  # a relative gap this large splits a group
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class RankGroup:
     """Ranks with the same behaviour.
 
     Attributes:
-        ranks: In order.
+        ranks: The numbers of the ranks, in order.
         representative: The rank closest to the group's median.
     """
 
@@ -63,21 +62,21 @@ def group_ranks(summaries: Sequence[RankSummary]) -> list[RankGroup]:
 
 
 def is_even(ranks: Sequence[int]) -> bool:
-    """Whether sorted ranks are evenly spaced, as those of a pipeline stage are."""
+    """Returns whether sorted ranks are evenly spaced, as those of a pipeline stage are."""
     return len(ranks) > 2 and len(set(np.diff(ranks).tolist())) == 1
 
 
 def is_substantial(ranks: Sequence[int], of: int) -> bool:
-    """Whether this many of all ranks form a group of their own."""
+    """Returns whether these are enough of `of` ranks, or evenly spaced, to form a group."""
     return len(ranks) >= max(2, _LEAST_SHARE * of) or is_even(ranks)
 
 
 class Shared:
-    """The ranks that have each passage.
+    """Tells which ranks have which passages.
 
     Attributes:
-        hashes: The compared passages, sorted.
-        has: For each rank, a mask of its passages.
+        hashes: The hashes of the compared passages, sorted.
+        has: For each rank, a mask of the compared passages that it has.
     """
 
     def __init__(self, passages: Sequence[Passages]) -> None:
@@ -91,19 +90,19 @@ class Shared:
             row[:] = np.isin(self.hashes, one.hashes, assume_unique=True)
 
     def missing(self) -> NDArray[np.float64]:
-        """Returns for each pair the share of the first rank's passages missing in the second."""
+        """Returns for each pair of ranks the share of the first's passages the second lacks."""
         kinds, place = np.unique(np.packbits(self.has, axis=1), axis=0, return_inverse=True)
         rows = np.unpackbits(kinds, axis=1, count=len(self.hashes)).astype(np.float32)
         common = (rows @ rows.T).astype(np.float64)
         own = np.maximum(np.diag(common), 1)
         missing = 1 - common / own[:, None]
-        missing[np.diag(common) == 0] = 0  # a rank without passages is like all others
+        missing[np.diag(common) == 0] = 0  # a rank without passages differs from no other
         place = place.reshape(-1)
         return np.asarray(missing[np.ix_(place, place)])
 
 
 def passages_of(summaries: Sequence[RankSummary]) -> list[list[Passages]]:
-    """Returns all comparable passages of these ranks: lifetimes, and lines if all have them."""
+    """Returns the rows that all ranks have: lines if all have call stacks, and lifetimes."""
     lines = [one.behaviour.lines for one in summaries]
     told = [one for one in lines if one is not None]
     lives = [one.behaviour.lives for one in summaries]
@@ -111,7 +110,7 @@ def passages_of(summaries: Sequence[RankSummary]) -> list[list[Passages]]:
 
 
 def _rank(summary: RankSummary) -> int:
-    assert summary.rank is not None  # each grouped summary has a rank
+    assert summary.rank is not None  # `read_job` leaves out summaries without a rank
     return summary.rank
 
 
@@ -133,7 +132,7 @@ def _by_passages(summaries: list[RankSummary]) -> list[list[RankSummary]]:
     inside = {i for part in chosen for i in part}
     homes = {id(part): [*part] for part in chosen}
     for i in sorted(set(range(total)) - inside):
-        # A truncated recording is compared by the passages that it has.
+        # A truncated recording lacks passages, so the smaller of both differences counts first.
         nearest = min(
             chosen,
             key=lambda part: min((min(missing[i, j], missing[j, i]), distance[i, j]) for j in part),
@@ -143,7 +142,7 @@ def _by_passages(summaries: list[RankSummary]) -> list[list[RankSummary]]:
 
 
 def _linked(near: NDArray[np.bool_]) -> list[list[int]]:
-    """Returns the connected components of the neighbourhood."""
+    """Returns the connected components of the graph in which near ranks are neighbours."""
     left = np.ones(len(near), dtype=bool)
     parts = []
     for first in range(len(near)):

@@ -34,7 +34,7 @@ class RankSummary:
 
     Attributes:
         file: The recording.
-        rank: The rank in the recording; None if it has none.
+        rank: The rank according to the recording; None if the recording has none.
         host: The name of its machine, if recorded.
         world_size: The number of ranks in its job, if recorded.
         device: The device; the one with the most memory in use if there are several.
@@ -42,17 +42,17 @@ class RankSummary:
         steps: The number of steps found.
         steps_source: The source of the steps, "marks" or "rhythm".
         peak_allocated_bytes: The most requested bytes that were live at once.
-        kept_bytes: The median over steps of the least live bytes; None without steps.
+        kept_bytes: The median over all steps of a step's least live bytes; None without steps.
         peak_reserved_bytes: The most reserved bytes.
-        lost_bytes: The part of it that exceeds the most allocated bytes.
+        lost_bytes: `peak_reserved_bytes` minus the most allocated bytes.
         card_bytes: The memory of the card, if the recording names it.
         failure: The first request that failed.
         lines: The bytes of source lines at the peak of allocated memory, most first.
-        leaks: Lines that grow by a trend over many steps.
-        kept: The memory that lines keep after steps.
-        allocations_per_step: The median; None without steps.
+        leaks: Lines whose memory grows over many steps.
+        kept: The memory that lines allocate in steps and never free.
+        allocations_per_step: The median number of allocations in a step; None without steps.
         behaviour: The order of its allocations.
-        names: The source lines by their numbers in `behaviour`.
+        names: The source lines, by the line numbers of `behaviour`.
         timeline: Allocated memory over time.
         problems: The gaps in the history, a sentence each.
     """
@@ -82,7 +82,7 @@ class RankSummary:
 
 
 def summarize(path: Path, *, memory: int | str | None = None) -> RankSummary:
-    """Reads one recording and returns the figures to compare it by.
+    """Reads one recording and returns the figures that a comparison of ranks needs.
 
     A trace is read one stretch at a time, so its length does not change the memory needed. A
     snapshot of PyTorch is held in memory as a whole.
@@ -92,7 +92,7 @@ def summarize(path: Path, *, memory: int | str | None = None) -> RankSummary:
         memory: The memory for reading, as for `read_recording`.
 
     Raises:
-        InputError: If it cannot be read, or has no history.
+        InputError: If the recording cannot be read, or has no history.
     """
     recording = read_recording(path, memory=memory, goes_by=True)
     trace, history = _busiest(recording)
@@ -151,8 +151,8 @@ def _busiest(recording: Recording) -> tuple[DeviceTrace, BlockHistory]:
 
 
 def _reserved(recording: Recording, most: int | None, allocated: int) -> tuple[int, int]:
-    """Returns the most reserved bytes, and the part of them that was never allocated."""
-    if most is None:  # no event has it, so the allocator's rules give it
+    """Returns the most reserved bytes, and by how much they exceed the most allocated bytes."""
+    if most is None:  # without events of segments, a replay finds it
         try:
             result = max(replay(recording), key=lambda one: one.peak_reserved_bytes)
         except InputError:
@@ -162,7 +162,7 @@ def _reserved(recording: Recording, most: int | None, allocated: int) -> tuple[i
 
 
 def _held(blocks: Lifetimes, table: passing.LineTable) -> list[tuple[str, int]]:
-    """Returns the bytes of each line in these blocks, most first."""
+    """Returns each line with the bytes of its blocks, largest first."""
     held = np.bincount(table.of(blocks), blocks.size.astype(np.float64), len(table.names))
     top = np.argsort(-held, kind="stable")[:_MOST_LINES]
     return [(table.names[one], int(held[one])) for one in top.tolist() if held[one]]

@@ -1,6 +1,6 @@
-"""The usual values in a group of ranks, and values beyond them.
+"""Finds the usual values in a group of ranks, and the values beyond them.
 
-Averages and deviations are medians, so single unusual ranks hardly move them.
+Medians serve as averages and deviations, because a few unusual ranks hardly change a median.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ DEVIATIONS = 6
 """A value this many standard deviations from the median is not chance."""
 # the ratio of a normal distribution's standard deviation to its median deviation
 _OF_MEDIAN = 1.4826
-# standard deviations to each side that contain nine tenths of a normal distribution
+# nine tenths of a normal distribution are within this many standard deviations of its mean
 _OF_NINE_IN_TEN = 1.6449
-_EXCEPTIONS = 10  # one in so many ranks may be an exception
+_EXCEPTIONS = 10  # at most one in this many ranks may be an outlier
 _FEW = 32  # in smaller groups the median deviation may be small by chance
 
 
 def middle(values: NDArray[np.float64]) -> float:
-    """Returns the median; the lower one of two middle values, since either may be unusual."""
+    """Returns the median; of only two values the lower, because the higher may be unusual."""
     return float(np.median(values)) if len(values) > 2 else float(values.min())
 
 
 def deviation(values: NDArray[np.float64]) -> float:
-    """Returns the standard deviation about the median, from the median deviation."""
+    """Estimates the standard deviation from the median distance to the median."""
     return _OF_MEDIAN * float(np.median(np.abs(values - middle(values))))
 
 
 def wide_deviation(values: NDArray[np.float64]) -> float:
-    """Returns it from the range of nine tenths of the values, for distributions with wide tails."""
+    """Estimates the standard deviation from the spread of nine tenths of the values: wide tails."""
     return float(np.quantile(np.abs(values - middle(values)), 0.9)) / _OF_NINE_IN_TEN
 
 
@@ -43,14 +43,15 @@ def beyond(values: NDArray[np.float64], least: float, elsewhere: float = 0.0) ->
     Args:
         values: The values of a group's ranks.
         least: The least excess over the median.
-        elsewhere: The standard deviation in other groups, used if this group's is smaller.
+        elsewhere: The standard deviation in other groups; counts instead of this group's own if
+            that is smaller and the group is small.
     """
     if len(values) < 2:
         return np.zeros(len(values), dtype=bool)
     own = deviation(values)
     spread = max(own, elsewhere) if len(values) < _FEW else own
     over = values - middle(values)
-    # More than a few large values are no exceptions.
+    # If more than a few values are large, large values are usual.
     usual = np.sort(over)[: len(over) - max(1, len(over) // _EXCEPTIONS)]
     most = max(DEVIATIONS * spread, least)
     found: NDArray[np.bool_] = (over > most) & (

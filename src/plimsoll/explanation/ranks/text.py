@@ -1,4 +1,4 @@
-"""The explanation of many ranks as text: the answer, the outliers and causes, the groups."""
+"""Formats the explanation of many ranks as text: the answer, outliers and causes, groups."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _MOST_SHOWN = 20
 
 
 def ranks_text(e: RanksParts, width: int | None = None) -> str:
-    """Returns all of it, without colour.
+    """Returns the whole explanation as text, without colour.
 
     Args:
         e: The explanation.
-        width: The columns available; None does not fold lines.
+        width: The number of columns; None does not fold lines.
     """
     parts = [_first_lines(e), _outliers(e, width), _groups(e), *_explained(e), _notes(e), _next(e)]
     return paragraphs(parts, width)
 
 
 def answer_line(e: RanksParts) -> str:
-    """Returns the answer: the first rank to run out, or the most important outlier, if any."""
+    """Returns the first line: which rank ran out of memory first, or else stands out most."""
     said = answer_of(e.outliers, e.ranks)
     return said if e.outliers else f"{said} {_fullest(e)}"
 
@@ -76,7 +76,7 @@ def _first_lines(e: RanksParts) -> Iterator[str]:
 
 
 def deed(one: Outlier) -> str:
-    """Describes an outlier's difference, as the end of a sentence."""
+    """Describes how an outlier differs, as the end of a sentence."""
     size = format_size(one.bytes)
     where = f" at {one.line}" if one.line else ""
     if one.kind == "out_of_memory":

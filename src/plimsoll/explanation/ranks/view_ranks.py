@@ -1,4 +1,4 @@
-"""The page of all ranks as a file with a folder of their own pages, or from a server."""
+"""Writes the page of all ranks, with a folder of pages of single ranks, or serves both."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from plimsoll.explanation.ranks.explain_ranks import Job
 
 _MOST_PAGES = 16
-"""The most pages of single ranks, for outliers and representatives."""
+"""The most pages of single ranks to write: for outliers and representatives."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class RanksViewResult(NotebookForm):
         page: The file.
         page_bytes: Its size.
         ranks: The number of ranks on it.
-        rank_pages: The pages of single ranks, in a folder beside it, by rank.
+        rank_pages: The pages of single ranks, by rank, in a folder beside the page.
         not_read: A line for each file that could not be used.
     """
 
@@ -61,7 +61,7 @@ class RanksViewResult(NotebookForm):
         return answer(str(self)) + link(self.page)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the values for JSON: base units, stable keys."""
+        """Returns the values for JSON: in base units, with stable keys."""
         return asdict(self)
 
 
@@ -85,10 +85,11 @@ def view_ranks(
         output: The page; by default a file beside the folder, with the folder's name. The pages of
             ranks are in a folder of the same name.
         force: Whether to replace existing files.
-        pattern: Finds the rank in a file's path, as for `explain_ranks`.
+        pattern: A regular expression that finds the rank in a file's path, as for `explain_ranks`.
         memory: The memory for reading one recording, as for `explain`.
         address: The address of a Ray cluster whose workers read the recordings.
-        progress: Called with the number of recordings read and in total.
+        progress: A function that is called with two numbers: recordings read, and recordings in
+            total.
 
     Raises:
         InputError: If recordings cannot be used, or a page exists already.
@@ -139,7 +140,7 @@ def serve_ranks(
 
 
 def _with_pages(job: Job) -> list[int]:
-    """Returns the ranks that get a page: all of a few, else outliers and representatives."""
+    """Returns the ranks that get a page: all, or with many, outliers and representatives."""
     ranks = [one.rank for one in job.outliers] + [one.representative for one in job.groups]
     if len(job.files) <= _MOST_PAGES:
         ranks = [*job.files]

@@ -1,4 +1,4 @@
-"""Examines the machine: what is installed, and what works in a trial."""
+"""Examines this machine: what is installed, and what works when it is tried."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _INSTALLERS = {
 
 
 def doctor() -> Diagnosis:
-    """Find which parts of plimsoll are installed and work here, and how to make the rest work.
+    """Finds which parts of plimsoll work on this machine, and how to make the rest work.
 
     Installed parts are tried: an allocator on a simulated GPU and, if its library is built, the
     prediction of a tiny script, which takes seconds. Nothing is built or installed.
@@ -60,7 +60,7 @@ def doctor() -> Diagnosis:
 
 
 def build_libraries() -> None:
-    """Build the libraries that are compiled against the installed PyTorch, unless they exist.
+    """Builds the libraries that are compiled against the installed PyTorch, unless they exist.
 
     Raises:
         InputError: If PyTorch or a compiler is missing, or the compiler fails.
@@ -105,7 +105,7 @@ def _compiler() -> str | None:
 
 
 def _reading() -> Ability:
-    """Returns the ability that needs only the package itself."""
+    """Returns the ability to read recordings, which needs only the package itself."""
     name = "gpus, replay, explain, view"
     try:
         for module in (
@@ -142,7 +142,7 @@ def _predicting() -> Ability:
 
 
 def _library(recipe: Recipe) -> Literal["built", "can be built", "no compiler"]:
-    """Returns whether a library that is compiled against PyTorch exists, or can be built.
+    """Tells whether a library that is compiled against PyTorch exists, or else can be built.
 
     Raises:
         InputError: If there is no safe folder for it.
@@ -164,7 +164,7 @@ _KEPT_APART = {
 
 
 def _keeping_apart() -> Ability:
-    """Returns how predicted scripts are kept from changing files."""
+    """Returns the ability to discard what predicted scripts write."""
     name = "throwing away what a trial writes"
     instead = linux_instead()
     if instead is not None:
@@ -201,7 +201,7 @@ def _running() -> Ability:
 
 
 def _missing_for_libraries(name: str) -> Ability | None:
-    """Returns the ability as missing if Linux or PyTorch is missing."""
+    """Returns the ability as not working if Linux or PyTorch is missing; else None."""
     instead = linux_instead()
     if instead is not None:
         return Ability(name, False, f"Linux is needed; {instead}")
@@ -214,7 +214,7 @@ def _missing_for_libraries(name: str) -> Ability | None:
 
 
 def _try_to_predict() -> float:
-    """Returns the seconds that the prediction of a tiny script takes."""
+    """Predicts a tiny script; returns the seconds that this takes."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="plimsoll-doctor-") as folder:
         script = Path(folder) / "tiny.py"

@@ -1,4 +1,4 @@
-"""The findings about a machine, as plain data."""
+"""The result of a diagnosis of this machine, as plain data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PREDICTING = "predict, fit, run --simulate"
 """The name of the ability that decides the exit status of `plimsoll doctor`."""
 
 NO_GPU = "there is no NVIDIA GPU here"
-"""The note of an ability that a machine without a GPU cannot have. It is no fault."""
+"""The note on an ability that needs a GPU, on a machine without one. This is no fault."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Installed:
     Attributes:
         name: Its name as printed.
         version: The installed version; None if it is missing.
-        note: What uses it, if that is little; None if the abilities show it.
+        note: The few things that plimsoll uses it for; None if the abilities show its use.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Ability:
     Attributes:
         name: The verbs as printed, such as "predict, fit".
         works: Whether it works on this machine now.
-        note: Why it does not work, or a remark, in one line; None without a remark.
+        note: Why it does not work, or a remark, in one line; None if there is nothing to say.
         command: The command that makes it work, or work better; None if there is none, or no need.
     """
 

@@ -1,4 +1,4 @@
-"""A diagnosis that shows itself as text."""
+"""The result of `doctor`, which prints as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The installed and working parts of plimsoll; prints as the text of `plimsoll doctor`.
+    """The installed and the working parts of plimsoll; prints as `plimsoll doctor` does.
 
     >>> import plimsoll
     >>> diagnosis = plimsoll.doctor()
@@ -22,7 +22,7 @@ class Diagnosis:
 
     Attributes:
         installed: The programs and packages that plimsoll uses, installed or not.
-        abilities: The abilities of plimsoll, each with whether it works here.
+        abilities: The abilities of plimsoll; each says whether it works here.
     """
 
     installed: list[Installed]
@@ -30,7 +30,7 @@ class Diagnosis:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything works that a command could make work."""
+        """Whether no ability is left that a command could make work."""
         return all(one.works or one.command is None for one in self.abilities)
 
     @property

@@ -1,4 +1,4 @@
-"""A diagnosis as text: the answer, what does not work, what does, and what is installed."""
+"""Formats a diagnosis as text: the answer, what fails, what works, and what is installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def diagnosis_text(installed: Sequence[Installed], abilities: Sequence[Ability]) -> str:
-    """The text of `plimsoll doctor`."""
+    """Returns the text that `plimsoll doctor` prints."""
     names = [one.name for one in installed] + [one.name for one in abilities]
     width = max(map(len, names)) + 2
     lines = [_answer(abilities)]
@@ -33,7 +33,7 @@ def _version(installed: Installed) -> str:
 
 
 def _answer(abilities: Sequence[Ability]) -> str:
-    """Returns what does not work, with the command that repairs it; predictions come first."""
+    """Returns the answer: what does not work, and the command that repairs it."""
     missing = [one for one in abilities if not one.works]
     if not missing:
         return "All of plimsoll works here."

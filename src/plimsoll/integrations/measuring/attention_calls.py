@@ -1,4 +1,4 @@
-"""Measures the memory of attention beyond its operands, forward and backward."""
+"""Measures the memory of attention calls beyond their operands, forward and backward."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BATCH, _HEADS = 2, 8
 
 
 def attention() -> dict[str, int]:
-    """Returns bytes by the call, in words."""
+    """Returns the bytes of each call, by a description of the call."""
     import torch
 
     halves = ("bfloat16",) if torch.cuda.get_device_capability()[0] >= 8 else ()

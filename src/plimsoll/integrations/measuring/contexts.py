@@ -70,10 +70,10 @@ assert tuple(_STEPS) == ("made", *CONTEXT_PARTS)
 
 
 def context_parts(before_bytes: int) -> dict[str, int]:
-    """Loads one part after another; returns the card's bytes that each took.
+    """Loads the parts of a CUDA context one after another; returns the bytes that each took.
 
     Args:
-        before_bytes: The bytes of the card in use before this process used it.
+        before_bytes: The bytes of the card that were in use before this process used the card.
     """
     import torch
 
@@ -89,5 +89,5 @@ def context_parts(before_bytes: int) -> dict[str, int]:
 
 
 def context_bytes(parts: dict[str, int]) -> int:
-    """Returns the memory that a context takes in a training step."""
+    """Returns the memory that a CUDA context takes in a training step."""
     return sum(parts[name] for name in OF_TRAINING)

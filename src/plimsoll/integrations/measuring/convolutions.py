@@ -1,4 +1,4 @@
-"""Measures cuDNN's workspaces for convolutions, of its first plan and in searches."""
+"""Measures cuDNN's workspaces for convolutions: with its first plan, and during searches."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _Found = TypeVar("_Found")
 
 
 def measure_convolutions(convolutions: Sequence[str], seconds: float) -> dict[str, list[int]]:
-    """Measures convolutions until the time is over; failed ones are left out."""
+    """Measures as many convolutions as fit into `seconds`; leaves out those that fail."""
     return _measure(workspaces, convolutions, seconds)
 
 
 def measure_searches(convolutions: Sequence[str], seconds: float) -> dict[str, list[list[int]]]:
-    """Measure the searches of cudnn.benchmark as `measure_convolutions` does."""
+    """Measures the searches of cudnn.benchmark in the same way as `measure_convolutions`."""
     return _measure(searches, convolutions, seconds)
 
 
@@ -44,7 +44,7 @@ def _measure(
             break
         try:
             sizes = measure(words)
-        except RuntimeError:  # the card has no room for it, or cuDNN no kernel
+        except RuntimeError:  # the card has too little memory, or cuDNN has no kernel for it
             continue
         if sizes is not None:
             found[words] = sizes
@@ -52,26 +52,27 @@ def _measure(
 
 
 def workspaces(words: str) -> list[int] | None:
-    """Returns the workspaces of the forward pass and of the gradients of input and weight.
+    """Measures the workspaces of a convolution's three passes.
 
     Returns:
-        Returns None for a convolution whose operands are too large.
+        Returns the bytes for the forward pass, the gradient of the input and that of the weight;
+        None if the operands are too large.
 
     Raises:
-        RuntimeError: If PyTorch raises it.
+        RuntimeError: If PyTorch cannot run the convolution.
     """
     passes = _passes(words)
     return None if passes is None else [_besides(each) for each in passes]
 
 
 def searches(words: str) -> list[list[int]] | None:
-    """Returns the memory of cudnn.benchmark for the same passes: `CardFile.searches`.
+    """Measures the memory of cudnn.benchmark's searches for a convolution's three passes.
 
     Returns:
-        Returns None for a convolution whose operands are too large.
+        Returns the values of `CardFile.searches`; None if the operands are too large.
 
     Raises:
-        RuntimeError: If PyTorch raises it.
+        RuntimeError: If PyTorch cannot run the convolution.
     """
     passes = _passes(words)
     return None if passes is None else [_search(each) for each in passes]
@@ -80,7 +81,8 @@ def searches(words: str) -> list[list[int]] | None:
 def _search(call: Callable[[], Any]) -> list[int]:
     """Searches several times for the fastest plan, each time in a new thread.
 
-    A thread keeps the plan that it found.
+    The thread has to be new because a thread remembers the plan that it found. Returns the most
+    bytes during a search, followed by the bytes with each plan that was found.
     """
     import torch
 
@@ -107,7 +109,7 @@ def _search(call: Callable[[], Any]) -> list[int]:
 
 
 def _passes(words: str) -> list[Callable[[], Any]] | None:
-    """Returns the forward pass and the gradients of input and weight of a convolution in words."""
+    """Returns functions that run the three passes of the convolution that `words` describe."""
     import torch
 
     given = CONVOLUTION.fullmatch(words)
@@ -170,7 +172,7 @@ def _besides(call: Callable[[], Any]) -> int:
 
 
 def common_convolutions(*, thorough: bool) -> list[str]:
-    """Returns the convolutions of well-known networks, in words, in no particular order."""
+    """Returns descriptions of the convolutions of well-known networks, in no particular order."""
     batches = _ALL_BATCHES if thorough else _BATCHES
     found = [
         _words(dtype + layout, batch, *layer)
@@ -183,7 +185,7 @@ def common_convolutions(*, thorough: bool) -> list[str]:
 
 
 _Layer = tuple[bool, int, int, int, int, int, int]
-"""Transposed, channels, side, out_channels, kernel, stride, padding."""
+"""Whether it is transposed, then: channels, side, out_channels, kernel, stride, padding."""
 
 
 def _words(
@@ -228,7 +230,7 @@ def _layers() -> Iterator[_Layer]:
         yield False, channels, side, channels, 3, 1, 1
         yield False, channels, side, channels, 3, 2, 1
         yield False, 2 * channels, side, channels, 3, 1, 1
-    # Patches of transformers, and networks that generate images from noise.
+    # Transformers that split images into patches, and networks that generate images from noise.
     for side, patch, width in ((224, 16, 768), (224, 14, 1024), (224, 32, 768), (32, 2, 1152)):
         yield False, 4 if patch == 2 else 3, side, width, patch, patch, 0
     for channels, side in ((1024, 4), (512, 8), (256, 16), (128, 32)):

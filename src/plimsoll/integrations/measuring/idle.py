@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1 << 30
 """The most that an idle card has in use, for example for a desktop."""
 _LEAST_OF_USER_BYTES = 256 << 20
-"""A process with less memory only draws; a CUDA context alone takes more."""
+"""A process with less memory does not compute: a CUDA context alone takes more."""
 _MOST_GROWTH_BYTES = 32 << 20
-"""The most by which that memory may change from part to part."""
+"""The most by which the memory in use may grow during a measurement."""
 _PATIENCE_SECONDS = 5
 """Seconds that the driver may take to free an ended process's memory."""
 
 
 class CardInUseError(InputError):
-    """Another process uses the card."""
+    """Raised if another process uses the card."""
 
 
 class Idle:
-    """Checks that no other process uses a card while the context lasts.
+    """Checks that no other process uses a card during the `with` block.
 
     Args:
         uuid: The card's UUID as PyTorch reports it.
 
     Attributes:
-        before_bytes: The bytes in use before the measurement.
+        before_bytes: The bytes of the card in use before the measurement.
         unseen: The reason why NVML does not list the card's processes; "" if it does.
 
     Raises:
-        CardInUseError: If another process uses it.
+        CardInUseError: If another process uses the card.
     """
 
     def __init__(self, uuid: str) -> None:
@@ -69,7 +69,7 @@ class Idle:
         self._held.close()
 
     def check(self) -> None:
-        """Check again after a part was measured.
+        """Checks the card again, after a part was measured.
 
         Raises:
             CardInUseError: If another process uses the card now.
@@ -91,7 +91,7 @@ class Idle:
             time.sleep(0.1)
 
     def _lock(self, held: ExitStack) -> None:
-        """Lock the card against other measurements."""
+        """Locks the card against other measurements."""
         place = cache_folder() / f"measures-{self._uuid or 'gpu'}.lock"
         file = held.enter_context(place.open("a"))
         try:
@@ -112,7 +112,7 @@ class Idle:
         return next(iter(own), None)
 
     def _refuse_users(self, reading: GpuReading) -> None:
-        """Refuse a card on which other processes compute. A desktop may use it."""
+        """Raises if other processes compute on the card; a desktop may use it."""
         which = f"GPU {reading.index} ({reading.name})"
         users = {
             pid: size

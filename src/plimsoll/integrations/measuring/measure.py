@@ -1,4 +1,4 @@
-"""Measures a card of this machine with a process for each part, and writes one file."""
+"""Measures a card of this machine, with one process for each part, and writes one file."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from plimsoll.torch.simulated.ranks.nccl import Communicator
 _ON_CARD = "plimsoll.integrations.measuring.on_card"
 _SAYS = "plimsoll: "
 _HAS_ANSWER = (0, 1, 3)
-"""The exit statuses of a prediction: fits, does not fit, unknown."""
+"""The exit statuses of a prediction that has a result: fits, does not fit, unknown."""
 _PREDICT = (sys.executable, "-m", "plimsoll", "predict", "--json")
 _MOST_PREDICTIONS = 4
-"""The most predictions at a time."""
+"""The most predictions that run at the same time."""
 _MOST_SECONDS = 900
 """Seconds after which a part's process is stopped."""
 _CONVOLUTION_SECONDS = {False: 60.0, True: 400.0}
 _SEARCH_SECONDS = {False: 20.0, True: 100.0}
-"""Seconds for searches, by `thorough`."""
+"""The seconds for measuring searches, by `thorough`."""
 
 Say = Callable[[str], None]
 
@@ -56,9 +56,9 @@ class Measured:
 
     Attributes:
         found: The figures.
-        path: Their file.
+        path: The file with the figures.
         notes: A line for each part that could not be measured.
-        seconds: The duration.
+        seconds: How long the measurement took.
     """
 
     found: CardFile
@@ -72,15 +72,15 @@ class Measured:
 
 @dataclass
 class _Machine:
-    """The environment of the measuring processes.
+    """Starts the measuring processes, and holds their environment.
 
     Attributes:
-        gpu: The card's number, as CUDA_VISIBLE_DEVICES takes it; "" for the first that the
+        gpu: The card's number, as CUDA_VISIBLE_DEVICES takes it; "" for the first card that the
             environment allows.
         simulated: The name of the simulated card; "" for the real one.
         idle: Checks the card for other processes.
         next_idle: Checks the second card; None if only one is measured.
-        environment: Additional variables of the processes.
+        environment: Additional environment variables for the processes.
     """
 
     gpu: str
@@ -90,7 +90,7 @@ class _Machine:
     environment: dict[str, str] = field(default_factory=dict)
 
     def run(self, part: str, **arguments: Any) -> Any:
-        """Measure a part in a process of its own.
+        """Measures a part in a process of its own.
 
         Raises:
             InputError: If the process fails, or another program used the card.
@@ -117,7 +117,7 @@ class _Machine:
             text=True,
         )
         assert process.stdin is not None
-        with suppress(BrokenPipeError):  # the process has ended, and its output says why
+        with suppress(BrokenPipeError):  # the process has already ended; its output says why
             process.stdin.write(json.dumps({"part": part, **arguments}))
             process.stdin.close()
         process.stdin = None
@@ -139,7 +139,7 @@ def _result(part: str, process: subprocess.Popen[str]) -> Any:
 
 
 def _last_line(errors: str, doing: str) -> str:
-    """Returns the last line of a process's stderr, as an error of this command."""
+    """Returns the last line of a failed process's stderr, for this command's error message."""
     last = (errors.strip() or "its process printed nothing").splitlines()[-1]
     return last.removeprefix(_SAYS) if last.startswith(_SAYS) else doing + last
 
@@ -159,11 +159,11 @@ def measure_card(
     Args:
         scripts: Programs whose convolutions are measured before those of well-known networks.
         gpu: The card's number in nvidia-smi; None for the first one visible to programs.
-        name: Its name in predictions; "" for the one that PyTorch reports.
+        name: The card's name in predictions; "" for the name that PyTorch reports.
         thorough: Whether to take ten minutes instead of two.
         simulated: The name of a simulated card to measure instead of a real one.
         out: The file; None for this user's own file of this card and driver.
-        say: Called with the part being measured.
+        say: A function that is called with the part that is about to be measured.
 
     Raises:
         InputError: If another process uses the card, a script does not exist, the file cannot be
@@ -209,7 +209,7 @@ def _measured(
 ) -> CardFile:
     found = _basics(machine, about, name, say)
     with tempfile.TemporaryDirectory() as folder:
-        # From here on, predictions for the card use its new figures and no older file.
+        # From here on, predictions for the card use the new figures instead of an older file.
         machine.environment[card_files.FOLDER_VARIABLE] = folder
         card_files.write_card(found, Path(folder, "card.toml"))
         say(f"{found.name}: NCCL's memory")
@@ -228,7 +228,7 @@ def _measured(
 def _if_it_can(
     measure: Callable[[], CardFile], found: CardFile, what: str, notes: list[str]
 ) -> CardFile:
-    """Returns the card with one more part; if that fails, the unchanged card and a note."""
+    """Returns the card with one more part; if that fails, adds a note and returns it unchanged."""
     try:
         return measure()
     except CardInUseError:
@@ -239,7 +239,7 @@ def _if_it_can(
 
 
 def _basics(machine: _Machine, about: dict[str, Any], name: str, say: Say) -> CardFile:
-    """Returns the card without the memory of NCCL and of kernels."""
+    """Measures the card's context and speed; returns it without NCCL's and kernels' memory."""
     own_name = str(about["name"])
     name = name or (f"Simulated {own_name}" if machine.simulated else own_name)
     if why_not := unusable(name):
@@ -273,10 +273,10 @@ def _with_nccl(found: CardFile, machine: _Machine) -> CardFile:
 
 
 def _with_two_ranks(found: CardFile, machine: _Machine, next_uuid: str) -> CardFile:
-    """Returns the card with NCCL's memory in a job on it and its neighbour.
+    """Measures NCCL's memory in a job on this card and a second one; returns the card with it.
 
     Raises:
-        InputError: If the job cannot be measured, or another process uses the neighbour.
+        InputError: If the job cannot be measured, or another process uses the second card.
     """
     if machine.simulated:
         return _checked(found, machine, "two_ranks")
@@ -292,7 +292,7 @@ def _with_two_ranks(found: CardFile, machine: _Machine, next_uuid: str) -> CardF
 def _with_convolutions(
     found: CardFile, machine: _Machine, scripts: Sequence[Path], *, thorough: bool
 ) -> tuple[CardFile, int]:
-    """Returns the card with its convolutions, and how many of the scripts' are missing."""
+    """Measures convolutions; returns the card, and how many of the scripts' were left out."""
     own = _convolutions_of(scripts, found.name, machine)
     wanted = dict.fromkeys([*own, *common_convolutions(thorough=thorough)])
     measured = machine.run(
@@ -310,7 +310,7 @@ def _with_convolutions(
 
 
 def _checked(found: CardFile, machine: _Machine, part: str) -> CardFile:
-    """Returns the card with a part's measured figures beside those of the simulated card."""
+    """Measures a part on the real and the simulated card; returns the card with both figures."""
     simulated = _Machine("", found.name, environment=machine.environment).run(part)
     measured: Mapping[str, int] = machine.run(part)
     checks = {words: (size, int(simulated[words])) for words, size in measured.items()}
@@ -324,7 +324,7 @@ def _profile_of(found: CardFile) -> GpuProfile:
 
 
 def _kind(name: str) -> str:
-    """Guesses from an unknown card's name in which kind of computer it is."""
+    """Guesses from an unknown card's name which kind of computer it is made for."""
     words = name.casefold()
     if "laptop" in words or "max-q" in words:
         return "laptop"
@@ -334,7 +334,7 @@ def _kind(name: str) -> str:
 
 
 def _convolutions_of(scripts: Sequence[Path], name: str, machine: _Machine) -> list[str]:
-    """Returns the convolutions of programs, in words, from runs without a GPU."""
+    """Predicts scripts without a GPU; returns descriptions of their convolutions."""
     with ThreadPoolExecutor(max(1, min(_MOST_PREDICTIONS, (os.cpu_count() or 1) // 2))) as pool:
         found = pool.map(partial(_predicted_convolutions, name=name, machine=machine), scripts)
         return list(dict.fromkeys(words for each in found for words in each))

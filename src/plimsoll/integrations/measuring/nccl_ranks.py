@@ -15,7 +15,7 @@ _ELEMENTS = 1 << 20
 
 
 def one_rank() -> int:
-    """Returns the bytes of the card that the process's first communicator takes, with one rank."""
+    """Returns the card's bytes that a process's first communicator takes, with one rank."""
     import torch
     import torch.distributed as dist
 
@@ -29,7 +29,7 @@ def one_rank() -> int:
 
 
 def two_ranks() -> dict[str, int]:
-    """Returns NCCL's bytes on the first card after each step of a job on two, in words."""
+    """Runs a job on two cards; returns NCCL's bytes on the first one after each step."""
     import torch  # noqa: F401  once, for both ranks
 
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -1,7 +1,7 @@
-"""A process that measures one part of a card: `python -m plimsoll.integrations.measuring.on_card`.
+"""Measures one part of a card in this process: `python -m plimsoll.integrations.measuring.on_card`.
 
-The process reads one JSON object from its input, `{"part": …}` with the part's arguments, and
-prints one as its last line.
+The process reads one JSON object from stdin, `{"part": …}` with the part's arguments. The last line
+that it prints is a JSON object too: the result.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ PARTS: dict[str, Callable[..., Any]] = {
 
 
 def main() -> None:
-    """Measure a part."""
+    """Reads the request from stdin, measures the part, and prints the result."""
     given = json.load(sys.stdin)
     found = PARTS[given.pop("part")](**given)
     print(json.dumps(found), flush=True)

@@ -14,15 +14,15 @@ _LAUNCHES = 2000
 _SIDE = 8192
 _FP32_SIDE = 4096
 REACHED_OF_BANDWIDTH = 0.896
-"""The share of the data sheet's bandwidth that a copy reaches, on an H100 and an H200."""
+"""The share of the data sheet's memory bandwidth that a copy reaches, on an H100 and an H200."""
 REACHED_OF_TENSOR_FLOPS = 0.80
-"""The share of the data sheet's operations that such a 16-bit product reaches there."""
+"""The share of the data sheet's 16-bit tensor-core rate that a product reaches on both."""
 REACHED_OF_FP32_FLOPS = 0.77
-"""The share of the data sheet's operations that it reaches in fp32, without tensor cores."""
+"""The share of the data sheet's fp32 rate, without tensor cores, that a product reaches on both."""
 
 
 def rates() -> dict[str, float]:
-    """Returns bytes, operations and launches per second."""
+    """Measures the bytes, operations and kernel launches per second."""
     import torch
 
     free, _ = torch.cuda.mem_get_info()
@@ -49,7 +49,7 @@ def _flops(torch: Any, dtype: Any, side: int) -> float:
 
 
 def _seconds(torch: Any, work: Callable[[], object]) -> float:
-    """Returns the mean time of work on the card over several repetitions."""
+    """Returns the mean seconds that some work takes on the card, over several repetitions."""
     for _ in range(3):
         work()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -62,7 +62,7 @@ def _seconds(torch: Any, work: Callable[[], object]) -> float:
 
 
 def _launches(torch: Any) -> float:
-    """Returns the number of small kernels that the host starts per second."""
+    """Returns the number of small kernels that the host launches per second."""
     x = torch.zeros(1, device="cuda")
     torch.cuda.synchronize()
     begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The answer of `plimsoll measure` as text."""
+"""Formats the result of `plimsoll measure` as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from plimsoll.engine.gpus.card_files import CardFile
 
 _CLOSE = 0.02
-"""The relative error that a check may have."""
+"""The largest relative difference from the simulated card that counts as equal."""
 _MOST_SHOWN = 5
 
 
@@ -25,7 +25,7 @@ def _use(path: Path) -> str:
 
 
 def measured_text(found: CardFile, path: Path, notes: Sequence[str], seconds: float) -> str:
-    """Returns the lines to print, the answer first."""
+    """Returns the text to print; its first line is the answer."""
     card = found.card
     lines = [
         f"{found.name} is measured, in {seconds:.0f} s: {_use(path)}",

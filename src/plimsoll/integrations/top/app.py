@@ -41,11 +41,11 @@ class TopApp(App[None]):
     Only one refresh runs at a time: if it takes longer than the interval, the screen waits for it.
 
     Args:
-        look: Returns the machine's state; called in a thread of its own.
+        look: A function that returns the machine's state; called in a thread of its own.
         interval_seconds: The time between two refreshes.
         sort: The initial sort key of processes.
         history: The earlier use of memory.
-        hosts: The machines to show, if other than this one.
+        hosts: The machines to show; None for this machine.
     """
 
     TITLE = "plimsoll top"
@@ -97,7 +97,7 @@ class TopApp(App[None]):
         self._history = history or History()
         self._is_paused = False
         self._is_looking = False
-        self._selected: tuple[str, int | None] | None = None  # the key of a row
+        self._selected: tuple[str, int | None] | None = None  # the key of the selected row
         self._machine: Machine | None = None
         self._rows: tuple[Row, ...] = ()
 
@@ -109,12 +109,12 @@ class TopApp(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Start to refresh."""
+        """Starts the timer that refreshes the screen."""
         self._timer = self.set_interval(self._interval, self._look_again)
         self._look_again()
 
     def on_resize(self, _: Resize) -> None:
-        """Lay out again, once the new size is in force."""
+        """Lays the screen out again, once the new size is in force."""
         self.call_after_refresh(self._show)
 
     # --- looking ---------------------------------------------------------------------------------
@@ -156,22 +156,22 @@ class TopApp(App[None]):
             panel.update(details(self._rows[place], self.size.width, self._history))
 
     def _place(self) -> int | None:
-        """Returns the row of the selection; None without one, or if it has ended."""
+        """Returns the index of the selected row; None without a selection, or if it is gone."""
         places = (place for place, row in enumerate(self._rows) if row.key == self._selected)
         return next(places, None)
 
     # --- keys ------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        """Disable keys of the screen while another screen is open above it."""
+        """Disables the keys of this screen while another screen is open above it."""
         return not isinstance(self.screen, ModalScreen)
 
     def action_help(self) -> None:
-        """Explain the columns and the keys."""
+        """Explains the columns and the keys."""
         self.push_screen(screens.HelpScreen())
 
     def action_select(self, by: int) -> None:
-        """Select the next GPU or process, or the previous one."""
+        """Selects the next GPU or process, or the previous one."""
         if not self._rows:
             return
         place = self._place()
@@ -181,7 +181,7 @@ class TopApp(App[None]):
             place = min(max(place + by, 0), len(self._rows) - 1)
         self._selected = self._rows[place].key
         self._show()
-        # The details of the selection may have made the table shorter.
+        # The panel with the selection's details may have made the table shorter.
         self.call_after_refresh(self._scroll_to, self._rows[place].line)
 
     def _scroll_to(self, line: int) -> None:
@@ -191,27 +191,27 @@ class TopApp(App[None]):
             area.scroll_to(y=max(line - height // 2, 0), animate=False)
 
     def action_let_go(self) -> None:
-        """Clear the selection; without one, show all processes again."""
+        """Clears the selection; without a selection, clears the filter."""
         if self._selected is None:
             self._order = replace(self._order, containing="")
         self._selected = None
         self._show()
 
     def action_sort(self, key: SortKey) -> None:
-        """Sort by a column."""
+        """Sorts the processes by a column."""
         self._reorder(sort=key)
         self.notify(f"sorted by {key}", timeout=2)
 
     def action_next_sort(self) -> None:
-        """Sort by the next column."""
+        """Sorts the processes by the next column."""
         self.action_sort(SORT_KEYS[(SORT_KEYS.index(self._order.sort) + 1) % len(SORT_KEYS)])
 
     def action_reverse(self) -> None:
-        """Reverse the sort order."""
+        """Reverses the order of the processes."""
         self._reorder(is_reversed=not self._order.is_reversed)
 
     def action_tree(self) -> None:
-        """Show the tree of parents and children, or the list again."""
+        """Switches between a list of processes and a tree of parents and children."""
         if self._hosts is not None:
             self._complain("a tree needs this machine's processes: run plimsoll top there")
             return
@@ -219,7 +219,7 @@ class TopApp(App[None]):
         self._reorder(parent_of=parent_of if is_list else None, name_of=program_name)
 
     def action_filter(self) -> None:
-        """Ask which processes to show."""
+        """Asks for a text, and shows only the processes that contain it."""
 
         def filter_by(text: str | None) -> None:
             if text is not None:
@@ -235,7 +235,7 @@ class TopApp(App[None]):
     # --- on the selected process -----------------------------------------------------------------
 
     def _chosen(self) -> Row | None:
-        """Returns the row of the selected process; prints a note without one."""
+        """Returns the row of the selected process; without one, shows a note and returns None."""
         place = self._place()
         if place is None or self._rows[place].use is None:
             self.notify("choose a process first, by the arrows", timeout=3)
@@ -243,7 +243,7 @@ class TopApp(App[None]):
         return self._rows[place]
 
     def _chosen_here(self) -> ProcessUse | None:
-        """Returns the selected process if it runs on this machine; prints a note otherwise."""
+        """Returns the selected process if it runs on this machine; otherwise shows a note."""
         row = self._chosen()
         if row is not None and row.gpu.host is not None:
             self._complain(f"that needs plimsoll top on {row.gpu.host} itself")
@@ -251,7 +251,7 @@ class TopApp(App[None]):
         return None if row is None else row.use
 
     def action_environment(self) -> None:
-        """Show the environment of the selected process."""
+        """Shows the environment of the selected process."""
         use = self._chosen_here()
         if use is None:
             return
@@ -262,7 +262,7 @@ class TopApp(App[None]):
             self._complain(str(error))
 
     def action_snapshot(self) -> None:
-        """Write a snapshot of the selected process after a confirmation."""
+        """Writes a snapshot of the selected process after a confirmation."""
         row = self._chosen()
         if row is None or (use := row.use) is None:
             return
@@ -292,7 +292,7 @@ class TopApp(App[None]):
             self.notify(f"plimsoll explain {path.name}", title="written", timeout=10)
 
     def action_end(self) -> None:
-        """End the selected process after a confirmation."""
+        """Ends the selected process after a confirmation."""
         use = self._chosen_here()
         if use is None:
             return
@@ -324,12 +324,12 @@ class TopApp(App[None]):
     # --- refreshing ------------------------------------------------------------------------------
 
     def action_pause(self) -> None:
-        """Pause or resume refreshing."""
+        """Pauses or resumes refreshing."""
         self._is_paused = not self._is_paused
         self.notify("stopped" if self._is_paused else "goes on", timeout=2)
 
     def action_faster(self, by: int) -> None:
-        """Change the interval between refreshes."""
+        """Shortens the interval between refreshes by `by` steps; negative steps lengthen it."""
         steps = INTERVALS_SECONDS
         nearest = min(range(len(steps)), key=lambda step: abs(steps[step] - self._interval))
         self._interval = steps[min(max(nearest - by, 0), len(steps) - 1)]

@@ -1,4 +1,4 @@
-"""Bars and graphs of memory, drawn with characters.
+"""Draws bars and graphs of memory with characters.
 
 Every kind of memory has its own character, so that bars can be read without colour.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from plimsoll.integrations.top.model import GpuUse, ProcessUse
 
-# Each part of a bar: character, style and name, in drawing order.
+# The parts of a bar in drawing order: character, style and name of each.
 ALLOCATED = ("█", "green", "allocated")
 CACHED = ("▓", "yellow", "cached")
 FRAGMENTS = ("▒", "red", "fragments")
@@ -26,7 +26,7 @@ _LEVELS = " ▁▂▃▄▅▆▇█"
 
 
 def gpu_parts(gpu: GpuUse) -> list[int]:
-    """Returns the parts of the dedicated memory in use, in bytes, in drawing order."""
+    """Returns the parts of a GPU's dedicated memory in use, in bytes and in drawing order."""
     parts = [sum(each) for each in zip([0] * 4, *map(_process_parts, gpu.processes), strict=True)]
     return [*parts, max(gpu.known_bytes - sum(parts), 0)]
 
@@ -41,14 +41,14 @@ def _process_parts(use: ProcessUse) -> list[int]:
 
 
 def bar(parts: Sequence[int], total: int | None, width: int) -> Text:
-    """Draws the parts of the whole, with the rest as free.
+    """Draws parts of memory as a bar; the rest of the whole is drawn as free.
 
-    A larger part never has fewer letters than a smaller one.
+    A larger part never has fewer characters than a smaller one.
 
     Args:
-        parts: In bytes, in drawing order, without the free part.
-        total: The whole; None or 0 leaves the bar empty.
-        width: In characters.
+        parts: The parts in bytes, in drawing order, without the free part.
+        total: The whole in bytes; None or 0 leaves the bar empty.
+        width: The bar's width in characters.
     """
     line = Text(no_wrap=True)
     if not total or width <= 0:
@@ -61,7 +61,7 @@ def bar(parts: Sequence[int], total: int | None, width: int) -> Text:
 
 
 def _letters(parts: Sequence[int], width: int) -> list[int]:
-    """Returns how many letters each part gets, by the largest remainders; they fill the width."""
+    """Returns how many characters each part gets: the largest-remainder method fills the width."""
     whole = sum(parts)
     letters = [part * width // whole for part in parts]
     by_remainder = sorted(range(len(parts)), key=lambda each: -(parts[each] * width % whole))
@@ -71,7 +71,7 @@ def _letters(parts: Sequence[int], width: int) -> list[int]:
 
 
 def legend(width: int) -> list[Text]:
-    """Returns the characters of the bars with their meaning, on as many lines as needed."""
+    """Returns lines that explain the characters of the bars."""
     lines = [Text(no_wrap=True)]
     for sign, style, name in _PARTS:
         if lines[-1].cell_len + len(name) + 4 > width:
@@ -89,10 +89,10 @@ def graph(values: Sequence[int], most: int, width: int, height: int = 1) -> list
     A value above zero is never drawn empty.
 
     Args:
-        values: In bytes, oldest first.
+        values: The values in bytes, oldest first.
         most: The value of a full column.
-        width: In characters.
-        height: In lines.
+        width: The width in characters.
+        height: The height in lines.
     """
     steps = len(_LEVELS) - 1
     shown = list(values)[-width:] if width > 0 else []
@@ -107,7 +107,7 @@ def graph(values: Sequence[int], most: int, width: int, height: int = 1) -> list
 
 
 def most_of_each(values: Sequence[int], count: int) -> list[int]:
-    """Returns the maximum of each group of so many values, counted from the end.
+    """Returns the maximum of each group of `count` values; groups are counted from the end.
 
     >>> most_of_each([1, 5, 2, 3, 4], 2)
     [1, 5, 4]

@@ -26,14 +26,14 @@ def run_bounded(
     Args:
         command: The program and its arguments.
         into: The file for its output.
-        timeout_seconds: The longest run; then the program is killed.
-        most_bytes: The longest output; beyond it the program is killed.
+        timeout_seconds: The most seconds that the program may run before it is killed.
+        most_bytes: The most bytes that the program may print before it is killed.
 
     Returns:
-        Returns its exit status and its stderr.
+        Returns the program's exit status and its stderr.
 
     Raises:
-        InputError: If it cannot be started, takes too long or prints too much.
+        InputError: If the program cannot be started, takes too long or prints too much.
     """
     ends = time.monotonic() + timeout_seconds
     try:

@@ -1,4 +1,4 @@
-"""Details of a GPU or a process, shown once it is selected."""
+"""Describes the selected GPU or process in detail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GRAPH_ROWS = 2
 
 
 def is_spilled(use: ProcessUse) -> bool:
-    """Whether a process seems to hold more than the driver charges, because part of it spilled."""
+    """Tells whether a process has spilled: part of its memory is not in the driver's figure."""
     return use.counters is not None and use.counters.shared_bytes > 0
 
 
@@ -33,7 +33,7 @@ def details(row: Row, width: int, history: History | None = None) -> Text:
 
     Args:
         row: The GPU or the process.
-        width: In characters.
+        width: The width in characters.
         history: The earlier use of memory; without it there is no graph.
     """
     lines = list(_of_gpu(row.gpu, width) if row.use is None else _of_process(row, width))
@@ -109,7 +109,7 @@ def _process_lines(row: Row) -> Iterator[str]:
 
 
 def _graph(row: Row, width: int, history: History) -> Iterator[Text]:
-    """Draws the recent use of the whole card, with its period."""
+    """Draws the recent memory use of the whole card, and the period that it covers."""
     values = history.used(row.key)
     total = row.gpu.dedicated_total_bytes or max(values, default=0)
     seconds = history.seconds(len(values))

@@ -1,4 +1,4 @@
-"""Asks several machines in parallel; one that does not answer is shown as a line."""
+"""Asks several machines in parallel; the screen has a line for each that does not answer."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ class Host(Protocol):
     """A machine that is asked over the network.
 
     Attributes:
-        name: The user's name for it.
-        login: The name that ssh takes for it.
+        name: The name that the user gave.
+        login: The name that ssh takes for this machine.
     """
 
     name: str
     login: str
 
     def look(self) -> Machine:
-        """Returns its state; raises InputError if it gives none."""
+        """Returns the machine's state; raises InputError if it cannot be had."""
 
     def write_snapshot(self, pid: int, file: IO[bytes]) -> None:
-        """Writes a snapshot of a process there; raises InputError if it gives none."""
+        """Writes a snapshot of a process there; raises InputError if it cannot be had."""
 
 
 def host_of(name: str, command: str = "plimsoll") -> Host:
-    """Makes a host from a user's name for it.
+    """Makes a host from the name that the user gave.
 
     Args:
         name: The address of metrics, or a host for ssh.
-        command: The command for plimsoll on that machine, for ssh.
+        command: The command that runs plimsoll on that machine, for ssh.
 
     Raises:
-        InputError: If it is neither.
+        InputError: If the name is neither.
     """
     if name.startswith(("http://", "https://")):
         return MetricsHost(name)
@@ -54,25 +54,25 @@ def host_of(name: str, command: str = "plimsoll") -> Host:
 
 
 class HostsWatch:
-    """Asks all hosts; one that did not answer is skipped for half a minute.
+    """Asks all hosts; skips a host for half a minute after it did not answer.
 
     Args:
         hosts: The hosts in display order.
-        clock: Returns seconds; replaced in tests.
+        clock: A function that returns seconds; tests replace it.
     """
 
     def __init__(self, hosts: Sequence[Host], clock: Callable[[], float] = time.monotonic) -> None:
         self._hosts = {host.name: host for host in hosts}
         self._clock = clock
-        self._silent: dict[str, tuple[float, str]] = {}  # since when, and why
+        self._silent: dict[str, tuple[float, str]] = {}  # since when a host fails, and why
 
     def look_each(self) -> dict[str, Machine | str]:
-        """Returns each host's state, or why it gives none."""
+        """Returns each host's state, or the reason why there is none."""
         with ThreadPoolExecutor(min(len(self._hosts), _AT_A_TIME)) as pool:
             return dict(zip(self._hosts, pool.map(self._look_at, self._hosts), strict=True))
 
     def look(self) -> Machine:
-        """Returns all hosts as one machine."""
+        """Asks all hosts; returns their GPUs as one machine."""
         found = self.look_each()
         answers = [each for each in found.values() if isinstance(each, Machine)]
         return Machine(
@@ -85,7 +85,7 @@ class HostsWatch:
         """Writes a snapshot of a process of a host.
 
         Raises:
-            InputError: If the host gives none.
+            InputError: If the host gives no snapshot.
         """
         try:
             self._hosts[host].write_snapshot(pid, file)
@@ -93,7 +93,7 @@ class HostsWatch:
             raise InputError(f"{host}: {error}") from None
 
     def login(self, host: str) -> str:
-        """Returns the name that ssh takes for a host, also for a host with metrics."""
+        """Returns the name that ssh takes for a host, also for one named by its metrics."""
         return self._hosts[host].login
 
     def _look_at(self, name: str) -> Machine | str:
@@ -103,7 +103,7 @@ class HostsWatch:
         self._silent.pop(name, None)
         try:
             return self._hosts[name].look()
-        # an error of plimsoll's own is included: the other hosts are still shown
+        # plimsoll's own errors are caught too, so that the other hosts are still shown
         except Exception as error:
             known = isinstance(error, InputError)
             why = str(error) if known else f"plimsoll fails at its answer: {error!r}"

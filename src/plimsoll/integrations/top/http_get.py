@@ -1,4 +1,4 @@
-"""Gets one untrusted address, with one deadline, a size limit, and no redirects."""
+"""Fetches one untrusted address, within a deadline and a size limit, without redirects."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _LONGEST_REASON = 200
 
 
 def get(address: SplitResult, *, seconds: float, most_bytes: int) -> bytes:
-    """Returns the body of the answer to GET.
+    """Returns the body of the answer to a GET request.
 
     Args:
-        address: http or https, with a host.
+        address: An http or https address with a host.
         seconds: The time for name resolution, connection, headers and body together.
-        most_bytes: The longest body.
+        most_bytes: The most bytes that the body may have.
 
     Raises:
         InputError: If there is no valid answer in time.
@@ -78,7 +78,7 @@ class _Connected(io.RawIOBase):
         self._ends = ends
 
     def sendall(self, content: bytes) -> None:
-        """Send all bytes."""
+        """Sends all bytes before the deadline, or raises."""
         self._socket.settimeout(_left(self._ends))
         self._socket.sendall(content)
 
@@ -87,25 +87,25 @@ class _Connected(io.RawIOBase):
         return io.BufferedReader(self)
 
     def readable(self) -> bool:
-        """Returns True."""
+        """Returns True: `http.client` reads the answer from this object."""
         return True
 
     def readinto(self, into: WriteableBuffer, /) -> int:
-        """Wait for some bytes, until the deadline."""
+        """Reads the next bytes; waits for them until the deadline."""
         self._socket.settimeout(_left(self._ends))
         return self._socket.recv_into(into)
 
     def close(self) -> None:
-        """End the connection."""
+        """Closes the connection."""
         super().close()
         self._socket.close()
 
 
 def _connect(address: SplitResult, ends: float) -> _Connected:
-    """Connects to the first of the host's addresses that accepts.
+    """Connects to the first of the host's addresses that accepts a connection.
 
     Raises:
-        OSError: The reason why the last address does not.
+        OSError: If no address accepts; the error is that of the last address.
     """
     host = address.hostname or ""
     failure = OSError("it has no address")
@@ -132,7 +132,7 @@ def _addresses(host: str, port: int, ends: float) -> list[Any]:
     """Resolves the host in a thread, because the resolver takes no deadline.
 
     Raises:
-        OSError: If there are no addresses, or none in time.
+        OSError: If the host has no addresses, or they are not found in time.
     """
     found: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
 

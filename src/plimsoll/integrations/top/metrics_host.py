@@ -1,4 +1,4 @@
-"""Reads a process's metrics from its address, on any machine."""
+"""Reads the metrics that a process on any machine serves at an address."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _BYTES = (
     *("peak_allocated_bytes", "peak_reserved_bytes"),
 )
 _COUNTS = ("alloc_retries", "ooms", "spills")
-_Values = dict[tuple[str, str], int]  # by the metric's name and the device
+_Values = dict[tuple[str, str], int]  # values by the metric's name and the device
 
 
 class MetricsHost:
     """A process that serves metrics at an address.
 
     Args:
-        address: Such as http://node1:9400; /metrics is added without a path.
+        address: An address such as http://node1:9400; if it has no path, /metrics is added.
 
     Raises:
         InputError: If the address is invalid.
@@ -70,7 +70,7 @@ class MetricsHost:
         return of_host(put_together(Reading(), [process], program_of=lambda _: None), self.name)
 
     def write_snapshot(self, pid: int, file: IO[bytes]) -> None:  # noqa: ARG002
-        """Refuses: metrics contain no snapshot.
+        """Raises an error: metrics contain no snapshot.
 
         Raises:
             InputError: Always.
@@ -79,7 +79,7 @@ class MetricsHost:
 
 
 def _own_lines(content: bytes) -> str:
-    """Returns plimsoll's samples, since parsing many or long lines takes long.
+    """Returns the lines with plimsoll's samples; refuses more lines than are quick to parse.
 
     Raises:
         InputError: If there are more or longer lines than a process can have.
@@ -94,7 +94,7 @@ def _process(text: str, ends: float) -> ProcessCounters:
     """Returns the counters of one process.
 
     Args:
-        text: Samples.
+        text: The lines with plimsoll's samples.
         ends: The deadline on the monotonic clock.
 
     Raises:

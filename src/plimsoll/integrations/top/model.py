@@ -1,8 +1,8 @@
 """Joins NVML's figures of every GPU with the counters of plimsoll's processes.
 
-NVML knows each GPU, and the memory that its driver charges to each process. A process under
-plimsoll publishes the parts of that figure. This module joins both; it reads and shows nothing
-itself.
+NVML knows each GPU, and how much memory the driver charges to each process. A process that runs
+plimsoll publishes the parts of its memory. This module joins both; other modules read the figures
+and show them.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProcessUse:
-    """One process's memory on one GPU; None is unknown.
+    """One process's memory on one GPU; None means unknown.
 
     Attributes:
         pid: The process id.
         program: The program's name.
-        driver_bytes: The bytes that the driver charges to it, by NVML; if NVML has none, its
-            context and the dedicated memory that its allocator reserved.
-        context_bytes: The size of its context.
+        driver_bytes: The bytes that the driver charges to the process, by NVML. If NVML has no such
+            figure: the process's context, and the dedicated memory that its allocator reserved.
+        context_bytes: The size of its CUDA context.
         counters: The counters of its allocator; None if plimsoll does not run in it.
         process: The counters of the whole process with all its GPUs; None if plimsoll does not run
             in it.
-        silent_seconds: Seconds since its last counters, if the next ones are overdue.
+        silent_seconds: Seconds since it last published counters, if the next ones are overdue.
     """
 
     pid: int
@@ -44,7 +44,7 @@ class ProcessUse:
 
     @property
     def known_bytes(self) -> int:
-        """Returns its memory on the card, as far as that is known."""
+        """Returns the process's memory on the card, as far as that is known."""
         if self.driver_bytes is not None:
             return self.driver_bytes
         return 0 if self.counters is None else self.counters.dedicated_bytes
@@ -76,23 +76,23 @@ class ProcessUse:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """One GPU; None is unknown.
+    """One GPU; None means unknown.
 
     Attributes:
-        label: The GPU's name in tables: its number, for a simulated one its process; after the host
-            if there are several.
+        label: The GPU's name in tables: its number, or the process of a simulated GPU. If there are
+            several hosts, the host comes first.
         name: The product's name.
         uuid: The UUID without a prefix; "" for simulated ones.
         is_simulated: Whether it exists in one process only.
         dedicated_total_bytes: The card's own memory.
-        dedicated_used_bytes: The part of it in use by all processes.
-        shared_total_bytes: The host memory that it may use.
-        shared_used_bytes: The host memory of plimsoll's processes: reserved for this GPU, and
-            page-locked memory, which counts on the first GPU of a process.
+        dedicated_used_bytes: The part of that memory that all processes use.
+        shared_total_bytes: The host memory that the GPU may use.
+        shared_used_bytes: The host memory of processes that run plimsoll: what they reserved for
+            this GPU, and page-locked memory, which counts on the first GPU of a process.
         utilization: The share of recent time in which kernels ran, 0 to 1.
         processes: Its known processes, most memory first.
         notes: Notes on unavailable figures.
-        host: The host, if it is another machine.
+        host: The host, if that is another machine.
     """
 
     label: str
@@ -166,8 +166,8 @@ def put_together(
 
     Args:
         reading: NVML's reading.
-        processes: The counters of plimsoll's processes.
-        program_of: Returns the name of another process's program.
+        processes: The counters of the processes that run plimsoll.
+        program_of: A function that returns the name of another process's program.
     """
     mine: dict[str, list[tuple[ProcessCounters, DeviceCounters]]] = {}
     simulated: list[GpuUse] = []

@@ -1,4 +1,4 @@
-"""Actions on a shown process: show its environment, write a snapshot, end it."""
+"""Acts on a shown process: shows its environment, writes a snapshot, ends it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|(^|_)(API_?)?KEY
 
 @dataclass(frozen=True)
 class ChosenProcess:
-    """A process by its process id and start time: Linux reuses process ids.
+    """A process, identified by its process id and start time: Linux reuses process ids.
 
     Attributes:
         pid: The process id.
@@ -43,7 +43,7 @@ class ChosenProcess:
         """Returns the process that has this process id now.
 
         Raises:
-            InputError: If there is none.
+            InputError: If there is no such process.
         """
         started = start_ticks(pid)
         if started is None:
@@ -51,10 +51,10 @@ class ChosenProcess:
         return cls(pid, started)
 
     def end(self, how: signal.Signals) -> None:
-        """Send it a signal, if it is still the selected process.
+        """Sends the process a signal, unless another process has its id by now.
 
         Raises:
-            InputError: If it has ended, or belongs to another user.
+            InputError: If the process has ended, or belongs to another user.
         """
         try:
             handle = os.pidfd_open(self.pid)
@@ -75,10 +75,10 @@ class ChosenProcess:
 def environment(pid: int) -> list[tuple[str, str]]:
     """Returns the variables that a process was started with, those about GPUs first.
 
-    Values whose names mark them as secret are left out: screens are shared.
+    Values whose names mark them as secret are left out, because screens are often shared.
 
     Raises:
-        InputError: If it has ended, or belongs to another user.
+        InputError: If the process has ended, or belongs to another user.
     """
     try:
         text = (_PROC / str(pid) / "environ").read_bytes().decode(errors="replace")
@@ -105,7 +105,7 @@ def write_snapshot(
         use: The process.
         folder: The folder of the file.
         host: The host of the process, if that is another machine.
-        hosts: The watch of those machines.
+        hosts: The watch of all other machines.
 
     Raises:
         InputError: If plimsoll does not run in the process, it does not answer, or the file cannot
@@ -118,7 +118,7 @@ def write_snapshot(
 
 
 def snapshot_path(use: ProcessUse, folder: Path) -> Path:
-    """Returns a new name with the rank, for `plimsoll explain` of the folder, or the process id."""
+    """Returns an unused path with the rank in its name (for `plimsoll explain`), or the id."""
     rank = None if use.process is None else use.process.place.rank
     who = str(use.pid) if rank is None else f"rank{rank}"
     numbered = (folder / f"plimsoll-{who}-{number}.pickle" for number in count(1))
@@ -126,7 +126,7 @@ def snapshot_path(use: ProcessUse, folder: Path) -> Path:
 
 
 def send_snapshot(pid: int, file: IO[bytes], *, host: str | None, hosts: HostsWatch | None) -> None:
-    """Writes a process's snapshot to an open file; otherwise like `write_snapshot`."""
+    """Works as `write_snapshot`, but writes the snapshot to an open file."""
     if host is None or hosts is None:
         file.write(request_snapshot(pid))
     else:

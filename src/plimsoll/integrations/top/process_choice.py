@@ -1,4 +1,4 @@
-"""Parses and finds a process by its id or its place in its job: `4711`, `rank=3,job=llama`."""
+"""Parses `4711` or `rank=3,job=llama`, and finds the process with this id or place in a job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_TOLD = 8
 
 @dataclass(frozen=True)
 class Choice:
-    """The conditions on a process; None accepts any.
+    """The conditions that a process must meet; None accepts any value.
 
     Attributes:
         pid: The process id.
@@ -33,7 +33,7 @@ class Choice:
         """Parses a process id, or rank=N, job=NAME and pid=N separated by commas.
 
         Raises:
-            InputError: If the text is neither.
+            InputError: If the text has neither form.
         """
         if _is_number(text):
             return cls(pid=int(text))
@@ -60,7 +60,7 @@ class Choice:
         """Returns the only matching process, with its host if that is another machine.
 
         Raises:
-            InputError: If no process or several match.
+            InputError: If no process matches, or several do.
         """
         ours = {
             (gpu.host, use.pid): use
@@ -90,7 +90,7 @@ class Choice:
 
 
 def _told(uses: dict[tuple[str | None, int], ProcessUse]) -> str:
-    """Names the first few of some processes."""
+    """Lists the first few of these processes, for an error message."""
     told = [_process(host, use) for (host, _), use in list(uses.items())[:_MOST_TOLD]]
     more = [f"{len(uses) - _MOST_TOLD} more"] if len(uses) > _MOST_TOLD else []
     return printable("; ".join(told + more))

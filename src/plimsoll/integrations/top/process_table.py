@@ -1,4 +1,4 @@
-"""The table of processes: a row for each GPU that a process uses."""
+"""Lays out the table of processes: a row for each GPU that a process uses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
 _LEAST_PROGRAM = 12
 _MOST_PROGRAM = 60
 _PID_WIDTH = 8
-_GPU_WIDTH = 6  # the least width
+_GPU_WIDTH = 6  # the least width of the column of GPUs
 _MOST_GPU = 24
 _UNKNOWN = "-"
 
@@ -33,7 +33,7 @@ class Row:
     """A selectable row: a GPU, or a process on one.
 
     Attributes:
-        line: The line of the text.
+        line: The number of the row's line in the text.
         gpu: The GPU.
         use: The process's memory on it; None for the GPU itself.
     """
@@ -44,7 +44,7 @@ class Row:
 
     @property
     def key(self) -> tuple[str, int | None]:
-        """Returns the row's identity: a process may use several GPUs."""
+        """Returns the row's identity: GPU and process, because a process may use several GPUs."""
         return self.gpu.label, None if self.use is None else self.use.pid
 
 
@@ -53,11 +53,12 @@ class Order:
     """The shown processes and their order.
 
     Attributes:
-        sort: The sort key; sizes fall, names and numbers rise.
+        sort: The sort key; the largest size comes first, or the first name or number.
         is_reversed: Whether the order is reversed.
         containing: A text that the program, the process id or the GPU must contain.
-        parent_of: Returns the parent of a process, for a tree; None for a list.
-        name_of: Returns the name of a program that uses no GPU but started several that do.
+        parent_of: A function that returns the parent of a process, to show a tree; None for a list.
+        name_of: A function that returns the name of a process that uses no GPU itself but started
+            several that do.
     """
 
     sort: SortKey = "driver"
@@ -77,7 +78,7 @@ class _Column:
 
 
 def size(value: int | None) -> str:
-    """Formats a size; an unknown one as a dash."""
+    """Formats a size; an unknown size is a dash."""
     return _UNKNOWN if value is None else format_size(value)
 
 
@@ -117,11 +118,11 @@ _COLUMNS = (
 def process_table(
     machine: Machine, width: int, order: Order, first_line: int
 ) -> Iterator[tuple[Text, Row | None]]:
-    """Returns the lines, each with its row if it has one; empty without processes.
+    """Returns the table's lines, each with its row if it can be selected; empty without processes.
 
     Args:
         machine: The machine with the processes.
-        width: In characters.
+        width: The width in characters.
         order: The shown processes and their order.
         first_line: The number of the first line in the text.
     """
@@ -145,7 +146,7 @@ def process_table(
 def _ordered(
     machine: Machine, order: Order
 ) -> list[tuple[str, int, GpuUse | None, ProcessUse | None]]:
-    """Yields the prefix of the name, the process id, and its memory on a GPU."""
+    """Returns for each line the name's prefix, the process id, the GPU and the memory there."""
     rows = [
         (gpu, use)
         for gpu in machine.gpus
@@ -194,7 +195,7 @@ def _short(gpu: GpuUse) -> str:
 
 
 def _of_rank(use: ProcessUse) -> str:
-    """Returns the rank as a prefix of the name, which all processes of a job share."""
+    """Returns the rank as a prefix, because all processes of a job have the same name."""
     rank = None if use.process is None else use.process.place.rank
     return "" if rank is None else f"rank {rank} "
 
@@ -207,7 +208,7 @@ class _Room:
     gpu: int
 
     def columns(self) -> list[_Column]:
-        """Returns the columns that fit, chosen by their importance."""
+        """Returns the columns that fit; the least important are left out."""
         left = self.width - _PID_WIDTH - self.gpu - _LEAST_PROGRAM
         kept = []
         for column in sorted(_COLUMNS, key=lambda column: column.priority):
@@ -218,7 +219,7 @@ class _Room:
         return [column for column in _COLUMNS if column in kept]
 
     def program(self) -> int:
-        """The width of names."""
+        """Returns the width of the column of program names."""
         taken = sum(column.width + 1 for column in self.columns())
         return min(self.width - _PID_WIDTH - self.gpu - taken, _MOST_PROGRAM)
 

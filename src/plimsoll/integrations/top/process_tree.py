@@ -1,4 +1,4 @@
-"""The tree of processes that use a GPU, with the parents of several of them."""
+"""Builds the tree of processes that use a GPU, with the ancestors that several have in common."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Branch:
 
     Attributes:
         pid: The process id.
-        prefix: The text before its name that draws the tree.
+        prefix: The text before the process's name, which draws the tree.
     """
 
     pid: int
@@ -32,11 +32,11 @@ def process_tree(pids: Sequence[int], parent_of: Callable[[int], int | None]) ->
 
     Args:
         pids: The processes to show, in the order of their rows.
-        parent_of: Returns a process's parent; None if unknown.
+        parent_of: A function that returns a process's parent; None if unknown.
     """
     lines = {pid: list(_ancestors(pid, parent_of)) for pid in pids}
     shown = dict.fromkeys(pids)
-    # by ancestor: its children that have a shown process below them
+    # for each ancestor, those of its children that are shown or have a shown process below them
     branches: dict[int, set[int]] = {}
     for pid, ancestors in lines.items():
         for child, ancestor in zip([pid, *ancestors], ancestors, strict=False):
@@ -47,13 +47,13 @@ def process_tree(pids: Sequence[int], parent_of: Callable[[int], int | None]) ->
     begun: set[int] = set()
 
     def place(pid: int) -> None:
-        """Append a process after its parent."""
+        """Adds a process to its parent's children, after placing the parent."""
         if pid in placed:
             return
         begun.add(pid)
         own = lines[pid] if pid in lines else list(_ancestors(pid, parent_of))
         parent = next((each for each in own if each in shown or each in launchers), None)
-        if parent in begun - placed:  # parents read at different moments may form a cycle
+        if parent in begun - placed:  # parents that were read at different moments may form a cycle
             parent = None
         if parent is not None:
             place(parent)

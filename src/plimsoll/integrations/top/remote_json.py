@@ -1,7 +1,7 @@
 """Parses the untrusted output of `plimsoll top --json` on another machine.
 
-Every text is truncated and every number checked. Missing keys, as from an older version, are
-unknown values.
+Every text is truncated and every number is checked. A missing key, as in the output of an older
+version, is an unknown value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TOO_HIGH_PID = 1 << 31
 
 
 def machine_from_json(content: bytes, host: str) -> Machine:
-    """Returns the machine, with the host in front of the GPUs' labels.
+    """Returns the machine, with the host's name in front of its GPUs' labels.
 
     Raises:
         InputError: If the text is invalid.
@@ -43,7 +43,7 @@ def machine_from_json(content: bytes, host: str) -> Machine:
 
 
 def of_host(machine: Machine, host: str) -> Machine:
-    """Returns the same machine with the host in front of the GPUs' labels."""
+    """Returns the same machine with the host's name in front of its GPUs' labels."""
     gpus = [replace(gpu, host=host, label=f"{host}:{gpu.label}") for gpu in machine.gpus]
     notes = [f"{host}: {note}" for note in machine.notes]
     return replace(machine, gpus=tuple(gpus), notes=tuple(notes))
@@ -151,7 +151,7 @@ def _text(values: Any, key: str) -> str:
 
 
 def _refuse(constant: str) -> None:
-    """Refuse NaN and infinities, which Python's parser accepts but JSON does not have."""
+    """Raises for NaN and infinities, which Python's parser accepts but JSON does not have."""
     raise ValueError(constant)
 
 

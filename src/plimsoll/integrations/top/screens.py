@@ -1,4 +1,4 @@
-"""Screens above the main one: texts, a question, a line of input."""
+"""Defines the screens that open above the main one: texts, a question, a line of input."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _FRAME = """
 
 
 class ReadScreen(ModalScreen[None]):
-    """A screen with a text."""
+    """A screen that shows a text."""
 
     BINDINGS: ClassVar = [Binding("escape,question_mark,h,q,enter,e", "dismiss", "close")]
     DEFAULT_CSS = f"""
@@ -67,14 +67,14 @@ class ReadScreen(ModalScreen[None]):
 
 
 class HelpScreen(ReadScreen):
-    """The meaning of the columns and the keys."""
+    """Shows the meaning of the columns and the keys."""
 
     def __init__(self) -> None:
         super().__init__(Text(_HELP))
 
 
 class EnvironmentScreen(ReadScreen):
-    """The variables that a process was started with."""
+    """Shows the environment variables that a process was started with."""
 
     def __init__(self, title: str, variables: Sequence[tuple[str, str]]) -> None:
         lines = [Text(printable(title), "bold"), Text()]
@@ -84,7 +84,7 @@ class EnvironmentScreen(ReadScreen):
 
 
 class QuestionScreen(ModalScreen[str | None]):
-    """A question that one of several keys answers; any other key means no.
+    """Asks a question that one of several keys answers; any other key means no.
 
     Args:
         question: The question, which names the keys.
@@ -107,13 +107,13 @@ class QuestionScreen(ModalScreen[str | None]):
             yield Static(Text(printable(self._question)))
 
     def on_key(self, event: Key) -> None:
-        """Close with the answer."""
+        """Closes the screen; its result is the answer."""
         event.stop()
         self.dismiss(event.character if event.character in self._keys else None)
 
 
 class FilterScreen(ModalScreen[str | None]):
-    """A line of input for the filter; Escape changes nothing.
+    """Asks for the text of the filter; Escape changes nothing.
 
     Args:
         text: The present filter.
@@ -130,9 +130,9 @@ class FilterScreen(ModalScreen[str | None]):
         self._text = text
 
     def compose(self) -> ComposeResult:
-        """Yields the line."""
+        """Yields the line of input."""
         yield Input(self._text, placeholder="a program, a number or a GPU; enter shows its rows")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Show only rows that contain the text."""
+        """Closes the screen; its result is the text."""
         self.dismiss(event.value.strip())

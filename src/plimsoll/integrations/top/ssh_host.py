@@ -1,4 +1,4 @@
-"""Asks another machine over ssh: `plimsoll top` runs there as the user who logs in."""
+"""Asks another machine over ssh: runs `plimsoll top` there, as the user who logs in."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class SshHost:
 
     Args:
         name: A host in ssh's configuration, user@host, or ssh://user@host:port.
-        command: The command for plimsoll there.
+        command: The command that runs plimsoll there.
 
     Raises:
-        InputError: If the name is no valid host.
+        InputError: If the name is not a valid host.
     """
 
     def __init__(self, name: str, command: str = "plimsoll") -> None:
@@ -57,7 +57,7 @@ class SshHost:
         """Asks a process there for a snapshot of its memory.
 
         Raises:
-            InputError: If the process gives none.
+            InputError: If the process gives no snapshot.
         """
         asked = ["top", "--snapshot", str(pid), "--output", "-"]
         self._run(asked, file, _SNAPSHOT_SECONDS, _MOST_SNAPSHOT_BYTES)

@@ -1,7 +1,7 @@
-"""A machine's memory as text of any width, for the full screen and for `--once`.
+"""Lays out a machine's memory as text of any width, for the full screen and for `--once`.
 
-The text has a line for each GPU, followed by one for each process on it. `details.py` describes the
-selected one.
+The text has a line for each GPU, and a table with a line for each process on each GPU. `details.py`
+describes the selected row.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MAKERS = re.compile(r"^(?:NVIDIA |GeForce |Tesla )+")
 
 @dataclass(frozen=True)
 class View:
-    """A text and its selectable rows.
+    """The text of the screen, and its selectable rows.
 
     Attributes:
         text: The styled text.
@@ -54,11 +54,11 @@ def render(
     history: History | None = None,
     selected: tuple[str, int | None] | None = None,
 ) -> View:
-    """Lays out a machine.
+    """Lays out a machine as text.
 
     Args:
         machine: The machine to show.
-        width: In characters; at least 40.
+        width: The width in characters, at least 40.
         order: The shown processes and their order.
         history: The earlier use of memory; without it there are no graphs.
         selected: The key of the selected row.
@@ -93,7 +93,7 @@ def _silent_line(host: str, why: str, width: int) -> Text:
 
 
 def _heading(machine: Machine, width: int) -> Text:
-    """Sums the GPUs; simulated ones only if there are no real ones."""
+    """Returns the line of totals over all GPUs; over simulated ones only if none is real."""
     if not machine.gpus:
         return _cut("no GPU is in sight, real or simulated", width, "bold")
     real = [gpu for gpu in machine.gpus if not gpu.is_simulated]
@@ -112,7 +112,7 @@ def _heading(machine: Machine, width: int) -> Text:
 
 
 def _gpu_line(gpu: GpuUse, width: int, names: int, history: History | None) -> Text:
-    """A GPU's name, bar, figures, and graph of recent use."""
+    """Returns a GPU's line: name, bar, figures, and graph of recent use."""
     line = _cut(f"{_name(gpu):<{names}}", min(names, width // 3), "bold")
     line.pad_right(min(names, width // 3) - line.cell_len)
     at_least = "" if gpu.dedicated_used_bytes is not None else "≥"
@@ -134,7 +134,7 @@ def _gpu_line(gpu: GpuUse, width: int, names: int, history: History | None) -> T
 
 
 def _names(machine: Machine) -> int:
-    """Returns the width of the GPUs' names."""
+    """Returns the width of the longest GPU name."""
     return max((len(_name(gpu)) for gpu in machine.gpus), default=0)
 
 
@@ -149,7 +149,7 @@ def _nothing(order: Order, width: int) -> Text:
 
 
 def _notes(machine: Machine) -> Iterator[str]:
-    """Yields notes on unavailable figures, silent hosts, and figures that seem not to add up."""
+    """Yields notes on unavailable figures, silent processes, and spilled memory."""
     for gpu in machine.gpus:
         kind = "simulated GPU" if gpu.is_simulated else "GPU"
         yield from (f"{kind} {gpu.label}: {note}" for note in gpu.notes)

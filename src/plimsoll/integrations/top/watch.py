@@ -1,4 +1,4 @@
-"""Reads this machine's state repeatedly."""
+"""Reads the state of this machine's GPUs and processes, repeatedly."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from plimsoll.integrations.top.model import Machine, put_together
 
 
 class Watch:
-    """Keeps NVML open between reads."""
+    """Reads this machine's state; keeps NVML open between reads."""
 
     def __init__(self, nvml: Nvml | None = None) -> None:
         self._nvml = nvml or Nvml()
 
     def look(self) -> Machine:
-        """Returns the present state."""
+        """Returns the present state of this machine."""
         return put_together(self._nvml.read(), read_processes(), program_of=program_name)

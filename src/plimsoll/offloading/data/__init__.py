@@ -1,1 +1,4 @@
-"""Batches that are copied to the GPU ahead, from page-locked memory: begin with `loader`."""
+"""Copies batches to the GPU before they are needed, out of page-locked memory.
+
+Begin with `loader`.
+"""

@@ -2,15 +2,15 @@
 
 A DataLoader's worker writes a batch into memory that it shares with the program; a thread of the
 program then copies it into page-locked memory. Here the program page-locks the shared memory
-itself. The lock holds the pages for every process, so a worker fills them without access to a GPU.
-Locking a page takes longer than copying it, so it is done once: each worker has a ring of *slots*,
-shared storages that it fills again when the program has released them. The first word of a slot
-says whether it is free.
+itself. Locked pages stay in RAM whichever process writes to them, so a worker needs no access to a
+GPU. Locking a page takes longer than copying it, so each page is locked only once: each worker has
+a ring of *slots*, which are shared storages. The worker fills a slot again once the program has
+released it. The first word of a slot says whether it is free.
 
 Only `PrefetchLoader` locks slots, because it knows when the copy of a batch is over. For other
 loaders a batch is ordinary host memory.
 
-A forked child may hold the same batches, but only the program releases a slot.
+A forked child of the program may hold the same batches, but only the program releases a slot.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     MakeOut = Callable[[tuple[int, ...], Any], Any]
 
-_HEADER = 4096  # the word, padded to keep the rest aligned
+_HEADER = 4096  # bytes before the tensors: the first word, padded for alignment
 _ALIGNMENT = 512
-_MOST_SLOTS = 16  # for each worker
+_MOST_SLOTS = 16  # of each worker
 _FREE, _IN_USE = 0, 1
 
 _names = itertools.count()
@@ -50,19 +50,19 @@ class PinnedCollate:
     """A `collate_fn` with which a DataLoader's workers write batches into page-locked memory.
 
     Use `DataLoader(…, collate_fn=plimsoll.PinnedCollate(), persistent_workers=True)`, without
-    `pin_memory`, in a `PrefetchLoader`. Persistent workers keep their memory; the workers of a new
-    epoch need new memory, and half a second for each GiB to lock it.
+    `pin_memory`, in a `PrefetchLoader`. Without `persistent_workers` each epoch has new workers
+    with new memory, and locking it takes half a second for each GiB.
 
-    If memory cannot be locked, a warning says so. Then, and if the program keeps so many batches on
-    the host that all 16 slots of a worker are in use, batches are ordinary ones.
+    Batches are in ordinary memory if memory cannot be locked, which gives a warning, or while the
+    program holds so many batches on the host that all 16 slots of a worker are in use.
 
     >>> from torch.utils.data import DataLoader  # doctest: +SKIP
     >>> collate = plimsoll.PinnedCollate()  # doctest: +SKIP
     >>> loader = DataLoader(data, num_workers=4, collate_fn=collate)  # doctest: +SKIP
 
     Args:
-        collate: Makes a batch of samples; by default as DataLoader does. The worker copies the
-            result of another function once more.
+        collate: A function that makes a batch of samples; by default DataLoader's own. The result
+            of another function is copied into the slot, one copy more than by default.
     """
 
     def __init__(self, collate: Callable[[list[Any]], Any] | None = None) -> None:
@@ -72,7 +72,7 @@ class PinnedCollate:
         weakref.finalize(self, _forget, self._name).atexit = False
 
     def __call__(self, samples: list[Any]) -> Any:
-        """Make a batch."""
+        """Makes a batch of samples, in a free slot if this runs in a worker."""
         worker = get_worker_info()
         if worker is None:
             return self._batch(samples, _page_locked if _has_gpu() else _ordinary)
@@ -125,7 +125,7 @@ def _page_locked(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _ordinary(shape: tuple[int, ...], dtype: Any) -> Any:  # noqa: ARG001
-    return None  # as DataLoader's own function has it
+    return None  # DataLoader's own function then allocates the batch
 
 
 # --- in a worker ----------------------------------------------------------------------------------
@@ -141,11 +141,11 @@ class _Arena:
 
     @property
     def left(self) -> int:
-        """Returns the unused bytes; tensors that were made and dropped count as used."""
+        """Returns the unused bytes of the slot; memory of dropped tensors is not reused."""
         return int(self.size - self._end)
 
     def has(self, tensor: Any) -> bool:
-        """Whether a tensor lies in the slot."""
+        """Returns whether a tensor lies in the slot."""
         return bool(tensor.untyped_storage().data_ptr() == self.storage.data_ptr())
 
     def make(self, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -159,7 +159,7 @@ class _Arena:
         return tensor
 
     def place(self, tensor: Any) -> int:
-        """Returns a tensor's offset in the slot; copies the tensor there if necessary."""
+        """Returns a tensor's offset in the slot; first copies it there from other memory."""
         if self.has(tensor):
             return int(tensor.storage_offset() * tensor.itemsize)
         place = _HEADER + self._end
@@ -171,7 +171,7 @@ class _Arena:
 
 
 class _Slot:
-    """The slot of a batch, as sent to the program."""
+    """The slot of a batch, as the worker sends it to the program."""
 
     def __init__(self, key: tuple[str, int, int], storage: Any) -> None:
         self._key = key
@@ -182,7 +182,7 @@ class _Slot:
 
 
 class _Place:
-    """A tensor of a slot, as sent to the program."""
+    """A tensor in a slot, as the worker sends it to the program."""
 
     def __init__(self, slot: _Slot, tensor: Any, place: int) -> None:
         self._parts = (slot, tensor.dtype, place, tuple(tensor.shape), dense_strides(tensor))
@@ -207,7 +207,7 @@ def _word(storage: Any) -> ctypes.c_int64:
 
 
 class _Mapping:
-    """A worker's slot in the program."""
+    """A worker's slot, as mapped into the program's memory."""
 
     def __init__(self, storage: Any) -> None:
         self.storage = storage
@@ -216,7 +216,7 @@ class _Mapping:
         self._process = os.getpid()
 
     def lock(self) -> None:
-        """Lock its pages, once, through the current GPU."""
+        """Page-locks the slot through the current GPU; only the first call tries."""
         if self._was_tried:
             return
         self._was_tried = True
@@ -241,7 +241,7 @@ class _Mapping:
 
 
 class _Filling:
-    """One batch in a slot."""
+    """One batch in a slot, from its arrival until the program drops its last tensor."""
 
     def __init__(self, mapping: _Mapping) -> None:
         self.mapping = mapping
@@ -249,9 +249,9 @@ class _Filling:
         self._process = os.getpid()
 
     def end(self) -> None:
-        """Release the slot to the worker, once the program has none of its tensors."""
+        """Marks the slot as free for the worker, once the program has dropped its tensors."""
         if self._process != os.getpid():
-            return  # a forked child dropped it
+            return  # a forked child dropped its copy; the program may still use the slot
         _fillings.pop(self.mapping.storage.data_ptr(), None)
         if self.mapping.is_locked and not self.is_held:
             _wait_for_gpus()  # copies may be running on any stream
@@ -261,18 +261,18 @@ class _Filling:
 def _wait_for_gpus() -> None:
     """Waits for all work that this process has queued on any GPU."""
     for gpu in range(torch.cuda.device_count()):
-        # waiting for a GPU without a context would make one
+        # synchronizing a GPU without a CUDA context would create one
         if torch._C._cuda_hasPrimaryContext(gpu):
             torch.cuda.synchronize(gpu)
 
 
 _lock = threading.RLock()  # reentrant: a garbage collection during a call may release a slot
 _mappings: dict[tuple[str, int, int], _Mapping] = {}
-_fillings: dict[int, _Filling] = {}  # by address
+_fillings: dict[int, _Filling] = {}  # by the slot's address
 
 
 def _open_slot(key: tuple[str, int, int], storage: Any) -> Any:
-    """Returns a batch's memory as a tensor of bytes."""
+    """Returns a slot's memory as a tensor of bytes; dropping its last view releases the slot."""
     with _lock:
         mapping = _mappings.get(key)
         if mapping is None or mapping.storage.data_ptr() != storage.data_ptr():
@@ -292,14 +292,14 @@ def _tensor_at(
 
 
 def _forget(name: str) -> None:
-    """Unlocks the memory of a deleted PinnedCollate when its last batch is released."""
+    """Drops the slots of a deleted PinnedCollate; each is unlocked once its batch is released."""
     with _lock:
         for key in [key for key in _mappings if key[0] == name]:
             del _mappings[key]
 
 
 def page_lock(tree: object) -> None:
-    """Lock the slots that hold a batch, through the current GPU.
+    """Page-locks the slots that hold a batch's tensors, through the current GPU.
 
     The caller holds the batch until its copies are over.
     """

@@ -1,11 +1,11 @@
-"""Copies that overlap with the program, with memory that needs no further care.
+"""Copies that overlap with the program, into memory that is used and freed like any other.
 
 A copy runs on a *side stream*. Its memory is allocated on the *program's stream*, the current
-stream when the copy begins. The side stream first waits for that stream's queued work, because the
-memory may have been another tensor's until then, and the program's stream waits for the copy when
-the program asks for the result. After that the memory is like any other memory of that stream,
-freed and reused in its order. `record_stream`, which keeps freed memory until the host sees that an
-event is over, is needed only if a result is requested on another stream.
+stream when the copy begins. The side stream first waits for the work queued on the program's
+stream, because that work may still use the memory. The program's stream waits for the copy when the
+program asks for the result. After that the memory belongs to the program's stream alone, which
+frees and reuses it in stream order. Only a result that is requested on another stream needs
+`record_stream`, which keeps freed memory until the host sees that an event is over.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Copy(Generic[Tree]):
     """
 
     def __init__(self, staged: Staged, device: Any, sides: SideStreams) -> None:
-        """Queue the copy; if that fails, nothing has changed.
+        """Queues the copy; an error leaves everything as it was.
 
         Args:
             staged: The tensors to copy; those on the host are page-locked.
             device: The target: a GPU with its number, or the host.
             sides: The streams to run it on.
         """
-        # events, and the tensors whose memory is in use until then
+        # for each GPU: the event at which its copies are done, and the program's stream
         self._under_way: list[tuple[Any, Any]] = []
         self.event: Any = None
         self._program: Any = None
@@ -91,11 +91,11 @@ class Copy(Generic[Tree]):
 
     @property
     def copied_bytes(self) -> int:
-        """Returns the size of the copy."""
+        """Returns the number of bytes copied."""
         return sum(target.nbytes for target in self.made)
 
     def is_done(self) -> bool:
-        """Whether the copy is complete."""
+        """Returns whether the copy is complete."""
         return all(event.query() for event, _ in self._under_way)
 
     def wait(self) -> Tree:
@@ -117,7 +117,7 @@ class Copy(Generic[Tree]):
         return self._tree
 
     def _settle(self) -> None:
-        """Let the streams that own the memory wait; then it may be freed in their order."""
+        """Makes the program's streams wait for the copy; then its memory may be freed."""
         for event, program in self._under_way:
             program.wait_event(event)
         self._under_way = []
@@ -128,17 +128,18 @@ class Copy(Generic[Tree]):
             self._settle()
 
 
-# separate streams, because the bus transfers both ways at once
+# one stream for each direction, because the bus transfers both ways at once
 _to_gpus, _to_host = SideStreams(), SideStreams()
 
 
 def copy_async(tree: Tree, device: Any) -> Copy[Tree]:
     """Begins to copy a tree's tensors to a GPU, from one GPU to another, or back to the host.
 
-    The program continues meanwhile; `wait` on the returned object gives the copied tree, safe to
-    use on the current stream and to keep. Copies see the results of all work queued so far. Copies
-    on the host are page-locked. They are plain tensors, without autograd's history. Tensors that
-    are on the device already, and other objects, are passed through.
+    The program continues during the copy. `wait` on the returned object returns the copied tree,
+    which the current stream may use and the program may keep. The copy contains the results of all
+    work queued before this call. Copies on the host are page-locked. Copies are plain tensors,
+    without autograd's history. Objects that are no tensors, and tensors that are on the device
+    already, are passed through.
 
     >>> copy = plimsoll.copy_async(batch, "cuda")  # doctest: +SKIP
     >>> batch = copy.wait()  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""Devices that batches can be copied to."""
+"""Parses the devices that batches can be copied to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from plimsoll.engine.current import device_number
 
 
 def parse_device(device: Any) -> Any:
-    """Returns a `torch.device`: a GPU, or the host.
+    """Returns the `torch.device` of a name: a GPU, or the host.
 
     Raises:
         InputError: If there is no such device.
@@ -28,7 +28,7 @@ def parse_device(device: Any) -> Any:
 
 
 def with_number(device: Any) -> Any:
-    """Returns the device with a number; a GPU without one is the current GPU."""
+    """Returns the device with its number: "cuda" alone becomes the current GPU."""
     if device.type == "cpu":
         return torch.device("cpu")
     return torch.device("cuda", device_number(device.index))

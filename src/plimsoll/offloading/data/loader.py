@@ -1,14 +1,14 @@
 """Copies batches to the GPU before the program needs them.
 
 While the program works on a batch, the next ones are copied. Each batch has its own memory from the
-program's stream, which is freed like that of any tensor; no memory is overwritten that the program
-may still hold. When the program asks for the next batch, its loop variable usually still holds the
-last one. So at most `depth` + 1 batches are on the device, and one fewer while the program
-computes. Batches that the program keeps longer come in addition.
+program's stream, which is freed like the memory of any tensor: a batch that the program holds is
+never overwritten. When the program asks for the next batch, its loop variable usually still holds
+the last one. So at most `depth` + 1 batches are on the device, and at most `depth` while the
+program computes. Batches that the program keeps longer come in addition.
 
 The wrapped loader runs only inside `next`, in the program's own thread, so its random numbers,
-errors and interrupts are the same as without plimsoll. An error is raised in its turn, after all
-earlier batches.
+errors and interrupts are the same as without plimsoll. An error of the wrapped loader is raised
+only after the program has received all batches before it.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class PrefetchLoader(Generic[Batch]):
             thread first copies them into page-locked memory.
         device: "cuda", "cuda:1", "cpu" or a `torch.device`; a GPU without a number is the current
             one at the start of a loop.
-        depth: The number of batches on the device beside the program's own. A loop keeps its last
-            batch until it has the next, so with 1 copies and steps alternate, unless the program
-            deletes its batch before it asks for another.
+        depth: The number of batches on the device in addition to the program's own. A loop keeps
+            its last batch until it has the next one. So with a depth of 1 copies and steps
+            alternate, unless the program deletes its batch before it asks for another.
 
     Raises:
         InputError: If there is no such device, or the depth is not positive.
@@ -75,8 +75,8 @@ class PrefetchLoader(Generic[Batch]):
         if device.type == "cpu":
             return _on_the_host(self.loader, self._times)
         if getattr(self.loader, "num_workers", 0) > 0:
-            # A forked worker aborts if its garbage collector destroys a stream of the parent:
-            # PyTorch makes the stream's GPU current for that. So no garbage may hold streams.
+            # A forked worker aborts if its garbage collector destroys a stream of the parent, as
+            # PyTorch makes the stream's GPU current for that. So collect garbage before the fork.
             gc.collect()
         return _Ahead(iter(self.loader), device, self.depth, self._times)
 
@@ -84,12 +84,12 @@ class PrefetchLoader(Generic[Batch]):
         return len(self.loader)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        if name == "loader":  # while this object is being copied
+        if name == "loader":  # `copy.copy` asks for it before it is set
             raise AttributeError(name)
         return getattr(self.loader, name)
 
     def set_epoch(self, epoch: int) -> None:
-        """Pass the epoch to the loader, or else to its samplers and dataset, if they take one."""
+        """Passes the epoch to the loader, or else to those samplers and datasets that take one."""
         loader: Any = self.loader
         parts = [loader]
         if not hasattr(loader, "set_epoch"):
@@ -102,7 +102,7 @@ class PrefetchLoader(Generic[Batch]):
                 part.set_epoch(epoch)
 
     def statistics(self) -> LoaderStatistics:
-        """Returns the times so far; waits for the last copy."""
+        """Returns the statistics so far; waits for the last copy."""
         return self._times.statistics()
 
     def __str__(self) -> str:
@@ -152,7 +152,7 @@ def _on_the_host(loader: Iterable[Batch], times: _Times) -> Iterator[Batch]:
 
 
 class _Ahead(Generic[Batch]):
-    """One loop over the batches."""
+    """One loop over the batches of a loader; copies them ahead."""
 
     def __init__(self, batches: Iterator[Batch], device: Any, depth: int, times: _Times) -> None:
         self._batches = batches
@@ -163,9 +163,9 @@ class _Ahead(Generic[Batch]):
         self._returned_at: float | None = None
 
         self._staged: Staged | None = None
-        self._end: Exception | None = None  # the loader's exception, until its turn
+        self._end: Exception | None = None  # the loader's exception, until all copies are returned
         self._copies: deque[Copy[Batch]] = deque()
-        self._read: deque[Any] = deque()  # events after which host memory was read
+        self._read: deque[Any] = deque()  # the events at which each copy has read its host memory
         self._last: list[weakref.ref[Any]] = []  # storages of the last returned batch
 
     def __iter__(self) -> Iterator[Batch]:
@@ -197,21 +197,21 @@ class _Ahead(Generic[Batch]):
             try:
                 raise end or StopIteration
             finally:
-                del end  # the exception's traceback would keep this frame alive
+                del end  # the exception's traceback would otherwise keep this frame alive
         copy = self._copies.popleft()
         batch: Batch = self._times.waits.wait(copy)
         self._last = [weakref.ref(tensor.untyped_storage()) for tensor in copy.made]
         return batch
 
     def _pull(self) -> None:
-        """Fetch the next batch from the loader, or note how the loader ended."""
+        """Fetches the next batch from the loader, or keeps the exception that ended the loader."""
         if self._staged is not None or self._end is not None:
             return
         times = self._times
         try:
             with times.loader:
                 batch = next(self._batches)
-            with times.gpu:  # limits the batches in host memory that wait to be read
+            with times.gpu:  # so that few batches in host memory wait to be copied
                 while len(self._read) > self._depth:
                     self._read.popleft().synchronize()
             with times.staging:
@@ -225,7 +225,7 @@ class _Ahead(Generic[Batch]):
             self._end = error.with_traceback(trace.tb_next if trace else None)
 
     def _start(self) -> None:
-        """Begin to copy the next batch; without memory to copy ahead, the next call tries again."""
+        """Begins to copy the next batch; if there is no memory for it, the next call retries."""
         if self._staged is None:
             return
         try:

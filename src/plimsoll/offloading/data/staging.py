@@ -1,8 +1,8 @@
-"""The host's side of copies: page-locked memory, and the sources of queued copies.
+"""Holds the host memory that queued copies read: page-locked buffers, and the program's tensors.
 
-A GPU copies on its own only from page-locked memory, while the program continues. A tensor in other
-memory is written into a buffer first. The sources of a queued copy, buffers and the program's own
-tensors, are held until the copy is done: no thread may write to them before.
+A GPU can copy while the program continues only from page-locked memory. A tensor in other memory is
+first copied (*staged*) into a page-locked buffer. The buffers and tensors that a queued copy reads
+are held until the copy is done: no thread may write to them before.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Staged:
 
 
 class HostMemory:
-    """Buffers and sources of queued copies, one for the process. Any thread may use it."""
+    """The process's buffers and the sources of its queued copies. Any thread may use it."""
 
     def __init__(self) -> None:
         self._buffers = PinnedBuffers()
@@ -48,11 +48,11 @@ class HostMemory:
 
     @property
     def held_bytes(self) -> int:
-        """Returns the page-locked memory of all buffers, used or not."""
+        """Returns the bytes of all page-locked buffers, in use or free."""
         return self._buffers.held_bytes
 
     def stage(self, tree: Any) -> Staged:
-        """Copy tensors that are not page-locked into a buffer; the host waits for nothing else."""
+        """Copies tensors that are not page-locked into a buffer; does not wait for the GPU."""
         self.release_read()
         while self._dead:
             self.give_back(self._dead.popleft())
@@ -61,7 +61,7 @@ class HostMemory:
         if not sum(sizes):
             return Staged(tree, None)
         buffer = self._buffers.take(sum(sizes))
-        assert buffer.busy is None  # a returned buffer's copies are over
+        assert buffer.busy is None  # a buffer is given back only once its copies are done
         storage = buffer.bytes.untyped_storage()
         start = buffer.bytes.storage_offset()
         places = dict(zip(map(id, pageable), accumulate(sizes, initial=start), strict=False))
@@ -82,21 +82,21 @@ class HostMemory:
             raise
 
     def hold(self, event: Any, sources: Iterable[Any], buffer: PinnedBuffer | None) -> None:
-        """Keep the sources of copies until an event."""
+        """Keeps the sources of copies alive until an event is over."""
         with self._lock:
             self._reading.append((event, sources, buffer))
 
     def give_back(self, staged: Staged) -> None:
-        """Return the buffer of a batch that was never copied."""
+        """Gives back the buffer of a batch that was never copied."""
         if staged.buffer is not None:
             self._buffers.give_back(staged.buffer)
 
     def bury(self, staged: Staged) -> None:
-        """Return the buffer from a finalizer, which may interrupt any method here."""
+        """Gives back the buffer later; for finalizers, which may interrupt any method here."""
         self._dead.append(staged)
 
     def release_read(self) -> None:
-        """Release sources whose copies are done."""
+        """Releases the sources whose copies are done, and gives back their buffers."""
         with self._lock:
             is_read = [event.query() for event, _, _ in self._reading]
             read = [entry for entry, done in zip(self._reading, is_read, strict=True) if done]
@@ -110,14 +110,14 @@ HOST_MEMORY = HostMemory()
 
 
 def needs_staging(tensor: Any) -> bool:
-    """Whether a host tensor must be staged, so that its copy can run beside the program."""
+    """Returns whether a host tensor must be staged, so that its copy can run beside the program."""
     return can_copy(tensor) and not (
         tensor.is_pinned() and tensor.stride() == dense_strides(tensor)
     )
 
 
 def can_copy(tensor: Any) -> bool:
-    """Whether a tensor is plain memory."""
+    """Returns whether a tensor is a plain strided one, which a copy of its bytes reproduces."""
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout == torch.strided
@@ -133,5 +133,5 @@ def dense_strides(tensor: Any) -> tuple[int, ...]:
 
 
 def like(tensor: Any, **options: Any) -> Any:
-    """Allocates memory for a copy."""
+    """Allocates an uninitialized tensor for a copy of this one."""
     return torch.empty_strided(tensor.shape, dense_strides(tensor), dtype=tensor.dtype, **options)

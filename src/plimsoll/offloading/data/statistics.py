@@ -1,4 +1,4 @@
-"""The time of a loop over batches, by cause."""
+"""The time of a loop over batches, and what the loop waited for."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class LoaderStatistics:
     Attributes:
         batches: Batches returned to the program.
         copied_bytes: Bytes copied to the device.
-        total_seconds: Time within loops over it.
+        total_seconds: Time within loops over the `PrefetchLoader`.
         loader_seconds: Time in which the host waited for the wrapped loader.
         staging_seconds: Time in which the host wrote batches into page-locked memory.
-        gpu_seconds: Time in which the host waited for the GPU to read earlier batches.
+        gpu_seconds: Time in which the host waited until the GPU had read earlier batches.
         program_seconds: Time in the loop's body, on the host.
         copy_seconds: Time in which the GPU waited for an unfinished copy.
-        pinned_bytes: The process's page-locked memory for batches that are not page-locked.
+        pinned_bytes: The process's page-locked buffers for batches in ordinary memory.
     """
 
     batches: int
@@ -48,7 +48,7 @@ class LoaderStatistics:
 
     @property
     def other_seconds(self) -> float:
-        """Time of the host on other work, mainly to start copies."""
+        """The host's time for other work, mainly for starting copies."""
         return max(self.total_seconds - sum(self._waits()) - self.program_seconds, 0.0)
 
     def _waits(self) -> tuple[float, float, float]:
@@ -82,7 +82,7 @@ class LoaderStatistics:
 
 
 def _percents(parts: Sequence[float]) -> list[int]:
-    """Returns shares in whole percents that add up to 100, unless all are 0."""
+    """Returns each value's share in whole percents that add up to 100; zeros if all are 0."""
     whole = sum(parts)
     if whole <= 0:
         return [0] * len(parts)
@@ -117,14 +117,14 @@ class Clock:
 
 
 class Waits:
-    """How long a GPU waited for copies, by pairs of events around each wait."""
+    """Measures how long a GPU waited for copies, by a pair of events around each wait."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
         self._open: deque[tuple[Any, Any]] = deque()
 
     def wait(self, copy: Any) -> Any:
-        """Returns the result of a copy, on the current stream."""
+        """Returns a copy's result, and measures how long the current stream waits for it."""
         if copy.event is None or copy.event.query():
             return copy.wait()
         stream = torch.cuda.current_stream(copy.made[0].device)
@@ -138,7 +138,7 @@ class Waits:
         return result
 
     def seconds(self) -> float:
-        """Returns the seconds so far; blocks until the last wait is over."""
+        """Returns the seconds of all waits so far; blocks until the last one is over."""
         while self._open:
             self._open[0][1].synchronize()
             self._close()

@@ -1,4 +1,4 @@
-"""Batches as trees: finds their tensors, and makes the same tree with other tensors."""
+"""Treats batches as trees: finds their tensors, and makes the same tree with other tensors."""
 
 from __future__ import annotations
 

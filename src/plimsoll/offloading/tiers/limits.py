@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SpillWarning(UserWarning):
-    """Dedicated memory was used up, and the program continued in shared memory.
+    """Warns that dedicated memory is used up and the program continues in shared memory.
 
     See `set_tiers`, and docs/tiers.md.
     """
@@ -30,13 +30,13 @@ class SpillWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Tiers:
-    """The settings of each GPU; None leaves the present value.
+    """The settings of a GPU's tiers; None keeps the present value.
 
     Attributes:
         policy: "strict": a request beyond dedicated memory fails. "spill": it gets the remaining
             dedicated memory, and shared memory for the rest.
         dedicated_bytes: The most dedicated memory that may be reserved.
-        shared_bytes: The most host memory that may be reserved; half of it by default.
+        shared_bytes: The most host memory that may be reserved; by default half the host's memory.
         rebalance: "step": spilled memory returns after an optimizer step if there is room.
             "manual": only `rebalance` brings it back.
     """
@@ -71,7 +71,7 @@ class Tiers:
         )
 
     def apply(self, engine: Engine) -> None:
-        """Apply the settings to an engine.
+        """Applies the settings to an engine.
 
         Raises:
             InputError: If the card or the host has less memory, or the engine has no tiers.
@@ -120,12 +120,12 @@ def set_tiers(
     Args:
         policy: "strict", the default: a request beyond dedicated memory raises
             `torch.OutOfMemoryError`. "spill": it gets shared memory, host memory that the GPU
-            reaches over the bus, with a `SpillWarning` the first time; it fails when both are used
-            up. Matrix products on spilled operands run at a tenth of their speed or less.
-        dedicated: The most dedicated memory, as bytes or "6GiB".
-        shared: The most host memory; by default half of it.
+            reaches over the bus, with a `SpillWarning` the first time; it fails when both tiers
+            are used up. Matrix products on spilled operands run at a tenth of their speed or less.
+        dedicated: The most dedicated memory to reserve, in bytes or as "6GiB".
+        shared: The most host memory to reserve; by default half the host's memory.
         rebalance: "step", the default: spilled memory returns to the card after an optimizer step,
-            as far as there is room. "manual": only when `plimsoll.rebalance` is called.
+            as far as there is room. "manual": it returns only by `plimsoll.rebalance`.
         device: The GPU, by default the current one.
 
     Raises:
@@ -139,8 +139,8 @@ def rebalance(*, at_most: int | str | None = None, device: int | None = None) ->
     """Moves spilled memory back to the card, as far as there is room for it.
 
     The longest-lived memory returns first, since the next step will use it again. Memory placed in
-    shared memory on purpose stays. Addresses stay the same. Call it between steps: it waits for the
-    GPU. After optimizer steps it runs by itself, see `set_tiers`.
+    shared memory on purpose stays there. Addresses stay the same. Call this between steps, because
+    it waits for the GPU. plimsoll calls it after optimizer steps, see `set_tiers`.
 
     >>> plimsoll.rebalance(at_most="1GiB")  # doctest: +SKIP
     1073741824
@@ -172,7 +172,7 @@ def _set_policy(engine: Engine, policy: SpillPolicyName) -> None:
 
 
 def warn_of_spills(engine: Engine) -> None:
-    """Warns at the first request of any part of the program that gets shared memory.
+    """Makes plimsoll warn when a request on this GPU gets shared memory for the first time.
 
     Raises:
         ValueError: If the engine cannot spill.

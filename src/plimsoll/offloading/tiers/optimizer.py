@@ -19,7 +19,7 @@ _SMALLEST = 64 * 1024
 
 
 class OptimizerPlacement:
-    """An optimizer's state that moves to shared memory as it appears; `remove` ends this.
+    """Moves an optimizer's new state to shared memory until `remove` is called.
 
     Made by `plimsoll.place_optimizer`; see docs/tiers.md.
     """
@@ -37,7 +37,7 @@ class OptimizerPlacement:
         ]
 
     def remove(self) -> None:
-        """End it; moved state stays in place."""
+        """Ends the placement: new state stays on the card, moved state stays in shared memory."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -60,9 +60,10 @@ class OptimizerPlacement:
         return f"<OptimizerPlacement {self}>"
 
     def _make_new(self) -> None:
-        """Let new state be allocated in shared memory, so that it never moves.
+        """Creates the state that the next step needs, directly in shared memory.
 
-        If the optimizer lacks PyTorch's function for new state, its state moves after the step.
+        PyTorch's optimizers create state in `_init_group`. The state of an optimizer without this
+        function moves after the step that created it.
         """
         optimizer = self._optimizer
         make = getattr(optimizer, "_init_group", None)
@@ -116,7 +117,7 @@ class OptimizerPlacement:
 def place_optimizer(
     optimizer: torch.optim.Optimizer, name: str = "optimizer"
 ) -> OptimizerPlacement:
-    """Keeps an optimizer's state in shared memory, now and as it grows.
+    """Keeps an optimizer's state in shared memory, also the state that later steps create.
 
     Existing state moves at once; state made by the first step is allocated there; state from
     `load_state_dict` moves after the load. Tensors below 64 KiB stay. The optimizer's kernels then

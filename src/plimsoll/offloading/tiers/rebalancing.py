@@ -1,8 +1,8 @@
 """Moves spilled memory back to the card automatically, after optimizer steps.
 
-Between steps the least memory is in use, and moving memory is safe if one thread works with a GPU.
-Nothing moves after steps within a backward pass, or on GPUs without the optimizer's parameters,
-because other threads may be working there. While shared memory is empty, a step costs one
+Between steps the least memory is in use. Moving memory is safe only if no other thread uses that
+GPU. So nothing moves if the step runs within a backward pass, or on GPUs without parameters of the
+optimizer: other threads may be working there. While shared memory is empty, a step costs one
 comparison.
 """
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 RebalanceTime = Literal["step", "manual"]
 
-_engines: dict[int, Engine] = {}  # engines that may spill, by handle
-_manual: set[int] = set()  # engines that only `rebalance` moves
+_engines: dict[int, Engine] = {}  # by handle: the engines that may spill
+_manual: set[int] = set()  # handles of engines whose memory returns only by `rebalance`
 
 
 def set_rebalance(engine: Engine, when: RebalanceTime) -> None:
@@ -31,7 +31,7 @@ def set_rebalance(engine: Engine, when: RebalanceTime) -> None:
 
 
 def watch_steps(engine: Engine) -> None:
-    """Rebalance after each step from now on."""
+    """Makes each optimizer step from now on rebalance this engine's memory."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     if not _engines:
@@ -57,13 +57,13 @@ def _after_step(optimizer: Any, *_: Any) -> None:
             continue
         try:
             engine.rebalance()
-        except (RuntimeError, ValueError) as error:  # the program continues as without plimsoll
+        except (RuntimeError, ValueError) as error:  # an error here must not stop the program
             _manual.add(engine.handle)
             print(f"plimsoll: spilled memory stays where it is: {error}", file=sys.stderr)
 
 
 def _handles_of(optimizer: Any) -> set[int]:
-    """Returns the engines of the GPUs with an optimizer's parameters."""
+    """Returns the handles of the engines whose GPUs hold an optimizer's parameters."""
     engines = current_engines()
     opened = {} if engines is None else engines.opened()
     parameters = (each for group in optimizer.param_groups for each in group["params"])

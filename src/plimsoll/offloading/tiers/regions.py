@@ -1,4 +1,4 @@
-"""Regions: named memory that is placed, moved off the card and brought back as a whole."""
+"""Regions: named memory that is placed in a tier, moved off the card and back as a whole."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class RegionUse:
     Attributes:
         allocated_bytes: Bytes in live blocks.
         reserved_bytes: Bytes reserved from the driver, in both tiers.
-        shared_reserved_bytes: The part of these in shared memory.
-        paused_bytes: Bytes off the card until the region is resumed.
+        shared_reserved_bytes: The part of the reserved bytes in shared memory.
+        paused_bytes: Bytes that are off the card until `resume`.
     """
 
     allocated_bytes: int
@@ -46,13 +46,13 @@ class RegionUse:
 
 @dataclass(frozen=True)
 class _How:
-    """The settings of a paused region."""
+    """The options with which a region was paused."""
 
     backup: Backup = "host"
     directory: str | PathLike[str] | None = None
 
 
-_regions: dict[str, int] = {}  # by name: the numbers
+_regions: dict[str, int] = {}  # by name: the region's number
 _paused: dict[str, _How] = {}
 _lock = threading.RLock()
 _entered = threading.local()
@@ -62,16 +62,16 @@ class region:  # noqa: N801
     """Names the GPU memory that a block of code allocates, and chooses its tier.
 
     Memory that this thread allocates inside the block comes from the region, on any GPU. The same
-    name always means the same region. Of nested regions the inner one applies. Each block of memory
-    belongs to one region, so regions never overlap, and pausing one does not affect regions entered
-    inside it. Memory that a CUDA graph allocates during capture belongs to the graph. Autograd
-    computes gradients in its own threads, to which no region applies.
+    name always means the same region. In nested regions the innermost one applies. Each block of
+    memory belongs to one region, so regions never overlap, and pausing one does not affect regions
+    entered inside it. Memory that a CUDA graph allocates during capture belongs to the graph.
+    Autograd computes gradients in its own threads, to which no region applies.
 
     >>> with plimsoll.region("kv-cache"):
     ...     cache = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")  # doctest: +SKIP
 
     Args:
-        name: The region's name; "" for no region, only a preference.
+        name: The region's name; "" for memory outside all regions, in the preferred tier.
         prefer: "shared" for host memory, which the GPU reaches over the bus; suitable for data that
             is used once a step, such as an optimizer's state. The other tier is used when the
             preferred one is used up.
@@ -160,12 +160,12 @@ def region_uses(name: str) -> dict[int, RegionUse]:
 
 
 def region_names() -> list[str]:
-    """Returns the names of all regions so far."""
+    """Returns the names of all regions that the program has named so far."""
     return sorted(_regions)
 
 
 def graph_pool(name: str) -> tuple[int, int]:
-    """Returns a region as a pool for CUDA graphs, so that it is paused with them.
+    """Returns a memory pool for CUDA graphs in a region, so that `pause` moves the graphs' memory.
 
     While a graph that uses the pool exists, `resume` restores all of the region's memory, including
     free memory, because the graph holds its addresses.
@@ -189,8 +189,9 @@ def pause(
     """Moves the regions off the card until `resume`, and releases their memory there.
 
     The regions' tensors remain and keep their addresses, as do CUDA graphs that use them. Their
-    content must not be accessed meanwhile: that is an illegal memory access. Waits for the GPUs, on
-    all streams. Either all regions are paused on all GPUs where they have memory, or none is.
+    content must not be accessed until `resume`: that is an illegal memory access. Waits for all
+    streams of the GPUs. Either all regions are paused on all GPUs where they have memory, or none
+    is.
 
     >>> plimsoll.pause("kv-cache")  # the bytes that are free now  # doctest: +SKIP
     21474836480
@@ -199,10 +200,10 @@ def pause(
 
     Args:
         names: The regions.
-        backup: The place of the content: "host", page-locked memory, which is kept for the next
-            time; "disk", unnamed files, which end with the process, through a few page-locked
-            buffers; "drop", none: after `resume` the content is undefined.
-        directory: The directory of the files; by default the system's for temporary files.
+        backup: Where the content is kept. "host": in page-locked memory, which plimsoll keeps for
+            the next pause. "disk": in unnamed files, which are gone when the process ends. "drop":
+            nowhere, so after `resume` the content is undefined.
+        directory: The directory of these files; by default the system's for temporary files.
 
     Returns:
         Returns the bytes of dedicated memory that are now free.
@@ -213,8 +214,8 @@ def pause(
             cannot be written. The state is unchanged then.
         OutOfMemoryError: If the host has no memory for the content. The state is unchanged then.
         DriverError: If the driver fails. The state is unchanged, except that `backup="drop"` has
-            dropped the content of regions before the failing one. If the driver refuses even the
-            undo, the region is paused and its content is safe.
+            dropped the content of regions before the failing one. If the driver refuses to undo the
+            pause too, the region stays paused and its content is safe.
     """
     if backup not in get_args(Backup):
         raise InputError(f"unknown backup {backup!r}; there are host, disk and drop")
@@ -225,7 +226,7 @@ def pause(
                 raise InputError(f"the region {name!r} has no memory on any GPU")
             if any(engine.is_paused(_regions[name]) for engine in engines):
                 raise InputError(f"the region {name!r} is paused already")
-        for name, engine in _each(found):  # before any content is dropped
+        for name, engine in _each(found):  # check all regions before any content is dropped
             with _as_ours(engine, f"pause the region {name!r}"):
                 engine.require_pausable(_regions[name])
         how = _How(backup, directory)
@@ -242,21 +243,21 @@ def pause(
 def resume(*names: str) -> int:
     """Moves paused regions back to the card: the same content at the same addresses.
 
-    Either all regions are resumed on all GPUs, or none is: if the last one finds no room, those
-    before it are paused again.
+    Either all regions are resumed on all GPUs, or none is: if one finds no room, those
+    resumed before it are paused again.
 
     >>> plimsoll.resume("kv-cache")  # doctest: +SKIP
     21474836480
 
     Returns:
-        Returns the bytes of dedicated memory that they take.
+        Returns the bytes of dedicated memory that the regions take.
 
     Raises:
         InputError: If a region does not exist, is named twice or is not paused, a graph is being
             captured, or a file cannot be read.
         OutOfMemoryError: If a card has no room. All regions are still paused, without loss.
         DriverError: If the driver fails. All regions are still paused, without loss; if the driver
-            refuses even the undo, one region is back on the card.
+            refuses to undo the resumption too, one region stays on the card.
     """
     with _lock:
         found = [(name, _paused_engines(number)) for name, number in _named(names)]
@@ -275,7 +276,7 @@ def resume(*names: str) -> int:
 
 
 def is_paused(name: str) -> bool:
-    """Whether part of a region is off the card.
+    """Returns whether part of a region is off the card.
 
     >>> plimsoll.is_paused("kv-cache")  # doctest: +SKIP
     False

@@ -1,4 +1,4 @@
-"""Reports on the tiers: counters, a summary and a snapshot, in PyTorch's forms with additions."""
+"""Reports on both tiers: PyTorch's counters, summary and snapshot, with plimsoll's additions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def memory_stats(device: int | None = None) -> dict[str, int]:
-    """The counters of `torch.cuda.memory_stats()`, and those of shared and paused memory.
+    """Returns the counters of `torch.cuda.memory_stats()` and those of shared and paused memory.
 
     Added to PyTorch's counters are `shared_allocated_bytes`, `shared_reserved_bytes` and
     `paused_bytes` (each with current, peak, allocated and freed), and `num_spills`, the requests
@@ -37,13 +37,13 @@ def memory_stats(device: int | None = None) -> dict[str, int]:
 
 
 def memory_summary(device: int | None = None, *, abbreviated: bool = False) -> str:
-    """PyTorch's table, followed by both tiers and all regions.
+    """Returns PyTorch's summary table, followed by both tiers and all regions.
 
     >>> print(plimsoll.memory_summary(abbreviated=True))  # doctest: +SKIP
 
     Args:
         device: The GPU, by default the current one.
-        abbreviated: Without the lines of the small and the large pool.
+        abbreviated: Whether to leave out the lines of the small and the large pool.
 
     Raises:
         InputError: If plimsoll's allocator is not installed.
@@ -68,12 +68,12 @@ def _regions(device: int) -> Iterator[str]:
 
 
 def memory_snapshot() -> dict[str, Any]:
-    """`torch.cuda.memory._snapshot()` with the shared memory of each block and segment.
+    """Returns `torch.cuda.memory._snapshot()` with the shared memory of blocks and segments.
 
     Blocks and segments with shared memory have a "shared_size"; segments whose content is off the
     card have "is_paused". The settings name the "allocator", the "torch_version" and the cards, as
-    "gpus"; those of the elastic allocator also have the free bytes of pieces in use, by device, as
-    "fragments_bytes".
+    "gpus". With the elastic allocator they also have "fragments_bytes": for each device the free
+    bytes within pieces that are partly used.
 
     See docs/tiers.md.
 
@@ -98,7 +98,7 @@ def memory_snapshot() -> dict[str, Any]:
 
 
 def torch_snapshot() -> dict[str, Any]:
-    """Returns `torch.cuda.memory._snapshot()` of any allocator, with additional settings.
+    """Returns `torch.cuda.memory._snapshot()` of any allocator, with two more settings.
 
     The settings name the cards, as "gpus", and the tensors of modules and optimizers, as "labels".
     """

@@ -1,4 +1,4 @@
-"""Cross entropy in chunks of rows, so only a few rows at a time are in float32."""
+"""Computes cross entropy in chunks of rows, so that only one chunk at a time is in float32."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 _whole = torch.nn.functional.cross_entropy
 CHUNKS = 8
 """The number of chunks; the last may be shorter."""
-_LEAST_ROWS = 64  # with fewer rows chunks are not worth it
+_LEAST_ROWS = 64  # fewer rows are not split into chunks
 
 
 def cross_entropy(
@@ -23,14 +23,14 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """Works as `torch.nn.functional.cross_entropy`, in eight chunks of rows.
+    """Computes `torch.nn.functional.cross_entropy` in eight chunks of rows.
 
     PyTorch's function keeps all log-probabilities for the backward pass, in float32 under autocast,
-    and allocates their gradients there. This one computes the gradients of the logits in the
+    and then allocates their gradients. This function computes the gradients of the logits in the
     forward pass, chunk by chunk, and keeps only these, in the logits' own type. With half-precision
     logits of a large vocabulary that saves most of a step's peak. The result differs by rounding.
-    Calls with other shapes than [rows, classes] and one class for each row go to PyTorch's
-    function.
+    PyTorch's function serves all calls whose logits are not [rows, classes], or whose targets are
+    not one class for each row.
 
     >>> loss = plimsoll.cross_entropy(logits.flatten(0, 1), ids.flatten())  # doctest: +SKIP
 
@@ -70,7 +70,7 @@ def cross_entropy(
 
 
 class _InChunks(torch.autograd.Function):  # type: ignore[misc]
-    """The sum over rows; its forward pass also computes the gradients of the logits."""
+    """The loss summed over rows; its forward pass also computes the gradients of the logits."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""A language model's head and loss in one, so the logits of all tokens never exist at once."""
+"""Computes a language model's head and loss together, so that all logits never exist at once."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _IGNORED = -100
 def fuse_loss(model: torch.nn.Module) -> None:
     """Makes a causal language model of Transformers compute its loss in eighths of its logits.
 
-    When it is called with `labels` and gradients are recorded, the model multiplies an eighth of
-    the tokens with its head, computes the loss and its gradients, and drops the logits; its output
-    then has no `logits`. All other calls are unchanged. The loss and the gradients differ by
-    rounding.
+    In a call with `labels` while gradients are recorded, the model takes an eighth of the tokens at
+    a time: it multiplies them with its head, computes the loss and its gradients, and drops the
+    logits. The output of such a call has no `logits`. All other calls are unchanged. The loss and
+    the gradients differ by rounding.
 
     >>> plimsoll.fuse_loss(model)  # doctest: +SKIP
 
@@ -90,7 +90,7 @@ def _says_it_has_a_loss(module: Any) -> bool:
 
 
 def _is_plain(kind: Any, has_usual_head: bool) -> bool:
-    """Whether `forward` consists of hidden states, head and loss, with nothing between them."""
+    """Tells from its source whether `forward` is hidden states, head and loss, and nothing more."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind.forward)))
     except (OSError, TypeError, SyntaxError):
@@ -109,7 +109,7 @@ def _is_plain(kind: Any, has_usual_head: bool) -> bool:
 
 
 def _made(tree: ast.AST, name: str) -> Iterator[ast.expr]:
-    """Yields the expressions that are assigned to a variable."""
+    """Yields the expressions that a function assigns to a variable."""
     for node in ast.walk(tree):
         if isinstance(node, ast.AugAssign) and ast.unparse(node.target) == name:
             yield node.value
@@ -130,7 +130,7 @@ def _loss(
 
 
 class _HeadAndLoss(torch.autograd.Function):  # type: ignore[misc]
-    """The sum over rows; its forward pass also computes the gradients of rows, weight and bias."""
+    """The loss summed over rows; the forward pass also computes all gradients."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""Modules that recompute activations in the backward pass instead of keeping them."""
+"""Makes modules recompute activations in the backward pass instead of keeping them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ if TYPE_CHECKING:
 
 _RANGE = re.compile(r"(\d+)-(\d+)")
 _CACHES = ("layer_past", "past_key_value", "past_key_values")
-"""Caches that Transformers' layers append to: a second call would append again."""
+"""Arguments with a cache to which Transformers' layers append: recomputing would append again."""
 
 
 def recompute(model: torch.nn.Module, *names: str) -> None:
     """Makes modules of a model keep only their inputs, and recompute the rest when it is needed.
 
-    It is `torch.utils.checkpoint` for modules chosen by name. Random numbers are repeated, batch
-    statistics are counted once, and the results stay the same. Without gradients nothing changes. A
-    layer of Transformers does not fill its cache of keys and values while gradients are recorded.
+    This applies `torch.utils.checkpoint` to modules chosen by name. Recomputation repeats the same
+    random numbers and leaves batch statistics alone, so the results stay the same. Without
+    gradients nothing changes. A layer of Transformers does not fill its cache of keys and values
+    while gradients are recorded.
 
     >>> plimsoll.recompute(model, "blocks.0-7", "head")  # doctest: +SKIP
 
     Args:
         model: The model with these modules, also inside DistributedDataParallel or FSDP.
-        names: Modules, as `model.get_submodule` takes them; "blocks.0-7" means eight of them.
+        names: Names of modules, as for `model.get_submodule`; "blocks.0-7" means eight of them.
 
     Raises:
         InputError: If the model has no such module, or one named module contains another.
@@ -92,7 +93,7 @@ def _again(module: torch.nn.Module) -> Any:
 
 @contextlib.contextmanager
 def _counted_once(module: torch.nn.Module) -> Iterator[None]:
-    """Keeps batch statistics unchanged while a module is recomputed: they are counted already."""
+    """Leaves batch statistics alone while a module is recomputed: the first pass counted them."""
     norms = [
         each
         for each in module.modules()

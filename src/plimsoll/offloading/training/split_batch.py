@@ -1,4 +1,4 @@
-"""Splits a batch into parts whose gradients add up to those of the whole."""
+"""Splits a batch into parts whose gradients add up to those of the whole batch."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def split_batch(parts: int, *batch: Any) -> Iterator[Any]:
-    """Yields the parts of a batch in order: views of the same rows.
+    """Yields the parts of a batch in order, as views of the batch's rows.
 
-    The gradient of a mean over the batch is the sum over the parts, each with its loss divided by
-    the number of parts. Layers that normalize by batch statistics see those of a part.
+    Divide the loss of each part by the number of parts: the gradients then add up to those of the
+    mean loss over the batch. Layers that normalize by batch statistics use those of a part.
 
     >>> for x, y in plimsoll.split_batch(4, x, y):  # doctest: +SKIP
     ...     (loss_of(model(x), y) / 4).backward()
@@ -28,7 +28,7 @@ def split_batch(parts: int, *batch: Any) -> Iterator[Any]:
             objects in these are repeated with each part.
 
     Yields:
-        Yields a part of each argument, as a tuple; of a single argument, the part itself.
+        Yields a tuple with a part of each argument; for a single argument, the part itself.
 
     Raises:
         InputError: If there are no rows, if their numbers differ, or are not divisible by `parts`.

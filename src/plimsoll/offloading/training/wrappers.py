@@ -1,4 +1,4 @@
-"""The modules that PyTorch wraps around models to train them on several ranks."""
+"""Finds the model inside the modules that PyTorch wraps around it to train on several ranks."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ _SHARDED_OF = "_fsdp_wrapped_module"
 
 
 def is_wrapper(module: Any) -> bool:
-    """Whether a module only wraps another: DistributedDataParallel, or FSDP's first version."""
+    """Tells whether a module wraps another: DistributedDataParallel, or FSDP's first version."""
     kind = type(module)
     wraps = kind.__module__.startswith("torch.nn.parallel") and hasattr(module, "module")
     return wraps or kind.__name__ == "FullyShardedDataParallel"
 
 
 def unwrapped(module: Any) -> Any:
-    """Returns the wrapped module; a module without wrappers itself."""
+    """Returns the module inside all wrappers; a module without wrappers itself."""
     while is_wrapper(module):
         module = module.module
     return module
 
 
 def plain_name(name: str) -> str:
-    """Returns the name of a wrapped model's part without the wrappers in it."""
+    """Returns the name of a wrapped model's module without the wrappers' own names."""
     return ".".join(part for part in name.split(".") if part != _SHARDED_OF)

@@ -1,6 +1,6 @@
-"""Finds the live memory in a recording's events: when it was live, and its use.
+"""Finds the memory blocks in a recording's events: when each was live, and what it was used for.
 
 The input is columns of events, the output is tables; nothing is printed. Begin with `lifetimes`,
-which takes a history at once; `block_history` takes it one stretch at a time. `categories` has the
-rules for the use of memory, and `evidence` the facts about each block that those rules need.
+which describes all blocks of a history at once; `block_history` reads a history one stretch at a
+time. `categories` has the rules that find each block's use, `evidence` the facts that they need.
 """

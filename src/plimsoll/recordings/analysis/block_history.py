@@ -1,11 +1,11 @@
-"""A history of any length in stretches of events, each with the whole lives of its blocks.
+"""Reads a history of any length in stretches of events, each with the whole lives of its blocks.
 
-The events of blocks that a stretch leaves open are carried to the next one. So a first pass over
-the history finds the ends of blocks that outlive their stretch; these are few, and all that is
-kept. Each further pass yields the stretches in order.
+A first pass over the history pairs allocations and frees. The events of blocks that are still live
+at the end of a stretch are carried to the next one. Only the ends of blocks that outlive their
+stretch are kept; these are few. Each further pass yields the stretches in order.
 
-Blocks from before the first event show themselves by a free without an allocation, or by a block of
-the final segments without an allocation.
+A block from before the first event has a free but no allocation, or it is in the final segments and
+has no allocation.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ STRETCH = 1 << 18
 def find_lifetimes(trace: DeviceTrace) -> Lifetimes:
     """Pairs the allocations of a history with their frees.
 
-    This takes seconds and a few hundred MiB for ten million events, which are read twice. In a
-    damaged history the sound events are paired.
+    For ten million events, which are read twice, this takes seconds and a few hundred MiB. In a
+    damaged history only the consistent events are paired.
     """
     history = BlockHistory(trace)
     return Lifetimes.join(chain([history.before], (stretch.began for stretch in history)))
@@ -56,7 +56,7 @@ class BlockHistory(Stretches):
     """
 
     def __init__(self, trace: DeviceTrace, *, events: int = STRETCH) -> None:
-        """Read the history once.
+        """Reads the history once, to find the ends of blocks that outlive their stretch.
 
         Args:
             trace: The events.
@@ -91,7 +91,7 @@ class BlockHistory(Stretches):
             carried = Lifetimes.join([carried[carried.end >= last], began[began.end >= last]])
 
     def _batches(self) -> Iterator[tuple[int, EventBatch]]:
-        """Yields the events of each stretch, with the number of the first."""
+        """Yields for each stretch the number of its first event, and its events."""
         first = count = 0
         waiting: list[EventBatch] = []
         for batch in self._trace.batches():
@@ -107,7 +107,7 @@ class BlockHistory(Stretches):
             yield first, EventBatch.join(waiting)
 
     def _settle(self) -> tuple[Pairs, Lifetimes]:
-        """Returns the blocks that outlive their stretch, and those from before the first event."""
+        """Returns the blocks that outlive their stretch, and the blocks before the first event."""
         at_start = self._start_segments()
         start_addresses = np.array([b.address for s in at_start for b in s.blocks], dtype=np.uint64)
         is_used = np.zeros(len(start_addresses), dtype=bool)
@@ -145,7 +145,7 @@ class BlockHistory(Stretches):
         return ends, before[np.argsort(before.address, kind="stable")]
 
     def _start_segments(self) -> Sequence[_core.SegmentInfo]:
-        """Returns the initial segments of a truncated recording, which show its longest lives."""
+        """Returns the initial segments of a recording without final ones (a truncated one)."""
         if self._trace.segments:
             return []
         with suppress(InputError):
@@ -153,7 +153,7 @@ class BlockHistory(Stretches):
         return []
 
     def _before(self, orphans: Lifetimes, ends: Pairs) -> Lifetimes:
-        """Returns the blocks with a free but no allocation; both inputs are sorted."""
+        """Returns the blocks from before the first event; both inputs are in the same order."""
         first_use = self._first_use(orphans.address[orphans.start >= self._events])
         is_first = [
             first_use.get(address, event) == event
@@ -164,12 +164,12 @@ class BlockHistory(Stretches):
             start=np.full(len(ends), -1, dtype=np.int64),
             end=ends.end,
             completed=ends.completed,
-            stack=np.zeros(len(ends), dtype=np.uint32),  # the stack is that of the free
+            stack=np.zeros(len(ends), dtype=np.uint32),  # the recorded stack is that of the free
         )
         return found[np.array(is_first, dtype=bool)]
 
     def _first_use(self, addresses: NDArray[np.uint64]) -> dict[int, int]:
-        """Returns the first event at each address: a later free there concerns a newer block."""
+        """Returns the first event at each address; a later free there is of a newer block."""
         found: dict[int, int] = {}
         if not len(addresses):
             return found
@@ -180,7 +180,7 @@ class BlockHistory(Stretches):
         return found
 
     def _to_the_end(self, pairs: Pairs) -> Pairs:
-        """Adds the ends that lie beyond their stretch."""
+        """Fills in the ends of blocks that outlive their stretch."""
         known = self._outliving
         if not len(known):
             return pairs
@@ -194,7 +194,7 @@ class BlockHistory(Stretches):
         )
 
     def _blocks(self, pairs: Pairs, events: EventBatch, first: int) -> Lifetimes:
-        """Makes blocks whose first events are in a batch."""
+        """Makes the blocks whose first events are in this batch."""
         rows = pairs.opening - first
         pool = _pool_numbers(events.pool_first[rows], events.pool_second[rows], self._pools)
         return Lifetimes(
@@ -215,7 +215,7 @@ class BlockHistory(Stretches):
 def _pool_numbers(
     first: NDArray[np.uint64], second: NDArray[np.uint64], pools: dict[tuple[int, int], int]
 ) -> NDArray[np.uint32]:
-    """Returns the numbers of these pools; new ones are added to `pools`."""
+    """Returns the numbers of these pools; adds new pools to `pools`."""
     numbers = np.zeros(len(first), dtype=np.uint32)
     private = np.flatnonzero((first != 0) | (second != 0))
     if len(private) == 0:
@@ -233,7 +233,7 @@ def _with_untouched(
     known: NDArray[np.uint64],
     pools: dict[tuple[int, int], int],
 ) -> Lifetimes:
-    """Adds the blocks of `segments` without any event, by their addresses."""
+    """Adds the blocks of `segments` that no event is about: their addresses are not in `known`."""
     seen = set(known.tolist())
     untouched = [
         (

@@ -1,9 +1,9 @@
 """Finds the use of each block, by one set of rules for predictions and recordings.
 
 Labels from PyTorch in the running program decide first: parameters, gradients, optimizer state.
-Then the evidence of each request decides (`evidence.py`): the requesting part of the program, the
-pass, whether autograd was recording, and when the block ends. If a recording has neither labels nor
-stacks, the rules use lifetimes in relation to the steps (`lifetime_categories.py`).
+Then the evidence of each request decides (`evidence.py`): which part of the program requested it,
+in which pass, whether autograd was recording, and when the block ends. If a recording has neither
+labels nor stacks, the rules use lifetimes in relation to the steps (`lifetime_categories.py`).
 
 A block that no rule names is "other".
 """
@@ -39,7 +39,7 @@ _LEAST_RELEASED = 4
 _LEAST_STEPS = 3
 _MOSTLY = 0.75
 _MOST_CROSSED = 2
-"""The most steps that end within one pass, for a block outside modules: two in a GAN."""
+"""The most step ends in the life of an activation or input of one pass: two in a GAN."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ def find_categories(
     Args:
         lifetimes: The blocks.
         steps: The steps of the program.
-        frames: Returns the frames of a stack by its number, as `DeviceTrace.frames` does.
+        frames: A function that returns the frames of a stack, for example `DeviceTrace.frames`.
         failures: The events where requests failed, in order.
-        labels: Facts that PyTorch knew of this device's addresses while the program ran.
+        labels: The labels of this device's addresses, as PyTorch knew them in the program.
     """
     evidence = find_evidence(lifetimes, frames, labels, CATEGORIES)
     labelled = evidence.label >= 0
@@ -89,14 +89,14 @@ def find_categories(
 
 
 class _Rules:
-    """The rules for one history; each overrides those before it."""
+    """Applies the rules to one history; each rule overrides those before it."""
 
     def __init__(
         self, lifetimes: Lifetimes, steps: Steps, evidence: Evidence, failures: Sequence[int]
     ) -> None:
         self._blocks = lifetimes
         self._evidence = evidence
-        # A rhythm is a guess, recorded passes are certain.
+        # Detected steps are a guess. Recorded passes are certain, so those steps are ignored then.
         known = steps if steps.source == "marks" or not evidence.has_origins else NO_STEPS
         self._boundaries = known.boundaries
         self._crossed = steps_crossed(lifetimes, known)
@@ -106,8 +106,8 @@ class _Rules:
         backward = self._is[Place.BACKWARD] | self._is[Place.RECOMPUTED]
         self._backward_starts = lifetimes.start[backward]
         reached = np.union1d(self._backward_starts, np.array(failures, dtype=np.int64))
-        # The forward pass makes it, and the backward pass finds it, or would have found it if no
-        # request had failed.
+        # Blocks that are still live at the next request of a backward pass, or at the next failed
+        # request, which may have prevented the backward pass.
         self._survives = lifetimes.end > _next(reached, lifetimes.start, lifetimes.event_count)
         self._result = np.full(len(lifetimes), NUMBER["temporaries"], dtype=np.uint8)
 
@@ -146,13 +146,13 @@ class _Rules:
         fresh = self._crossed <= _MOST_CROSSED
         candidates = is_output & (forward | (self._is[Place.PROGRAM] & fresh))
         kept = candidates & (records != 0) & self._survives
-        # If a history ends in a forward pass, its activations end there too.
+        # If the history ends in a forward pass, that pass's activations are live at the end.
         open_end = (end >= self._blocks.event_count) & (
             start > int(self._backward_starts.max(initial=-1))
         )
         trains = len(self._backward_starts) > 0
         kept |= forward & is_output & (records != 0) & open_end
-        # Without a graph, the results of modules are all that a forward pass keeps.
+        # Without autograd, the results of modules count as activations.
         without = forward & is_output & (records == 0)
         if not trains and not self._evidence.has_origins:
             without |= forward & is_output
@@ -163,18 +163,19 @@ class _Rules:
             self._name("unused_activations", kept)
 
     def _released_graphs(self, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Marks blocks of a graph that was dropped as a whole, without a backward pass.
+        """Marks the blocks of autograd graphs that were dropped whole, without a backward pass.
 
-        Dropping the last result of a forward pass frees all that autograd saved for it, one block
-        after another without a request between. At least four blocks, and three quarters of the
-        blocks that the passes still hold after that, distinguish this from the end of a function.
+        Dropping the last result of a forward pass frees all blocks that autograd saved for it, one
+        after another without a request between them. A function that returns frees blocks in a row
+        too. So a row counts as a graph only if it has at least four blocks, and at least three
+        quarters as many as the candidates that are live after it.
         """
         found = np.flatnonzero(candidates & (self._blocks.end < self._blocks.event_count))
         result = np.zeros(len(candidates), dtype=np.bool_)
         if not len(found):
             return result
         starts = np.sort(self._blocks.start)
-        # the number of requests before the free
+        # the number of requests before each free: equal for frees in a row
         gap = np.searchsorted(starts, self._blocks.end[found])
         gaps, which, count = np.unique(gap, return_inverse=True, return_counts=True)
         begin, end = np.sort(self._blocks.start[found]), np.sort(self._blocks.end[found])
@@ -187,7 +188,8 @@ class _Rules:
 
     def _name_inputs(self) -> None:
         self._name("inputs", self._passes & self._has_role("input"))
-        # A program prepares its inputs before it calls the first module of a step.
+        # Inputs are made outside modules: after the last request of another kind, such as one of
+        # the optimizer, and before the next call of a module.
         start, forward = self._blocks.start, self._is[Place.FORWARD]
         if not forward.any():
             return
@@ -198,7 +200,7 @@ class _Rules:
         self._name("inputs", first & stays & (self._crossed <= _MOST_CROSSED))
 
     def _name_gradients(self) -> None:
-        """Names gradients, which outlive their backward pass; a label is better evidence."""
+        """Names gradients, which outlive their backward pass; leaves them to labels if any."""
         if (self._evidence.label == NUMBER["gradients"]).any():
             return
         start, end = self._blocks.start, self._blocks.end
@@ -211,13 +213,13 @@ class _Rules:
         self._name("gradients", self._is[Place.BACKWARD] & outlives & fits)
 
     def _name_kv_cache(self) -> None:
-        """Names buffers that persist over steps of inference.
+        """Names KV caches: buffers that persist over steps of inference.
 
-        A step is a row of requests by modules without a graph, up to the next request outside
-        modules. A cache lives from one step into the next, and either its code names a cache, or it
-        grows: each step requests more at the same line, and frees the copied block while modules
-        run. If nothing is trained, code outside modules that names a cache may make it for all
-        steps.
+        A step of inference is a row of requests by modules while autograd does not record, up to
+        the next request outside modules. A cache lives from one step into the next. Either the code
+        that requests it has "cache" in a name, or the cache grows: each step requests more at the
+        same line, and frees the previous copy while modules run. If the program trains nothing,
+        code outside modules with "cache" in a name may make a cache for all steps.
         """
         start, end = self._blocks.start, self._blocks.end
         inside = self._is[Place.FORWARD] & (self._evidence.records == 0)
@@ -240,7 +242,8 @@ class _Rules:
             if len(steps) >= _LEAST_STEPS and (np.diff(largest) > 0).mean() >= _MOSTLY:
                 growing.append(stack)
         grows = np.isin(self._blocks.stack, growing)
-        copied = grows[order][np.searchsorted(start[order], end) - 1]  # by the request before
+        # A block was copied if the last request before its free is one of a growing line.
+        copied = grows[order][np.searchsorted(start[order], end) - 1]
         cached = (stays & self._evidence.names_cache) | (handed_on & (grows | copied))
         if not len(self._backward_starts):
             lasts = dies - born >= _LEAST_STEPS
@@ -248,14 +251,14 @@ class _Rules:
         self._name("kv_cache", cached)
 
     def _name_workspaces(self) -> None:
-        """Names workspaces of libraries, by their sizes if the recording has no roles.
+        """Names workspaces of libraries: by recorded roles, or else by their sizes.
 
-        Each size is requested once on a stream, by the first matrix product there. The forward and
-        the backward pass run in different threads, each with its own workspaces.
+        The first matrix product on a stream requests each size once. The forward and the backward
+        pass run in different threads, and each thread has workspaces of its own.
         """
         self._name("workspaces", self._has_role("workspace"))
         blocks = self._blocks
-        left = blocks.event_count - blocks.start  # a trainer may clear them when it ends
+        left = blocks.event_count - blocks.start  # a trainer may free workspaces before the end
         kept = (2 * (blocks.end - blocks.start) >= left) & ~self._is[Place.BUILD] & (self._role < 0)
         kept &= np.isin(blocks.size, WORKSPACE_SIZES) & (blocks.start >= 0)
         found = np.flatnonzero(kept)
@@ -269,11 +272,11 @@ class _Rules:
 
 
 def _next(events: NDArray[np.int64], after: NDArray[np.int64], otherwise: int) -> NDArray[np.int64]:
-    """Returns for each of `after` the first of the sorted `events` after it."""
+    """Returns for each number in `after` the first later one in the sorted `events`."""
     place = np.searchsorted(events, after, side="right")
     return np.append(events, otherwise)[place]
 
 
 def _last(events: NDArray[np.int64], before: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns for each of `before` the last of the sorted `events` before it; -1 for none."""
+    """Returns for each number in `before` the last earlier one in the sorted `events`, or -1."""
     return np.append(events, -1)[np.searchsorted(events, before) - 1]

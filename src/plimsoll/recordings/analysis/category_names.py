@@ -9,20 +9,24 @@ CATEGORIES = (
 )  # fmt: skip
 """The categories of memory.
 
-`parameters` are those of modules, with their buffers. `activations` are made in a forward pass for
-the backward pass, and without autograd they are the results of modules; `unused_activations` were
-saved by autograd for a backward pass that never came; `recomputed_activations` a checkpoint
-computes again. `inputs` came from the host. `kv_cache` persists over steps of inference.
-`collectives` are buffers of data that ranks exchange. `workspaces` are kept by libraries such as
-cuBLAS; those of PyTorch 2.15 die with the product, and count as temporaries if only stacks are
-known. `temporaries` die within the pass that made them. `rounding` is the size of blocks beyond
-their requests, and never a block's own category. `other` is the rest.
+- `parameters`: parameters and buffers of modules.
+- `activations`: made in a forward pass for the backward pass; without autograd, results of modules.
+- `unused_activations`: saved by autograd for a backward pass that never came.
+- `recomputed_activations`: activations that a checkpoint computes again.
+- `inputs`: data from the host.
+- `kv_cache`: persists over steps of inference.
+- `collectives`: buffers of data that ranks exchange.
+- `workspaces`: kept by libraries such as cuBLAS. PyTorch 2.15 frees a workspace after the matrix
+  product; if only stacks are known, it counts as a temporary.
+- `temporaries`: freed within the pass that made them.
+- `rounding`: the bytes of blocks beyond the requested sizes; never a block's own category.
+- `other`: the rest.
 """
 
 NUMBER = {name: number for number, name in enumerate(CATEGORIES)}
 
 WORKSPACE_SIZES = (1 << 20, 8_519_680, 32 << 20)
-"""Bytes that PyTorch allocates and keeps for cuBLAS and cuBLASLt, by card and version."""
+"""Sizes of PyTorch's cuBLAS and cuBLASLt workspaces; the card and PyTorch's version decide."""
 
 _TITLES = {
     "kv_cache": "KV cache",

@@ -1,8 +1,9 @@
-"""The facts that a recording has about each block, before any conclusion.
+"""Collects the facts that a recording has about each block, before any conclusion.
 
-There are three sources. The frames of a call stack show the part of PyTorch that requested. A frame
-that plimsoll adds has the pass, and whether autograd was recording (`plimsoll.recordings.origin`).
-Labels are facts that PyTorch itself knew about an address while the program ran.
+There are three sources. The frames of a call stack show which part of PyTorch requested the block.
+A frame that plimsoll adds tells the pass, and whether autograd was recording
+(`plimsoll.recordings.origin`). Labels tell what PyTorch knew about an address while the program
+ran.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Place(IntEnum):
     FORWARD = 2
     """The call of a module."""
     RECOMPUTED = 3
-    """The call of a module repeated in the backward pass: activation checkpointing."""
+    """The repeated call of a module in the backward pass: activation checkpointing."""
     BACKWARD = 4
     OPTIMIZER = 5
     COLLECTIVE = 6
@@ -56,20 +57,20 @@ _RECOMPUTES = ("unpack_hook", "recompute_fn", "backward")
 
 
 def place_of(frames: Sequence[Frame], origin: Origin | None) -> Place:
-    """Returns the part of a program of a stack with its innermost frame first."""
+    """Returns the part of the program that a stack shows; its innermost frame is first."""
     shown = _shown(frames)
     if origin is None:
         return shown
     if origin.phase == "forward":
         return Place.PROGRAM if shown == Place.BACKWARD else shown
     if shown == Place.RECOMPUTED:
-        # The backward pass of a recomputed module shows the same stack.
+        # The backward pass of a recomputed module has the same stack, but records no graph.
         return shown if origin.keeps_graph else Place.BACKWARD
     return shown if shown == Place.COLLECTIVE else Place.BACKWARD
 
 
 def _shown(frames: Sequence[Frame]) -> Place:
-    """Returns the place of PyTorch's innermost known frame; threads of autograd show none."""
+    """Returns the place that PyTorch's innermost known frame shows; BACKWARD without frames."""
     found: Place | None = None
     in_program = False
     for filename, line, function in frames:
@@ -82,14 +83,14 @@ def _shown(frames: Sequence[Frame]) -> Place:
         if found is None:
             found = _told_by(path, function)
             if found == Place.OPTIMIZER and in_program and function == "step":
-                return Place.PROGRAM  # a closure that the optimizer calls
+                return Place.PROGRAM  # the optimizer's step calls a closure of the program
         elif found != Place.FORWARD:
             return found
     return found if found is not None else Place.PROGRAM if in_program else Place.BACKWARD
 
 
 def _told_by(path: str, function: str) -> Place | None:
-    """Returns the place of one frame of PyTorch, if known; paths begin inside the package."""
+    """Returns the place that a frame of PyTorch shows, if any; `path` is relative to torch/."""
     if path.startswith(("optim/", "distributed/optim/")):
         return Place.OPTIMIZER
     if _BUILDS.match(path):
@@ -112,10 +113,10 @@ class Evidence:
         place: A `Place`. uint8.
         role: An index into `plimsoll.recordings.origin.ROLES`; -1 if unknown. int8.
         records: Whether autograd was recording: 1 or 0; -1 if unknown. int8.
-        names_cache: Whether the requesting code names a cache. bool.
-        names_kv: Whether it names a cache of keys and values. bool.
-        label: The category that PyTorch knew in the running program, an index into `categories`; -1
-            for none. int16.
+        names_cache: Whether a file or function of the requesting code is named after a cache. bool.
+        names_kv: Whether one is named after a cache of keys and values. bool.
+        label: The category by the block's label, an index into `categories`; -1 without a label.
+            int16.
         has_origins: Whether plimsoll recorded the stacks.
     """
 
@@ -129,7 +130,7 @@ class Evidence:
 
     @property
     def is_from_program(self) -> bool:
-        """Whether part of it is from the running program, not only from its stacks."""
+        """Whether the running program reported some of the facts, beyond its call stacks."""
         return self.has_origins or bool((self.label >= 0).any())
 
 
@@ -143,9 +144,9 @@ def find_evidence(
 
     Args:
         lifetimes: The blocks.
-        frames: Returns the frames of a stack by its number.
-        labels: Facts that PyTorch knew of the device's addresses.
-        categories: The names that labels use.
+        frames: A function that returns the frames of a stack, given its number.
+        labels: The labels of the device's addresses, as PyTorch knew them in the program.
+        categories: The names of the categories, which labels use.
     """
     numbers, which = np.unique(lifetimes.stack, return_inverse=True)
     stacks = [frames(int(number)) for number in numbers]
@@ -172,7 +173,7 @@ _MOST_CALLERS = 3
 
 
 def _names(pattern: re.Pattern[str], frames: Sequence[Frame]) -> bool:
-    """Whether one of the innermost frames outside PyTorch has a matching file or function name."""
+    """Tells whether a file or function of the innermost frames outside PyTorch matches."""
     outside = [f for f in frames if f[1] > 0 and "/torch/" not in f[0].replace("\\", "/")]
     names = (
         f"{f[0].replace(chr(92), '/').rpartition('/')[2]} {f[2]}" for f in outside[:_MOST_CALLERS]
@@ -183,7 +184,7 @@ def _names(pattern: re.Pattern[str], frames: Sequence[Frame]) -> bool:
 def _label_of(
     lifetimes: Lifetimes, labels: Sequence[Label], categories: Sequence[str]
 ) -> NDArray[np.int16]:
-    """Returns the last label of each block: a label is for the block live at its address then."""
+    """Returns each block's last label. A label is of the block that lived at its address then."""
     found = np.full(len(lifetimes), -1, dtype=np.int16)
     number = {name: i for i, name in enumerate(categories)}
     known = [label for label in labels if label.category in number]

@@ -1,8 +1,8 @@
 """Finds live memory that grows from step to step.
 
 At each boundary between steps, the live bytes of every group of blocks form a series. A leak is a
-series with a trend: Mann and Kendall's test gives its confidence, Theil and Sen's median of slopes
-its slope. Both use ranks and medians, so single odd steps do not matter. Memory that grows during
+series with a trend. The Mann-Kendall test gives the trend's confidence, the Theil-Sen estimator its
+slope. They use ranks and medians, so single odd steps do not matter. Memory that grows during
 warm-up, levels off, or is freed from time to time is no leak.
 """
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
     from plimsoll.recordings.analysis.steps import Steps
 
-LEAST_STEPS = 8  # with fewer, growth by chance is too likely
+LEAST_STEPS = 8  # with fewer steps, growth by chance is too likely
 _LEAST_CONFIDENCE = 0.99
-_MOST_MOMENTS = 200  # so that all pairs can be compared
-_MOST_GIVEN_BACK = 0.1  # of its growth
+_MOST_MOMENTS = 200  # so few that all pairs of them can be compared
+_MOST_GIVEN_BACK = 0.1  # of the growth
 _LEAST_IN_LATER_HALF = 0.5  # of the slope over all steps
 
 
@@ -35,12 +35,12 @@ class Leak:
 
     Attributes:
         what: The source line, or the size of the blocks without stacks.
-        slope_bytes: The growth of a step, as Theil and Sen's median of slopes.
-        confidence: The confidence that it is a trend: one minus the probability, by Mann and
-            Kendall's test, of so much growth by chance.
+        slope_bytes: The growth per step, by the Theil-Sen estimator.
+        confidence: One minus the probability that chance alone gives as much growth, by the
+            Mann-Kendall test.
         grown_bytes: The growth from the first examined step to the last.
         blocks: The growth in the number of blocks.
-        last_event: The last event that allocated such a block.
+        last_event: The last event that allocated a block of this line or size.
     """
 
     what: str
@@ -54,7 +54,7 @@ class Leak:
 def find_leaks(
     lifetimes: Lifetimes, steps: Steps, group: NDArray[np.int64], names: Sequence[str]
 ) -> list[Leak]:
-    """Finds the groups that grow.
+    """Finds the groups of blocks whose live bytes grow from step to step.
 
     Args:
         lifetimes: The blocks; at least all that are live at one of the `leak_moments`.
@@ -65,7 +65,7 @@ def find_leaks(
     if len(steps) < LEAST_STEPS:
         return []
     number, moments = leak_moments(steps)
-    # Only blocks that are live at some of these moments count.
+    # Only blocks that are live at one of these moments count.
     begin = np.searchsorted(moments, lifetimes.start)
     end = np.searchsorted(moments, lifetimes.end)
     blocks = np.flatnonzero(end > begin)
@@ -97,7 +97,7 @@ def find_leaks(
 
 
 def leak_moments(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the steps whose ends are searched for leaks, and their last events."""
+    """Returns the numbers of the examined steps, and the last event of each."""
     # If steps were detected, the last boundary is a guess.
     last = len(steps) + (steps.source == "marks")
     moments = steps.boundaries[steps_to_warm_up(steps) : last] - 1
@@ -107,7 +107,7 @@ def leak_moments(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def steps_to_warm_up(steps: Steps) -> int:
-    """Returns how many of the first steps are skipped, because programs grow while they warm up."""
+    """Returns the number of first steps to skip: programs grow while they warm up."""
     return max(2, len(steps) // 10)
 
 
@@ -127,7 +127,7 @@ def _levels(
 
 
 def _trend(time: NDArray[np.int64], level: NDArray[np.int64]) -> tuple[float, float] | None:
-    """Returns slope and confidence of a series that grows as leaks do, else None."""
+    """Returns the slope and confidence of a series that grows as a leak does; else None."""
     grown = int(level[-1] - level[0])
     given_back = int((np.maximum.accumulate(level) - level).max())
     if given_back > _MOST_GIVEN_BACK * grown:
@@ -141,16 +141,16 @@ def _trend(time: NDArray[np.int64], level: NDArray[np.int64]) -> tuple[float, fl
 
 
 def theil_sen(time: NDArray[np.int64], level: NDArray[np.int64]) -> float:
-    """Returns the median of the slopes between all pairs of points."""
+    """Returns the Theil-Sen slope: the median of the slopes between all pairs of points."""
     one, other = np.triu_indices(len(time), 1)
     return float(np.median((level[other] - level[one]) / (time[other] - time[one])))
 
 
 def mann_kendall(level: NDArray[np.int64]) -> float:
-    """Returns one minus the probability of as much growth by chance: Mann and Kendall's test.
+    """Returns one minus the probability of as much growth by chance: the Mann-Kendall test.
 
-    The test is one-sided, by the normal approximation with the correction for ties; for up to 8
-    points it is cautious.
+    The test is one-sided and uses the normal approximation with the correction for ties. For up to
+    8 points it reports less confidence than the exact test.
     """
     count = len(level)
     one, other = np.triu_indices(count, 1)

@@ -3,9 +3,9 @@
 - A block that exists before the first step and lives through the last is a parameter.
 - A gradient is as large as a parameter, and all gradients of a step are live together.
 - A block that a step leaves behind is optimizer state if it is as large as a parameter.
-- An activation is live at the peak before the first gradient of its step is made. If a program
-  trains, and a step has no gradient, its forward pass was cut off, by a failed request or by the
-  end of the history. Then an activation is live at the step's peak.
+- An activation is live at the peak before the step's first gradient is made. If a program trains
+  but a step has no gradient, a failed request or the end of the history cut its forward pass off.
+  The activations of such a step are the blocks that are live at its peak.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def steps_crossed(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.int64]:
-    """Returns the number of step boundaries that each block lives across. int64."""
+    """Returns for each block how many step boundaries its life crosses. int64."""
     if not len(steps):
         return np.zeros(len(lifetimes), dtype=np.int64)
     before = np.searchsorted(steps.boundaries, lifetimes.start, side="right")
@@ -39,7 +39,7 @@ def categories_by_lifetimes(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.ui
     bounds = steps.boundaries
     crossed = steps_crossed(lifetimes, steps)
     result = np.full(len(lifetimes), NUMBER["other"], dtype=np.uint8)
-    # The end of the last step is a guess, and live memory ends with the program soon after.
+    # The last boundary is a guess, and the program may free its memory soon after the last step.
     stays = (end >= (bounds[-2] + bounds[-1]) // 2) & (crossed > 1)
     stays |= (end >= lifetimes.event_count) & (crossed > 0)
     parameters = stays & (start < bounds[0])
@@ -64,7 +64,7 @@ def categories_by_lifetimes(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.ui
             continue
         made = ends - 1
         if len(gradients):
-            # The very first is skipped: a small block that looks like a gradient may be older.
+            # Skip the first sixteenth: a small block that looks like a gradient may be older.
             sizes = np.cumsum(lifetimes.size[gradients])
             made = int(start[gradients[np.searchsorted(sizes, sizes[-1] // 16)]])
         turn = began + int(np.argmax(level[began : made + 1]))
@@ -78,7 +78,7 @@ def categories_by_lifetimes(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.ui
 def _together(
     lifetimes: Lifetimes, blocks: NDArray[np.int64], sizes: Counter[int]
 ) -> NDArray[np.int64]:
-    """Finds the moment when `blocks` are most like one block of each size; returns those live."""
+    """Finds when the live `blocks` best match the parameters' sizes; returns those gradients."""
     if len(blocks) == 0:
         return blocks
     events = np.concatenate([lifetimes.start[blocks], lifetimes.end[blocks]])
@@ -102,7 +102,7 @@ def _together(
     found = blocks[(lifetimes.start[blocks] <= moment) & (lifetimes.end[blocks] > moment)]
     left = Counter(sizes)
     chosen = []
-    # Activations and temporaries of a parameter's size have ended before.
+    # Activations and temporaries of a parameter's size end earlier, so the longest lives count.
     for block in found[np.argsort(-lifetimes.end[found], kind="stable")].tolist():
         size = int(lifetimes.size[block])
         if left[size] > 0:
@@ -116,7 +116,7 @@ def _name_the_unseen(
     lifetimes: Lifetimes,
     parameters: NDArray[np.bool_],
 ) -> None:
-    """Names workspaces, which libraries keep, and blocks from before the recording."""
+    """Names workspaces by size, and blocks from before the recording "other"."""
     kept = (lifetimes.end >= lifetimes.event_count) & ~parameters & (lifetimes.start >= 0)
     result[kept & np.isin(lifetimes.size, WORKSPACE_SIZES)] = NUMBER["workspaces"]
     result[lifetimes.start < 0] = NUMBER["other"]

@@ -1,4 +1,4 @@
-"""Every block of a history, with its allocation, its free, and the requesting stack."""
+"""Describes every block of a history: its allocation, its free, and the requesting stack."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Lifetimes:
         end: The event that requested its free; `event_count` if none does, -1 if that was before
             the first event. int64.
         completed: The event that completed the free; `event_count` if none does. int64.
-        address: Addresses. uint64.
+        address: The address. uint64.
         size: Requested bytes. uint64.
-        shared: The part of them in shared memory. uint64.
-        stream: Streams. uint64.
+        shared: The part of the requested bytes in shared memory. uint64.
+        stream: The stream's handle. uint64.
         stack: Numbers of the requesting call stacks; 0 for none. uint32.
         pool: Indices into `pools`. uint32.
         pools: The ids of private pools; the first is the default pool, (0, 0).
@@ -71,18 +71,18 @@ class Lifetimes:
 
     @classmethod
     def none(cls, event_count: int) -> Lifetimes:
-        """Makes an empty one."""
+        """Makes a table without blocks."""
         columns = {name: np.zeros(0, dtype=dtype) for name, dtype in COLUMNS.items()}
         return cls(event_count=event_count, pools=((0, 0),), **columns)
 
     @classmethod
     def join(cls, parts: Iterable[Lifetimes]) -> Lifetimes:
-        """Joins consecutive parts of one history; there is at least one."""
+        """Joins the blocks of consecutive parts of one history, at least one part."""
         known = list(parts)
         event_count, pools = known[0].event_count, max((one.pools for one in known), key=len)
         columns = [{name: getattr(one, name) for name in COLUMNS} for one in known]
         del parts, known
-        # Parts are freed as their columns are joined, so that not everything is in memory twice.
+        # Each joined column is dropped from the parts, so that not everything is in memory twice.
         joined = {name: np.concatenate([one.pop(name) for one in columns]) for name in COLUMNS}
         return cls(event_count=event_count, pools=pools, **joined)
 
@@ -94,7 +94,7 @@ class Lifetimes:
         """Returns the bytes in live blocks after each event.
 
         Args:
-            sizes: The bytes that each block counts; by default the requested ones.
+            sizes: The size of each block; by default the requested bytes.
         """
         counted = (self.size if sizes is None else sizes).astype(np.int64)
         change = np.zeros(self.event_count + 1, dtype=np.int64)

@@ -1,10 +1,10 @@
 """Finds the source line of a call stack.
 
-The line begins with the innermost frame in the user's own files, which the user can change. If a
-library's code runs inside it, the library's innermost frame follows, because that tells one layer
-of a model from another: `train.py:31 step → diffusers/models/unet.py:412 f`. Frames of PyTorch,
-Python and plimsoll are skipped. Recordings come from other machines, so a file's path decides whose
-it is, not the packages installed here.
+The line begins with the innermost frame in the user's own files, because the user can change those.
+If that frame calls a library, the library's innermost frame follows, because it tells one layer of
+a model from another: `train.py:31 step → diffusers/models/unet.py:412 f`. Frames of PyTorch,
+Python and plimsoll are skipped. Recordings may come from other machines, so a file's path decides
+whose file it is, not the packages installed here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.events import Frame
 
 NO_LINE = "(no Python line)"
-"""The name of a stack without a line, such as those of autograd's threads."""
+"""The name of a stack without a line, such as the stacks of autograd's threads."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class LineShare:
     Attributes:
         line: The line in the form of `source_line`.
         bytes: The live bytes that it requested.
-        blocks: The number of their blocks.
+        blocks: The number of live blocks that it requested.
     """
 
     line: str
@@ -64,19 +64,19 @@ _MOST_FILES = 1 << 14
 
 
 def is_program(frame: Frame) -> bool:
-    """Whether a frame has a line, and is the user's or a library's, not PyTorch's or Python's."""
+    """Returns whether a frame has a line outside PyTorch, Python and plimsoll."""
     filename, line, _ = frame
     return line > 0 and _owner(filename) is not None
 
 
 def is_users(frame: Frame) -> bool:
-    """Whether a frame has a line in the user's own files, not in an installed package."""
+    """Returns whether a frame has a line in the user's own files, not in an installed package."""
     filename, line, _ = frame
     return line > 0 and _owner(filename) == "user"
 
 
 def source_line(frames: Sequence[Frame]) -> str:
-    """Names the user's line that a stack comes from, and a library's line inside of it.
+    """Names a stack by the user's line, and by the library's line that the user's line called.
 
     Args:
         frames: The stack, innermost frame first.
@@ -84,7 +84,7 @@ def source_line(frames: Sequence[Frame]) -> str:
     Returns:
         The user's innermost frame as "file:line function". If a library's frame is further in,
         " → file:line function" follows for the innermost one. A stack without a frame of the user
-        is named by that frame alone, and one without either by `NO_LINE`.
+        is named by the library's frame alone; a stack without either is `NO_LINE`.
     """
     innermost: Frame | None = None
     for frame in frames:
@@ -98,11 +98,11 @@ def source_line(frames: Sequence[Frame]) -> str:
 
 
 def renamed(line: str, rename: Callable[[str], str]) -> str:
-    """Returns a line with other names for its places.
+    """Returns a line after renaming its places: the user's, and the library's if there is one.
 
     Args:
         line: The line in the form of `source_line`.
-        rename: Returns the new name of a place, "file:line function".
+        rename: A function that returns the new name of a place, "file:line function".
     """
     return _BEHIND.join(map(rename, line.split(_BEHIND)))
 
@@ -115,7 +115,7 @@ def users_lines(frames: Sequence[Frame]) -> Iterator[str]:
 
 
 def users_part(line: str) -> str | None:
-    """Returns the user's place in a line, the first one; None if it has none."""
+    """Returns the first place in a line, which is the user's if any; None for `NO_LINE`."""
     return None if line == NO_LINE else line.split(_BEHIND, maxsplit=1)[0]
 
 
@@ -130,8 +130,8 @@ def source_lines(
     """Returns the lines of many stacks.
 
     Args:
-        stacks: Their numbers.
-        frames: Returns the frames of a stack, as `DeviceTrace.frames` does.
+        stacks: The numbers of the stacks.
+        frames: A function that returns the frames of a stack, such as `DeviceTrace.frames`.
 
     Returns:
         Returns for each stack the index of its line, and the distinct lines.
@@ -143,10 +143,10 @@ def source_lines(
 
 
 def short_path(filename: str) -> str:
-    """Returns a file's path inside its package, or from the working directory."""
+    """Returns a file's path relative to its package, or to the working directory."""
     try:
         return _short_path(filename, os.getcwd())  # noqa: PTH109 - a `Path` a call takes too long
-    except OSError:  # the folder has been removed
+    except OSError:  # the working directory has been removed
         return filename
 
 
@@ -167,7 +167,7 @@ def _place(frame: Frame) -> str:
 
 @lru_cache(maxsize=_MOST_FILES)
 def _owner(filename: str) -> Literal["user", "library"] | None:
-    """Returns who owns a file; None for PyTorch, Python, plimsoll, and names without a file."""
+    """Returns whose file it is; None for PyTorch, Python, plimsoll, and names of no file."""
     if filename.startswith(_HERE) or _OWN.search(filename):
         return "user" if _RECIPE.search(filename) else None
     if not filename.endswith(".py") and not filename.startswith(_INTERACTIVE):

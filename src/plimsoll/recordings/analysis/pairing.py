@@ -1,7 +1,8 @@
 """Pairs allocations with their frees.
 
-Events name blocks by address, and addresses are reused. In the order of (address, event), each
-allocation is followed by its own free and its completion, so one sort pairs them all.
+Events name blocks by address, and addresses are reused. Sorted by address and then by event, each
+allocation is followed by the request and the completion of its own free. So one sort pairs them
+all.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ class Rows:
     """Events of blocks, as columns.
 
     Attributes:
-        event: Their numbers in the history. int64.
+        event: The events' numbers in the history. int64.
         action: Codes of `Action`. uint8.
-        address: The addresses of their blocks. uint64.
-        rank: The number of allocations in the history before each. int64.
+        address: The addresses of the blocks. uint64.
+        rank: The number of allocations in the history before each event. int64.
     """
 
     event: NDArray[np.int64]
@@ -39,7 +40,7 @@ class Rows:
 
     @classmethod
     def of(cls, events: EventBatch, first: int, requests: int) -> Rows:
-        """Makes rows from a batch that begins with event `first`, after so many allocations."""
+        """Makes rows of a batch whose first event is `first`, after `requests` allocations."""
         rows = np.flatnonzero(events.action <= Action.FREE_COMPLETED)
         action = events.action[rows]
         is_request = action == Action.ALLOC
@@ -48,7 +49,7 @@ class Rows:
 
     @classmethod
     def none(cls) -> Rows:
-        """Makes an empty one."""
+        """Makes a table without rows."""
         none = np.zeros(0, dtype=np.int64)
         return cls(none, none.astype(np.uint8), none.astype(np.uint64), none)
 
@@ -68,7 +69,7 @@ class Pairs:
     """Blocks, in the order of their first events, as columns.
 
     Attributes:
-        opening: The first event of each, which is its free if no event allocated it. int64.
+        opening: The block's first event: its allocation, or its free if that is missing. int64.
         is_known: Whether the first event is its allocation.
         end: The event that requested its free; -1 if that was before the first event. int64.
         end_rank: The number of allocations before that. int64.
@@ -114,10 +115,10 @@ class Paired:
 
 
 def pair(rows: Rows, event_count: int) -> Paired:
-    """Pairs rows.
+    """Pairs the allocations and frees of each address.
 
     Args:
-        rows: The rows, for each address in the order of events.
+        rows: The rows; those of one address must be in the order of events.
         event_count: The number of events in the whole history.
     """
     # A stable sort keeps the order of events within an address.
@@ -132,16 +133,17 @@ def pair(rows: Rows, event_count: int) -> Paired:
     is_last[:-1] = address[opens][1:] != address[opens][:-1]
 
     def first_of(kind: Action) -> NDArray[np.int64]:
-        """Returns each block's first row of a kind; the number of rows for none."""
+        """Returns each block's first row of this kind; the number of rows if it has none."""
         found = np.full(len(opening), len(order), dtype=np.int64)
         places = np.flatnonzero(action == kind)[::-1]
-        found[block[places]] = order[places]  # rows are written backwards, so the first one stays
+        found[block[places]] = order[places]  # the first row is written last
         return found
 
     event = np.append(rows.event, event_count)
     rank = np.append(rows.rank, 0)
     asked, done = first_of(Action.FREE_REQUESTED), first_of(Action.FREE_COMPLETED)
-    # Completed without a request: the request was before the first event, or is missing.
+    # A free that is completed but was never requested: the request came before the first event,
+    # or is missing.
     unasked = event[done] < event[asked]
     asked[unasked] = done[unasked]
     is_known = rows.action[opening] == Action.ALLOC

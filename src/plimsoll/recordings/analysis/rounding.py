@@ -1,4 +1,4 @@
-"""Rounds the sizes of requests."""
+"""Rounds requested sizes to block sizes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def rounded_sizes(
 
     Args:
         sizes: The requested bytes.
-        round_request: Returns the bytes that a request takes by the allocator's rules.
+        round_request: A function that rounds one size by the allocator's rules.
     """
     distinct, place = np.unique(sizes, return_inverse=True)
     rounded = np.array([round_request(int(size)) for size in distinct], dtype=np.uint64)

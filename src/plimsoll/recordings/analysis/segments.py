@@ -31,10 +31,10 @@ class SegmentLifetimes:
     Attributes:
         start: The event that took it; -1 if that was before the first event. int64.
         end: The event that released it; the number of events if none does. int64.
-        address: Its first byte. uint64.
-        size: Bytes. uint64.
-        shared: The part of them in shared memory. uint64.
-        stream: The stream it serves. uint64.
+        address: The first address. uint64.
+        size: The size in bytes. uint64.
+        shared: The bytes of it in shared memory. uint64.
+        stream: The stream that the range serves. uint64.
         private: Whether it belongs to a private pool. uint8.
         expandable: Whether it was mapped into an expandable segment. uint8.
     """
@@ -55,13 +55,13 @@ def find_segments(
     """Follows the segments of a history.
 
     Args:
-        events: The events of segments; others are ignored.
-        numbers: Their numbers in the history.
+        events: The events of segments; other events are ignored.
+        numbers: The events' numbers in the history.
         trace: The history.
-        conf: The recorded configuration.
+        conf: The recorded configuration of the allocator.
 
     Returns:
-        Returns the ranges, and notes on them.
+        Returns the ranges, and notes on what is uncertain about them.
     """
     begin, notes = _at_the_start(events, trace, conf)
     ranges = _Ranges(trace.event_count)
@@ -79,7 +79,7 @@ def find_segments(
     ):
         if action in (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP):
             mapped = action == Action.SEGMENT_MAP
-            shared = min(shared, size)  # a damaged history may claim more
+            shared = min(shared, size)  # a damaged history may have a larger shared part
             ranges.take(_Range(address, size, number, shared, stream, private, mapped))
         elif action in (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP):
             ranges.give_back(number, address, size)
@@ -113,7 +113,7 @@ class _Range(NamedTuple):
     mapped: bool
 
     def part(self, begin: int, end: int) -> _Range:
-        """Returns a part of the range, with its share of shared memory."""
+        """Returns a part of the range, with a proportional share of the shared memory."""
         shared = self.shared * (end - begin) // self.size
         return self._replace(address=begin, size=end - begin, shared=shared)
 
@@ -128,7 +128,7 @@ class _Ranges:
 
     def take(self, new: _Range) -> None:
         if new.size:
-            # A damaged history may reserve a reserved range.
+            # A damaged history may reserve a range twice.
             self.give_back(new.start, new.address, new.size)
             insort(self._now, new)
 

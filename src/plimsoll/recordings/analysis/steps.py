@@ -1,17 +1,17 @@
 """Finds the steps of a program from the rhythm of its allocations.
 
-A program repeats its requests in every step, so some kind of block is allocated once a step. Each
-kind of block proposes boundaries at its allocations, and a proposal is judged by three properties
-of steps:
+A program repeats its requests in every step, so some kind of block is allocated once per step. The
+allocations of each kind of block are a proposal for the boundaries. A proposal is judged by three
+properties of steps:
 
-- the steps are alike. They are compared by the lifetimes of blocks, counted in allocations, which
-  stay the same if sequence lengths and batches vary;
-- the boundaries are evenly spaced, and cover the history;
-- little memory is live there, compared with the rest of the step.
+- The steps are alike. They are compared by the lifetimes of blocks, counted in allocations, which
+  stay the same if sequence lengths and batches vary.
+- The boundaries are evenly spaced, and cover the history.
+- Little memory is live at the boundaries, compared with the rest of the step.
 
-Of proposals that are about equally good, the one with several times the steps is taken: two steps
-are not one. In a long history the middle is searched, and the kind of block that begins a step
-there begins one everywhere.
+If two proposals are about equally good, and one has several times as many steps, that one is taken:
+the other counts several steps as one. In a long history only the middle is searched; the kind of
+block that begins a step there begins a step everywhere.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from plimsoll.recordings.recording import Mark
 
 MOST_SEARCHED = 1 << 22
-"""The number of events, in the middle of a history, that are searched for a rhythm."""
+"""The most events, in the middle of a history, that are searched for steps."""
 _LEAST_STEPS = 3
 _LEAST_CONFIDENCE = 0.5
-_AS_GOOD = 0.08  # a difference in confidence without meaning
+_AS_GOOD = 0.08  # a smaller difference in confidence has no meaning
 _FINER = 1.8
-# These bound the time: kinds of blocks for each way to distinguish them, and proposals.
+# Limits on the search time: the most kinds of blocks of each sort, and the most proposals.
 _MOST_PROMISING = 1000
 _MOST_COUNTS = 40
 _MOST_OF_A_COUNT = 3
-_MOST_COMPARED = 512  # steps
+_MOST_COMPARED = 512  # steps compared with each other
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Steps:
         boundaries: Event numbers, one more than there are steps: step `i` goes from event
             `boundaries[i]` up to `boundaries[i + 1]`. Empty without steps.
         source: "marks" if the program marked them, "rhythm" if they were detected.
-        confidence: From 0 to 1; that steps are alike, of even length, and begin when little is
-            live. 1 for marks.
+        confidence: From 0 to 1: how much the steps are alike, of even length, and begin when little
+            is live. 1 for marks.
     """
 
     boundaries: NDArray[np.int64]
@@ -66,7 +66,7 @@ class Steps:
 
 
 NO_STEPS = Steps(np.zeros(0, dtype=np.int64), "rhythm", 0.0)
-"""The steps of a history without any, or if none are wanted."""
+"""The result for a history without steps, or if its steps are ignored."""
 
 
 def find_steps(
@@ -75,8 +75,9 @@ def find_steps(
     """Finds the steps of one device's history.
 
     Args:
-        blocks: Its blocks.
-        marks: The recording's marks; those named "step" end a step, and then no search is made.
+        blocks: The device's blocks.
+        marks: The recording's marks. A mark named "step" ends a step; if there is one, the rhythm
+            is not searched.
         device: The device's number, to select its marks.
     """
     ends = sorted(
@@ -94,7 +95,7 @@ def find_rhythm(blocks: Lifetimes, first: int, last: int) -> Steps:
     Args:
         blocks: All blocks of the device.
         first: The part's first event.
-        last: The event after it.
+        last: The event after the part.
     """
     inside = blocks[(blocks.start >= first) & (blocks.start < last)]
     count = last - first
@@ -109,8 +110,8 @@ class _Kind:
     """A kind of block: the columns that define it, and their values.
 
     Attributes:
-        by: The columns that define it.
-        life: The lifetime of such a block, counted in allocations; -1 for ever.
+        by: The columns that define it: blocks with equal values there are of one kind.
+        life: The lifetime of such a block, counted in allocations; -1 if it is never freed.
         size: Requested bytes.
         stack: The number of the call stack.
     """
@@ -121,7 +122,7 @@ class _Kind:
     stack: int
 
     def among(self, stretch: Stretch) -> NDArray[np.bool_]:
-        """Returns a mask of its blocks among those that a stretch allocates."""
+        """Returns a mask of this kind's blocks among the blocks that a stretch allocates."""
         columns = {"life": stretch.lives, "size": stretch.began.size, "stack": stretch.began.stack}
         is_of: NDArray[np.bool_] = np.ones(len(stretch.began), dtype=bool)
         for name in self.by:
@@ -153,7 +154,7 @@ def _find_rhythm(history: Stretches) -> Steps:
     confidence, _, kind = max([best, *finer], key=lambda one: (len(one[1]), one[0]))
     stretches = [middle] if not spare else history
     begins = np.concatenate([one.began.start[kind.among(one)] for one in stretches])
-    # The last step has no end; the length of the others is a good guess.
+    # The end of the last step is unknown. Guess that this step has the usual length.
     end = min(int(begins[-1] + np.median(np.diff(begins))), history.event_count)
     return Steps(np.append(begins, end), "rhythm", round(confidence, 3))
 
@@ -161,9 +162,9 @@ def _find_rhythm(history: Stretches) -> Steps:
 def _proposals(
     middle: Stretch, life: NDArray[np.int64]
 ) -> Iterator[tuple[NDArray[np.int64], _Kind]]:
-    """Yields likely boundaries for each number of steps: indices of blocks, in order.
+    """Yields likely boundaries as indices of blocks, with the kind of block that begins the steps.
 
-    Each comes with the kind of block that begins the steps.
+    For each possible number of steps, only the most promising ones are yielded.
     """
     began = middle.began
     size = np.unique(began.size, return_inverse=True)[1]
@@ -199,7 +200,7 @@ def _proposals(
 def _grouped(
     kind: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Returns indices sorted by kind and order, with the first index and the count of each kind."""
+    """Sorts blocks by kind; returns their indices, and each kind's first place and count."""
     times = np.bincount(kind)
     return np.argsort(kind, kind="stable"), np.cumsum(times) - times, times
 
@@ -207,7 +208,7 @@ def _grouped(
 def _spacing(
     order: NDArray[np.int64], first: NDArray[np.int64], times: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns each kind's unevenness of distances (deviation over mean), and its coverage."""
+    """Returns how uneven each kind's distances are (deviation over mean), and its coverage."""
     gaps = np.diff(order, append=0).astype(np.float64)
     gaps[first + times - 1] = 0  # the distance to the next kind
     number = np.maximum(times - 1, 1)
@@ -224,7 +225,7 @@ def _judge(
     start: NDArray[np.int64],
     level: NDArray[np.int64],
 ) -> float:
-    """Rates boundaries from 0 to 1."""
+    """Rates proposed boundaries from 0 to 1."""
     gaps = np.diff(places)
     cover = min(1.0, float((places[-1] - places[0] + np.median(gaps)) / len(life)))
     unevenness = float(gaps.std() / gaps.mean())

@@ -1,4 +1,4 @@
-"""The blocks of a history in stretches, which are consecutive parts."""
+"""Holds the blocks of a history in stretches, which are consecutive parts of the history."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A part of a history. Numbers of events are those of the whole history.
+    """A part of a history. Events have the numbers that they have in the whole history.
 
     Attributes:
-        first: Its first event.
+        first: The first event of the part.
         count: The number of its events.
-        began: The blocks that it allocates, with their lives to the end.
-        lives: The lifetime of each of them, counted in allocations; -1 if it is never freed. int64.
-        carried: The blocks allocated before it that are live at its beginning.
+        began: The blocks allocated in the part, also if they are freed after it.
+        lives: The lifetime of each block of `began`, counted in allocations; -1 if it is never
+            freed. int64.
+        carried: The blocks allocated before the part that are live at its beginning.
     """
 
     first: int
@@ -37,12 +38,12 @@ class Stretch:
 
     @property
     def last(self) -> int:
-        """Returns the event after it."""
+        """Returns the number of the event after the part."""
         return self.first + self.count
 
     @cached_property
     def level(self) -> NDArray[np.int64]:
-        """Returns the bytes in live blocks after each of its events."""
+        """Returns the bytes in live blocks after each event of the part."""
         change = np.zeros(self.count + 1, dtype=np.int64)
         change[self.began.start - self.first] = self.began.size
         # At most one block begins or ends at each event.
@@ -53,7 +54,7 @@ class Stretch:
         return np.cumsum(change[: self.count]) + before
 
     def part(self, first: int, last: int) -> Stretch:
-        """Returns the part between two events, without `last`."""
+        """Returns the part from event `first` up to, but without, event `last`."""
         first, last = max(first, self.first), min(last, self.last)
         if (first, last) == (self.first, self.last):
             return self
@@ -79,7 +80,7 @@ class Stretches(ABC):
         """Yields the stretches."""
 
     def window(self, first: int, last: int) -> Stretch:
-        """Returns the part between two events, without `last`, as one stretch."""
+        """Returns the events from `first` up to, but without, `last`, as one stretch."""
         parts: list[Stretch] = []
         for stretch in self:
             if stretch.first >= last:
@@ -98,7 +99,7 @@ class Stretches(ABC):
 
 
 class WholeStretch(Stretches):
-    """A history in one stretch, with all blocks in memory."""
+    """A history as a single stretch, with all blocks in memory."""
 
     def __init__(self, lifetimes: Lifetimes) -> None:
         self.event_count = lifetimes.event_count

@@ -1,4 +1,4 @@
-"""Half-precision copies of weights that autocast keeps although no graph needs them."""
+"""Recognises half-precision copies of weights that autocast keeps although no graph needs them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEAST_SHARE = 0.05
 
 
 def autocast_cache(facts: Facts) -> Cause | None:
-    """Finds copies by autocast that no backward pass uses, with a twentieth of the peak or more."""
+    """Finds autocast's copies that no backward pass uses, if they are 5 % of the peak or more."""
     copies = autocast_copies(facts)
     size = facts.bytes_of(copies)
     if not size or size < _LEAST_SHARE * facts.allocated_bytes:
@@ -37,9 +37,9 @@ def autocast_cache(facts: Facts) -> Cause | None:
 
 
 def autocast_copies(facts: Facts) -> NDArray[np.int64]:
-    """Returns live blocks half as large as parameters that seem saved for no backward pass.
+    """Returns the unused activations that are half as large as a parameter: autocast's copies.
 
-    Autocast makes its copies as if a graph were recorded, also under `no_grad`
+    Autocast makes its copies as if autograd were recording, also under `no_grad`
     (aten/src/ATen/autocast_mode.cpp, cached_cast).
     """
     found = facts.live_of("unused_activations")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _BACKWARD = (Place.BACKWARD, Place.RECOMPUTED)
 LEAST_SHARE = 0.02
-"""The share of peak reserved memory below which nothing is worth a sentence."""
+"""A cause with less than this share of peak reserved memory is not reported."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class Cause:
 
     Attributes:
         name: A stable key, such as "unused_activations".
-        sentence: The holder and the memory, in one sentence without a full stop.
+        sentence: One sentence that names the holder and its memory, without a full stop.
         change: The advice, in the imperative.
         bytes: The memory that the cause holds at the peak, as far as it is known.
         line: The source line of the cause; None if unknown.
         patch: Text to copy: a line of code or a setting; "" without one.
-        growth_bytes: The growth with each iteration of a loop; 0 if it does not grow.
-        saves_bytes: The part of peak reserved memory that the change saved in a trial; None if it
-            was not tried.
-        on_host: Whether it is about host memory.
+        growth_bytes: The growth with each iteration of a loop; 0 if the memory does not grow.
+        saves_bytes: The bytes of peak reserved memory that the change saved in a trial; None if
+            the change was not tried.
+        on_host: Whether the cause is about host memory.
         why_not: Why a trial of the change failed; "" if it did not fail, or without a trial.
     """
 
@@ -57,9 +57,9 @@ class Cause:
     why_not: str = ""
 
     def hardly_helps(self, reserved_bytes: int) -> bool:
-        """Whether the change was tried and saved less than 2 % of reserved memory.
+        """Returns whether the change was tried and saved less than 2 % of reserved memory.
 
-        For a loop that grows, a change is worth while whatever a short trial saved.
+        False for a cause that grows: a short trial does not show what its change saves.
         """
         is_tried = self.saves_bytes is not None and not self.growth_bytes
         return is_tried and (self.saves_bytes or 0) < LEAST_SHARE * reserved_bytes
@@ -71,8 +71,8 @@ class MathAttention:
 
     Attributes:
         reason: Why no fused kernel ran.
-        line: The first line that called it, or None.
-        bytes: The size of the scores in its largest call.
+        line: The first source line that called attention, or None.
+        bytes: The size of the attention scores in its largest call.
     """
 
     reason: str
@@ -82,14 +82,14 @@ class MathAttention:
 
 @dataclass(frozen=True)
 class Notes:
-    """Notes of a running program beyond its requests. Recordings may lack them.
+    """What the running program noted besides its requests. Recordings may lack these notes.
 
     Attributes:
         math_attention: Calls of attention without a fused kernel.
-        pinned_asked_bytes: The page-locked memory that the program had at its peak.
-        pinned_taken_bytes: The most that the pool used for it.
+        pinned_asked_bytes: The page-locked memory that the program requested, at its peak.
+        pinned_taken_bytes: The most that the pool took from the host for these requests.
         has_pinned_threshold: Whether this PyTorch has `pinned_max_round_threshold_mb`.
-        searches: Whether cuDNN searched for plans (`torch.backends.cudnn.benchmark`).
+        searches: Whether cuDNN searched for the fastest plans (`torch.backends.cudnn.benchmark`).
         devices: The peaks of allocated memory by device, in bytes.
     """
 
@@ -106,11 +106,11 @@ class Reserved:
     """Reserved memory at its peak, in bytes.
 
     Attributes:
-        bytes: All of it.
-        free_bytes: The part in no block.
-        pending_bytes: Bytes freed by the program that another stream may still use.
-        idle_streams: The number of streams with reserved memory and no live block.
-        idle_stream_bytes: The reserved memory of these.
+        bytes: All reserved bytes.
+        free_bytes: The bytes that are in no block.
+        pending_bytes: Bytes that the program has freed but another stream may still use.
+        idle_streams: The number of streams with reserved memory but no live block.
+        idle_stream_bytes: The reserved memory of these streams.
     """
 
     bytes: int
@@ -130,9 +130,9 @@ class Facts:
         category: The use of each block, an index into `CATEGORIES`. uint8.
         line: The index of each block's source line in `lines`. int64.
         lines: Source lines.
-        frames: Returns the frames of a stack by its number, innermost first.
+        frames: A function that returns the frames of a stack, innermost first, given its number.
         steps: The program's steps.
-        event: The moment of the most allocated memory.
+        event: The event after which the most memory was allocated.
         reserved: Reserved memory at its peak.
         notes: The program's own notes.
         failed: Whether a request failed for lack of memory.
@@ -152,7 +152,7 @@ class Facts:
 
     @cached_property
     def passes(self) -> Steps:
-        """The steps that the program marked, else those of the rhythm of its allocations."""
+        """The steps of `steps`, or if that has none, the steps found in the allocations' rhythm."""
         is_said = self.steps.source == "marks" or len(self.steps)
         return self.steps if is_said else find_steps(self.blocks)
 
@@ -171,12 +171,12 @@ class Facts:
         return int(self.blocks.size[blocks].sum())
 
     def live_of(self, *categories: str) -> NDArray[np.int64]:
-        """Returns the indices of the live blocks of these categories."""
+        """Returns the indices of the blocks of these categories that are live at the peak."""
         numbers = [NUMBER[category] for category in categories]
         return self.live[np.isin(self.category[self.live], numbers)]
 
     def is_live_under(self, is_meant: Callable[[str, str], bool]) -> NDArray[np.bool_]:
-        """Returns a mask of live blocks whose stack has a frame that `is_meant` accepts."""
+        """Returns a mask of `live`: blocks whose stack has a frame that `is_meant` accepts."""
         stacks = self.blocks.stack[self.live]
         numbers, which = np.unique(stacks, return_inverse=True)
         found = [
@@ -186,7 +186,7 @@ class Facts:
         return np.array(found, dtype=np.bool_)[which]
 
     def records_graph(self, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Returns a mask of the blocks made while autograd was recording, if that is known."""
+        """Returns a mask of the blocks that are known to be made while autograd was recording."""
         numbers, which = np.unique(self.blocks.stack[blocks], return_inverse=True)
         origins = [origin_of(self.frames(int(one))) for one in numbers]
         found = [origin is not None and origin.keeps_graph for origin in origins]
@@ -194,7 +194,7 @@ class Facts:
 
     @cached_property
     def backward_starts(self) -> NDArray[np.int64]:
-        """Returns the events at which a backward pass allocated, in order."""
+        """Returns the events at which backward passes allocated, in order."""
         numbers, which = np.unique(self.blocks.stack, return_inverse=True)
         stacks = [self.frames(int(one)) for one in numbers]
         places = [place_of(stack, origin_of(stack)) for stack in stacks]
@@ -203,10 +203,10 @@ class Facts:
 
     @cached_property
     def is_trained(self) -> NDArray[np.bool_]:
-        """Returns a mask of blocks that end in the backward pass of their step.
+        """Returns a mask of the blocks that are freed in the backward pass of their step.
 
-        The last request before their free is one of a backward pass, and at most one step ended in
-        their lifetime.
+        The last request before the free is one of a backward pass, and at most one step ends during
+        the block's life.
         """
         starts = np.sort(self.blocks.start)
         before = starts[np.maximum(np.searchsorted(starts, self.blocks.end) - 1, 0)]
@@ -217,10 +217,10 @@ class Facts:
         return found
 
     def callers_line(self, blocks: NDArray[np.int64]) -> str | None:
-        """Returns the user's innermost line above these blocks that does no training.
+        """Returns the innermost user's line above these blocks that training does not use.
 
-        A line of a module's `forward` also makes activations for a backward pass, so the search
-        goes outwards from there. None if every line does training.
+        A line in a module's `forward` also runs in training, so the search goes outwards from it
+        through the callers. Returns None if training uses every line.
         """
         trained = self.blocks.stack[self.is_trained & (self.blocks.stack > 0)]
         taken: set[str] = set()
@@ -241,7 +241,7 @@ class Facts:
         return found
 
     def line_of_most(self, blocks: NDArray[np.int64]) -> str | None:
-        """Returns the user's line that requested most of these bytes; None without lines."""
+        """Returns the user's line that requested the most of these bytes; None without lines."""
         by_line: dict[str, int] = {}
         for index, size in zip(
             self.line[blocks].tolist(), self.blocks.size[blocks].tolist(), strict=True

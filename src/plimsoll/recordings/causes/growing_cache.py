@@ -1,4 +1,4 @@
-"""A cache of keys and values that torch.cat copies in each pass, one entry longer."""
+"""Recognises a cache of keys and values that torch.cat copies in each pass, one entry longer."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _LEAST_SHARE = 0.2
 _FEWEST_LENGTHS = 8
 _LEAST_COPIED = 0.8
-"""The share of copies that are freed once the next one is made, and not before."""
+"""The least share of copies that are freed between the next copy and the one after it."""
 
 
 def growing_cache(facts: Facts) -> Cause | None:
-    """Finds a line that holds a fifth of the peak in copies that grow evenly."""
+    """Finds a line that holds a fifth of the peak or more in copies that grow evenly."""
     found = np.array(sorted({each for one in _grown(facts) for each in one}), dtype=np.int64)
     held = np.intersect1d(facts.live, found)
     size = facts.bytes_of(held)
@@ -49,16 +49,16 @@ def growing_cache(facts: Facts) -> Cause | None:
 
 
 def _concatenates(line: str | None) -> bool:
-    """Whether a line, "FILE:LINE FUNCTION", calls a concatenation.
+    """Returns whether a line, "FILE:LINE FUNCTION", calls a concatenation.
 
-    The text matters because results of a model grow with the sequence too.
+    The source text is checked because a model's results grow with the sequence too.
     """
     place = re.match(r"(.+):(\d+)(?: |$)", line or "")
     return place is not None and "cat(" in linecache.getline(place[1], int(place[2]))
 
 
 def _grown(facts: Facts) -> Iterator[NDArray[np.int64]]:
-    """Yields the blocks of each call that requests a longer copy in each pass."""
+    """Yields the blocks of each call stack that requests a longer copy in each pass."""
     blocks = facts.blocks
     held = np.unique(blocks.stack[facts.live])
     stacks, counts = np.unique(blocks.stack, return_counts=True)

@@ -1,4 +1,4 @@
-"""Tensors that a loop keeps in each iteration: sums of losses, lists of outputs, metrics."""
+"""Recognises tensors that a loop keeps in each iteration: sums of losses, outputs, metrics."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _STAYS = [NUMBER[name] for name in _MEANT_TO_STAY]
 _LEAST_GROWN = MiB
 _LEAST_SHARE = 0.05
 _MUCH_LONGER = 3
-"""A stretch between two steps is searched for a loop if it is this many steps long."""
+"""The events between two step ends are searched for a loop if they are this many steps long."""
 _MOST_SEARCHED = 1 << 20
-"""The most events of a stretch that are searched."""
+"""The most events between two steps that are searched."""
 
 
 def kept_over_passes(facts: Facts) -> Cause | None:
-    """Finds growth with every iteration of a loop, with a twentieth of the peak or more."""
+    """Finds memory that grows with each iteration of a loop to 5 % of the peak or more."""
     for passes in _loops(facts):
         cause = _growth(facts, passes)
         if cause is not None:
@@ -43,7 +43,7 @@ def kept_over_passes(facts: Facts) -> Cause | None:
 
 
 def _loops(facts: Facts) -> Iterator[Steps]:
-    """Yields the iterations of the program's loops that can grow."""
+    """Yields the iterations of each loop that may keep memory: of steps, or between two steps."""
     yield facts.passes
     ends = facts.passes.boundaries
     if facts.passes.source != "marks":
@@ -51,7 +51,7 @@ def _loops(facts: Facts) -> Iterator[Steps]:
     after = int(np.searchsorted(ends, facts.event, side="right"))
     first = int(ends[after - 1]) if after else 0
     last = int(ends[after]) if after < len(ends) else facts.blocks.event_count
-    # A loop between two steps, such as a validation, that contains the peak.
+    # The peak may be in a loop between two steps, such as a validation.
     if len(ends) > 1 and last - first > _MUCH_LONGER * float(np.median(np.diff(ends))):
         yield find_rhythm(facts.blocks, first, min(last, first + _MOST_SEARCHED))
 
@@ -80,7 +80,7 @@ def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak]) -> Cause:
     of_graph = mine[facts.records_graph(mine)]
     if 2 * facts.bytes_of(of_graph) <= leak.grown_bytes:
         return _cause(leak, leak.what, leak.grown_bytes, keeps_graph=False)
-    # An iteration keeps its graph, so all of its growing lines count.
+    # Each iteration keeps its whole graph, so the growth of all lines counts.
     grown = sum(each.grown_bytes for each in leaks)
     return _cause(leak, facts.callers_line(of_graph), grown, keeps_graph=True)
 

@@ -1,4 +1,4 @@
-"""A checkpoint loaded onto the card that stays there after its weights were copied."""
+"""Recognises a loaded checkpoint that stays on the card after its weights were copied."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _IN_USE = ("parameters", "optimizer_state", "gradients")
 
 
 def loaded_checkpoint(facts: Facts) -> Cause | None:
-    """Finds loaded tensors of no module or optimizer, with a twentieth of the peak or more."""
+    """Finds loaded tensors that no module or optimizer uses, of 5 % of the peak or more."""
     loaded = facts.live[facts.is_live_under(loads)]
     spare = np.setdiff1d(loaded, facts.live_of(*_IN_USE))
     size = facts.bytes_of(spare)
     copies = np.setdiff1d(facts.live_of(*_IN_USE), loaded)
     has_copy = np.isin(facts.blocks.size[spare], facts.blocks.size[copies])
-    if 2 * facts.bytes_of(spare[has_copy]) <= size:  # it is data, or is used without a copy
+    if 2 * facts.bytes_of(spare[has_copy]) <= size:  # it is data, or is used as it was loaded
         return None
     if size < _LEAST_SHARE * facts.allocated_bytes:
         return None
@@ -41,7 +41,7 @@ def loaded_checkpoint(facts: Facts) -> Cause | None:
 
 
 def loads(file: str, function: str) -> bool:
-    """Whether a function reads a checkpoint."""
+    """Returns whether a function reads a checkpoint."""
     return (file.endswith("torch/serialization.py") and "load" in function) or (
         file.endswith("safetensors/torch.py") and function == "load_file"
     )

@@ -1,4 +1,4 @@
-"""The logits of a large vocabulary, and the loss's copies of them."""
+"""Recognises the logits of a large vocabulary, and the loss's copies of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 0.3
 _FEWEST, _MOST = 2, 8
-"""The number of a loss's tensors: logits in two types, their logarithms, and their gradients."""
+"""How many tensors a loss may have: logits in two types, their logarithms, and gradients."""
 _LOSSES = ("cross_entropy", "nll_loss")
 
 
 def logits(facts: Facts) -> Cause | None:
-    """Finds tensors of a loss as large as its logits, with about a third of the peak."""
+    """Finds a loss's tensors of the size of its logits, if they are 30 % of the peak or more."""
     of_loss = facts.live[facts.is_live_under(_computes_loss)]
     if not len(of_loss):
         return None

@@ -1,4 +1,4 @@
-"""Attention that runs the math kernel, which keeps all scores."""
+"""Recognises attention that runs the math kernel, which keeps all attention scores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALIKE = 2
 
 
 def math_attention(facts: Facts) -> Cause | None:
-    """Finds attention whose scores take a twentieth of the peak or more."""
+    """Finds attention whose scores take 5 % of the peak or more."""
     held = [(_live_bytes(facts, one), one) for one in facts.notes.math_attention]
     size, most = max(held, key=lambda each: each[0], default=(0, None))
     if most is None or not size or size < _LEAST_SHARE * facts.allocated_bytes:
@@ -34,10 +34,11 @@ def math_attention(facts: Facts) -> Cause | None:
 
 
 def _live_bytes(facts: Facts, noted: MathAttention) -> int:
-    """Returns the bytes of a call's scores at the peak, with copies in another type."""
+    """Returns the bytes of a call's scores at the peak, including copies in another type."""
     blocks = facts.live
     if noted.line is not None:
-        # In a trainer a whole step has one line of the user's, so the library's line counts too.
+        # In a trainer one user's line runs a whole step, so the library's part of the line has to
+        # match too.
         is_line = np.array([each == noted.line for each in facts.lines], dtype=np.bool_)
         blocks = blocks[is_line[facts.line[blocks]]]
     sizes = facts.blocks.size[blocks]

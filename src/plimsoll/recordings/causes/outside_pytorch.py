@@ -1,4 +1,4 @@
-"""A card that is full because of memory outside PyTorch's allocator."""
+"""Recognises a card that is full because of memory outside PyTorch's allocator."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _OWN = re.compile(rf"this process has {_SIZE} memory in use")
 
 @dataclass(frozen=True)
 class CardParts:
-    """The holders of a card's memory if a program does not fit, in bytes.
+    """The parts of a card's memory by holder, in bytes, when a program does not fit.
 
     Attributes:
         total_bytes: The whole card.
         pytorch_bytes: The memory that PyTorch's allocator would have to reserve.
-        context_bytes: CUDA's context of this process; 0 if unknown.
-        nccl_bytes: NCCL's part.
+        context_bytes: The CUDA context of this process; 0 if unknown.
+        nccl_bytes: NCCL's buffers in this process.
         libraries_bytes: The rest of this process's memory: other libraries.
         processes_bytes: The program's other processes.
         others_bytes: Other programs.
-        rest_bytes: Memory in use with an unknown holder.
+        rest_bytes: Memory in use whose holder is unknown.
     """
 
     total_bytes: int
@@ -45,16 +45,17 @@ class CardParts:
 def own_bytes(error: str) -> int | None:
     """Returns the memory of this process on the card, from the text of PyTorch's error.
 
-    The text has two decimals; this is the most that it can stand for.
+    The text has two decimals; the result is the largest size that is printed so.
     """
     found = _OWN.search(error)
     return None if found is None else round((float(found[1]) + 0.005) * _UNITS[found[2]])
 
 
 def outside_pytorch(card: CardParts) -> Cause | None:
-    """Finds the memory to free if the whole card would have room for PyTorch's memory.
+    """Finds memory outside PyTorch, if PyTorch's memory alone would fit the card.
 
-    A context always exists, so the other memory has to be at least 2 % of the card.
+    The CUDA context does not count, because it is always there; the rest must be at least 2 % of
+    the card.
     """
     holders = list(_holders(card))
     outside = sum(size for size, _, _ in holders)
@@ -75,9 +76,9 @@ def outside_pytorch(card: CardParts) -> Cause | None:
 
 
 def with_outside(causes: Iterable[Cause], card: CardParts) -> list[Cause]:
-    """Returns the causes with the one of memory outside PyTorch, which comes after growth.
+    """Adds the cause of memory outside PyTorch, after causes that grow.
 
-    Ranks on one card are a cause of their own.
+    If ranks share a card, that cause says the same, and nothing is added.
     """
     found = list(causes)
     cause = outside_pytorch(card)

@@ -1,4 +1,4 @@
-"""Page-locked host memory, whose pool rounds requests up to powers of two."""
+"""Recognises page-locked host memory whose pool rounds requests up to powers of two."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _THRESHOLD = "PYTORCH_CUDA_ALLOC_CONF=pinned_max_round_threshold_mb:64"
 
 
 def page_locked(facts: Facts) -> Cause | None:
-    """Finds a pool that takes a quarter and 256 MiB more than the requests."""
+    """Finds a pool that takes more than the requests, by at least a quarter and 256 MiB."""
     asked, taken = facts.notes.pinned_asked_bytes, facts.notes.pinned_taken_bytes
     if taken - asked < _LEAST_BYTES or taken < _LEAST_RATIO * asked:
         return None

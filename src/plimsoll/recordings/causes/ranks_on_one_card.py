@@ -1,7 +1,7 @@
-"""Ranks that use another rank's card, by a load onto it or without a card of their own.
+"""Recognises ranks that use another rank's card: they load onto it, or have no card of their own.
 
 A rank sees only its own process. So each rank notes its use of other ranks' cards, and the process
-that started the ranks combines these notes to one cause.
+that started the ranks combines these notes into one cause.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OnOtherCard:
-    """The memory of one rank on a card that is not its own.
+    """The memory of one rank on another rank's card.
 
     Attributes:
         device: The card.
-        reserved_bytes: The most that PyTorch reserved there.
-        context_bytes: The context of the rank's process there.
-        line: The user's line that requested the most of it; None if unknown.
-        is_loaded: Whether most of it was read from a checkpoint.
+        reserved_bytes: The most bytes that PyTorch reserved there.
+        context_bytes: The CUDA context of the rank's process there.
+        line: The user's line that requested the most of this memory; None if unknown.
+        is_loaded: Whether most of this memory was read from a checkpoint.
     """
 
     device: int
@@ -40,7 +40,7 @@ class OnOtherCard:
 
 
 def on_other_card(facts: Facts, context_bytes: int) -> OnOtherCard:
-    """Makes the note of this rank on the card of these facts."""
+    """Makes this rank's note about the card that the facts describe."""
     loaded = facts.live[facts.is_live_under(loads)] if len(facts.live) else facts.live
     is_loaded = 2 * facts.bytes_of(loaded) > facts.allocated_bytes
     return OnOtherCard(

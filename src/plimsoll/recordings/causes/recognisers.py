@@ -1,4 +1,4 @@
-"""All recognisers, and the order of their causes."""
+"""Lists all recognisers, and sorts the causes that they find."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
 
     Args:
         facts: The facts of one device.
-        guarded: Wraps a recogniser, given its name, so that it finds nothing if it fails.
+        guarded: A function that takes a recogniser's name and the recogniser, and returns one that
+            finds nothing in case of an error.
     """
     found = [
         cause
@@ -61,7 +62,7 @@ def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
         if (cause := guarded(f"the cause {each.__name__}", each)(facts)) is not None
     ]
     cache = next((cause for cause in found if cause.name == "growing_cache"), None)
-    if cache is not None:  # which explains more than that the line grows
+    if cache is not None:  # a growing cache explains the growth better than `kept_over_passes`
         found = [
             cause
             for cause in found
@@ -70,7 +71,7 @@ def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
     least = LEAST_SHARE * facts.reserved.bytes
     kept = [cause for cause in found if cause.on_host or cause.bytes >= least]
     if facts.failed and any(cause.growth_bytes for cause in kept):
-        # A setting would only delay the failure a little.
+        # The advice of these causes would only delay the failure a little.
         kept = [cause for cause in kept if cause.name not in _OF_THE_ALLOCATOR]
     mostly_free = 2 * facts.reserved.free_bytes > facts.reserved.bytes
     return sorted(kept, key=lambda cause: _rank(cause, mostly_free=mostly_free))
@@ -82,6 +83,6 @@ def _rank(cause: Cause, *, mostly_free: bool) -> tuple[bool, bool, bool, bool, i
         cause.on_host,
         of_allocator != mostly_free,
         not cause.growth_bytes,
-        cause.name != "data_parallel",  # the figures of several cards raise the question
+        cause.name != "data_parallel",  # the user first asks why the cards differ
         -cause.bytes,
     )

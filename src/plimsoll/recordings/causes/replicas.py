@@ -1,4 +1,4 @@
-"""DataParallel: the first card takes more than each further one."""
+"""Recognises DataParallel, under which the first card takes more than each further one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEAST_SHARE = 0.2
 
 
 def data_parallel(facts: Facts) -> Cause | None:
-    """Finds a first card that takes a fifth more than the next, under DataParallel."""
+    """Finds a first card that takes a fifth more than the next one, under DataParallel."""
     devices = facts.notes.devices
     others = [size for device, size in devices.items() if device != 0]
     if not others or not facts.is_live_under(_is_of_replicas).any():
@@ -32,5 +32,5 @@ def data_parallel(facts: Facts) -> Cause | None:
 
 
 def _is_of_replicas(file: str, function: str) -> bool:
-    """Whether a frame belongs to a replica's forward pass, in one thread for each card."""
+    """Returns whether a frame belongs to the forward pass of a DataParallel replica."""
     return file.endswith("torch/nn/parallel/parallel_apply.py") and function != "__init__"

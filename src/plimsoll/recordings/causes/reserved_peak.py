@@ -1,4 +1,4 @@
-"""The parts of reserved memory at its peak, for the recognisers."""
+"""Finds the parts of reserved memory at its peak, for the recognisers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GIVES = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
 
 
 def reserved_change(action: NDArray[np.uint8], size: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Returns the bytes that each event takes from the driver, or releases."""
+    """Returns the bytes that each event takes from the driver; negative if it releases them."""
     change = np.where(np.isin(action, _TAKES), size.astype(np.int64), 0)
     change[np.isin(action, _GIVES)] = -size[np.isin(action, _GIVES)].astype(np.int64)
     return change
@@ -35,11 +35,11 @@ def reserved_peak(
     """Finds the parts of reserved memory at its peak.
 
     Args:
-        action: The events' codes.
-        size: Their bytes.
-        stream: Their streams.
+        action: The codes of the events.
+        size: The bytes of the events.
+        stream: The streams of the events.
         blocks: The blocks of these events.
-        rounded: The bytes that each block takes.
+        rounded: The bytes that each block takes, rounding included.
     """
     change = reserved_change(action, size)
     level = np.cumsum(change)

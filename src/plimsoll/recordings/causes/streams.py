@@ -1,4 +1,4 @@
-"""Memory that streams keep apart: a new stream each epoch, and blocks that wait for a stream."""
+"""Recognises memory that streams hold: unused streams, and frees that wait for a stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MANY_STREAMS = 3
 
 
 def idle_streams(facts: Facts) -> Cause | None:
-    """Finds unused streams that keep a tenth or more of reserved memory."""
+    """Finds streams without live blocks that keep a tenth or more of reserved memory."""
     reserved = facts.reserved
     if reserved.idle_streams < _MANY_STREAMS:
         return None
@@ -31,7 +31,7 @@ def idle_streams(facts: Facts) -> Cause | None:
 
 
 def waiting_frees(facts: Facts) -> Cause | None:
-    """Finds freed blocks that wait for another stream, with a tenth or more of reserved memory."""
+    """Finds freed blocks that wait for another stream, if they are a tenth of reserved memory."""
     reserved = facts.reserved
     if not reserved.pending_bytes or reserved.pending_bytes < _LEAST_SHARE * reserved.bytes:
         return None

@@ -1,4 +1,4 @@
-"""Memory that autograd saved although no backward pass runs: evaluation without `no_grad`."""
+"""Recognises evaluation without `no_grad`: autograd saves memory, and no backward pass runs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _LEAST_SHARE = 0.1
 
 
 def unused_activations(facts: Facts) -> Cause | None:
-    """Finds activations that no backward pass uses, with a tenth of the peak or more."""
+    """Finds activations that no backward pass uses, if they are a tenth of the peak or more."""
     found = np.setdiff1d(facts.live_of("unused_activations"), autocast_copies(facts))
-    # A training step also has some that its backward pass does not need.
+    # A training step has unused activations too; only blocks that live within no backward pass
+    # count here.
     starts, ends = facts.blocks.start[found], facts.blocks.end[found]
     passes = np.searchsorted(facts.backward_starts, (starts, ends))
     found = found[passes[0] == passes[1]]

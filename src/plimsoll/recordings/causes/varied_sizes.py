@@ -1,4 +1,4 @@
-"""Free reserved memory that does not fit requests, because their sizes vary."""
+"""Recognises reserved memory that is free but does not fit requests, because sizes vary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGE = MiB
 
 
 def varied_sizes(facts: Facts) -> Cause | None:
-    """Finds free memory of a quarter of the reserved or more, and a call with varying sizes."""
+    """Finds a call with varying sizes, if a quarter or more of reserved memory is free."""
     reserved = facts.reserved
     if reserved.free_bytes < _LEAST_SHARE * reserved.bytes or not len(facts.passes):
         return None
@@ -43,7 +43,7 @@ def varied_sizes(facts: Facts) -> Cause | None:
 
 
 def _most_varied(facts: Facts) -> tuple[NDArray[np.int64], str | None]:
-    """Returns the sizes that one call requests, the largest of each pass, and its line."""
+    """Returns the most varied call's sizes, the largest of each pass, and the call's line."""
     blocks = facts.blocks
     large = np.flatnonzero((blocks.size > _LARGE) & (blocks.stack > 0))
     ends = facts.passes.boundaries

@@ -1,4 +1,4 @@
-"""One checkpoint around the whole model, which recomputes everything at once."""
+"""Recognises one checkpoint around the whole model, which recomputes everything at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NEARLY_ALL = 0.6
 
 
 def whole_model_checkpoint(facts: Facts) -> Cause | None:
-    """Finds nearly all of a step's recomputed memory live at once, with a quarter of the peak."""
+    """Finds nearly all recomputed memory of a step live at once, a quarter of the peak or more."""
     found = facts.live_of("recomputed_activations")
     size = facts.bytes_of(found)
     ends = facts.steps.boundaries

@@ -1,4 +1,4 @@
-"""Texts for causes, shared by recognisers and reports."""
+"""Words the texts of causes, for recognisers and reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLACE = re.compile(r"(.+:\d+) \S+")
 
 
 def subject(line: str | None) -> str:
-    """Returns the source line as the subject of a sentence, without the function's name."""
+    """Returns "file:line" of a source line as the subject of a sentence, or "the program"."""
     if line is None:
         return "the program"
     found = _PLACE.fullmatch(line)
