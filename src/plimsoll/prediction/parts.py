@@ -20,7 +20,7 @@ from plimsoll.recordings.causes.cause import Cause
 from plimsoll.torch.simulated.serving_use import ServingUse
 
 CATEGORIES = tuple(name for name in ALL_CATEGORIES if name != "unknown")
-"""The categories of memory in a prediction, which knows the category of every block."""
+"""The categories of memory in a prediction. A simulation knows all, so none is "unknown"."""
 
 
 _WORKED_OUT = ("device_used_range_bytes", "not_kept", "why", "next")

@@ -50,7 +50,7 @@ class OptimizerUse:
         state_bytes: The size of its state on GPUs.
         is_foreach: Whether its last step handled all parameters at once, in lists.
         keeps_gradients: Whether gradients stayed in memory while the model was called for the next
-            step, although the script accumulates none.
+            step, although the script does not accumulate gradients.
     """
 
     kind: str

@@ -319,7 +319,7 @@ def _failed(value: int, outcome: Outcome) -> Trial:
 
 
 def _largest(all_written: Iterable[Written]) -> list[Written]:
-    """Returns all written files, the largest first; each path once, with its largest size."""
+    """Returns the written files, the largest first. A path written several times counts once."""
     largest: dict[str, Written] = {}
     for one in all_written:
         before = largest.get(one.path)
