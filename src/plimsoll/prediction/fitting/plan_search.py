@@ -179,7 +179,7 @@ class Search:
         return bool(self._uses(attempt))
 
     def _sweep_budgets(self) -> None:
-        """Compiles the model under several budgets, and under further ones that may help."""
+        """Tries the compiled model under several activation memory budgets, then between them."""
         survey, peak = self.base.survey, self.base.allocated_bytes()
         assert survey is not None
         budgets = list(compiled.first_budgets(survey))
