@@ -1,4 +1,4 @@
-"""A check as text."""
+"""Formats the comparison of a prediction with a recording as text."""
 
 from __future__ import annotations
 

@@ -24,11 +24,11 @@ class HostCost:
     file_bytes: int
 
 
-# Python itself; the additional memory of importing PyTorch, of a CUDA context with a program's
-# kernels, and of the first use of its libraries: on an H200 with PyTorch 2.11, as
-# `benchmarks/host_memory.py parts` prints it. Kernels are loaded on their first call, and a program
-# that multiplies more number types loads more of cuBLAS: these two figures are medians. A further
-# context was not measured.
+# The memory of Python itself, and the additional memory of importing PyTorch, of a CUDA context
+# with a program's kernels, and of the first use of cuBLAS and cuDNN: measured on an H200 with
+# PyTorch 2.11 by `benchmarks/host_memory.py parts`. CONTEXT and CUBLAS are medians, because CUDA
+# loads kernels on their first call, and a program that multiplies more number types loads more of
+# cuBLAS. FURTHER_CONTEXT was not measured.
 PYTHON = HostCost(10 * MiB, 7 * MiB)
 TORCH = HostCost(267 * MiB, 208 * MiB)
 CONTEXT = HostCost(150 * MiB, 90 * MiB)

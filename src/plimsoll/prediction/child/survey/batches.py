@@ -37,7 +37,7 @@ class Batches:
         return list(self._files)
 
     def listen(self) -> None:
-        """Observe files. PyTorch need not be imported."""
+        """Begins to observe opened files. PyTorch need not be imported."""
         note = self._watchers.guarded("the configurations that it reads", self._note_file)
 
         def heard(event: str, given: tuple[Any, ...]) -> None:
@@ -48,7 +48,7 @@ class Batches:
         sys.addaudithook(heard)
 
     def install(self, torch: ModuleType) -> None:
-        """Observe loaders."""
+        """Begins to observe loaders that are made."""
         kind = torch.utils.data.DataLoader
         make = kind.__init__
         note = self._watchers.guarded("the sizes of loaders' batches", self._note_loader)

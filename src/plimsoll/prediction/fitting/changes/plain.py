@@ -1,4 +1,4 @@
-"""The changes that are made or not, without a measure such as a number of modules or parts."""
+"""The changes that are made or not made, unlike those that can be made to any extent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS = (
     trainer_changes,
     own_option_changes,
 )
-"""Each function yields changes for a survey and the program's peak of allocated bytes."""
+"""The functions that yield changes, each from a survey and the peak of allocated bytes."""
 
 
 def plain_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import Survey
 
     Place = Callable[[int], Change]
-    """Makes the change to a smaller number."""
+    """Returns the change that sets the batch size in one place to a smaller number."""
 
 _KIND = "smaller batch"
 _MOST_PARTS = 8
@@ -42,7 +42,7 @@ def smaller_batch_changes(
     Args:
         survey: The survey of the unchanged script.
         allocated_bytes: The most that the program allocates.
-        script: Its text.
+        script: The script's text.
     """
     for size in dict.fromkeys([*(model.batch for model in survey.models), *survey.batches]):
         place = None if size is None else _place_of(size, survey, script)
@@ -64,9 +64,9 @@ def smaller_batch_changes(
 
 
 def _place_of(size: int, survey: Survey, script: ScriptText) -> Place | None:
-    """Returns the only place with the size; None if there is none, or several.
+    """Returns the only place that sets this batch size; None if there is none, or several.
 
-    A command line's option comes first, because it overrides the others.
+    If an option of the command line sets it, that is the place, because it overrides the others.
     """
     for find in (_options, _numbers, _configurations):
         found = list(find(size, survey, script))
@@ -138,7 +138,7 @@ def _named(node: ast.AST) -> Iterator[tuple[str, ast.Constant]]:
 def _configurations(size: int, survey: Survey, _: ScriptText) -> Iterator[Place]:
     for path in survey.files:
         text = ""
-        with suppress(OSError, UnicodeDecodeError):  # the file is gone, or is no text
+        with suppress(OSError, UnicodeDecodeError):  # the file was removed, or is not text
             text = _text_of(Path(path))
         for found in _KEY.finditer(text):
             begin = text.rfind("\n", 0, found.start()) + 1

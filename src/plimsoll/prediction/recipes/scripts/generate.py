@@ -1,6 +1,6 @@
-"""Generate text: read a prompt, then add tokens to it one by one, with a cache.
+"""Generates text: reads a prompt, then adds tokens to it one by one, with a KV cache.
 
-Weights and data are made up; `from_pretrained` instead of `from_config` reads real weights.
+Weights and data are made up. To read real weights, replace `from_config` by `from_pretrained`.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import transformers
 
 
 def prompt_of(model: torch.nn.Module, size: int, length: int) -> dict[str, torch.Tensor]:
-    """The prompt, in host memory: text, or half a minute of sound."""
+    """Returns the prompt, in host memory: text, or half a minute of sound."""
     config = model.config
     if model.main_input_name == "input_features":
         sound = torch.randn(size, config.num_mel_bins, 2 * config.max_source_positions)

@@ -1,6 +1,6 @@
-"""Train all parameters of one of timm's models: in bfloat16, or in float32 under autocast.
+"""Trains all parameters of a timm model, in bfloat16, or in float32 under autocast.
 
-Weights and data are made up; `pretrained=True` reads real weights.
+Weights and data are made up. To read real weights, set `pretrained=True`.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""Fine-tune a model by LoRA: small matrices learn beside weights in bfloat16.
+"""Fine-tunes a model by LoRA: trains small matrices beside frozen weights in bfloat16.
 
-Weights and data are made up; `from_pretrained` instead of `from_config` reads real weights.
+Weights and data are made up. To read real weights, replace `from_config` by `from_pretrained`.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import transformers
 
 
 def batch_of(model: torch.nn.Module, size: int, length: int) -> dict[str, torch.Tensor]:
-    """Data of the model's kind with labels, in host memory."""
+    """Returns made-up data of the kind that the model takes, with labels, in host memory."""
     config = model.config
     if model.main_input_name == "pixel_values":
         side = getattr(config, "image_size", 224)

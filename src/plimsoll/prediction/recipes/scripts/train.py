@@ -1,6 +1,6 @@
-"""Train all parameters of a model: in bfloat16, or in float32 under autocast.
+"""Trains all parameters of a model, in bfloat16, or in float32 under autocast.
 
-Weights and data are made up; `from_pretrained` instead of `from_config` reads real weights.
+Weights and data are made up. To read real weights, replace `from_config` by `from_pretrained`.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import transformers
 
 
 def batch_of(model: torch.nn.Module, size: int, length: int) -> dict[str, torch.Tensor]:
-    """Data of the model's kind with labels, in host memory."""
+    """Returns made-up data of the kind that the model takes, with labels, in host memory."""
     config = model.config
     if model.main_input_name == "pixel_values":
         side = getattr(config, "image_size", 224)
