@@ -47,7 +47,7 @@ def assumed_lines(assumptions: Sequence[Assumed]) -> Iterator[str]:
 
 
 def _named(assumed: Assumed) -> str:
-    """Names the operation, or the line if the script reads a value."""
+    """Returns what an assumption is about: the operation or, if a value is read, the line."""
     if assumed.what in _READS and assumed.line:
         return assumed.line
     where = f" ({assumed.line})" if assumed.line and _matters(assumed) else ""

@@ -100,7 +100,7 @@ def started(
     Args:
         request: The request. The yielded function raises the errors of `run`.
         shows_output: As for `run`.
-        is_aside: Whether the process runs in parallel to others: it then reads no input, gets no
+        is_aside: Whether the process runs in the background. If so, it reads no input, gets no
             Ctrl-C, and prints nothing about a failure.
         failed_output: The file for the output of a script that fails, if the output is not shown.
             The default is stderr; with `is_aside` the output is dropped.

@@ -82,7 +82,7 @@ def promises_not_kept(
 
 
 def each_once(several: Iterable[Sequence[NotKept]]) -> list[NotKept]:
-    """Returns the guarantees that any of several runs could not give, each with one reason."""
+    """Returns the guarantees that any of several runs could not give, each once, with a reason."""
     by_promise: dict[str, NotKept] = {}
     for run in several:
         for each in run:

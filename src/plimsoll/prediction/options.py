@@ -193,7 +193,7 @@ class Options:
         return 2 * tiers.shared_bytes
 
     def _checked_conf(self) -> str:
-        """Returns the configuration for the installed PyTorch, by default the environment's."""
+        """Returns `conf`, or the environment's, after checking it for the installed PyTorch."""
         conf = self.conf or next((os.environ[name] for name in _CONF if name in os.environ), "")
         try:
             _core.AllocatorConfig.parse(conf, rules_version())

@@ -83,7 +83,7 @@ def _of_alike(request: Request, found: Prediction) -> list[Prediction] | None:
     """
     depends = {assumed.what for assumed in found.assumptions} & set(NEEDS_TRIALS)
     groups = alike(found.ranks)
-    is_job = request.nproc_per_node is not None  # otherwise a launcher starts all of them
+    is_job = request.nproc_per_node is not None  # a launcher starts all of its ranks
     is_worth_it = is_job and len(groups) < len(found.ranks) and not request.keep_writes
     if depends != {LETS_GO_LATER} or not is_worth_it:
         return None

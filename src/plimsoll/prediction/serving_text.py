@@ -19,8 +19,8 @@ _OPTIONS = {
     "vLLM": ("gpu_memory_utilization", "the rest leaves", "max_num_seqs"),
     "SGLang": ("mem_fraction_static", "the weights leave", "max_running_requests"),
 }
-"""For each engine: its option for its part of the card, the words for what of this part the KV
-cache gets, and its option for the most requests at once."""
+"""For each engine: its option for its part of the card, the words for what else takes memory of
+this part before the KV cache gets the rest, and its option for the most requests at once."""
 _WHILE = {
     "start": "while it starts",
     "weights": "while it loads the weights",
@@ -35,7 +35,7 @@ _WHILE = {
 
 
 def serving_verdict(p: PredictionParts) -> str | None:
-    """Returns the engine's result for the headline; None without an engine."""
+    """Returns the headline: how the engine starts or fails; None without an engine."""
     use = p.serving
     if use is None:
         return None

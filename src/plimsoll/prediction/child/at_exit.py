@@ -22,7 +22,7 @@ def account_at_exit(simulation: Simulation, high_water: HighWaterMarks, to: str)
     Args:
         simulation: The process's GPUs, before their first use.
         high_water: The high-water marks of the GPUs.
-        to: Where to report, in the form of PLIMSOLL_REPORT.
+        to: The destination of the report, in the form of PLIMSOLL_REPORT.
     """
     native = NativeReplay(simulation) if simulation.setup.allocator == "elastic" else None
     report_at_exit(lambda: _accounts(simulation, high_water, native), to)

@@ -71,7 +71,7 @@ def causes_of_job(
         if (cause := _cause_on(name, card, ranks)) is not None
         and cause.bytes >= LEAST_SHARE * card.together_bytes
     ]
-    # Causes that grow come first, then ranks on other ranks' cards, then the rest.
+    # Causes of growth come first, then ranks on other ranks' cards, then the rest.
     return sorted([*found, *prediction["causes"]], key=lambda cause: not cause["growth_bytes"])
 
 

@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _refuse(request: Request, why: str) -> NoReturn:
-    """End before the script begins, and report why: to the parent if it asked, else on stderr."""
+    """Reports why the script cannot begin, to the parent or on stderr; ends the process."""
     if request.report is None:
         print(f"plimsoll: {why}", file=sys.stderr)
     else:

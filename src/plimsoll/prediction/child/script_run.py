@@ -29,7 +29,8 @@ _variables: list[dict[str, Any]] = []
 def enter_script(request: Request) -> None:
     """Sets `sys.argv` and `sys.path` as `python SCRIPT` and `python -m` do.
 
-    Call it after all imports by plimsoll: the script's own modules may have the names of others.
+    Call it after all imports by plimsoll: the script's own modules may have names that plimsoll
+    imports.
 
     Raises:
         InputError: If the requested module does not exist.

@@ -63,7 +63,7 @@ class Search:
     Args:
         attempts: Runs the trials of the script.
         room: The memory of the card for PyTorch and NCCL.
-        watcher: Is told when each trial begins and ends.
+        watcher: Called when each trial begins and ends.
         compiles: Whether the search tries to compile the model.
 
     Attributes:
@@ -175,7 +175,7 @@ class Search:
         self._take_best()
 
     def fits(self, attempt: Attempt) -> bool:
-        """Returns whether an attempt fits with any allocator, as far as no limited run failed."""
+        """Returns whether an attempt fits with an allocator that has not failed under the limit."""
         return bool(self._uses(attempt))
 
     def _sweep_budgets(self) -> None:
@@ -294,7 +294,7 @@ class Search:
         return min(fitting, key=rank, default=None)
 
     def _uses(self, attempt: Attempt) -> list[AllocatorUse]:
-        """Returns the allocators with which an attempt fits, as far as no limited run failed."""
+        """Returns the allocators with which it fits, except those that failed under the limit."""
         return [
             use
             for use in attempt.allocators()

@@ -80,7 +80,7 @@ def _thin(fit: FitParts) -> Iterator[str]:
 
 
 def _conditions(fit: FitParts) -> Iterator[str]:
-    """Yields the conditions of the search: memory that stays free, and multiples."""
+    """Yields the conditions of the search: the card's memory that it may not use, and multiples."""
     whole = format_size(fit.total_bytes + fit.used_bytes)
     of_card = []
     if fit.used_bytes:

@@ -98,7 +98,7 @@ def fit_within(
             plan's `within_bytes` is the rest. With None no memory must stay free, but the search
             prefers a plan of the script's own options that leaves 5 % free to a faster plan that
             leaves less.
-        watcher: Is told when each trial begins and ends.
+        watcher: Called when each trial begins and ends.
         options: The options of `predict`.
 
     Raises:

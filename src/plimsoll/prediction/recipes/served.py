@@ -1,4 +1,4 @@
-"""Replaces a serving engine's command by a script that runs the engine under a load, no server."""
+"""Turns a serving engine's command into a script that runs the engine under a load, no server."""
 
 from __future__ import annotations
 

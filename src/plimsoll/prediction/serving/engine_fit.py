@@ -1,4 +1,4 @@
-"""Finds an option's largest value, the smallest card, or changes with which an engine serves."""
+"""Finds an option's best value, the smallest card, or changes with which an engine serves."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def fit_engine(
     progress: Progress | None = None,
     **options: Any,
 ) -> EngineFitParts:
-    """Finds an option's largest value, the smallest card, or changes with which an engine serves.
+    """Finds an option's best value, the smallest card, or changes with which an engine serves.
+
+    The best value is the largest one that serves; of tensor parallelism it is the least.
 
     Each trial runs the engine under the load of `plimsoll predict vllm serve`.
 

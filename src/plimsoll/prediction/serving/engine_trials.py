@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Progress = Callable[[str, Mapping[str, str], EngineTrial | None], None]
 
 LEFT_OUT, WITHOUT_VALUE = "none", "on"
-"""The settings' values for: the option is left out, and the option stands without a value."""
+"""Values in settings: the first leaves an option out, the second gives it without a value."""
 
 
 def with_settings(arguments: Sequence[str], settings: Mapping[str, str]) -> list[str]:

@@ -21,7 +21,7 @@ def lacks_cache(trial: EngineTrial) -> bool:
 
 
 def card_is_too_full(trial: EngineTrial) -> bool:
-    """Returns whether the engine claims more of the card than is free, then or under load."""
+    """Returns whether the engine claims more of the card than is free, at first or under load."""
     use = trial.serving
     if use is None or trial.fits:
         return False

@@ -1,4 +1,4 @@
-"""The folders of trials. If plimsoll is killed, a later plimsoll removes what it left."""
+"""The folders of trials. If plimsoll and the holder are killed, a later plimsoll removes them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _sweep_once(temporary: str) -> None:
 
 
 def sweep(temporary: Path) -> None:
-    """Remove folders of trials whose owner and holder have ended, and kill their processes."""
+    """Removes folders of trials whose owner and holder have ended; kills their processes."""
     import fcntl  # missing on Windows
 
     for place in _folders(temporary):

@@ -46,7 +46,7 @@ def _known(arguments: list[ArgumentUse], pattern: re.Pattern[str]) -> Iterator[t
 
 
 def has_trainer(script: ScriptText) -> bool:
-    """Whether the script makes the arguments of Transformers' Trainer, or of a derived one."""
+    """Returns whether the script makes arguments of Transformers' Trainer or of a derived one."""
     return next(_trainer_calls(script), None) is not None
 
 

@@ -69,7 +69,7 @@ def _on_host(survey: Survey, edit: Callable[[ScriptText], ScriptText]) -> Change
 
 
 def _first(wrapping: Wrapping, settings: dict[str, str]) -> Callable[[ScriptText], ScriptText]:
-    """Yields changes to the arguments of `FullyShardedDataParallel`, FSDP's first version."""
+    """Returns the edit that sets arguments of `FullyShardedDataParallel`, FSDP's first version."""
 
     def edit(script: ScriptText) -> ScriptText:
         call, _ = wrapped_model.find_wrapping(script, wrapping)
@@ -89,7 +89,7 @@ def _check_named(call: ast.Call, settings: dict[str, str]) -> None:
 def _second(
     name: str, value: str | None, is_meant: Callable[[ast.Call], bool]
 ) -> Callable[[ScriptText], ScriptText]:
-    """Changes an argument in the calls of `fully_shard`, FSDP's second version."""
+    """Returns the edit that sets an argument in calls of `fully_shard`, FSDP's second version."""
 
     def edit(script: ScriptText) -> ScriptText:
         for place in range(len(list(_shards(script)))):

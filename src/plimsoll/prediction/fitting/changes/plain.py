@@ -34,6 +34,6 @@ KINDS = (
 
 
 def plain_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
-    """Yields changes for any program that allocates `allocated_bytes` at its peak."""
+    """Yields the changes of all `KINDS`, for a program with this peak of allocated bytes."""
     for kind in KINDS:
         yield from kind(survey, allocated_bytes)

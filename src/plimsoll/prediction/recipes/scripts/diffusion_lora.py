@@ -1,4 +1,4 @@
-"""Fine-tunes a diffusion model by LoRA, with made-up data that is already encoded."""
+"""Fine-tune a diffusion model by LoRA, with made-up data that is already encoded."""
 
 import argparse
 import inspect

@@ -1,4 +1,4 @@
-"""Trains a diffusion model, with made-up data that is already encoded."""
+"""Train a diffusion model, with made-up data that is already encoded."""
 
 import argparse
 import inspect

@@ -1,6 +1,6 @@
-"""Generates text: reads a prompt, then adds tokens to it one by one, with a KV cache.
+"""Generate text: read a prompt, then add tokens to it one by one, with a cache.
 
-Weights and data are made up. To read real weights, replace `from_config` by `from_pretrained`.
+Weights and data are made up; `from_pretrained` instead of `from_config` reads real weights.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""Trains all parameters of a timm model, in bfloat16, or in float32 under autocast.
+"""Train all parameters of one of timm's models: in bfloat16, or in float32 under autocast.
 
-Weights and data are made up. To read real weights, set `pretrained=True`.
+Weights and data are made up; `pretrained=True` reads real weights.
 """
 
 import argparse

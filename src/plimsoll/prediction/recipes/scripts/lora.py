@@ -1,6 +1,6 @@
-"""Fine-tunes a model by LoRA: trains small matrices beside frozen weights in bfloat16.
+"""Fine-tune a model by LoRA: small matrices learn beside weights in bfloat16.
 
-Weights and data are made up. To read real weights, replace `from_config` by `from_pretrained`.
+Weights and data are made up; `from_pretrained` instead of `from_config` reads real weights.
 """
 
 import argparse

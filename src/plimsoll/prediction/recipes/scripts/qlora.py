@@ -1,4 +1,4 @@
-"""Fine-tunes a model by QLoRA: trains small matrices beside frozen, made-up 4-bit weights."""
+"""Fine-tune a model by QLoRA: small matrices learn beside 4-bit weights, here made up."""
 
 import argparse
 

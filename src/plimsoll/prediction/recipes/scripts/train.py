@@ -1,6 +1,6 @@
-"""Trains all parameters of a model, in bfloat16, or in float32 under autocast.
+"""Train all parameters of a model: in bfloat16, or in float32 under autocast.
 
-Weights and data are made up. To read real weights, replace `from_config` by `from_pretrained`.
+Weights and data are made up; `from_pretrained` instead of `from_config` reads real weights.
 """
 
 import argparse
