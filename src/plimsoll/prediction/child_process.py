@@ -45,7 +45,7 @@ MOST_AT_A_TIME = 4
 """The most parallel runs. Each holds PyTorch and the script's data in memory."""
 _SECONDS_TO_ANSWER = 60
 _MOST_FETCHED = 8
-"""The most repositories of the hub that are fetched for a script, which runs again after each."""
+"""The most repositories of the hub to fetch for a script. The script runs again after each."""
 _REPORT, _RECORDED = "report.json", "recorded.plim"
 _GROUPS, _SURVEY = "groups.json", "survey.json"
 
@@ -210,7 +210,7 @@ class _Run:
 
         Args:
             output: The file with the script's output; None if the output was shown.
-            shown_failed: The file for this output if the script fails; None to drop it.
+            shown_failed: The file that gets this output if the script fails; None to drop it.
         """
         request, report = self._request, self._folder / _REPORT
         is_held = not request.keep_writes
@@ -218,7 +218,7 @@ class _Run:
         status, is_interrupted = _wait(self._process, seconds, is_held=is_held)
         outcome = self._outcome() if is_held else None
         self._move(_GROUPS, request.groups)
-        # A process beside others runs in a session of its own, which Ctrl-C never reaches. If
+        # With `is_aside` the process has a session of its own, which Ctrl-C never reaches. If
         # plimsoll was interrupted, drop that process's report.
         if is_interrupted and (self._is_aside or not report.exists()):
             raise KeyboardInterrupt
@@ -277,7 +277,7 @@ def _threads_aside() -> int:
 
 
 def _by_itself(request: Request, written: list[Written]) -> list[Written]:
-    """Returns the files that the script wrote, except those whose text plimsoll had replaced."""
+    """Returns the files that the script wrote, without those whose text plimsoll had replaced."""
     given = set(request.files)
     return [one for one in written if str(Path(one.path).absolute()) not in given]
 

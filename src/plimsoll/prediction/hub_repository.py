@@ -75,7 +75,7 @@ class HubRepository:
 
     @property
     def command(self) -> str:
-        """Returns the command that fetches the missing files, without weights."""
+        """The command that fetches the missing files, without weights."""
         files = [self.file or ""]
         if self.needs_description:
             files = ["--include", "*.json"] if self.kind == "model" else [_FIRST[self.kind]]

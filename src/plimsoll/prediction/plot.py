@@ -1,7 +1,7 @@
 """Draws memory over a run in the terminal: stacked areas of block characters.
 
-A cell shows the memory that is live at the height of its middle. Each category has a texture
-besides its colour, so the picture is readable in a pipe too.
+A cell shows the category at the height of the cell's middle. Each category has a texture and a
+colour, so that the picture is readable without colours too.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ def _differences(mine: DeviceTrace, theirs: DeviceTrace) -> tuple[str, list[Held
 
 @dataclass(frozen=True)
 class _Peak:
-    """Requested bytes that are live at a peak, by source line and by size."""
+    """The requested bytes that are live at a peak, by source line and by size."""
 
     by_line: Counter[str]
     by_size: Counter[int]

@@ -29,7 +29,7 @@ class ArgumentUse:
 
     Attributes:
         names: All names of the option, such as "--batch-size".
-        value: The value in this trial; None also for a value that is not plain data.
+        value: The value in this trial; None also if the value is not plain data.
     """
 
     names: list[str]
@@ -92,7 +92,7 @@ class Recomputation:
 
     Attributes:
         modules: Their names.
-        peak_bytes: The estimated peak of allocated memory with them.
+        peak_bytes: The estimated peak of allocated memory if these modules are recomputed.
         seconds: The estimated time added to a step.
     """
 
@@ -196,7 +196,7 @@ class AllocatorUse:
 
     @property
     def least_reserved_bytes(self) -> int:
-        """The least known memory in which it serves all requests."""
+        """The least memory that is known to suffice for all requests."""
         return self.peak_reserved_bytes if self.least_bytes is None else self.least_bytes
 
 

@@ -96,7 +96,7 @@ def prediction_text(
 def short_text(
     prediction: PredictionParts, width: int | None = None, follow: Sequence[str] = ()
 ) -> str:
-    """Returns the verdict, its reason, and the next step; arguments as for `prediction_text`."""
+    """Returns the verdict, the reason and the next command. Arguments as for `prediction_text`."""
     if not prediction.uses_cuda:
         return prediction_text(prediction, width).partition("\n\n")[0]
     verdict = [*job_verdict(prediction, width)][:1] or [headline(prediction)]
@@ -119,7 +119,7 @@ def verdict_words(p: PredictionParts, follow: Sequence[str]) -> dict[str, str | 
 
     Args:
         p: The prediction.
-        follow: The words of the next useful command; none for a script without a name.
+        follow: The words of the next useful command; empty for a script without a name.
     """
     if p.fits is None:
         why_it_is = p.why_unknown

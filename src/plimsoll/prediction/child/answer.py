@@ -88,7 +88,7 @@ def make_report(
 
 
 def _least_context(simulation: Simulation, device: int) -> int:
-    """Returns the context's memory in a process that has launched a kernel."""
+    """Returns what CUDA's context takes at least in a process that has launched a kernel."""
     return simulation.profiles[device].context_with(["kernels"])
 
 
@@ -304,7 +304,7 @@ def _why_no_other_cards(simulation: Simulation) -> str | None:
 
 @dataclass(frozen=True)
 class _UsedGpu:
-    """The memory of this process on one GPU.
+    """The memory that this process used of one GPU.
 
     Attributes:
         device: The GPU.
@@ -327,7 +327,7 @@ class _UsedGpu:
     headroom_bytes: int
 
     def use(self) -> GpuUse:
-        """Returns the entry of this GPU in a prediction."""
+        """Returns the `GpuUse` of this GPU for a prediction."""
         return GpuUse(
             device=self.device,
             peak_allocated_bytes=self.peak.allocated_bytes,

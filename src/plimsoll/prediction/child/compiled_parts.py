@@ -58,7 +58,7 @@ def watch_compiled(
         watchers: Keeps errors in the functions below from reaching the program.
         note_module: Called with each compiled module.
         before_step: Called with an optimizer, before its compiled step.
-        after_step: Called after that step, unless hooks reported it because Dynamo gave up.
+        after_step: Called after that step, unless Dynamo gave up and PyTorch's hooks reported it.
         steps_of: Returns the number of completed steps of an optimizer.
     """
     compile_any, compile_module = torch.compile, torch.nn.Module.compile

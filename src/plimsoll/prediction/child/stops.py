@@ -35,7 +35,7 @@ class Stop:
 
 
 class Stops:
-    """Ends the script of a trial if it would run for ever, or for too long.
+    """Ends the script of a trial if it would run for ever or exceeds its bound of events.
 
     Attributes:
         stop: Why and where the script was stopped; None if it was not.

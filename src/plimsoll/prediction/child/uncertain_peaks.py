@@ -59,7 +59,7 @@ _KEPT = (
 )  # fmt: skip
 """The events to replay: allocations and frees, and the releases of cached segments."""
 _TAKEN = (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED)
-"""The events of memory that a kernel allocates and frees."""
+"""The events that a replay adds for memory that a kernel allocates and frees."""
 _ADDRESS = 1 << 62
 """The address given to a kernel's uncertain memory: higher than any address of a run."""
 _OWN_ADDRESS, _APART = 1 << 52, 1 << 9
@@ -174,7 +174,7 @@ def _paces(later: Sequence[int], count: int) -> Iterator[NDArray[np.float64]]:
 
 
 def _draws(memory: Sequence[UncertainMemory], most: int) -> Iterator[dict[int, int]]:
-    """Yields sizes by kind: the least, the most, and random ones."""
+    """Yields sizes for each kind of memory: first the least, then the most, then random ones."""
     kinds = {each.kind: (each.bytes, each.least, each.most) for each in memory}
     thought, least, greatest = np.array(list(kinds.values()), dtype=np.float64).T
     random = np.random.default_rng(0)

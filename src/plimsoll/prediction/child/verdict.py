@@ -57,7 +57,7 @@ def verdict(
     """Returns the entries of a `PredictionParts` about whether all processes fit together.
 
     Args:
-        found: The prediction of one process, with the failures of all.
+        found: The prediction of one process, with the failures of all processes in it.
         reports: All processes that used a GPU.
         cards: The used cards.
         request: The trial.

@@ -90,7 +90,7 @@ class Attempt:
         return next((use for use in self.allocators() if use.fits), None)
 
     def least_use(self) -> AllocatorUse:
-        """Returns the allocator that needs the least."""
+        """Returns the use of the allocator that needs the least memory."""
         return min(self.allocators(), key=lambda use: use.least_reserved_bytes)
 
     def least_bytes(self) -> int:
@@ -110,7 +110,7 @@ def changed(script: ScriptText, changes: Changes) -> ScriptText:
 
 
 class Attempts:
-    """Runs attempts, as many at a time as there are cores.
+    """Runs attempts, several in parallel if there are several cores.
 
     Args:
         request: The request for the unchanged script.

@@ -48,9 +48,9 @@ class Point:
         value: The value.
         fits: Whether the script fits and leaves the wanted headroom; None if it ran with unlimited
             memory and took more than the card has.
-        spare_bytes: The memory left over, negative if memory is missing; None if it ran out of
-            memory.
-        varying_bytes: The part of its memory that may depend on the value.
+        spare_bytes: The memory left over, negative if memory is missing; None if the script ran out
+            of memory.
+        varying_bytes: The part of the script's memory that may depend on the value.
         requested_bytes: The requested bytes at the peak. Rounding would hide the difference of
             small values.
         is_scout: Whether it ran with unlimited memory.
@@ -87,13 +87,13 @@ class Bracket:
 
     @property
     def low(self) -> int:
-        """Returns the largest value that fits; 0 for none."""
+        """The largest tried value that fits; 0 if none fits."""
         fitting = (each.value for each in self.points if each.fits)
         return max((value for value in fitting if value % self.step == 0), default=0)
 
     @property
     def high(self) -> int | None:
-        """Returns the smallest value above `low` that does not fit or fails; None for none."""
+        """The smallest tried value above `low` that does not fit or fails; None without one."""
         failed = [each.value for each in self.points if each.fits is False]
         above = (value for value in (*failed, *self.broken) if value > self.low)
         return min(above, default=None)
@@ -121,7 +121,7 @@ class Bracket:
 
     @property
     def same_since(self) -> int | None:
-        """Returns the smallest value that takes as much memory as all larger ones.
+        """The smallest tried value that takes as much memory as all larger ones.
 
         None if memory grows, or if the largest value is less than `_PATIENCE` times as large.
         """
@@ -171,7 +171,7 @@ class Bracket:
 
     @property
     def _top(self) -> int:
-        """The largest value that may be tried now."""
+        """The largest value to try in the next round, in view of the results so far."""
         largest = max((each.value for each in self._known), default=self.step)
         top = max(largest, self.step) * _MOST_GROWTH if self.high is None else self.high - 1
         return top if self.at_most is None else min(top, self.at_most)
@@ -253,7 +253,7 @@ class Bracket:
         low, high = self.low, self.high
         value = self._estimate()
         if high is not None and (self._runs >= MOST_RUNS or high - low <= self.tolerance(low)):
-            return _between(low, high, count)  # the rest of an exact search
+            return _between(low, high, count)  # only an exact search goes on here
         if high in self.broken and (value is None or value >= high):
             return _between(low, high, count)
         if value is None:

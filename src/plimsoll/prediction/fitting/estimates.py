@@ -1,4 +1,4 @@
-"""Estimates the value at which memory runs out, from the memory left by other values."""
+"""Estimates the value at which memory runs out, from what stays free with other values."""
 
 from __future__ import annotations
 

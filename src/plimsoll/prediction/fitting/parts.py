@@ -90,9 +90,9 @@ class FitParts:
 
     @property
     def fastest(self) -> tuple[int, float] | None:
-        """Returns the batch size with the most samples a second; None if no batch was varied.
+        """The batch size with the most samples a second; None if no batch was varied.
 
-        Times are estimates. So of the values that count as equally fast it returns the largest.
+        Times are estimates. So of the values that count as equally fast it is the largest.
         """
         if "batch" not in self.vary:
             return None

@@ -1,4 +1,4 @@
-"""Finds the changes that make a script fit for the least time, by branch and bound.
+"""Finds the changes with which a script fits and its steps are fastest, by branch and bound.
 
 The search simulates the unchanged script, then each single change that could matter. To estimate a
 set of changes, it takes the largest simulated subset, and for each other change the saving that the
@@ -47,7 +47,7 @@ class Best:
     """A plan that fits.
 
     Attributes:
-        attempt: The changes, and their use of unlimited memory.
+        attempt: The attempt with the plan's changes, run with unlimited memory.
         use: The allocator with which they fit.
         verified: The prediction under the limit.
     """

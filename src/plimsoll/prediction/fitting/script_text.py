@@ -27,7 +27,7 @@ class CannotChangeError(Exception):
 
 @dataclass(frozen=True)
 class ScriptText:
-    """A script.
+    """The text of a script, with the original number of each line.
 
     Attributes:
         lines: Its lines, without line breaks.
@@ -60,7 +60,7 @@ class ScriptText:
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Its syntax tree."""
+        """The text's syntax tree."""
         try:
             return ast.parse(str(self))
         except SyntaxError as error:

@@ -146,7 +146,7 @@ class Sets:
         survey, kinds = start.survey, {change.kind for change in chosen}
         places = (
             self._known.base.survey
-        )  # of the unchanged script; surveys of other attempts describe changed texts
+        )  # only this survey has the lines of the unchanged script, where changes are made
         if allocated <= self._known.target() or survey is None or len(survey.models) != 1:
             return
         assert places is not None

@@ -69,7 +69,7 @@ def fit_within(
     watcher: Watcher | None = None,
     **options: Any,
 ) -> Plan:
-    """Finds the changes with which a script fits, for the least time, in at most 15 simulations.
+    """Finds the changes with which a script fits and is fastest, in at most 15 simulations.
 
     If a size depends on values that are not computed, two more simulations find its range.
 

@@ -94,7 +94,7 @@ def recipe(
     seq_len: int | None = None,
     arguments: Sequence[str] = (),
 ) -> Recipe:
-    """Finds the script for a usual task with a model, for `predict`, `fit` and others.
+    """Returns the script for a usual task with a model, to be given to `predict`, `fit` and others.
 
     >>> import plimsoll
     >>> made = plimsoll.recipe("sft", "Qwen/Qwen3-8B", seq_len=4096)  # doctest: +SKIP
@@ -106,8 +106,9 @@ def recipe(
             weights), "generate" (text), or "pretrain" (float32 under autocast).
         model: A config.json or its folder, a name on Hugging Face's hub, or the name of a timm
             model. Weights are not read.
-        batch_size: The number of samples at a time; by default the script's own, 1.
-        seq_len: The number of tokens of a sample; by default 2048, or the model's own maximum.
+        batch_size: The number of samples in a batch. The default is that of the script, 1.
+        seq_len: The number of tokens in a sample. The default is 2048 or, if less, the model's
+            maximum.
         arguments: Further arguments for the script.
 
     Raises:

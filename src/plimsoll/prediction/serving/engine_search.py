@@ -1,4 +1,4 @@
-"""Searches the values of one option, or the cards, by trials of an engine."""
+"""Searches the values of one option, or the cards, by running an engine with them."""
 
 from __future__ import annotations
 

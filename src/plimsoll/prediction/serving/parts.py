@@ -114,7 +114,7 @@ class EngineFitParts:
 
     @property
     def best(self) -> EngineBorder | None:
-        """Returns the first search that found an answer; None if none did."""
+        """The first search that found an answer; None if none did."""
         return next((each for each in self.found if each.trial is not None), None)
 
     def to_dict(self) -> dict[str, Any]:

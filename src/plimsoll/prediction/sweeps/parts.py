@@ -21,7 +21,7 @@ class Case:
         kind: "prediction" or "replay".
         program: The script, or the recording.
         arguments: The script's arguments.
-        gpu: The card; None for the recorded one.
+        gpu: The card; None for the recorded card.
         conf: The allocator's settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF; None for the
             recorded ones.
         allocator: "native", "elastic" or "uncached".
@@ -61,7 +61,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """The result of a case. Figures are None if it failed, or if they are unknown.
+    """The result of a case. Figures are None if the case failed, or if they are unknown.
 
     Attributes:
         case: The case.
@@ -109,7 +109,7 @@ class SweepParts:
         cases: The number of cases in total.
         reused: The number of rows from earlier runs.
         where: The machines that did the work, in a line.
-        prices: The price of an hour by the card's name.
+        prices: The price of an hour, for each card's name.
     """
 
     goal: str

@@ -42,8 +42,8 @@ def sweep(
     Each row is the result of `predict` or `replay`. Finished rows are kept in a table. A case in
     the table runs again only after a change of its script, of a module that the script imports from
     its own folder or PYTHONPATH, of the versions of plimsoll or PyTorch, or of the case itself.
-    Other files that a script reads, and installed packages, are not checked. A failed case is a row
-    with the reason, and is tried again the next time.
+    Changes of other files that a script reads, and of installed packages, are not noticed. The row
+    of a failed case has the reason, and the next sweep tries the case again.
 
     >>> import plimsoll
     >>> plan = {"scripts": ["train.py"], "gpus": ["L4", "H100"], "vary": {"--batch-size": [4, 8]}}

@@ -77,8 +77,8 @@ class SweepPlan:
         """Returns a plan from plain data, such as the contents of a TOML file.
 
         Args:
-            values: Lists by the names of this class's attributes; `vary` is a table of lists.
-            folder: The base of paths; by default the current folder.
+            values: Lists under the names of this class's attributes; `vary` is a table of lists.
+            folder: The folder that paths are relative to; by default the current folder.
 
         Raises:
             InputError: If a key is unknown, or its value is not allowed.

@@ -24,7 +24,7 @@ def enter_namespaces(*, with_network: bool) -> None:
         with_network: Whether the machine's network stays reachable; otherwise only loopback is.
 
     Raises:
-        OSError: If this machine does not offer it.
+        OSError: If this machine does not offer such namespaces.
     """
     maps = _maps()
     ready = os.pipe()

@@ -1,4 +1,4 @@
-"""The overlay of a trial: every folder of the machine with the trial's own layer over it.
+"""The overlay of a trial: the trial sees every folder of the machine, and its writes go elsewhere.
 
 The trial gets a new root with an overlay over each folder of the real one. Writes go to an upper
 folder, which is deleted with the trial. The kernel lets no ordinary user put an overlay over a
@@ -97,7 +97,7 @@ def _folder_anew(folder: Path, mounts: frozenset[Path], most: int) -> Iterator[S
 def _has_at_most(folder: Path, most: int) -> bool:
     try:
         return sum(1 for _ in folder.iterdir()) <= most
-    except OSError:  # this user may not read it
+    except OSError:  # this user may not read the folder
         return False
 
 

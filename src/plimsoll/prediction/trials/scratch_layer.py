@@ -118,7 +118,7 @@ def _written_in(copy: Path, place: Path) -> Iterator[Written]:
 
 
 def _removed(folder: Path) -> Iterator[Written]:
-    """Yields the real files and folders that were removed and not made again."""
+    """Yields the real files and folders that the program removed and did not make again."""
     try:
         noted = (folder / "removed").read_bytes()
     except FileNotFoundError:

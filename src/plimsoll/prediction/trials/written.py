@@ -1,4 +1,4 @@
-"""Compares a trial's files with the real ones."""
+"""Lists what a trial wrote, by comparing its files with the real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of the script's command line, as `argparse` parsed them."""
+"""Notes the options of the script's command line, as `argparse` parsed them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batch sizes of a program's loaders, and the configuration files that it reads."""
+"""Notes the batch sizes of a program's loaders, and the configuration files that it reads."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Batches:
 
     @property
     def sizes(self) -> list[int]:
-        """Returns the batch sizes, in the order in which loaders were made."""
+        """The batch sizes, in the order in which loaders were made."""
         return list(self._sizes)
 
     @property
     def files(self) -> list[str]:
-        """Returns the configuration files that the program read, by absolute path."""
+        """The configuration files that the program read, by absolute path."""
         return list(self._files)
 
     def listen(self) -> None:

@@ -1,4 +1,4 @@
-"""The module calls of a step, each with its begin and end, its time and its results."""
+"""Notes the module calls of a step, each with its begin and end, its time and its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models that a script trains: their names in the script, and their settings."""
+"""Notes the models that a script trains: their names in the script, and their settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The optimizers of a script: the lines that make them, and their memory."""
+"""Notes a script's optimizers: the lines that make and step them, and their memory."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class _Step:
         self.address = blocks.address[first:last]
 
     def kept(self, call: Call) -> _Kept | None:
-        """Returns the blocks that a call keeps for the backward pass, besides its results."""
+        """Returns the blocks, other than its results, that a call keeps for the backward pass."""
         first, last = np.searchsorted(self.start, [call.start, call.end])
         part = np.arange(first, last)
         part = part[self.stop[part] >= call.backward]
@@ -171,7 +171,7 @@ def recomputations(
         end: The event after the step.
 
     Returns:
-        The sets with the highest peak first. Each set has a lower peak than all faster ones.
+        The sets, the fastest and highest peak first. Each has a lower peak than all faster ones.
     """
     step = _Step(blocks, sizes, begin, end)
     if not len(step.level):
@@ -249,7 +249,7 @@ def _choices(modules: list[Module], step: _Step, least: int) -> Iterator[_Choice
 
 
 class _Best:
-    """The least seconds that save each number of units, and the choices that take them."""
+    """For each number of units of saved bytes, the least seconds, and the modules to recompute."""
 
     def __init__(self, seconds: NDArray[np.float64], chosen: list[tuple[_Choice, ...]]) -> None:
         self.seconds = seconds

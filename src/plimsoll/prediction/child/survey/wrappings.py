@@ -1,4 +1,4 @@
-"""The lines that wrap models for training on several ranks, and the kinds of wrappers."""
+"""Notes the lines that wrap models for training on several ranks, and the kinds of wrappers."""
 
 from __future__ import annotations
 
