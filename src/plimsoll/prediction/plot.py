@@ -68,7 +68,7 @@ def plot(
     Args:
         pictures: The runs, such as one before and one after a change.
         width: The width of the terminal. The picture has 60 to 200 columns.
-        limit_name: What the legend calls the limits.
+        limit_name: The legend's name for the limits.
     """
     width = shown_width(width)
     scale = _scale(pictures)

@@ -159,7 +159,7 @@ class HostWatch:
 
 
 class _BeforeTorch(importlib.abc.MetaPathFinder):
-    """An import hook that notices the import of PyTorch, and leaves all imports to others."""
+    """An import hook that only notices the import of PyTorch. Python's own hooks do the imports."""
 
     def __init__(self, tell: Any) -> None:
         self._tell = tell

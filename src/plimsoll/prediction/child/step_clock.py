@@ -78,7 +78,7 @@ class _Steps:
     def usual(self, device: int) -> tuple[_End, _End]:
         """Returns the begin and end of the usual step: the median of those with the usual batch.
 
-        Of two middle steps it is the shorter, because extra work such as a checkpoint adds time.
+        If two steps are in the middle, it is the shorter one, because extra work adds time.
         """
         pairs = list(pairwise(self.ends))
         batches = Counter(end.samples.since(begin.samples) for begin, end in pairs)

@@ -171,7 +171,7 @@ class Bracket:
 
     @property
     def _top(self) -> int:
-        """The largest value to try in the next round, in view of the results so far."""
+        """The largest value to try in the next round. It follows from the results so far."""
         largest = max((each.value for each in self._known), default=self.step)
         top = max(largest, self.step) * _MOST_GROWTH if self.high is None else self.high - 1
         return top if self.at_most is None else min(top, self.at_most)

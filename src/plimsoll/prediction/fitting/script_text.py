@@ -278,7 +278,7 @@ class ScriptText:
         return inside
 
     def _check_alone(self, statement: ast.stmt) -> None:
-        """Raises a `CannotChangeError` if a statement shares a line with another one."""
+        """Raises a `CannotChangeError` if two statements share one of this statement's lines."""
         before = self.lines[statement.lineno - 1].encode()[: statement.col_offset].decode()
         after = self.lines[_end(statement) - 1].encode()[statement.end_col_offset :].decode()
         if before.strip() or after.strip().startswith(";"):

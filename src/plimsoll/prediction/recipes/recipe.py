@@ -62,7 +62,7 @@ class Recipe:
         model: The model, as given.
         script: The script's file.
         arguments: The script's arguments.
-        notes: What the script does otherwise than the recipe's name or the configuration suggests.
+        notes: Sentences on how the script differs from what its name or the model suggests.
     """
 
     name: str
@@ -94,7 +94,7 @@ def recipe(
     seq_len: int | None = None,
     arguments: Sequence[str] = (),
 ) -> Recipe:
-    """Returns the script for a usual task with a model, to be given to `predict`, `fit` and others.
+    """Returns the script for a usual task with a model, as input for `predict`, `fit` or `sweep`.
 
     >>> import plimsoll
     >>> made = plimsoll.recipe("sft", "Qwen/Qwen3-8B", seq_len=4096)  # doctest: +SKIP
@@ -216,7 +216,7 @@ def _for_timm(found: Configuration, seq_len: int | None) -> list[str]:
 
 
 def _notes(name: str, found: Configuration) -> Iterator[str]:
-    """Yields what the recipe does otherwise than the model's configuration suggests."""
+    """Yields sentences on how the recipe differs from what the model's configuration suggests."""
     stored = found.values.get("quantization_config")
     if found.library != "transformers" or not isinstance(stored, dict):
         return

@@ -24,7 +24,7 @@ PERCENT = 100
 
 @dataclass(frozen=True)
 class Varied:
-    """What `--vary` asks for.
+    """The parsed values of `--vary`.
 
     Attributes:
         searched: The option whose largest or least value is searched; None without one.

@@ -17,8 +17,8 @@ _IFF_UP = 1
 def enter_namespaces(*, with_network: bool) -> None:
     """Gives this process, and all processes that it starts, mounts and a network of their own.
 
-    Ids of users and groups stay the same. For root all ids exist in the namespace. For an ordinary
-    user only one user and one group do; the kernel shows files of other users as those of `nobody`.
+    Ids of users and groups stay the same. Root's namespace has all ids. An ordinary user's has only
+    one user and one group; in it the kernel shows other users' files as files of `nobody`.
 
     Args:
         with_network: Whether the machine's network stays reachable; otherwise only loopback is.

@@ -20,7 +20,7 @@ from plimsoll.prediction.trials.written import Written, compared, largest_first,
 
 _LIBRARY = "libplimsoll_scratch.so"
 _LINK = "/.//."
-"""A link in the layer that begins with this stands for the unchanged real file at the rest."""
+"""The begin of a link in the layer. The rest of the link is the path of an unchanged real file."""
 
 
 def environment(folder: Path, free: Sequence[Path], password: int | None = None) -> dict[str, str]:

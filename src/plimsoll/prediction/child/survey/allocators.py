@@ -23,7 +23,7 @@ _EXPANDABLE = "expandable_segments:True"
 
 
 def try_allocators(simulation: Simulation, device: int, room: int | None) -> list[AllocatorUse]:
-    """Replays a run's requests under its own settings and under others, and returns each use.
+    """Replays a run's requests under its own settings and other ones, and returns each use.
 
     Args:
         simulation: The GPUs of the run.

@@ -66,7 +66,7 @@ def smaller_batch_changes(
 def _place_of(size: int, survey: Survey, script: ScriptText) -> Place | None:
     """Returns the only place that sets this batch size; None if there is none, or several.
 
-    If an option of the command line sets it, that is the place, because it overrides the others.
+    An option of the command line comes before all other places, because it overrides them.
     """
     for find in (_options, _numbers, _configurations):
         found = list(find(size, survey, script))

@@ -1,6 +1,6 @@
 """Serves a model with vLLM, as `vllm serve MODEL ...` does, under a load of made-up requests.
 
-The script takes the options of `asked_load` for the load, and passes all others to `vllm serve`.
+The script takes the options of `asked_load`, and passes the rest to `vllm serve`.
 Without options for the load it is a hundred steps: first as many requests as can run at once, which
 together fill a step with tokens, then requests of all lengths.
 """
@@ -107,7 +107,7 @@ def serve_together(place: int, count: int, port: int, arguments: list[str]) -> N
 
 
 def start_engines(count: int) -> None:
-    """Runs engines in processes of their own; if one fails, ends the others and exits."""
+    """Runs engines in processes of their own; if one fails, ends all and exits with an error."""
     processes = multiprocessing.get_context("spawn")
     port = get_open_port()
     engines = [
