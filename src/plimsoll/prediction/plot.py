@@ -41,7 +41,7 @@ _AREAS = {
     "temporaries": ("▚", "cyan"),
     "rounding": ("▖", "bright_black"),
 }
-"""The categories with their look, from the bottom of the picture to the top, by lifetime."""
+"""The look of each category, from the picture's bottom to its top: long-lived memory first."""
 _RESERVED: axes.Look = ("─", "bold")
 
 

@@ -197,7 +197,7 @@ class Search:
             budgets = [budget for budget in budgets if budget not in self._compiled]
 
     def _drop_needless(self) -> None:
-        """Tries the best plan without changes that may be unnecessary, the slowest change first."""
+        """Tries to remove possibly unnecessary changes from the best plan, the slowest first."""
         while self.best is not None and self._left() > 0:
             changes = self.best.attempt.changes
             spare = self._known.target() - self.best.attempt.allocated_bytes()

@@ -49,7 +49,7 @@ def find_pass(script: ScriptText, survey: Survey) -> Pass:
 
     Raises:
         CannotChangeError: If no block of the script has both calls in this order, or the script
-            calls `backward` in several places.
+            does not call `backward` in exactly one place.
     """
     model = trained(survey)
     if len(survey.backwards) != 1:

@@ -102,7 +102,7 @@ def _with_number(size: int, number: int, line: int, less: int) -> Change:
 
 
 def _named_numbers(script: ScriptText, size: int) -> Iterator[ast.Constant]:
-    """Yields the numbers of this size assigned to a name with "batch" in the script."""
+    """Yields the script's numbers that are `size` and given to a name with "batch" in it."""
     for node in ast.walk(script.tree):
         for name, value in _named(node):
             is_number = isinstance(value, ast.Constant) and type(value.value) is int
