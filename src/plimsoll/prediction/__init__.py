@@ -7,6 +7,7 @@ its categories, a range if values are unknown (`ranges`), the growth of each ste
 the host's memory, a row for each GPU (`gpu_rows`), and pictures (`plot`, `predicted_page`).
 `recording_check` compares it with a recording. `survey` lists possible changes of the script.
 
-The packages are runs that leave nothing behind (`trials`), scripts for a model's name (`recipes`),
-changes that make a script fit a card (`fitting`), and many predictions side by side (`sweeps`).
+The packages: `trials` runs programs and deletes what they write, `recipes` has scripts for a
+model's name, `fitting` finds changes that make a script fit a card, `sweeps` makes many predictions
+and compares them, and `serving` searches the options of serving engines.
 """

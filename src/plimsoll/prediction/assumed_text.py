@@ -19,7 +19,7 @@ _READS = {
     READS_UNKNOWN: "plimsoll made up the number that the script reads here, such as a printed loss",
     READS_RANDOM: "the random number that the script reads here differs from a real GPU's",
 }
-"""The assumptions about values that the script reads; their line describes them fully."""
+"""Texts for assumptions about values that the script reads. They stand beside the script's line."""
 _PLAIN = {
     SIZES_BY_DATA[0]: "the size of its result depends on data that plimsoll did not compute",
     SIZES_BY_DATA[1]: "the size of its result depends on random numbers",
@@ -29,8 +29,7 @@ _PLAIN = {
 def assumed_lines(assumptions: Sequence[Assumed]) -> Iterator[str]:
     """Yields the assumptions that may matter, those with the most bytes first.
 
-    Values that were not computed do not matter by themselves; each read of them has a line of its
-    own.
+    It leaves out that values were not computed, because each read of such a value has its own line.
     """
     by_text: dict[str, dict[str, None]] = {}
     for each in sorted(assumptions, key=_order):
@@ -48,7 +47,7 @@ def assumed_lines(assumptions: Sequence[Assumed]) -> Iterator[str]:
 
 
 def _named(assumed: Assumed) -> str:
-    """Names the operation, or the line if the script reads a value."""
+    """Returns what an assumption is about: the operation or, if a value is read, the line."""
     if assumed.what in _READS and assumed.line:
         return assumed.line
     where = f" ({assumed.line})" if assumed.line and _matters(assumed) else ""
@@ -57,10 +56,10 @@ def _named(assumed: Assumed) -> str:
 
 
 def _order(assumed: Assumed) -> tuple[bool, int]:
-    """Sorts failed watchers first, then by the bytes at stake."""
+    """Returns a sort key: failed watchers first, then the most bytes."""
     return assumed.what != WATCHER_FAILED, -(assumed.bytes or 0)
 
 
 def _matters(assumed: Assumed) -> bool:
-    """Whether the line shows where the program used it."""
+    """Returns whether to show the line: whether it is where the program used the value."""
     return any(word in assumed.what for word in ("nobody knows", "random", "loop", "check"))

@@ -1,4 +1,4 @@
-"""The parts of all pictures in the terminal: widths, round scales, rows and legends."""
+"""The parts that all pictures in the terminal share: widths, round scales, rows, legends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _INTERVALS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 
 Look = tuple[str, str]
-"""A character and its style; the style alone carries no meaning."""
+"""A character and its style. Two meanings never differ by the style alone."""
 LIMIT: Look = ("╌", "bold red")
 NOTHING: Look = (" ", "")
 
@@ -44,8 +44,8 @@ class Scale:
     """An axis made of cells, with labels at equal distances.
 
     Attributes:
-        low: The lower edge of the first cell.
-        interval: The distance from one label to the next.
+        low: The value at the lower edge of the first cell.
+        interval: The difference between the values of two neighbouring labels.
         between: The number of cells from one label to the next.
         cells: The number of all cells.
         unit: The unit of the labels.
@@ -61,12 +61,12 @@ class Scale:
 
     @property
     def cell_size(self) -> float:
-        """The distance that a cell spans."""
+        """The range of values that a cell spans."""
         return self.interval / self.between
 
     @property
     def high(self) -> float:
-        """The upper edge of the last cell."""
+        """The value at the upper edge of the last cell."""
         return self.low + self.cells * self.cell_size
 
     def cell(self, value: float) -> int:
@@ -95,7 +95,7 @@ def round_scale(
     """
     unit = next((unit for unit in units if high >= unit.size), units[-1])
     between = cells // labels
-    reach = cells / between  # in intervals
+    reach = cells / between  # the length of the axis, in intervals between labels
     for interval in _round_numbers(max((high - low) / reach, high * 1e-3) / unit.size):
         size = interval * unit.size
         begin = math.floor(low / size * (1 + 1e-9)) * size
@@ -106,7 +106,7 @@ def round_scale(
 
 
 def _round_numbers(least: float) -> Iterator[float]:
-    """Yields round numbers from the first that is at least `least`, without end."""
+    """Yields, without end, the round numbers that are at least `least`, in ascending order."""
     power = 10.0 ** math.floor(math.log10(least))
     while True:
         for each in _INTERVALS:
@@ -116,12 +116,12 @@ def _round_numbers(least: float) -> Iterator[float]:
 
 
 def margin(scale: Scale) -> int:
-    """Returns the width of a vertical axis's labels with its unit."""
+    """Returns the number of columns for a vertical axis's labels and the name of its unit."""
     return max(len(scale.unit.name), *(len(scale.label(row)) for row in range(scale.cells)))
 
 
 def row(scale: Scale, number: int, cells: Sequence[Look]) -> Text:
-    """Draws a row of a picture after its label; equal cells are joined."""
+    """Returns a row of a picture: the axis's label, if it has one there, and the cells."""
     label = scale.label(number)
     line = Text(f"{label:>{margin(scale)}} {'┤' if label else '│'}")
     for (sign, style), alike in groupby(cells):
@@ -131,7 +131,7 @@ def row(scale: Scale, number: int, cells: Sequence[Look]) -> Text:
 
 
 def legend(entries: Iterable[tuple[Look, str]], width: int) -> Iterator[Text]:
-    """Yields the meaning of the characters, in lines of at most `width` columns."""
+    """Yields lines of at most `width` columns with the characters and their meanings."""
     line = Text()
     for (sign, style), name in entries:
         if line and len(line) + len(sign) + len(name) + 4 > width:

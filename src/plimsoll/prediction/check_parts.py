@@ -35,15 +35,15 @@ class CheckParts:
         recording: The file.
         gpu: The card of the prediction.
         matches: Whether both peaks differ by no more than `tolerance`.
-        tolerance: The tolerance as a part of the recorded peak, 0.02.
+        tolerance: The tolerance as a part of the recorded peak, such as 0.02.
         predicted_reserved_bytes: The most that the prediction reserves from the driver.
         recorded_reserved_bytes: The most that a replay of the recording reserves from the driver.
         predicted_allocated_bytes: The most in live blocks of the prediction.
         recorded_allocated_bytes: The most in live blocks in a replay of the recording.
         predicted_requests: The number of predicted requests for memory.
         recorded_requests: The number of recorded requests.
-        held_by: The kind of `held`: "line", or "size" if the recording has no call stacks.
-        held: The differences at the peaks, the largest first.
+        held_by: What `held` compares: "line", or "size" if the recording has no call stacks.
+        held: The bytes at the two peaks where they differ, the largest difference first.
         reasons: The known reasons for the differences, a sentence each.
     """
 
@@ -63,5 +63,5 @@ class CheckParts:
     reasons: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the values for JSON: base units, stable keys."""
+        """Returns plain data for JSON, in base units and with stable keys."""
         return asdict(self)

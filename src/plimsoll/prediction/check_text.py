@@ -1,4 +1,4 @@
-"""A check as text."""
+"""Formats the comparison of a prediction with a recording as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_ROWS = 12
 
 
 def check_text(check: CheckParts, width: int | None = None) -> str:
-    """Returns the answer, the differences, and their reasons; without a width no line is folded."""
+    """Returns the answer, the differences, and the reasons. Lines are folded at `width`, if any."""
     return paragraphs([_answer(check), _held(check), _reasons(check)], width)
 
 
@@ -30,7 +30,7 @@ def _compared(what: str, predicted: int, recorded: int) -> str:
     text = f"predicted {what} {format_size(predicted)}, recorded {format_size(recorded)}"
     if not recorded:
         return text
-    percent = round(100 * (predicted - recorded) / recorded, 1) + 0.0  # never -0.0
+    percent = round(100 * (predicted - recorded) / recorded, 1) + 0.0  # no -0.0
     return f"{text} ({percent:+}%)"
 
 

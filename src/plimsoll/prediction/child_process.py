@@ -45,20 +45,20 @@ MOST_AT_A_TIME = 4
 """The most parallel runs. Each holds PyTorch and the script's data in memory."""
 _SECONDS_TO_ANSWER = 60
 _MOST_FETCHED = 8
-"""The most repositories of the hub that are fetched for a script, which runs again after each."""
+"""The most repositories of the hub to fetch for a script. The script runs again after each."""
 _REPORT, _RECORDED = "report.json", "recorded.plim"
 _GROUPS, _SURVEY = "groups.json", "survey.json"
 
 
 def become(request: Request) -> NoReturn:
-    """Replaces this process by the script's, which keeps stdin and gets the signals.
+    """Replaces this process by the script's process, which keeps stdin and gets the signals.
 
     Raises:
         InputError: If there is no library of simulated GPUs, and none can be built.
     """
     _prepare(request.setup)
     file = _file_of(request)
-    if sys.stdout is not None:  # otherwise stdout is closed
+    if sys.stdout is not None:  # None if the caller closed stdout
         sys.stdout.flush()
     sys.stderr.flush()
     command = _command(file)
@@ -73,7 +73,7 @@ def run(request: Request, *, shows_output: bool = True, is_aside: bool = False) 
         request: The request.
         shows_output: The script's output goes to stderr as it comes. Otherwise plimsoll shows only
             the output of a script that fails, once it has failed.
-        is_aside: See `started`. Ctrl-C then raises KeyboardInterrupt, and ends the process.
+        is_aside: See `started`. If it is set, Ctrl-C ends the process and raises KeyboardInterrupt.
 
     Raises:
         InputError: If the script cannot be simulated.
@@ -100,10 +100,10 @@ def started(
     Args:
         request: The request. The yielded function raises the errors of `run`.
         shows_output: As for `run`.
-        is_aside: Whether the process runs beside others: it then reads no input, gets no Ctrl-C,
-            and prints nothing about a failure.
+        is_aside: Whether the process runs in the background. If so, it reads no input, gets no
+            Ctrl-C, and prints nothing about a failure.
         failed_output: The file for the output of a script that fails, if the output is not shown.
-            The default is stderr, or none for a process beside others.
+            The default is stderr; with `is_aside` the output is dropped.
         fetched: The names of the hub's repositories fetched for it so far.
 
     Raises:
@@ -122,7 +122,7 @@ def started(
         stack.callback(os.close, file)
         output = None if shows_output else stack.enter_context((folder / "output").open("w+b"))
         sys.stderr.flush()
-        with interrupts_held():  # until the stack knows how to end the process
+        with interrupts_held():  # Ctrl-C waits until the stack can end the process
             process = subprocess.Popen(  # noqa: S603
                 command,
                 stdin=subprocess.DEVNULL if is_aside else None,
@@ -167,10 +167,9 @@ class MissingRepositoryError(InputError):
 
 
 def _redirected(request: Request, folder: Path) -> Request:
-    """Returns the request with the files that the process writes in a temporary folder.
+    """Returns the request with its output files redirected into a temporary folder.
 
-    The script's own writes lie in the same folder until the trial ends, beside plimsoll's files, so
-    that both can be read then.
+    The script's own writes are in the same folder until the trial ends; the parent then reads both.
     """
 
     def inner(wanted: str | None, name: str) -> str | None:
@@ -211,7 +210,7 @@ class _Run:
 
         Args:
             output: The file with the script's output; None if the output was shown.
-            shown_failed: The file for this output if the script fails; None to drop it.
+            shown_failed: The file that gets this output if the script fails; None to drop it.
         """
         request, report = self._request, self._folder / _REPORT
         is_held = not request.keep_writes
@@ -219,7 +218,7 @@ class _Run:
         status, is_interrupted = _wait(self._process, seconds, is_held=is_held)
         outcome = self._outcome() if is_held else None
         self._move(_GROUPS, request.groups)
-        # A process beside others runs in a session of its own, which Ctrl-C never reaches. If
+        # With `is_aside` the process has a session of its own, which Ctrl-C never reaches. If
         # plimsoll was interrupted, drop that process's report.
         if is_interrupted and (self._is_aside or not report.exists()):
             raise KeyboardInterrupt
@@ -247,7 +246,7 @@ class _Run:
             shutil.move(self._folder / name, wanted)
 
     def _move_recordings(self, wanted: str | None) -> None:
-        """Moves the recording, and those of a job's ranks beside it."""
+        """Moves the recordings of the script and of each rank from the folder to `wanted`."""
         if wanted is None:
             return
         self._move(_RECORDED, wanted)
@@ -273,12 +272,12 @@ def _check_room(folder: Path, error: Exception) -> None:
 
 
 def _threads_aside() -> int:
-    """Returns the threads of one run, so that parallel runs share the CPU's cores."""
+    """Returns the number of threads for one run, so that parallel runs share the CPU's cores."""
     return max(1, (os.cpu_count() or 1) // MOST_AT_A_TIME)
 
 
 def _by_itself(request: Request, written: list[Written]) -> list[Written]:
-    """Returns the files that the script wrote, except those whose text plimsoll had replaced."""
+    """Returns the files that the script wrote, without those whose text plimsoll had replaced."""
     given = set(request.files)
     return [one for one in written if str(Path(one.path).absolute()) not in given]
 
@@ -297,9 +296,9 @@ def _end(process: subprocess.Popen[bytes], *, is_held: bool) -> None:
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float, *, is_held: bool) -> tuple[int, bool]:
-    """Returns the exit status, and whether the run was interrupted.
+    """Waits for the process; returns its exit status, and whether Ctrl-C interrupted the wait.
 
-    After an interrupt the process has `seconds` for its answer.
+    After an interrupt the process has `seconds` to write its report.
     """
     try:
         return process.wait(), False
@@ -315,7 +314,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float, *, is_held: bool) ->
 
 
 def _prepare(setup: Setup) -> None:
-    """Builds the libraries and warns of an unknown PyTorch, before the script's process starts."""
+    """Builds the libraries that the script's process needs, and warns of an unknown PyTorch."""
     require_linux("a prediction")
     tell_if_unknown()
     build(SIMULATED_GPU)
@@ -337,7 +336,7 @@ def _hold_interrupts() -> None:
 
 
 def _command(request: int) -> list[str]:
-    # -P keeps modules in the current folder out, since they may have any name.
+    # -P: a file in the current folder must not be imported in place of one of Python's modules.
     return [sys.executable, "-P", "-m", "plimsoll.prediction.child.program", str(request)]
 
 
@@ -392,7 +391,7 @@ def _why_bad_usage(request: Request, status: int) -> str | None:
 
 
 def _taken(prediction: dict[str, Any]) -> str | None:
-    """Returns the peaks of memory in words; None if there are none."""
+    """Returns the peaks of memory in words; None if the script reserved nothing."""
     allocated, reserved = prediction["peak_allocated_bytes"], prediction["peak_reserved_bytes"]
     if not reserved:
         return None
@@ -400,7 +399,7 @@ def _taken(prediction: dict[str, Any]) -> str | None:
 
 
 def _refused(outcome: Outcome | None) -> str | None:
-    """Returns the first change that the trial refused, in words."""
+    """Returns the first write that the trial refused, in words; None if it refused none."""
     if outcome is None or outcome.kept_apart is None or not outcome.kept_apart.refused:
         return None
     first = outcome.kept_apart.refused[0]
@@ -408,5 +407,5 @@ def _refused(outcome: Outcome | None) -> str | None:
 
 
 def _name(request: Request) -> str:
-    """Returns what an error calls the program: an engine by its command, not by plimsoll's file."""
+    """Returns the program's name for errors: the script, or the command of a serving engine."""
     return request.script if engine_of_script(request.script) is None else request.title

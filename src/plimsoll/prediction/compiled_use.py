@@ -11,10 +11,10 @@ class CompiledFunction:
     """One of the script's functions, or the rest of one after a graph break.
 
     Attributes:
-        line: Its first line.
-        graphs: The number of its graphs.
-        recompilations: The number of graphs made because an earlier one's guards failed.
-        reason: The reason for the first recompilation, in one line; None without one.
+        line: The function's first line.
+        graphs: The number of the function's graphs.
+        recompilations: The number of graphs made because the guards of an earlier graph failed.
+        reason: The reason for the first recompilation, in one line; None without recompilation.
     """
 
     line: str
@@ -25,7 +25,7 @@ class CompiledFunction:
 
 @dataclass(frozen=True)
 class EagerUse:
-    """The use of the same script without its compiler.
+    """The memory and time of the same script without its compiler.
 
     Attributes:
         peak_allocated_bytes: The most in live blocks.
@@ -40,20 +40,20 @@ class EagerUse:
 
 @dataclass(frozen=True)
 class CompiledUse:
-    """The use of compiled functions and kernels.
+    """The compiled functions and kernels that a script used.
 
     Attributes:
         functions: The functions that torch.compile made graphs of, those with the most first.
         graph_breaks: The reasons why Dynamo ended a graph early, each with its count.
-        cuda_graphs: The number of CUDA graphs that were recorded, the script's own too.
+        cuda_graphs: The number of CUDA graphs that were recorded, including the script's own.
         kernels: The number of different Triton kernels that were launched.
         own_kernels: The names of the kernels in the script itself.
         launches: The number of launches of Triton kernels.
-        first_calls_bytes: The most memory that each activity of first calls, such as autotuning,
-            took beside older blocks.
-        peak_in: The activity at the peak of memory; None if that was at another time.
-        eager: The use of eager execution; None if torch.compile was not used, or the script does
-            not run without it.
+        first_calls_bytes: The most memory that each activity of a first call, such as autotuning,
+            added to the blocks that were already live.
+        peak_in: The activity of a first call that has the peak of memory; None if none has it.
+        eager: The memory and time without the compiler; None if the script does not use
+            torch.compile, or does not run without it.
     """
 
     functions: list[CompiledFunction]
@@ -68,7 +68,7 @@ class CompiledUse:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Returns the use that `dataclasses.asdict` turned into plain data."""
+        """Returns the object from the result of `dataclasses.asdict`."""
         functions = [CompiledFunction(**function) for function in values["functions"]]
         eager = values.get("eager") and EagerUse(**values["eager"])
         return cls(**{**values, "functions": functions, "eager": eager})

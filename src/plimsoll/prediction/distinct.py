@@ -1,10 +1,10 @@
-"""Chooses the ranks of a large job that run, one for each role; all others count as equal to them.
+"""Chooses the ranks of a large job that run. Every other rank counts as equal to one of these.
 
 One rank runs alone first. It reports the process groups that the script makes, and those through
 which ranks send to each other (send/recv), which connect the stages of a pipeline. Stages differ in
-their memory, so the first, the second and the last stage run, each once with the ranks that come
-first in their other groups, and once with those that come last: if the parts of a tensor or of the
-data are unequal, the last part is the smallest.
+their memory, so the first, the second and the last stage run. Of each stage one rank runs that is
+first in its other groups, and one that is last in them: if a tensor or the data is divided into
+unequal parts, the last part is the smallest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Roles:
-    """The ranks that run, and the number of ranks that each represents, itself included."""
+    """The ranks that run, each with the number of ranks that it represents, including itself."""
 
     stands_for: dict[int, int]
 
@@ -39,7 +39,7 @@ def find_roles(request: Request) -> Roles:
     """Runs one rank of a job alone up to its first send, and chooses ranks by its process groups.
 
     Raises:
-        InputError: If it cannot be simulated.
+        InputError: If the script cannot be simulated.
     """
     assert request.nproc_per_node is not None
     world = request.nproc_per_node * request.nnodes
@@ -47,7 +47,7 @@ def find_roles(request: Request) -> Roles:
         file = Path(folder) / "groups.json"
         setup = replace(request.setup, unlimited=True)
         asked = replace(request, setup=setup, groups=str(file), account=None)
-        # No rank answers the first send, so the run may end there.
+        # The run may end at the first send, because no other rank runs to receive it.
         with (
             started(asked, shows_output=False, is_aside=True) as answer,
             suppress(ScriptError, InputError),
@@ -62,8 +62,8 @@ def choose_roles(world: int, groups: list[list[int]], sends: list[list[int]]) ->
 
     Args:
         world: The number of ranks.
-        groups: The ranks of each process group that a rank made, its own or others'.
-        sends: The ranks of its own groups through which it sent to other ranks.
+        groups: The ranks of each process group that the first rank made, with itself or without.
+        sends: The ranks of those of its own groups through which it sent to other ranks.
     """
     stages = max(sends, key=len, default=[])
     if len(stages) < 2:
@@ -86,7 +86,7 @@ def choose_roles(world: int, groups: list[list[int]], sends: list[list[int]]) ->
 
 
 def _representative(place: int, count: int) -> int:
-    """Returns the stage that represents a stage: the first, the second, or the last."""
+    """Returns the stage that runs in place of stage `place`: the first, the second or the last."""
     if place in (0, count - 1):
         return place
     return 1

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _HEADS = ("GPU", "allocated", "reserved", "on the card", "to spare")
 _LEFT_OUT = ("on the card", "allocated")
-"""The columns that a narrow terminal leaves out, in that order."""
+"""The columns that are left out in a narrow terminal, in this order."""
 
 
 def gpu_rows(uses: Sequence[GpuUse], width: int | None = None) -> Iterator[str]:

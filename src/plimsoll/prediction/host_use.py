@@ -1,4 +1,4 @@
-"""The host memory of a program: an estimate, since only a device's bytes are exact."""
+"""The host memory of a program. It is an estimate, unlike the memory of a device."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class HostCost:
     file_bytes: int
 
 
-# Python itself; the additional memory of importing PyTorch, of a CUDA context with a program's
-# kernels, and of the first use of its libraries: on an H200 with PyTorch 2.11, as
-# `benchmarks/host_memory.py parts` prints it. Kernels are loaded on their first call, and a program
-# that multiplies more number types loads more of cuBLAS: these two figures are medians. A further
-# context was not measured.
+# The memory of Python itself, and the additional memory of importing PyTorch, of a CUDA context
+# with a program's kernels, and of the first use of cuBLAS and cuDNN: measured on an H200 with
+# PyTorch 2.11 by `benchmarks/host_memory.py parts`. CONTEXT and CUBLAS are medians, because CUDA
+# loads kernels on their first call, and a program that multiplies more number types loads more of
+# cuBLAS. FURTHER_CONTEXT was not measured.
 PYTHON = HostCost(10 * MiB, 7 * MiB)
 TORCH = HostCost(267 * MiB, 208 * MiB)
 CONTEXT = HostCost(150 * MiB, 90 * MiB)
@@ -36,19 +36,19 @@ FURTHER_CONTEXT = HostCost(60 * MiB, 0)
 CUBLAS = HostCost(150 * MiB, 15 * MiB)
 CUDNN = HostCost(68 * MiB, 60 * MiB)
 _COSTS_VARY = 0.25
-"""The relative variation of these figures between machines."""
+"""The part by which these figures may differ between machines."""
 
 
 @dataclass(frozen=True)
 class HostUse:
-    """The host memory of a process, with those that are forked from it.
+    """The host memory of a process and of the processes forked from it.
 
     Attributes:
         host: The number of its machine.
-        peak_bytes: The most memory of the program itself at once.
-        least_bytes: The part that was measured at one moment.
+        peak_bytes: The most memory that the program itself has at one time.
+        least_bytes: The least that this peak can be: the part measured at one moment.
         own_bytes: The memory of Python, PyTorch and CUDA in this process.
-        file_bytes: The files that these map.
+        file_bytes: The size of the files that Python, PyTorch and CUDA map.
     """
 
     host: int
@@ -59,9 +59,9 @@ class HostUse:
 
 
 def host_peak(uses: Iterable[HostUse]) -> tuple[int, tuple[int, int]] | None:
-    """Returns the memory of the fullest machine's processes, with a range; None without processes.
+    """Returns the host memory of the fullest machine and its range; None without processes.
 
-    All peaks are assumed to be simultaneous. Mapped files count once.
+    It assumes that all processes reach their peaks at the same time. Mapped files count once.
     """
     by_host: dict[int, list[HostUse]] = {}
     for use in uses:

@@ -1,4 +1,4 @@
-"""A prediction for notebooks."""
+"""Formats a prediction as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_LINES = 8
 
 
 def prediction_html(prediction: PredictionParts) -> str:
-    """Returns whether it fits, the figures, and the peak by category."""
+    """Returns the verdict, the figures, and a table of the peak by category, as HTML."""
     text = prediction_text(prediction)
     first = answer(text.splitlines()[0])
     if not prediction.uses_cuda:

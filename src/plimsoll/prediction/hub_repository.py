@@ -24,11 +24,11 @@ _DESCRIBING = {
     "model": ("*.json", "*.model", "*.txt", "*.jinja"),
     "dataset": ("README.md", "dataset_infos.json"),
 }
-"""The small files that describe a repository, by its kind."""
+"""Patterns of the small files that describe a repository, by its kind."""
 _NOT_DESCRIBING = ["*.index.json", "*/*"]
-"""Files that list the files of weights: if one exists, a library looks for these too.
+"""Patterns of the files that are not fetched: indices of weights, and subfolders.
 
-And subfolders.
+A library that finds an index of weights then looks for the weights too.
 """
 _NAME = re.compile(r"(?:[\w.-]{1,96}/)?[\w.-]{1,96}", re.ASCII)
 _REVISION = re.compile(r"[\w./-]{1,96}", re.ASCII)
@@ -44,9 +44,9 @@ class HubRepository:
     Attributes:
         name: Its name, such as "meta-llama/Llama-3.1-8B".
         kind: "model", "dataset" or "space".
-        why: The hub cannot be reached ("unreachable"), gives the repository only to users whom its
-            owner admits ("gated"), or has no such repository ("unknown").
-        reason: The text of the error, one line.
+        why: "unreachable" if the hub cannot be reached, "gated" if the repository's owner must
+            admit each user, "unknown" if the hub has no such repository.
+        reason: The text of the error, in one line.
         file: The missing file; None if the script asked for the repository alone.
         revision: The branch, tag or commit; None for the main branch.
     """
@@ -75,7 +75,7 @@ class HubRepository:
 
     @property
     def command(self) -> str:
-        """Returns the command that fetches the missing files, without weights."""
+        """The command that fetches the missing files, without weights."""
         files = [self.file or ""]
         if self.needs_description:
             files = ["--include", "*.json"] if self.kind == "model" else [_FIRST[self.kind]]
@@ -106,7 +106,7 @@ class HubRepository:
 
 
 def why_missing(error: BaseException) -> Why | None:
-    """Returns why the hub gave nothing, from its library's error; None for any other error."""
+    """Returns `HubRepository.why` for an error of huggingface_hub; None for any other error."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
@@ -119,7 +119,7 @@ def why_missing(error: BaseException) -> Why | None:
 
 
 def reason_for(error: BaseException) -> str:
-    """Returns the reason of an error on the way to the hub, in one line."""
+    """Returns the text of an error while reaching the hub, in one line."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -136,17 +136,17 @@ def fetch(repository: HubRepository, script: str) -> None:
         script: The title of the script that asks for it.
 
     Raises:
-        InputError: If the hub does not give them; the text has the command that fetches them.
+        InputError: If fetching fails. The message has the command that fetches the files.
     """
     import huggingface_hub as hub
     from huggingface_hub import errors
 
     name, kind, revision = repository.name, repository.kind, repository.revision
     try:
-        # A single request first: if the hub cannot be reached, a download retries for half a
-        # minute.
+        # A single request first shows whether the hub can be reached: a download would retry for
+        # half a minute.
         first = hub.hf_hub_url(name, _FIRST[kind], repo_type=kind, revision=revision)
-        # A pipeline has no config.json.
+        # The repository of a diffusers pipeline has no config.json.
         with suppress(getattr(errors, "RemoteEntryNotFoundError", errors.EntryNotFoundError)):
             hub.get_hf_file_metadata(first)
         with _without_bars():

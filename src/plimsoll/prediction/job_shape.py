@@ -10,20 +10,21 @@ from plimsoll.base.errors import InputError
 DISTINCT: Literal["distinct"] = "distinct"
 _MOST_RUNNING = 1024
 _MOST_UNASKED = 64
-"""The most processes that are started unless the user chose the ranks; each takes about a GiB."""
+"""The most processes to start if the user did not choose the ranks. Each takes about 1 GiB."""
 _MOST_RANKS = 1 << 20
 _ON_A_NODE = 8
-"""Processes on a machine if only their total number is given."""
+"""The number of processes on a machine, if the user gave only the total number."""
 
 
 @dataclass(frozen=True)
 class JobShape:
-    """A job.
+    """The size of a job, and the ranks of it that run.
 
     Attributes:
-        nproc_per_node: Ranks on each machine; None if the script is no job.
+        nproc_per_node: The number of ranks on each machine; None if the script is no job.
         nnodes: The number of machines.
-        ranks: The ranks that run, "distinct" for one of each role, or None for all.
+        ranks: The ranks that run; "distinct" for one rank of each group of equal ranks; None for
+            all.
     """
 
     nproc_per_node: int | None = None
@@ -34,12 +35,12 @@ class JobShape:
     def parse(
         cls, nproc_per_node: int | None, nnodes: int, world: int | None, ranks: str | None
     ) -> Self:
-        """Makes the shape from the options.
+        """Returns the shape that the options describe.
 
         Args:
-            nproc_per_node: Ranks on each machine.
+            nproc_per_node: The number of ranks on each machine.
             nnodes: The number of machines.
-            world: All ranks, instead of `nnodes`.
+            world: The number of all ranks, instead of `nnodes`.
             ranks: The ranks that run, such as "0,64,448", or "distinct".
 
         Raises:

@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from plimsoll.prediction.rank_use import RankUse
 
 _MOST_ROWS = 16
-"""The most rows; with more ranks, those with equal figures share a row."""
+"""The most rows. If there are more ranks, ranks with equal figures share a row."""
 _HEAD = ("allocated", "reserved", "NCCL", "on the card", "fits")
 _LEFT_OUT = ("NCCL", "allocated", "reserved")
-"""The columns that a narrow terminal leaves out, in that order."""
+"""The columns that are left out in a narrow terminal, in this order."""
 _VERDICTS = {True: "yes", False: "no", None: "-"}
 
 
 def is_job(p: PredictionParts) -> bool:
-    """Whether several ranks ran."""
+    """Returns whether several ranks ran."""
     return len(p.ranks) > 1
 
 
 def card_of(p: PredictionParts) -> str:
-    """Names the card, with its part that other programs use."""
+    """Returns the card's name, with its shared memory if requests can spill."""
     if p.shared is None:
         return p.gpu
     return f"{p.gpu} with {format_size(p.shared.total_bytes)} of shared memory"
 
 
 def job_verdict(p: PredictionParts, width: int | None = None) -> Iterator[str]:
-    """Yields the verdict over all ranks, with a row for each; nothing if the script is no job."""
+    """Yields the verdict over all ranks and a row for each; nothing if the script is no job."""
     if not is_job(p):
         return
     yield _verdict(p)
@@ -48,7 +48,7 @@ def job_verdict(p: PredictionParts, width: int | None = None) -> Iterator[str]:
 
 
 def shared_card_rows(p: PredictionParts) -> Iterator[str]:
-    """Yields the total use of each card that several processes use."""
+    """Yields a line for each card that several processes use, with their memory together."""
     for card in p.shared_cards:
         where = f"GPU {card.device}" + (f" of host {card.host}" if _hosts(p.ranks) > 1 else "")
         ranks = [f"ranks {_numbers(card.ranks)}"] if card.ranks else []

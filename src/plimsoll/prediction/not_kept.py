@@ -1,6 +1,6 @@
-"""Guarantees that a prediction could not give: guesses in it, and writes that were not kept apart.
+"""Guarantees that a prediction could not give: exact figures, and isolation of a script's writes.
 
-They are data (`not_kept` in JSON), and lines on stderr. Reports list each assumption separately.
+They are `not_kept` in JSON, and lines on stderr. Reports also list each assumption by itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SAID = {
     "values": "the memory depends on data that was not computed",
     "watching": "plimsoll did not see all of the run",
 }
-"""The begin of the printed line, by guarantee."""
+"""For each guarantee, the text with which the line on stderr begins."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class NotKept:
     """A guarantee that could not be given.
 
     Attributes:
-        promise: A key of `_SAID`: "isolation" (the script's writes are thrown away), "card" (memory
-            is that of measured kernels), "pace" (the result does not depend on the host's pace),
-            "values" (the values that sizes depend on are computed), or "watching" (all of it was
-            observed).
-        why: The reason.
+        promise: The guarantee, a key of `_SAID`: "isolation" (the script's writes are deleted),
+            "card" (kernels take the memory that was measured), "pace" (the result does not depend
+            on the host's pace), "values" (the values that sizes depend on are computed), or
+            "watching" (plimsoll observed the whole run).
+        why: Why it could not be given.
     """
 
     promise: str
@@ -82,7 +82,7 @@ def promises_not_kept(
 
 
 def each_once(several: Iterable[Sequence[NotKept]]) -> list[NotKept]:
-    """Returns the guarantees that any of several runs could not give, each with one reason."""
+    """Returns the guarantees that any of several runs could not give, each once, with a reason."""
     by_promise: dict[str, NotKept] = {}
     for run in several:
         for each in run:
@@ -91,7 +91,7 @@ def each_once(several: Iterable[Sequence[NotKept]]) -> list[NotKept]:
 
 
 def tell(not_kept: Iterable[NotKept]) -> None:
-    """Print a line for each on stderr."""
+    """Prints a line for each guarantee on stderr."""
     for each in not_kept:
         print(printable(f"plimsoll: {_SAID[each.promise]}: {each.why}"), file=sys.stderr)
 

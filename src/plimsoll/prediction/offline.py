@@ -1,7 +1,7 @@
-"""Settings under which experiment trackers and model hubs stay off the network.
+"""Environment variables that keep experiment trackers and model hubs off the network.
 
-Each setting is in the tool's own documentation. A script that asks for a connection explicitly, for
-example by `wandb.init(mode="online")`, overrides its tracker's setting.
+Each is documented by the tool itself. A script that asks for a connection explicitly, for example
+by `wandb.init(mode="online")`, overrides the tracker's variable.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _HUBS = ("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 def offline(environment: Mapping[str, str], *, with_hubs: bool = False) -> dict[str, str]:
-    """Returns the variables to set, beside those of `environment`.
+    """Returns the variables to set in addition to `environment`.
 
-    Hubs are only read, so if a trial has a network they need not be offline.
+    With `with_hubs` model hubs stay reachable, because scripts only read from them.
 
-    MLflow has no such setting; if it would write to a server, it writes to files in the folder
-    `mlruns` instead.
+    MLflow has no variable for this. If it would write to a server, a variable makes it write to
+    files in the folder `mlruns` instead.
     """
     hubs = _HUBS if with_hubs else ()
     settings = {name: value for name, value in OFFLINE.items() if name not in hubs}

@@ -36,7 +36,7 @@ _CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options; `plimsoll.predict` documents them."""
+    """The options of a simulation. `plimsoll.predict` describes each."""
 
     gpu: str = "H100"
     gpus: int | None = None
@@ -67,7 +67,7 @@ class Options:
         *,
         is_module: bool = False,
     ) -> Request:
-        """Checks everything, and makes the request for the process that runs the script.
+        """Checks all options, and returns the request for the process that runs the script.
 
         Raises:
             InputError: As for `predict`.
@@ -133,7 +133,7 @@ class Options:
         if self.plan is None:
             return None
         require_elastic(self.allocator)
-        read_plan(self.plan)  # a bad one ends the command before the first run
+        read_plan(self.plan)  # an invalid plan raises an error here, before the first run
         return str(Path(self.plan).absolute())
 
     def _shape(self) -> JobShape:
@@ -171,7 +171,10 @@ class Options:
             )
 
     def _who_spills(self, tiers: Tiers) -> tuple[DriverName, SpillPolicyName]:
-        """Returns the driver and the policy: if PyTorch's memory spills, the driver is Windows'."""
+        """Returns the driver and the policy.
+
+        If memory spills under PyTorch's allocator, the driver is that of Windows.
+        """
         if self.driver == "wddm":
             if tiers.policy == "strict":
                 raise InputError("the wddm driver spills by itself; strict is for the linux driver")
@@ -190,7 +193,7 @@ class Options:
         return 2 * tiers.shared_bytes
 
     def _checked_conf(self) -> str:
-        """Returns the configuration for the installed PyTorch, by default the environment's."""
+        """Returns `conf`, or the environment's, after checking it for the installed PyTorch."""
         conf = self.conf or next((os.environ[name] for name in _CONF if name in os.environ), "")
         try:
             _core.AllocatorConfig.parse(conf, rules_version())

@@ -20,11 +20,11 @@ from plimsoll.recordings.causes.cause import Cause
 from plimsoll.torch.simulated.serving_use import ServingUse
 
 CATEGORIES = tuple(name for name in ALL_CATEGORIES if name != "unknown")
-"""The categories of memory in a prediction, which knows the category of every block."""
+"""The categories of memory in a prediction. A simulation knows all, so none is "unknown"."""
 
 
 _WORKED_OUT = ("device_used_range_bytes", "not_kept", "why", "next")
-"""Entries of a prediction's data that follow from the other entries."""
+"""Keys of a prediction's JSON that `from_dict` drops, because other keys determine their values."""
 
 _Number = TypeVar("_Number", int, float)
 
@@ -34,10 +34,10 @@ class Stopped:
     """The end of a trial that plimsoll stopped before its script ended.
 
     Attributes:
-        why: The reason.
-        line: The script's line at that moment.
-        steady_since_event: The event at the peak of memory.
-        events: The number of events.
+        why: Why plimsoll stopped it.
+        line: The line that the script was executing.
+        steady_since_event: The number of the event that reached the peak of memory.
+        events: The number of events up to the stop.
     """
 
     why: str
@@ -48,13 +48,13 @@ class Stopped:
 
 @dataclass(frozen=True)
 class FewerSteps:
-    """The training loops that plimsoll ended early, as `steps` asked.
+    """The training loops that plimsoll ended early, after the number of steps in `--steps`.
 
     Attributes:
         at_most: The number of steps after which a loop was to end.
-        made: The number of steps that the program made, of all its optimizers.
+        made: The number of optimizer steps that the program made.
         planned: The number of steps of a whole run; None if unknown.
-        has_ended: Whether a loop could be ended. Otherwise all steps were made.
+        has_ended: Whether plimsoll could end a loop. Otherwise the program made all its steps.
     """
 
     at_most: int
@@ -70,7 +70,7 @@ class CardVerdict:
     Attributes:
         gpu: The card.
         total_bytes: Its memory.
-        fits: Whether it fits, assuming the kernels of the predicted card.
+        fits: Whether the run fits, if kernels take as much memory as on the predicted card.
         headroom_bytes: The memory that would stay free at the peak of the run on the predicted
             card; negative if memory is missing. A card with a negative number can still fit, if
             PyTorch releases cached memory to the driver in time.
@@ -93,8 +93,8 @@ class GpuUse:
         peak_reserved_bytes: The most that PyTorch reserved from the driver; None if unknown.
         card_bytes: The most that nvidia-smi would show of the process, even if it was killed; None
             if unknown.
-        headroom_bytes: The memory that the process leaves free there, as in a `PredictionParts`,
-            without regard to other processes; None if unknown.
+        headroom_bytes: The memory of the GPU that the process leaves free, as if it were alone on
+            the GPU; None if unknown. Otherwise as in `PredictionParts`.
     """
 
     device: int | None
@@ -162,7 +162,7 @@ class StepTime:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Makes it from the result of `asdict`."""
+        """Returns the object from its fields, as `asdict` gave them."""
         low, high = values["seconds_range"]
         lines = [LineTime(**line) for line in values["lines"]]
         return cls(**{**values, "seconds_range": (low, high), "lines": lines})
@@ -182,11 +182,11 @@ class PredictionParts:
         torch: PyTorch's version.
         total_bytes: The part of the card's memory that the program can have.
         context_bytes: The memory of CUDA's context on the card.
-        nccl_bytes: NCCL's memory there, outside PyTorch's allocator: the middle of
+        nccl_bytes: NCCL's memory on the card, outside PyTorch's allocator: the middle of
             `nccl_range_bytes`.
         nccl_range_bytes: The least and the most that NCCL may take; None if it takes nothing.
         peak_allocated_bytes: The most in live blocks, on the GPU with the least headroom.
-        peak_reserved_bytes: The most reserved from the driver there.
+        peak_reserved_bytes: The most reserved from the driver on that GPU.
         device_used_bytes: The memory that nvidia-smi would show at that peak: context, NCCL, and
             memory reserved on the card. If the script does not fit, the least memory of a card that
             holds the peak. If several processes use the card, the most that all have at one time.
@@ -194,13 +194,13 @@ class PredictionParts:
             silently.
         plan: How far the requests followed the plan; None without one.
         shared: The use of shared memory, and a lower bound of its cost; None if no memory could
-            spill or be placed there. If the script does not fit, this and the next two cover the
-            run up to the failure.
+            spill or be placed there. If the script does not fit, `shared`, `shared_by_category` and
+            `shared_lines` cover the run up to the failure.
         shared_by_category: Bytes in shared memory by `CATEGORIES`, at the peak of shared memory.
         shared_lines: The source lines with the most in shared memory at that moment, most first.
         fits: Whether the script gets all the memory that it requests; None if unknown.
-        may_fail_with_bytes: The allocated memory, in the peak's range, for which the card is too
-            small; None if it is large enough for the whole range.
+        may_fail_with_bytes: An allocated peak, within `peak_allocated_range_bytes`, with which the
+            script would run out of memory; None if the card is large enough for the whole range.
         why_unknown: Why `fits` is unknown; None if it is known.
         headroom_bytes: The memory that stays free at the peak, of the card and of the shared memory
             that requests may spill into, or of the program's own limit if that is less. Negative if
@@ -226,7 +226,7 @@ class PredictionParts:
         step_seconds: The estimated time of a step; None if there were fewer than three steps, or
             the script does not fit.
         step_seconds_range: The range in which measured times lie.
-        step: The parts of that time.
+        step: `step_seconds` in detail.
         other_cards: The verdict on other cards, for all GPUs of the program, without spilling.
         no_other_cards: Why `other_cards` is empty; None if it is not, or if the script does not
             fit.
@@ -244,10 +244,10 @@ class PredictionParts:
         uses_cuda: Whether the script touched CUDA at all.
         events: The number of simulated requests and frees.
         seconds: The time of the prediction.
-        processes: The use of each process, the script's own too, if the script started processes
-            without a rank that used GPUs. All other figures are then those of the process with the
-            most memory on the fullest card. Only `fits`, `headroom_bytes` and `device_used_bytes`
-            count all processes.
+        processes: The use of each process, including the script's own. Empty unless the script
+            started processes that used GPUs and have no rank. Otherwise the other figures are those
+            of the process with the most memory on the fullest card, except that `fits`,
+            `headroom_bytes` and `device_used_bytes` count all processes.
         worst_rank: The rank of a job with the least headroom; None if the script is no job. All
             other figures are those of this rank.
         ranks: The use of each rank.
@@ -340,7 +340,7 @@ class PredictionParts:
 
     @property
     def needs_trials(self) -> bool:
-        """Whether only further trials give the ends of a range: the program itself may change."""
+        """Whether unknown data may change the program's course, so that ranges need more trials."""
         return any(assumed.what in NEEDS_TRIALS for assumed in self.assumptions)
 
     @property
@@ -362,7 +362,7 @@ class PredictionParts:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Makes the parts from the plain data of `to_dict`."""
+        """Returns the parts from the plain data of `to_dict`."""
         return cls(
             **{
                 **{key: value for key, value in values.items() if key not in _WORKED_OUT},

@@ -1,7 +1,7 @@
 """Draws memory over a run in the terminal: stacked areas of block characters.
 
-A cell shows the memory that is live at the height of its middle. Each category has a texture
-besides its colour, so the picture is readable in a pipe too.
+A cell shows the category at the height of the cell's middle. Each category has a texture and a
+colour, so that the picture is readable without colours too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _ROWS, _LABELS = 12, 4
 _NEAR = 1.3
-"""The picture shows a limit that is at most 1.3 times the reserved memory."""
+"""The picture shows the limit only if it is at most this many times the reserved memory."""
 _AREAS = {
     "other": ("▐", "white"),
     "parameters": ("█", "blue"),
@@ -41,7 +41,7 @@ _AREAS = {
     "temporaries": ("▚", "cyan"),
     "rounding": ("▖", "bright_black"),
 }
-"""From the bottom to the top: long-lived memory is below short-lived memory."""
+"""The look of each category, from the picture's bottom to its top: long-lived memory first."""
 _RESERVED: axes.Look = ("─", "bold")
 
 
@@ -50,9 +50,9 @@ class Picture:
     """A run to draw.
 
     Attributes:
-        name: Its title.
-        timeline: Its memory.
-        limit_bytes: The memory of the card for PyTorch.
+        name: The picture's title.
+        timeline: The run's memory.
+        limit_bytes: The memory that the card has for PyTorch.
     """
 
     name: str
@@ -68,7 +68,7 @@ def plot(
     Args:
         pictures: The runs, such as one before and one after a change.
         width: The width of the terminal. The picture has 60 to 200 columns.
-        limit_name: The name of the limits.
+        limit_name: The legend's name for the limits.
     """
     width = shown_width(width)
     scale = _scale(pictures)
@@ -109,7 +109,7 @@ def _picture(picture: Picture, scale: axes.Scale, width: int) -> Iterator[Text]:
 
 
 def _what(timeline: Timeline) -> str:
-    """Names the part of the run."""
+    """Returns the words for the part of the run that the picture shows."""
     count = format_count(timeline.end_event - timeline.first_event, "event")
     if not timeline.first_event and timeline.first_step == 1:
         return f"memory over {count}"
@@ -118,7 +118,7 @@ def _what(timeline: Timeline) -> str:
 
 
 def _columns(timeline: Timeline, count: int) -> list[int]:
-    """Returns the point that each column shows: the one with the most of those in it."""
+    """Returns the point that each column shows: of its points, the one with the most memory."""
     allocated = timeline.allocated_bytes
     points = len(allocated)
     shown = []

@@ -78,7 +78,7 @@ def predict(
 
     Args:
         script: A Python file, run as `python script arguments`.
-        arguments: Its arguments.
+        arguments: The script's arguments.
         module: Whether the script is a module's name, run as `python -m script arguments`.
         gpu: The card, as `plimsoll.engine.gpus.profiles.gpu_profile` takes it.
         gpus: The number of cards of a machine. The default is `nproc_per_node`, or 1.
@@ -97,13 +97,13 @@ def predict(
             `shared`. The default is the memory of this machine.
         values: "auto", "real" or "none". With "auto" plimsoll computes the values of tensors if
             that is cheap, with "real" all of them, with "none" only the few that lengths and
-            control flow depend on. For other values it keeps bounds, and draws one when the host
-            reads it.
+            control flow depend on. For a value that it does not compute, plimsoll keeps bounds; if
+            the host reads the value, plimsoll draws one within them.
         unknown: The contents assumed for values that are not computed: "balanced", "most" or
             "least" (the largest or the smallest sizes), or "seed:N" (balanced, from another seed).
-        steps: The number of optimizer steps after which a training loop ends: that of a Trainer of
-            transformers, or a `for` over a DataLoader. The rest of the script runs. Memory that
-            only later steps take is not seen.
+        steps: The number of optimizer steps after which plimsoll ends a training loop: that of
+            transformers' Trainer, or a `for` over a DataLoader. The rest of the script runs.
+            plimsoll does not see memory that only later steps take.
         at_most_events: The number of events after which plimsoll stops the script. A request is one
             event, a free two.
         measure_need: Whether to run a script that ran out of memory once more. Otherwise the
@@ -115,8 +115,8 @@ def predict(
         nnodes: The number of machines of the job.
         world: The number of ranks of the job, instead of `nnodes`. The default is eight ranks on
             each machine.
-        ranks: The ranks that run: "distinct" for one of each role, or numbers such as "0,64,448".
-            plimsoll assumes that the other ranks are like these.
+        ranks: The ranks that run: "distinct" for one rank of each group of equal ranks, or numbers
+            such as "0,64,448". plimsoll assumes that the other ranks are like these.
         used: The memory of each card that a desktop or another process already uses, such as
             "3GiB". "auto" asks the driver about this machine's first GPU.
         network: Whether the script can reach other machines, for example to download a model. Its
@@ -146,13 +146,13 @@ def predict_request(
     shows_output: bool = True,
     is_aside: bool = False,
 ) -> Prediction:
-    """Predicts a request that was checked.
+    """Returns the prediction for a request whose options have been checked.
 
     Args:
         request: The request.
         measure_need: See `predict`.
         shows_output: See `plimsoll.prediction.child_process.run`. A second run shows no output.
-        is_aside: See there. A job by its roles ignores it.
+        is_aside: See `plimsoll.prediction.child_process.run`. Ignored if `request.runs_distinct`.
     """
     if request.runs_distinct:
         return _of_roles(request, measure_need=measure_need, shows_output=shows_output)
@@ -161,21 +161,21 @@ def predict_request(
     if not measure_need:
         return run(request, shows_output=shows_output, is_aside=is_aside)
     with ExitStack() as stack:
-        # This guess only starts the eager trial early. `found.compiled` decides later.
+        # This guess only starts the eager trial early. `found.compiled` decides whether it is used.
         answer = _eagerly(request, stack) if _may_compile(request) else None
         first = run(request, shows_output=shows_output, is_aside=is_aside)
         with said(f"running {request.title} again, on cards with more memory or other data"):
             found = _with_need(request, first)
         if found.compiled is None or not found.compiled.functions or found.stopped:
             return found
-        if found.serving is not None:  # an engine chooses itself what it compiles
+        if found.serving is not None:  # the engine itself decides what it compiles
             return found
         with said(f"running {request.title} again, without its compiler"):
             return _with_eager(found, answer or _eagerly(request, stack))
 
 
 def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Prediction:
-    """Predicts a job by one rank of each role."""
+    """Finds the ranks of a job that differ, and predicts the job by running one of each."""
     with said_when_long(f"running the first rank of {request.title}, to see which ranks differ"):
         roles = find_roles(request)
     asked = replace(request, ranks=roles.ranks, runs_distinct=False)
@@ -185,17 +185,17 @@ def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Pr
 
 
 def _eagerly(request: Request, stack: ExitStack) -> Callable[[], Prediction] | None:
-    """Starts the request without its compiler, in parallel; None if that is not possible."""
+    """Starts a parallel trial without `torch.compile`; returns None if this machine cannot."""
     setup = replace(request.setup, unlimited=True, is_eager=True)
     asked = replace(request, setup=setup, keep_writes=False, account=None, record=None)
-    with suppress(InputError):  # this machine cannot keep the writes of a trial apart
+    with suppress(InputError):  # raised if this machine cannot isolate the writes of a trial
         return stack.enter_context(started(asked, shows_output=False, is_aside=True))
     return None
 
 
 def _may_compile(request: Request) -> bool:
     """Returns whether the script or one of its arguments names `torch.compile`."""
-    if request.keep_writes:  # one trial would read the files of the other
+    if request.keep_writes:  # parallel trials would read each other's files
         return False
     if any(_COMPILES.search(argument.encode()) for argument in request.arguments):
         return True
@@ -205,7 +205,7 @@ def _may_compile(request: Request) -> bool:
 
 
 def _with_eager(found: Prediction, answer: Callable[[], Prediction] | None) -> Prediction:
-    """Adds the memory of eager execution, if the script ends without its compiler."""
+    """Adds the memory of the run without `torch.compile`, if that run reached the script's end."""
     if answer is None:
         return found
     try:
@@ -219,7 +219,7 @@ def _with_eager(found: Prediction, answer: Callable[[], Prediction] | None) -> P
 
 
 def _with_need(request: Request, result: Prediction) -> Prediction:
-    """Adds ranges and, for a script that ran out of memory, the memory it needs."""
+    """Adds ranges and, if the script ran out of memory, the memory that it needs."""
     if result.serving is not None:  # a serving engine takes as much as its card has
         return result
     if result.fits is not False:
@@ -257,12 +257,12 @@ def _with_need(request: Request, result: Prediction) -> Prediction:
 
 
 def _fetched(result: Prediction) -> list[Assumed]:
-    """Returns the notes of files that the first run fetched; later runs find these in the cache."""
+    """Returns the first run's notes about fetched files, which later runs find in the cache."""
     return [each for each in result.assumptions if each.what == FETCHED]
 
 
 def _with_outside(found: Prediction) -> list[Cause]:
-    """Returns the causes, with the memory outside PyTorch if that is why it does not fit."""
+    """Adds the cause "memory outside PyTorch" if only that keeps the script from fitting."""
     if found.limit_bytes is not None or found.shared is not None or found.headroom_bytes >= 0:
         return found.causes
     own = found.context_bytes + found.nccl_bytes + found.peak_reserved_bytes
@@ -278,7 +278,7 @@ def _with_outside(found: Prediction) -> list[Cause]:
 
 
 def _with_verdicts(needed: Prediction, result: Prediction) -> list[RankUse]:
-    """Returns the need of each rank, and whether it fits. A rank that failed does not fit."""
+    """Returns the memory that each rank needs, with `fits`: False for a rank that had failed."""
     failed = {use.rank for use in result.ranks if use.fits is False}
     room = _room(result)
     return [
@@ -290,5 +290,5 @@ def _with_verdicts(needed: Prediction, result: Prediction) -> list[RankUse]:
 
 
 def _room(result: Prediction) -> int:
-    """Returns the memory of a card, with the shared memory that requests may spill into."""
+    """Returns the memory of a card plus the shared memory that requests may spill into."""
     return result.total_bytes + (result.shared.total_bytes if result.shared else 0)

@@ -1,4 +1,4 @@
-"""The page of `plimsoll view` for predicted runs: one, or two side by side on one scale."""
+"""Makes the page of `plimsoll view` for one predicted run, or for two side by side."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_RUNS = 2
 
 
 def check_page(requests: Sequence[Request], output: Path, *, force: bool) -> None:
-    """Check the page's options before the first run.
+    """Checks the page's options before the first run.
 
     Raises:
         InputError: If there are more than two runs, one is a job, or the page cannot be written.
@@ -41,7 +41,7 @@ def check_page(requests: Sequence[Request], output: Path, *, force: bool) -> Non
 
 @contextmanager
 def recorded(requests: Sequence[Request]) -> Iterator[list[Request]]:
-    """Yields the requests with recordings into files that last as long as the context."""
+    """Yields the requests, each with a file for its recording that is removed with the context."""
     with temporary_folder() as folder:
         yield [
             replace(request, record=str(folder / f"{number}.plim"))
@@ -59,15 +59,15 @@ def write_page(
 ) -> ViewResult:
     """Writes the page of recorded runs.
 
-    If a script does not fit, the page shows the run on a card with unlimited memory, as do the
-    prediction's figures.
+    If a script does not fit, the page shows its run on a card with unlimited memory. The figures of
+    its prediction are those of this run too.
 
     Args:
         requests: The requests that `recorded` yields.
         found: The predictions.
-        output: The page.
+        output: The file of the page.
         force: Whether to replace an existing file.
-        names: The page's names of the runs; by default the script and its card.
+        names: What the page calls the runs. The default is the script and its card.
 
     Raises:
         InputError: If there is nothing to show, or the page cannot be written.

@@ -1,4 +1,4 @@
-"""The plan of places of a program that was predicted, of each rank of a job."""
+"""Makes the plan of places for a program that was predicted, or for each rank of a job."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 def program_of(request: Request) -> MadeFor:
-    """Returns what a plan says of the program that a request is for."""
+    """Returns the entry with which a plan names the program that it was made for."""
     gpu = gpu_profile(request.setup.gpus[0]).name
     return made_for(request.script, tuple(request.arguments), rules_version(), gpu)
 
 
 def predicted_plan(request: Request, found: Prediction) -> Plan:
-    """Makes the plan of a program whose simulated run was recorded.
+    """Returns the plan for a program whose simulated run was recorded.
 
     Args:
-        request: The request, with the file of the recording. A job has a recording of each rank
-            beside it.
+        request: The request; `record` is the file of the recording. For a job, the recordings of
+            the ranks are beside this file.
         found: The prediction.
 
     Raises:
-        InputError: If the script uses no GPU, or has processes that are no ranks.
+        InputError: If the script uses no GPU, or has processes without a rank.
     """
     if not found.uses_cuda:
         raise InputError(f"{found.script} never touches CUDA: there is nothing to plan")

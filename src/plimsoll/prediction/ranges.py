@@ -1,4 +1,4 @@
-"""Finds the range of a prediction over unknown data, by trials at both ends."""
+"""Finds the range of a prediction over all contents of unknown data, by trials at both ends."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ _ENDS: tuple[UnknownName, ...] = ("most", "least")
 
 
 def with_range(request: Request, found: Prediction) -> Prediction:
-    """Adds the range over unknown data, by two more trials, if a size depends on it.
+    """Adds the range over all contents of unknown data, if a size depends on such data.
+
+    It runs two more trials, one with the least and one with the most.
 
     Args:
         request: The request.
-        found: Its prediction.
+        found: The request's prediction.
     """
     if request.setup.unknown != "balanced" or not found.needs_trials:
         return found
@@ -67,21 +69,21 @@ def _at_end(request: Request, unknown: UnknownName) -> Request:
 def _in_full(request: Request) -> list[Prediction]:
     trials = []
     for unknown in _ENDS:
-        with suppress(ScriptError):  # the script fails with such data
+        with suppress(ScriptError):  # raised if the script fails with such data
             trials.append(run(_at_end(request, unknown), shows_output=False))
     return trials
 
 
 def _of_alike(request: Request, found: Prediction) -> list[Prediction] | None:
-    """Runs both trials in parallel with one rank of each group with equal figures.
+    """Runs both trials in parallel, each with one rank of every group of equal ranks.
 
-    Only if NCCL's watchdog alone makes a difference: then the ranks exchange the same data in all
-    trials. Returns None otherwise, if one trial would read the files of the other, or if a rank
-    does not run without the ranks left out.
+    It does so only if nothing but NCCL's watchdog makes a difference, as ranks then exchange the
+    same data in both trials. It returns None in other cases, if one trial would read the files of
+    the other, or if a rank fails without the ranks left out.
     """
     depends = {assumed.what for assumed in found.assumptions} & set(NEEDS_TRIALS)
     groups = alike(found.ranks)
-    is_job = request.nproc_per_node is not None  # otherwise a launcher starts all of them
+    is_job = request.nproc_per_node is not None  # a launcher starts all of its ranks
     is_worth_it = is_job and len(groups) < len(found.ranks) and not request.keep_writes
     if depends != {LETS_GO_LATER} or not is_worth_it:
         return None
@@ -96,7 +98,7 @@ def _of_alike(request: Request, found: Prediction) -> list[Prediction] | None:
 
 
 def _spread(trial: Prediction, groups: list[list[int]]) -> Prediction:
-    """Returns a trial's ranks, repeated for the ranks that each represents."""
+    """Returns a trial with the figures of each rank repeated for all ranks that it represents."""
     like = {group[0]: group for group in groups}
     ranks = [replace(use, rank=rank) for use in trial.ranks for rank in like.get(use.rank, [])]
     return replace(trial, ranks=ranks)

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankUse:
-    """A rank's use of the card that it fills most.
+    """The memory that a rank used of a card: the one that it fills most, if it used several.
 
     Figures are None if the rank ended before its report, for example because another rank failed.
-    The use of its card is known even then.
+    `card_used_bytes` is known even then.
 
     Attributes:
         rank: The rank in the job.
-        host: The number of its machine.
-        device: The card there.
+        host: The number of the rank's machine.
+        device: The number of the card on that machine.
         peak_allocated_bytes: The most in live blocks.
         peak_reserved_bytes: The most reserved from the driver.
         device_used_bytes: The memory of this rank that nvidia-smi would show at that peak.
@@ -30,12 +30,13 @@ class RankUse:
         nccl_bytes: The part of `device_used_bytes` that NCCL takes.
         nccl_range_bytes: As in a `PredictionParts`.
         fits: Whether the rank gets all the memory that it requests, beside the other processes on
-            its card; None if the rank was ended before that was known.
+            its card; None if the rank ended before this was known.
         peak_allocated_range_bytes: As in a `PredictionParts`; None if none of this rank's sizes
             depends on data.
-        peak_reserved_range_bytes: As in a `PredictionParts`; None in the same case.
-        device_used_range_bytes: The range of `device_used_bytes`, from those of NCCL and of
-            reserved memory; None if neither has one.
+        peak_reserved_range_bytes: As in a `PredictionParts`; None if none of this rank's sizes
+            depends on data.
+        device_used_range_bytes: The range of `device_used_bytes`, from the ranges of NCCL's and of
+            reserved memory; None if neither has a range.
         serving: How a serving engine divides the rank's card; None without one.
         stands_for: The number of ranks that this one represents, itself included.
     """
@@ -58,7 +59,7 @@ class RankUse:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Makes it from the result of `asdict`, also after JSON."""
+        """Returns the object from the result of `asdict`, also if that went through JSON."""
         ranges = [name for name in values if name.endswith("_range_bytes")]
         tuples = {name: values[name] and tuple(values[name]) for name in ranges}
         serving = values["serving"] and ServingUse.from_dict(values["serving"])
@@ -70,13 +71,13 @@ class SharedCard:
     """A card that several processes use.
 
     Attributes:
-        host: The number of its machine.
-        device: The card there.
+        host: The number of the card's machine.
+        device: The number of the card on that machine.
         ranks: The ranks that use it; empty if the script is no job.
         processes: The number of processes that used it, ranks included.
         together_bytes: The most that nvidia-smi would have shown of all of them at the same time.
-        at_most_bytes: The most that they might take at the same time on a GPU: processes take turns
-            there as they do in the simulation only where they wait for each other.
+        at_most_bytes: The most that they might take at the same time on a real GPU, where processes
+            keep the simulation's order only when they wait for each other.
     """
 
     host: int
@@ -88,13 +89,13 @@ class SharedCard:
 
 
 def with_ranges(ranks: list[RankUse], trials: Iterable[list[RankUse]]) -> list[RankUse]:
-    """Returns the ranks, each with its range over several trials."""
+    """Returns the ranks, each with the ranges of its figures over all trials."""
     of_all = [each for trial in trials for each in trial]
     return [_with_range(each, [one for one in of_all if one.rank == each.rank]) for each in ranks]
 
 
 def alike(ranks: list[RankUse]) -> list[list[int]]:
-    """Groups ranks with equal figures."""
+    """Returns groups of ranks that have equal figures."""
     groups: dict[RankUse, list[int]] = {}
     for use in ranks:
         groups.setdefault(replace(use, rank=0, host=0, device=0), []).append(use.rank)

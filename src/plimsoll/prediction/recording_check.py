@@ -39,7 +39,7 @@ _MOST_SIZES = 3
 
 @dataclass(frozen=True)
 class Check(CheckParts):
-    """The result of `check`, which prints as `plimsoll predict --check` does. See `CheckParts`."""
+    """The result of `check`. It prints like `plimsoll predict --check`. See `CheckParts`."""
 
     def __str__(self) -> str:
         return check_text(self)
@@ -53,7 +53,9 @@ def check(
     module: bool = False,
     **options: Any,
 ) -> Check:
-    """Predicts a script and compares that with a recording of it, on the fullest GPU of each.
+    """Predicts a script and compares the prediction with a recording of the script.
+
+    It compares the fullest GPU of the prediction with the fullest GPU of the recording.
 
     >>> from plimsoll.prediction.recording_check import check
     >>> print(check("train.py", "run.plim", gpu="H100"))  # doctest: +SKIP
@@ -63,7 +65,7 @@ def check(
         recording: A file in any readable format: a snapshot, .plim or .parquet.
         arguments: The script's arguments.
         module: As for `plimsoll.predict`.
-        options: The options of `plimsoll.predict`; the card is by default the recorded one.
+        options: The options of `plimsoll.predict`. The default for `gpu` is the recorded card.
 
     Raises:
         InputError: As for `plimsoll.predict`; or if the recording cannot be read or replayed, or
@@ -86,9 +88,9 @@ def recorded_gpu(recorded: Recording) -> str | None:
 
 
 def check_request(request: Request, recorded: Recording) -> Check:
-    """Compares a checked request with a read recording, as `check` does."""
+    """Does what `check` does, for a request with checked options and a recording in memory."""
     truth = _fullest(recorded)
-    # PyTorch's own recorder slows the host, whose pace decides when memory is free.
+    # PyTorch's own recorder slows the host, and the host's pace decides when blocks can be reused.
     by_pytorch = "allocator" not in recorded.settings
     request = replace(request, setup=replace(request.setup, is_recorded=by_pytorch))
     with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
@@ -134,7 +136,7 @@ def check_request(request: Request, recorded: Recording) -> Check:
 
 
 def _fullest(recording: Recording) -> ReplayResult:
-    """Returns the device with the most reserved, replayed under the recorded settings."""
+    """Replays the recording under its own settings; returns the device with the most reserved."""
     allocator: Any = recording.allocator
     results = replay(recording, allocator=allocator)
     if not len(results):
@@ -147,7 +149,7 @@ def _trace(recording: Recording, device: int) -> DeviceTrace:
 
 
 def _request_sizes(trace: DeviceTrace) -> Counter[int]:
-    """Counts the requests of each size."""
+    """Returns the number of requests of each size."""
     sizes: Counter[int] = Counter()
     for batch in trace.batches():
         unique, counts = np.unique(batch.size[batch.action == 0], return_counts=True)
@@ -172,7 +174,7 @@ def _differences(mine: DeviceTrace, theirs: DeviceTrace) -> tuple[str, list[Held
 
 @dataclass(frozen=True)
 class _Peak:
-    """Requested bytes that are live at a peak, by source line and by size."""
+    """The requested bytes that are live at a peak, by source line and by size."""
 
     by_line: Counter[str]
     by_size: Counter[int]
@@ -192,7 +194,10 @@ def _at_peak(trace: DeviceTrace) -> _Peak:
 
 
 def _same_lines(predicted: Counter[str], recorded: Counter[str]) -> dict[str, tuple[int, int]]:
-    """Returns the bytes of each line in both. Paths of another machine match by their last part."""
+    """Returns the predicted and the recorded bytes of each line.
+
+    If paths differ because the recording is of another machine, the last part of a path decides.
+    """
     names = {line: line for line in predicted}
     for line in predicted:
         names.setdefault(last_part(line), line)
@@ -221,7 +226,7 @@ def _settings(found: Prediction, recorded: Recording, device: int) -> list[str]:
 
 
 def _only_in_one(predicted: Counter[int], recorded: Counter[int]) -> list[str]:
-    """Describes the requests that the other lacks."""
+    """Returns sentences on the requests that only the prediction, or only the recording, has."""
     found = []
     for which, other, mine in (
         ("prediction", "recording", predicted - recorded),

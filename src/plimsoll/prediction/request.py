@@ -1,4 +1,4 @@
-"""The request to the process that runs a script."""
+"""The request that plimsoll sends to the process that runs a script."""
 
 from __future__ import annotations
 
@@ -21,28 +21,31 @@ class Request:
 
     Attributes:
         script: The script's path, or a module's name.
-        arguments: Its arguments.
+        arguments: The script's arguments.
         setup: The simulated GPUs.
         is_module: Whether the script is a module, run as `python -m` does.
         keep_writes: Whether the script's writes stay. Otherwise the trial deletes them.
         network: Whether the script may reach other machines, even if its writes are deleted.
         report: The file for the answer, or None.
-        account: The file in which the process notes its use, as PLIMSOLL_REPORT; None for none.
+        account: The file to which the process appends its use, as with PLIMSOLL_REPORT; None for
+            none.
         record: The file for a recording of GPU memory, or None.
-        parent: The process whose end ends this one, or None.
+        parent: The id of the process at whose end this process ends, or None.
         at_most_events: The number of events after which the script is stopped; None for no bound.
         steps: The number of steps after which training loops end; None for no bound.
         nproc_per_node: The number of ranks of a job on each machine; None if the script is no job,
             or launches its ranks itself.
         nnodes: The number of machines of the job.
         ranks: The ranks of the job that run; None for all. The others count as equal to these.
-        runs_distinct: Whether one rank of each role runs. A first run finds these ranks.
-        groups: The file for the process groups that one rank, alone, makes; None for none.
-        survey: The file for the parts of the program that could be changed; None for none.
-        room: The memory for the program, for the survey; None for no bound.
+        runs_distinct: Whether only one rank of each group of equal ranks runs. A first run finds
+            these ranks.
+        groups: The file for the process groups that a rank makes when it runs alone; None for none.
+        survey: The file for the survey, the parts of the program that could be changed; None for
+            none.
+        room: The memory that the survey assumes for the program; None for no bound.
         finds_least: Whether to find the least memory that serves the requests, in place of verdicts
             on other cards.
-        files: The text of files that differs in this trial, by absolute path.
+        files: The text that this trial has in place of files' real text, by absolute path.
         scratch: The folder of the trial in which the script runs, or None.
     """
 
@@ -87,5 +90,5 @@ class Request:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Request:
-        """Returns the request that `asdict` turned into plain data, also after JSON."""
+        """Returns the request from the result of `asdict`, also if that went through JSON."""
         return cls(**{**values, "setup": Setup.from_dict(values["setup"])})

@@ -12,7 +12,7 @@ from plimsoll.prediction.text import prediction_text
 
 @dataclass(frozen=True)
 class Prediction(NotebookForm, PredictionParts):
-    """The prediction for one script on one card, which prints as `plimsoll predict` does.
+    """The prediction for one script on one card. It prints like `plimsoll predict`.
 
     See `PredictionParts` for its fields.
 

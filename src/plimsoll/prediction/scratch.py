@@ -16,8 +16,8 @@ _TEMPORARY = "temporary"
 
 
 def free_folders() -> list[Path]:
-    """Returns the folders that a simulated script may write to: its counters and compiled files."""
-    with suppress(InputError):  # counters are optional
+    """Returns the real folders that a script may write to: for counters and for compiled code."""
+    with suppress(InputError):  # a script runs without counters too
         private_folder()
     compiled = compiled_folder()
     compiled.mkdir(mode=0o700, exist_ok=True)
@@ -25,16 +25,17 @@ def free_folders() -> list[Path]:
 
 
 def is_held_back(path: Path) -> bool:
-    """Whether a trial, of any kind, redirects writes to this path away from the real file."""
+    """Returns whether a trial keeps writes to this path from the real file."""
     real = path.resolve()
     open_folders = (Path("/dev"), Path("/proc"), Path("/sys"), *map(Path.resolve, free_folders()))
     return not any(real.is_relative_to(folder) for folder in open_folders)
 
 
 def enter_scratch(folder: str) -> None:
-    """Check, in a trial's process and before its script, that writes are redirected.
+    """Checks that this process's writes are redirected. Call it before the script begins.
 
-    From here on the script's temporary files are in the trial's folder, and are not listed.
+    It also puts the script's temporary files into the trial's folder, so that they are not listed
+    as written.
 
     Raises:
         InputError: If this process would write to real files.

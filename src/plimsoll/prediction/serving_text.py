@@ -19,8 +19,8 @@ _OPTIONS = {
     "vLLM": ("gpu_memory_utilization", "the rest leaves", "max_num_seqs"),
     "SGLang": ("mem_fraction_static", "the weights leave", "max_running_requests"),
 }
-"""By engine: its option for the part of the card, what the cache has to leave room for there, and
-its option for the most requests at once."""
+"""For each engine: its option for its part of the card, the words for what else takes memory of
+this part before the KV cache gets the rest, and its option for the most requests at once."""
 _WHILE = {
     "start": "while it starts",
     "weights": "while it loads the weights",
@@ -35,7 +35,7 @@ _WHILE = {
 
 
 def serving_verdict(p: PredictionParts) -> str | None:
-    """Returns the engine's result for the headline; None without an engine."""
+    """Returns the headline: how the engine starts or fails; None without an engine."""
     use = p.serving
     if use is None:
         return None
@@ -50,8 +50,8 @@ def serving_failure(use: ServingUse, *, ran_out: bool) -> str | None:
     """Returns how an engine failed, with the verb first; None if it started and served the load.
 
     Args:
-        use: The engine's own account.
-        ran_out: Whether a request of its program failed for lack of memory.
+        use: How the engine divided the card.
+        ran_out: Whether the program ran out of memory.
     """
     if use.refusal is not None:
         if use.missing_bytes is None or use.missing_bytes <= 0:
@@ -63,7 +63,7 @@ def serving_failure(use: ServingUse, *, ran_out: bool) -> str | None:
 
 
 def room_text(use: ServingUse) -> str:
-    """Returns the tokens of an engine's KV cache, and how many of the longest requests they are."""
+    """Returns words for the size of an engine's KV cache, in tokens and in longest requests."""
     tokens = f"{use.kv_tokens or 0:,} tokens of KV cache"
     if use.longest_requests is None:
         return tokens
@@ -96,7 +96,7 @@ def _options(use: ServingUse) -> tuple[str, str, str]:
 
 
 def serving_lines(p: PredictionParts) -> Iterator[str]:
-    """Yields the parts of the card as the engine counts them, and its bound of requests."""
+    """Yields how the engine divides the card, by its own figures, and its limit of requests."""
     use = p.serving
     if use is None or all(size is None for _, size in _sizes(use)):
         return
@@ -117,7 +117,7 @@ def serving_lines(p: PredictionParts) -> Iterator[str]:
 
 
 def _last_sleep(use: ServingUse) -> SleepUse | None:
-    """Return the sleep from which the engine woke last; None if it never woke."""
+    """Returns the sleep from which the engine woke last; None if it never woke."""
     woken = [each for each in use.sleeps if each.free_bytes is not None]
     return woken[-1] if woken else None
 
@@ -141,7 +141,7 @@ def _sizes(use: ServingUse) -> Iterator[tuple[str, int | None]]:
 
 
 def _of_ranks(sizes: list[int | None]) -> str:
-    """Return a size that all ranks have, or the least and the most."""
+    """Returns the size in words if all ranks have the same, or else the least and the most."""
     known = [size for size in sizes if size is not None]
     ends = dict.fromkeys(map(format_size, (min(known), max(known))))
     return " to ".join(ends)
@@ -158,7 +158,7 @@ def _explained(use: ServingUse, name: str) -> str:
 
 
 def _bound(use: ServingUse) -> str | None:
-    """Returns the bound on parallel requests of the longest kind."""
+    """Returns the sentence on what limits parallel requests: the KV cache, or the option."""
     longest, most = use.longest_requests, use.max_num_seqs
     if longest is None or most is None:
         return None

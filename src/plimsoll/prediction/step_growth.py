@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 STEPS = 8
-"""The number of consecutive steps that must grow. Caches fill in fewer."""
+"""The number of consecutive steps that must each grow. Caches are full after fewer steps."""
 _MOST_UNEVEN = 2
 _FEWEST_STEPS = 4
-"""The fewest steps for a result: the first is special, and the last may have a short batch."""
+"""The fewest steps for a result: the first is unusual, and the last may have a short batch."""
 _AT_LEAST, _LEAST_SHARE = 2, 1 / 8
-"""The number and the share of steps that must reach the maximum, to exclude chance."""
+"""How many of the steps, and which share of them, must reach the maximum, to exclude chance."""
 _ROUNDING = 1e-3
 """Peaks that differ by less count as equal: a prediction is no more exact (docs/predict.md)."""
 
@@ -27,7 +27,7 @@ def growth_bytes(step_peaks_bytes: Sequence[int]) -> int | None:
         step_peaks_bytes: The peak of each step.
 
     Returns:
-        Returns None if they did not all grow, or not evenly: one step twice as much as another.
+        The bytes; None if not all of these steps grew, or one grew twice as much as another.
     """
     grown = [after - before for before, after in pairwise(step_peaks_bytes[-STEPS - 1 :])]
     if len(grown) < STEPS or min(grown) <= 0 or max(grown) > _MOST_UNEVEN * min(grown):
@@ -36,16 +36,16 @@ def growth_bytes(step_peaks_bytes: Sequence[int]) -> int | None:
 
 
 def steady_from(step_peaks_bytes: Sequence[int]) -> int | None:
-    """Returns the first step with the peak that later steps reach repeatedly but never exceed.
+    """Returns the first step with a peak that later steps reach repeatedly but never exceed.
 
-    Steps between may take less, for example with a short last batch or another optimizer.
+    Some later steps may take less, for example with a short last batch or another optimizer.
 
     Args:
         step_peaks_bytes: The peak of each step.
 
     Returns:
-        Returns its number, from 1; 0 with too few steps. None if peaks change to the end, so that
-        further steps may take more.
+        The step's number, counted from 1; 0 if there are too few steps. None if peaks still change
+        at the end, so that further steps may take more.
     """
     most = list(accumulate(reversed(step_peaks_bytes), max))[::-1]
     if growth_bytes(step_peaks_bytes) is not None:

@@ -15,7 +15,7 @@ class Place:
     """A line of the script itself, not of a library.
 
     Attributes:
-        line: Its number.
+        line: The line's number.
         function: The qualified name of the function around it; "<module>" for none.
     """
 
@@ -29,7 +29,7 @@ class ArgumentUse:
 
     Attributes:
         names: All names of the option, such as "--batch-size".
-        value: The value in this trial; None also for a value that is not plain data.
+        value: The value in this trial; None also if the value is not plain data.
     """
 
     names: list[str]
@@ -50,7 +50,7 @@ class OptimizerUse:
         state_bytes: The size of its state on GPUs.
         is_foreach: Whether its last step handled all parameters at once, in lists.
         keeps_gradients: Whether gradients stayed in memory while the model was called for the next
-            step, although the script accumulates none.
+            step, although the script does not accumulate gradients.
     """
 
     kind: str
@@ -65,7 +65,7 @@ class OptimizerUse:
 
     @property
     def is_a_librarys(self) -> bool:
-        """Whether a library makes and steps it, perhaps both in one call of the script."""
+        """Whether a library makes and steps the optimizer, perhaps in one call of the script."""
         return self.made is None or self.made == self.stepped
 
 
@@ -88,11 +88,11 @@ class LossUse:
 
 @dataclass(frozen=True)
 class Recomputation:
-    """Modules that are recomputed in the backward pass, and the effect.
+    """A set of modules to recompute in the backward pass, and the effect on a step.
 
     Attributes:
         modules: Their names.
-        peak_bytes: The estimated peak of allocated memory with them.
+        peak_bytes: The estimated peak of allocated memory if these modules are recomputed.
         seconds: The estimated time added to a step.
     """
 
@@ -123,19 +123,19 @@ class ModelUse:
 
     Attributes:
         kind: Its class.
-        names: Expressions for it in the script, such as "model" or "self.net". Each has the
-            function in which it is valid, and the model's attribute in its value: "" for the value
-            itself, or "module" for a wrapped model.
+        names: Expressions for it in the script, such as "model" or "self.net". Each comes with the
+            function in which it is valid, and with the attribute that leads from its value to the
+            model: "" if the value is the model, "module" if it is a wrapper of the model.
         calls: The script's functions that call it, the outermost first.
         batch: The first dimension of its input; None if unknown.
         is_transformers: Whether it is a `PreTrainedModel`.
         attention: Transformers' name of its attention implementation; None for other models.
         has_batch_statistics: Whether it normalizes by the batch's own statistics.
         has_dropout: Whether it draws random numbers in training.
-        autocast: The type of autocast during its call; None for none.
+        autocast: The data type of autocast during its call; None without autocast.
         parameter_types: Bytes of parameters on GPUs by type.
         recomputations: The sets of modules that could be recomputed, the lowest peak first.
-        blocks: Lists of equal modules in it, by name: its layers. "" for the model itself.
+        blocks: The names of its lists of equal modules (its layers); "" for the model itself.
         is_wrapped: Whether the script calls it through a wrapper such as DistributedDataParallel.
     """
 
@@ -181,10 +181,10 @@ class AllocatorUse:
         conf: Its settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         peak_allocated_bytes: The most in live blocks.
         peak_reserved_bytes: The most reserved from a driver with unlimited memory.
-        fits: Whether it serves all requests in the given memory, at any pace of other streams. It
-            reserves no more, or releases cached memory in time.
-        least_bytes: The least memory in which it serves all requests, to a granule; None if it
-            fits, or if this was not searched.
+        fits: Whether it serves all requests in the given memory, however late other streams finish:
+            it reserves no more, or releases cached memory in time.
+        least_bytes: The least memory in which it serves all requests, exact to one granule; None if
+            it fits, or if this was not searched.
     """
 
     allocator: str
@@ -196,7 +196,7 @@ class AllocatorUse:
 
     @property
     def least_reserved_bytes(self) -> int:
-        """The least known memory in which it serves all requests."""
+        """The least memory that is known to suffice for all requests."""
         return self.peak_reserved_bytes if self.least_bytes is None else self.least_bytes
 
 
@@ -232,12 +232,12 @@ class Survey:
     files: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain data for JSON."""
+        """Returns the survey as plain data for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Makes the survey from the plain data of `to_dict`, also after JSON."""
+        """Returns the survey from the data of `to_dict`, also if the data went through JSON."""
         return cls(
             arguments=[ArgumentUse(**each) for each in values["arguments"]],
             optimizers=[_optimizer(each) for each in values["optimizers"]],

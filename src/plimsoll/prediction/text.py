@@ -45,7 +45,7 @@ _MOST_PROCESSES = 8
 _MOST_WRITTEN = 6
 _LEAST_SECONDS = 5e-7
 _MEASURED = "H200"
-"""The card whose kernels were measured."""
+"""The card on which plimsoll's kernel times were measured."""
 _MOST_COMPILED = 6
 
 
@@ -57,7 +57,7 @@ def prediction_text(
     Args:
         prediction: The prediction.
         width: The number of columns; None does not fold lines.
-        follow: The words of the next useful command.
+        follow: The arguments of the next useful plimsoll command.
     """
     if not prediction.uses_cuda:
         first = f"{prediction.script} never touches CUDA: it needs no GPU memory."
@@ -78,7 +78,7 @@ def prediction_text(
     )
     job = [*job_verdict(prediction, width)]
     own = [*_verdict(prediction, width)]
-    lead = job or own  # the answer begins with it
+    lead = job or own  # the verdict, with which the answer begins
     lead[1:1] = answer_lines(prediction, follow)
     return paragraphs(
         [
@@ -96,7 +96,7 @@ def prediction_text(
 def short_text(
     prediction: PredictionParts, width: int | None = None, follow: Sequence[str] = ()
 ) -> str:
-    """Returns the verdict, its reason, and the next step; arguments as for `prediction_text`."""
+    """Returns the verdict, the reason and the next command. Arguments as for `prediction_text`."""
     if not prediction.uses_cuda:
         return prediction_text(prediction, width).partition("\n\n")[0]
     verdict = [*job_verdict(prediction, width)][:1] or [headline(prediction)]
@@ -119,7 +119,7 @@ def verdict_words(p: PredictionParts, follow: Sequence[str]) -> dict[str, str | 
 
     Args:
         p: The prediction.
-        follow: The words of the next useful command; none for a script without a name.
+        follow: The words of the next useful command; empty for a script without a name.
     """
     if p.fits is None:
         why_it_is = p.why_unknown
@@ -137,7 +137,7 @@ def _why(p: PredictionParts) -> str | None:
 
 
 def _patch(p: PredictionParts) -> str | None:
-    """Returns the line of code for the first cause, if it helps."""
+    """Returns the line of code that helps against the first cause; None if there is none."""
     if p.serving is not None:
         length = p.serving.fitting_len
         return f"--max-model-len {length}" if length else None
@@ -147,7 +147,7 @@ def _patch(p: PredictionParts) -> str | None:
 
 
 def whose_line(p: PredictionParts) -> str | None:
-    """Names the process of a prediction, if the script started some that use GPUs."""
+    """Says which process the figures are of, if the script started processes that use GPUs."""
     if is_job(p):
         return (
             f"{len(p.ranks)} ranks used simulated GPUs; what follows is of rank {p.worst_rank}, "
@@ -175,7 +175,7 @@ def _processes(p: PredictionParts) -> Iterator[str]:
 
 
 def _process_rows(p: PredictionParts) -> Iterator[str]:
-    """Yields the largest processes; a single one is described below anyway."""
+    """Yields rows for the largest processes; none for a single one, as the figures describe it."""
     uses = sorted(p.processes, key=lambda use: -(use.card_bytes or use.peak_reserved_bytes or 0))
     if len(uses) == 1 and uses[0].peak_reserved_bytes is not None:
         return
@@ -212,7 +212,7 @@ def _verdict(p: PredictionParts, width: int | None) -> Iterator[str]:
 
 
 def headline(p: PredictionParts) -> str:
-    """Says whether it fits, and by how much."""
+    """Returns the sentence that says whether the script fits, and by how much."""
     where = card_of(p)
     if p.fits is None:
         return f"Whether {p.script} fits on {where} is not known: {p.why_unknown}"
@@ -230,9 +230,9 @@ def headline(p: PredictionParts) -> str:
 
 
 def _fullest_of_several(p: PredictionParts) -> GpuUse | None:
-    """Returns the GPU of the figures, if one process used several.
+    """Returns the GPU that the figures describe, if the process used several GPUs.
 
-    Returns None if several processes without ranks did: each of them has rows of its own.
+    Returns None if the program has several processes without ranks: each has rows of its own.
     """
     if len(p.devices) < 2 or (p.processes and not is_job(p)):
         return None
@@ -266,12 +266,12 @@ def _figures(p: PredictionParts) -> Iterator[str]:
     caught = p.num_ooms - (p.out_of_memory is not None)
     if caught > 0 and (
         p.fits is not False or not (p.processes or p.ranks)
-    ):  # otherwise several may have ended in this way
+    ):  # otherwise some of these failures may have ended other processes
         yield f"  requests that failed, after which the script went on: {caught}"
 
 
 def memory_text(p: PredictionParts) -> str:
-    """Formats the card's memory, and its part that is not the program's."""
+    """Formats the card's memory, and the part that other programs use."""
     whole = format_size(p.total_bytes + p.used_bytes)
     return f"{whole}, {format_size(p.used_bytes)} of it used by others" if p.used_bytes else whole
 
@@ -284,15 +284,15 @@ def host_lines(p: PredictionParts) -> Iterator[str]:
 
 
 def host_row(peak_bytes: int, bounds: tuple[int, int] | None) -> str:
-    """Formats the most host memory, with its range."""
+    """Formats the row with the peak of host memory and its range."""
     return f"  host memory      {format_size(peak_bytes):>12}{format_range(bounds)}, estimated"
 
 
 def _figure(size: int, bounds: tuple[int, int] | None, decides: str = "") -> str:
     """Formats a figure and its range.
 
-    Only the range is shown if the host's pace decides, and no data: the figure is then one end of
-    it.
+    If the host's pace decides where in the range the memory lies, it shows only the range, because
+    the figure is then one end of the range.
     """
     by = f", by {decides}" if decides else ""
     if bounds is not None and decides.startswith(PACE):
@@ -405,7 +405,7 @@ def _steps(p: PredictionParts) -> Iterator[str]:
 
 
 def _fewer_steps(p: PredictionParts) -> Iterator[str]:
-    """Yields the sentence about steps that --steps left out."""
+    """Yields the sentence about the steps that were left out because of `--steps`."""
     fewer = p.fewer_steps
     if fewer is None:
         return
@@ -478,7 +478,7 @@ def _some(cards: list[str]) -> str:
 
 
 def written_lines(written: list[Written]) -> Iterator[str]:
-    """Yields the files that the script wrote, as far as there is room."""
+    """Yields lines with the largest files that the script wrote."""
     if not written:
         return
     yield "Written, and thrown away:"
@@ -489,7 +489,7 @@ def written_lines(written: list[Written]) -> Iterator[str]:
 
 
 def kept_apart_lines(kept_apart: KeptApart | None) -> Iterator[str]:
-    """Yields lines on changes that the kernel refused."""
+    """Yields lines with the writes that the kernel refused."""
     if kept_apart is None or not kept_apart.refused:
         return
     yield "Refused, for it cannot be kept apart on this machine (--keep-writes lets it):"
@@ -505,6 +505,6 @@ def _effort(p: PredictionParts) -> Iterator[str]:
 
 
 def _largest_first(sizes: dict[str, int]) -> list[tuple[str, int]]:
-    """Returns names in words with sizes above zero, the largest first."""
+    """Returns the categories with sizes above zero, in words, the largest first."""
     shown = [(category_title(name), size) for name, size in sizes.items() if size]
     return sorted(shown, key=lambda entry: -entry[1])

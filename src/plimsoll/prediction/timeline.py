@@ -1,4 +1,4 @@
-"""Memory over a run, as data with few enough points to keep with every prediction."""
+"""Memory over a run, as data: few points, so that every prediction can keep it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ MOST_POINTS = 240
 
 @dataclass(frozen=True)
 class Timeline:
-    """Live and reserved memory over a part of a run. Points divide the part evenly by events.
+    """Live and reserved memory over a part of a run.
 
-    Each point has the figures at the moment of the most allocated bytes since the previous point.
+    Points divide the part into intervals with equally many events. Each point has the figures at
+    the moment of the most allocated bytes in its interval.
 
     Attributes:
-        first_event: The first event.
-        end_event: The first event after the part.
+        first_event: The number of the part's first event.
+        end_event: The number of the first event after the part.
         by_category: Bytes at each point by category. They add up to the allocated bytes without the
             remainders of blocks that were not split.
-        reserved_bytes: The most reserved from the driver, in each part.
-        first_step: The number of the step whose end is the first of `step_ends`; 1 is the first.
-        step_ends: The points at which a step ends.
+        reserved_bytes: The most reserved from the driver in each interval.
+        first_step: The number of the step that ends at the first of `step_ends`, counted from 1.
+        step_ends: The indices of the points at which a step ends.
     """
 
     first_event: int

@@ -7,14 +7,14 @@ from plimsoll.base.telemetry.nvml import Nvml
 from plimsoll.base.units import parse_size
 
 AUTO = "auto"
-"""Asks the driver."""
+"""The value with which plimsoll asks the driver."""
 
 
 def used_memory(used: int | str | None) -> int:
-    """Returns bytes: 0 for None, and for "auto" the present use of this machine's first GPU.
+    """Returns the bytes: 0 for None; for "auto" what this machine's first GPU has in use now.
 
     Raises:
-        InputError: If it is no size, or there is no GPU, or no driver that reports its use.
+        InputError: If `used` is not a size, or "auto" finds no GPU or no driver that reports it.
     """
     if used is None or used in (0, "0"):
         return 0

@@ -1,4 +1,4 @@
-"""The report of the simulated process to its parent."""
+"""Makes the report of a simulated process to its parent."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def make_report(
     stop: Stop | None,
     seconds: float,
 ) -> dict[str, Any]:
-    """Returns a `PredictionParts` as a dictionary, and the script's ending.
+    """Returns the report: a `PredictionParts` as a dictionary, and how the script ended.
 
-    The figures of "prediction" are those of "device", whose context takes "context_bytes". "error"
-    is None, "out_of_memory" or "other"; "device_failure" and "reason" describe the error "other",
-    see `ScriptError`. "unknown_read" is the line that first read a value that was not computed, or
-    None. "missed_network" is true if the script ended because it is offline, and "missing" is the
-    `HubRepository` that it failed to get, as a dictionary, or None. "on_other_cards" lists a rank's
-    use of cards that are not its own, each an `OnOtherCard`.
+    The figures in "prediction" are those of the GPU "device", where CUDA's context takes
+    "context_bytes". "error" is None, "out_of_memory" or "other"; "device_failure" and "reason"
+    describe the error "other", see `ScriptError`. "unknown_read" is the line that first read a
+    value that was not computed, or None. "missed_network" is true if the script ended because it is
+    offline. "missing" is the `HubRepository` that the script failed to get, as a dictionary, or
+    None. "on_other_cards" lists a rank's use of cards other than its own, each an `OnOtherCard`.
     """
     ending = ScriptEnding.of(simulation, error, is_stopped=stop is not None)
     labels.finish()
@@ -89,7 +89,7 @@ def make_report(
 
 
 def _least_context(simulation: Simulation, device: int) -> int:
-    """Returns the context's memory in a process that has launched a kernel."""
+    """Returns what CUDA's context takes at least in a process that has launched a kernel."""
     return simulation.profiles[device].context_with(["kernels"])
 
 
@@ -150,7 +150,7 @@ def _prediction(
         other_cards=_other_cards(simulation, used) if says_others else [],
         devices=[gpu.use() for gpu in used if gpu.device in simulation.contexts],
         **_noted(simulation, labels, used, fullest, peak, hangs_on=uncertain.hangs_on),
-        written=[],  # added by the parent
+        written=[],  # the parent adds the files after the trial
         uses_cuda=simulation.has_contexts,
         events=len(run.action),
         seconds=seconds,
@@ -162,7 +162,7 @@ def _prediction(
 
 
 def _fits(simulation: Simulation, ending: ScriptEnding) -> bool:
-    """Returns whether it got all its memory, counting errors of engines that the script caught."""
+    """Returns whether the script got all its memory. Errors that an engine caught count too."""
     engine = simulation.serving
     lacked = engine is not None and (engine.failed_in or engine.refusal) is not None
     return ending.out_of_memory is None and not lacked
@@ -191,19 +191,22 @@ def _uncertain_peaks(simulation: Simulation, gpu: _UsedGpu) -> UncertainPeaks:
 
 
 def _with_rounding(by_category: dict[str, int], allocated_bytes: int) -> dict[str, int]:
-    """Adds the bytes without a category to the rounding."""
+    """Counts the allocated bytes that no category has as rounding."""
     rest = allocated_bytes - sum(by_category.values())
     return by_category | {"rounding": by_category["rounding"] + rest}
 
 
 def _first_unknown_read(assumptions: list[Assumed]) -> str | None:
-    """Returns the line of the first assumed read. Assumptions are in order of creation."""
+    """Returns the line that first read a value that was not computed.
+
+    Assumptions are in the order in which they were made.
+    """
     reads = (assumed for assumed in assumptions if assumed.what.startswith(UNKNOWN_READ))
     return next((read.line or "on a line that is not known" for read in reads), None)
 
 
 def run_of(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
-    """Returns the events of a device."""
+    """Returns the events of a device, with what is known of them."""
     engine = simulation.allocators[device].engine
     action, address, size, stream, _, context, shared = engine.history_columns()
     config = simulation.allocators[device].config
@@ -230,7 +233,7 @@ def _noted(
     *,
     hangs_on: Collection[str],
 ) -> dict[str, Any]:
-    """Returns the notes taken while the program ran, and the causes found in them."""
+    """Returns the fields of the prediction that come from notes taken while the program ran."""
     return {
         "causes": _causes(simulation, used, gpu, peak),
         "plan": simulation.plan_use(gpu.device),
@@ -242,7 +245,7 @@ def _noted(
 
 
 def _allocator_used() -> str:
-    """Returns the allocator that served the requests, if it did not follow plimsoll's rules."""
+    """Returns the assumption, in words, of a run whose requests PyTorch's own allocator served."""
     own = "PyTorch's own allocator, in its libc10_cuda, served the requests"
     if versions.is_known():
         return own
@@ -256,7 +259,7 @@ def _assumptions(simulation: Simulation, *, hangs_on: Collection[str]) -> list[A
     merged: dict[tuple[str, str], list[Any]] = {}
     for assumption in simulation.library.assumptions():
         what = simulation.library.name(assumption.what)
-        if what.startswith(MATH_ATTENTION):  # a fact for the recognisers
+        if what.startswith(MATH_ATTENTION):  # not an assumption: the search for causes uses it
             continue
         operation = simulation.library.name(assumption.operation)
         entry = merged.setdefault((what, operation), [None, 0, 0])
@@ -282,7 +285,7 @@ def _assumptions(simulation: Simulation, *, hangs_on: Collection[str]) -> list[A
 
 
 def _failures(allocator: Allocator) -> int:
-    """Counts failed requests; PyTorch counts separately those that it rejected itself."""
+    """Returns the number of failed requests, including those that PyTorch counts as rejected."""
     stats = allocator.memory_stats()
     return stats["num_ooms"] + stats.get("num_oom_rejections", 0)
 
@@ -304,15 +307,15 @@ def _why_no_other_cards(simulation: Simulation) -> str | None:
 
 @dataclass(frozen=True)
 class _UsedGpu:
-    """The memory of this process on one GPU.
+    """The memory that this process used of one GPU.
 
     Attributes:
         device: The GPU.
         run: The GPU's events.
-        limit: The tightest limit that the program set for itself there; None without one.
-        peak: PyTorch's peak there.
-        context_bytes: The memory that CUDA's context took there.
-        nccl_bytes: The memory that NCCL took there.
+        limit: The tightest limit that the program set for itself on the GPU; None without one.
+        peak: PyTorch's peak on the GPU.
+        context_bytes: The memory that CUDA's context took on the GPU.
+        nccl_bytes: The memory that NCCL took on the GPU.
         card_bytes: The most that nvidia-smi would show of the process.
         headroom_bytes: The memory that stays free, as in `PredictionParts`.
     """
@@ -327,7 +330,7 @@ class _UsedGpu:
     headroom_bytes: int
 
     def use(self) -> GpuUse:
-        """Returns the entry of this GPU in a prediction."""
+        """Returns the `GpuUse` of this GPU for a prediction."""
         return GpuUse(
             device=self.device,
             peak_allocated_bytes=self.peak.allocated_bytes,
@@ -358,11 +361,11 @@ def _used_gpu(
 
 
 def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdict]:
-    """Returns the verdict on each known card with such kernels, in place of each GPU.
+    """Returns, for each known card with similar kernels, whether the run fits on such cards.
 
     A card with room for all reserved memory fits. A card with less room may fit if the allocator
-    returns cached memory in time. For such a card the requests of each GPU are replayed under its
-    limit.
+    releases cached memory in time. To find out, plimsoll replays the requests of each GPU with that
+    card's memory.
     """
     recordings: dict[int, Recording] = {}
 
@@ -402,7 +405,7 @@ def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdi
 
 
 def _has_fused_attention(card: GpuProfile) -> bool:
-    """Returns whether PyTorch's flash attention runs on a card; other kernels take more or less."""
+    """Returns whether a card runs PyTorch's flash attention; other kernels take other memory."""
     return card.compute_capability >= (8, 0)
 
 

@@ -1,4 +1,4 @@
-"""Reports the use of each GPU by a simulated process in the same form as a real one."""
+"""Reports what a simulated process uses of each GPU, in the form of a process on a real GPU."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 
 def account_at_exit(simulation: Simulation, high_water: HighWaterMarks, to: str) -> None:
-    """Report this process's use when it ends.
+    """Makes this process report its use when it ends.
 
     Args:
-        simulation: Its GPUs, before their first use.
+        simulation: The process's GPUs, before their first use.
         high_water: The high-water marks of the GPUs.
-        to: As PLIMSOLL_REPORT.
+        to: The destination of the report, in the form of PLIMSOLL_REPORT.
     """
     native = NativeReplay(simulation) if simulation.setup.allocator == "elastic" else None
     report_at_exit(lambda: _accounts(simulation, high_water, native), to)
 
 
 def begin_accounted(values: dict[str, Any]) -> None:
-    """In a started process: make simulated GPUs, and report the use at the end.
+    """Makes simulated GPUs in a started process, and makes it report its use at the end.
 
     Args:
-        values: `setup` and `to`.
+        values: "setup", a `Setup` as a dictionary, and "to", as for `account_at_exit`.
     """
 
     def watch(simulation: Simulation) -> None:

@@ -1,7 +1,7 @@
-"""The cards that a program's processes use, with the memory of all processes together.
+"""The cards that a program's processes use, and the memory of all processes on each card.
 
-Each process writes its use to the card's file from its first use on. So the file includes killed
-processes.
+From its first use of a card on, each process keeps its memory up to date in the card's file. So the
+file also has the memory of killed processes.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ class Card:
     Attributes:
         host: The number of the card's machine.
         device: The card's number there.
-        takes: By process, the most that nvidia-smi would show of it, in bytes.
+        takes: For each process id, the most that nvidia-smi would show of the process, in bytes.
         together_bytes: The most that all processes had at the same time.
-        at_most_bytes: The most that they could have had at the same time in another interleaving.
+        at_most_bytes: The most that they could have had at the same time, if they had run at other
+            speeds.
         is_complete: Whether every process could write its use.
     """
 
@@ -43,7 +44,7 @@ class Card:
 
 
 def card_files(folder: str) -> Callable[[int], str]:
-    """Returns a function from a GPU's number in the process to the path of its card's file."""
+    """Returns a function that takes a GPU's number in this process to its card's file."""
 
     def file_of(device: int) -> str:
         host = launched_as("GROUP_RANK") or 0
@@ -54,20 +55,20 @@ def card_files(folder: str) -> Callable[[int], str]:
 
 
 def number_of_card(device: int) -> int:
-    """Returns the number in its machine of a card that this process uses."""
+    """Returns the machine's number of the card that is `device` in this process."""
     return _card_of(device)[0]
 
 
 def _card_of(device: int) -> tuple[int, str]:
-    """Returns a card's number in its machine, and an identifier of the card.
+    """Returns the machine's number of a card, and an identifier if the number is unknown.
 
-    CUDA_VISIBLE_DEVICES renumbers the cards of a process.
+    CUDA_VISIBLE_DEVICES renumbers the cards of a process, and may have identifiers for numbers.
     """
     text = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     visible = [each.strip() for each in text.split(",")] if text else []
     if not visible:
         return device, ""
-    if device >= len(visible):  # the simulation gives a process more cards than it would see
+    if device >= len(visible):  # the simulation shows more cards than CUDA_VISIBLE_DEVICES has
         return device, "unseen"
     name = visible[device]
     return (int(name), "") if re.fullmatch("[0-9]+", name) else (0, re.sub(r"[^\w-]", "_", name))
@@ -82,7 +83,7 @@ def read_cards(folder: str) -> dict[str, Card]:
         file = _core.SharedCard(str(path))
         takes: dict[int, int] = {}
         for process, most in file.users:
-            if most:  # else it only asked NVML about the card
+            if most:  # a process without memory there only asked NVML about the card
                 takes[process] = max(most, takes.get(process, 0))
         cards[path.name] = Card(
             host=int(found[1]),

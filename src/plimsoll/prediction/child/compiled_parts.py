@@ -1,4 +1,4 @@
-"""Observes compiled code without hooks: a compiler would treat hooks as parts of the program."""
+"""Observes compiled code without PyTorch's hooks, which the compiler would compile too."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def watch_calls(
     before: Callable[[Any, tuple[Any, ...]], None],
     after: Callable[[Any], object],
 ) -> None:
-    """Call `before` with each called module and its arguments, and `after` with its result.
+    """Makes each module's call also call `before` with its arguments, and `after` with the result.
 
-    Both are guarded watchers. Compiled modules are left out. PyTorch's global module hooks would
-    change the compiled code. Dynamo treats the module call that it finds when it is imported as the
-    call of all modules, and traces below it.
+    Both are guarded watchers. Calls in compiled code are left out. This replaces `Module.__call__`,
+    because PyTorch's global module hooks would change the compiled code. Dynamo takes the function
+    that it finds there when it is imported as every module's call, and traces only what it calls.
     """
     kind = torch.nn.Module
     call_module = kind.__call__
@@ -51,20 +51,20 @@ def watch_compiled(
     after_step: Callable[[Any], None],
     steps_of: Callable[[Any], int],
 ) -> None:
-    """Observe everything compiled from now on, since hooks do not see it.
+    """Observes everything compiled from now on, because hooks do not see it.
 
     Args:
         torch: The module.
-        watchers: They guard the notes.
+        watchers: Keeps errors in the functions below from reaching the program.
         note_module: Called with each compiled module.
         before_step: Called with an optimizer, before its compiled step.
-        after_step: Called after that step, unless hooks reported it because Dynamo gave up.
+        after_step: Called after that step, unless Dynamo gave up and PyTorch's hooks reported it.
         steps_of: Returns the number of completed steps of an optimizer.
     """
     compile_any, compile_module = torch.compile, torch.nn.Module.compile
 
     def look(model: Any) -> list[Any]:
-        """Notes a module, or returns the optimizers whose steps a function makes."""
+        """Notes a compiled module; for a function returns the optimizers whose steps it makes."""
         if isinstance(model, torch.nn.Module):
             note_module(weakref.ref(model))
             return []
@@ -112,12 +112,12 @@ def watch_compiled(
 
 
 def _changes(optimizer: Any) -> int:
-    """Returns how often the optimizer's parameters were written."""
+    """Returns a number that grows with each write to the optimizer's parameters."""
     return sum(p._version for group in optimizer.param_groups for p in group["params"])
 
 
 def _stepped(function: Any, kind: type) -> list[Any]:
-    """Returns the optimizers whose `step` a function is or calls, as far as its code shows."""
+    """Returns the optimizers whose `step` the function is, or calls as its code shows."""
     of = getattr(function, "__self__", None)
     if isinstance(of, kind):
         return [of] if function.__name__ == "step" else []

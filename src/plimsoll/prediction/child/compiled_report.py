@@ -1,4 +1,4 @@
-"""The compiled parts of a simulated process, counted by Dynamo and the simulated GPU."""
+"""Reports what a simulated process compiled, from the counts of Dynamo and the simulated GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RESUMED = re.compile(r"torch_dynamo_resume_in_(\w+)_at_(\d+)")
 def compiled_use(
     simulation: Simulation, device: int, level: NDArray[np.int64]
 ) -> CompiledUse | None:
-    """Returns all compiled parts so far; None if nothing was compiled.
+    """Returns the compiled functions and kernels so far; None if nothing was compiled.
 
     Args:
         simulation: The GPUs.
@@ -55,7 +55,7 @@ def compiled_use(
 def _first_calls(
     calls: list[FirstCall], device: int, level: NDArray[np.int64]
 ) -> tuple[dict[str, int], str | None]:
-    """Returns the most that each kind took beyond older memory, and the kind at the peak."""
+    """Returns what each activity of first calls added at most, and the activity at the peak."""
     taken: dict[str, int] = {}
     highest, peak_in = int(level.max(initial=0)), None
     for call in calls:

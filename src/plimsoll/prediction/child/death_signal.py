@@ -10,7 +10,7 @@ _SET_PARENT_DEATH_SIGNAL = 1  # an option of prctl
 
 
 def die_with(parent: int, number: signal.Signals) -> None:
-    """Make this process receive a signal when its parent ends."""
+    """Makes the kernel send this process a signal when its parent ends."""
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(number))
     if os.getppid() != parent:  # the parent ended before this call
         os.kill(os.getpid(), number)

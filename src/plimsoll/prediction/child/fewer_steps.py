@@ -1,7 +1,7 @@
 """Ends a program's training loops after some steps; the rest of the program still runs.
 
-Two kinds of loops can be ended in a regular way: that of a Trainer of transformers, which knows its
-number of steps, and a `for` over a DataLoader, which ends when the loader has no batch.
+plimsoll can end two kinds of loops in a regular way: that of transformers' Trainer, whose state has
+its number of steps, and a `for` over a DataLoader, which ends when the loader has no batch.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class StepLimit:
-    """Ends loops that have reached the limit of steps.
+    """Ends training loops that have reached the limit of steps.
 
-    A loop over a loader gets no further batch. An outer loop, over epochs, continues: each later
-    epoch makes one step, and all of its work beside the steps.
+    A loop over a loader gets no further batch. An outer loop over epochs continues: each later
+    epoch makes one step, and does all its other work.
     """
 
     def __init__(self, simulation: Simulation, at_most: int | None) -> None:
@@ -51,13 +51,13 @@ class StepLimit:
 
     @property
     def kept(self) -> FewerSteps | None:
-        """Returns the effect of the limit; None without a limit, or if no loop reached it."""
+        """The effect of the limit; None without a limit, or if the limit left out no step."""
         if self._at_most is None or self._steps < self._at_most or self._planned == self._at_most:
             return None
         return FewerSteps(self._at_most, self._steps, self._planned, self._has_ended)
 
     def install(self, torch: ModuleType) -> None:
-        """Intercept the loaders' iterators."""
+        """Begins to intercept the iterators of PyTorch's loaders."""
         kind = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)
         following = getattr(kind, "__next__", None)
         if self._at_most is None or kind is None or following is None:
@@ -73,10 +73,10 @@ class StepLimit:
         kind.__next__ = standing_in(following, limited)
 
     def end_step(self, done: int) -> None:
-        """Note the end of an optimizer step.
+        """Notes the end of an optimizer's step; at the limit ends the loop around the step.
 
         Args:
-            done: The number of steps of the optimizer with the fewest.
+            done: The number of steps so far, of the optimizer that has made the fewest.
         """
         if self._at_most is None:
             return
@@ -91,7 +91,7 @@ class StepLimit:
             self._end_pass(frames)
 
     def _end_pass(self, frames: list[FrameType]) -> None:
-        """Make the innermost loop over a loader around the step end before its next batch."""
+        """Makes the innermost loader loop that contains the step end before its next batch."""
         for frame in frames:
             for loop in reversed(loops_at(frame)):
                 loader = loader_of(loop, frame) if isinstance(loop, ast.For) else None
@@ -104,9 +104,10 @@ class StepLimit:
 
 
 def _shorten_trainer(frame: FrameType, at_most: int) -> bool:
-    """Make a Trainer end after so many steps, with an evaluation and a checkpoint half-way.
+    """Makes a Trainer end after `at_most` steps; returns whether the frame is a Trainer's.
 
-    Steps after an evaluation or a checkpoint may reserve more than earlier ones.
+    If it evaluates or saves checkpoints by steps, it does so half-way at the latest, because the
+    steps after that may reserve more than earlier ones.
     """
     state: Any = state_of_trainer(variables_of(frame))
     if state is None or not type(state).__module__.startswith("transformers."):

@@ -1,7 +1,7 @@
 """Finds the rank of a job that failed first, and why: each rank notes its error at once.
 
-The order of exits is not enough. A rank that raised an error still destroys its process groups, and
-the ranks that wait for it may exit earlier, with the error of a closed connection.
+The order in which ranks exit does not tell. A rank that raised an error first destroys its process
+groups, and the ranks that wait for it may exit earlier, with the error of a closed connection.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _NOTES = "failed-"
 
 @dataclass(frozen=True)
 class Failure:
-    """An error that ended a rank's program, or a rank's end without an error.
+    """The end of a rank's program, by an error or without one.
 
     Attributes:
         seconds: The time, on a clock that all processes of this machine share.
         rank: The rank in the job.
         reason: The reason, as in `ScriptError`; None if the rank ended without a Python traceback,
             for example by `sys.exit`.
-        missing: The `HubRepository` that the rank failed to get, as a dictionary; None if it failed
-            otherwise.
+        missing: The `HubRepository` that the rank failed to get, as a dictionary; None if it did
+            not fail for that.
     """
 
     seconds: float
@@ -48,11 +48,13 @@ class Failure:
 
 
 def note_failure(folder: str, watchers: Watchers) -> None:
-    """Make this process's rank note an error before Python prints it, or else its end.
+    """Makes this process note the error that ends it, before Python prints the error.
+
+    Without an error it notes its end.
 
     Args:
         folder: The folder for the notes of all ranks of the job.
-        watchers: They guard the note.
+        watchers: Keeps an error while noting from reaching the program.
     """
     rank, process, shows = launched_as("RANK"), os.getpid(), sys.excepthook
     if rank is None:
@@ -91,8 +93,8 @@ def first_failure(folder: str | Path, of: Container[int] | None = None) -> Failu
 
     Args:
         folder: The folder of the notes.
-        of: The ranks that may have failed; an end without an error counts for them too. None for
-            the errors of all ranks.
+        of: The ranks that may have failed: for these a noted end without an error counts too. With
+            None the errors of all ranks count, and no end without an error.
     """
     notes = (json.loads(note.read_text()) for note in Path(folder).glob(f"{_NOTES}*"))
     failures = [Failure(**note) for note in notes]

@@ -1,8 +1,8 @@
 """The memory of processes forked from this one, such as a loader's workers.
 
-They share the parent's memory until a write to a page copies it. Counting the copied pages takes
-milliseconds. So only one of the processes is measured at intervals, and the others are assumed to
-be like it. Their other memory is read each time.
+A forked process shares the parent's memory until a write to a page copies the page. Counting the
+copied pages takes milliseconds. So plimsoll counts them now and then in one of the processes, and
+assumes the same for all. It reads their other memory each time.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 _MOST = 4096
 _SHARE = 0.003
-"""The share of time that measuring the copied memory may take."""
+"""The largest share of the time that measuring copied memory may take."""
 
 
 class _Slot(ctypes.Structure):
-    """The report of a forked process. All descendants of the first process share the table."""
+    """A forked process's entry in the table, which all descendants of this process share."""
 
     _fields_ = [
         ("process", ctypes.c_int64),
         ("uses_cuda", ctypes.c_int64),
-        ("inherited", ctypes.c_int64),  # resident bytes at its start
+        ("inherited", ctypes.c_int64),  # the process's resident bytes at its start
         ("account", HostAccount),
     ]
 
@@ -44,14 +44,14 @@ class ForkedProcesses:
 
     Attributes:
         uses_cuda: The number of ended processes that used a GPU.
-        spent: Seconds spent on measuring copied memory.
+        spent: The seconds spent on measuring copied memory.
     """
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._began = time.monotonic()
-        self.spent = 0.0  # seconds
-        self._copied = 0  # the most copied memory found in one of them
+        self.spent = 0.0
+        self._copied = 0  # the most bytes that one forked process had copied
         self._seen = self._number = 0
         self._live: list[_Slot] = []
         self._table = _Table.from_buffer(mmap.mmap(-1, ctypes.sizeof(_Table)))
@@ -65,13 +65,16 @@ class ForkedProcesses:
         simulation.on_first_use(guarded("forked processes that use CUDA", self._note_cuda))
 
     def look(self) -> tuple[int, int]:
-        """Returns the memory that they do not share with this process, now and at most."""
+        """Returns the forked processes' own memory, not shared with this one, now and at most.
+
+        The second is the sum of each one's maximum since the last call.
+        """
         known = min(self._table.count, _MOST)
         self._live += [self._table.slots[number] for number in range(self._seen, known)]
         self._seen = known
         now = most = 0
         for slot in list(self._live):
-            if not slot.process:  # the process has not begun yet
+            if not slot.process:  # the forked process has not filled its slot yet
                 continue
             memory = resident(slot.process)
             if memory is None:

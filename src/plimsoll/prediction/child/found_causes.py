@@ -1,4 +1,4 @@
-"""The causes that recognisers find in a simulated run."""
+"""Finds the causes of a simulated run's memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def causes_of(
 
 
 def facts_of(run: Run, peak: PeakContents, device: int, notes: Notes) -> Facts:
-    """Collects the input of the recognisers for one device."""
+    """Returns the facts about one device from which causes are recognised."""
     line, lines = source_lines(peak.blocks.stack, run.frames)
     return Facts(
         device=device,

@@ -1,4 +1,4 @@
-"""Ranks on cards that are not their own: each notes its use, and the job's report includes it."""
+"""Finds ranks that use the cards of other ranks, and makes that a cause in the job's report."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 def note_other_cards(simulation: Simulation, run_of: Callable[[int], Run]) -> list[dict[str, Any]]:
-    """Returns this rank's use of cards that are not its own, each an `OnOtherCard`.
+    """Returns what this rank uses of each card that is not its own, as `OnOtherCard`.
 
-    A rank's own card is the one with its local rank on its machine. Nothing is noted for a process
+    A rank's own card is the one whose number is its local rank. The list is empty for a process
     without a rank, for a rank without a card of its own, or if CUDA_VISIBLE_DEVICES renumbers the
     cards.
 
@@ -58,10 +58,10 @@ def note_other_cards(simulation: Simulation, run_of: Callable[[int], Run]) -> li
 def causes_of_job(
     prediction: dict[str, Any], ranks: list[ProcessReport], cards: dict[str, Card]
 ) -> list[dict[str, Any]]:
-    """Returns the causes of a job's memory: those of the reported rank, and ranks sharing a card.
+    """Returns the causes of a job's memory: those of one rank, and ranks on other ranks' cards.
 
     Args:
-        prediction: The report of one rank, as a dictionary.
+        prediction: The prediction of this rank, as a dictionary.
         ranks: The ranks.
         cards: The used cards.
     """
@@ -71,12 +71,12 @@ def causes_of_job(
         if (cause := _cause_on(name, card, ranks)) is not None
         and cause.bytes >= LEAST_SHARE * card.together_bytes
     ]
-    # Growth comes first, then the causes of several cards.
+    # Causes of growth come first, then ranks on other ranks' cards, then the rest.
     return sorted([*found, *prediction["causes"]], key=lambda cause: not cause["growth_bytes"])
 
 
 def _cause_on(name: str, card: Card, ranks: list[ProcessReport]) -> Cause | None:
-    """Returns the cause for one rank's own card if other ranks use it too."""
+    """Returns the cause for a card that is one rank's own if other ranks use it too, or None."""
     users = [each for each in ranks if each.rank is not None and each.process in card.takes]
     guests = {
         each.rank: noted
@@ -90,7 +90,7 @@ def _cause_on(name: str, card: Card, ranks: list[ProcessReport]) -> Cause | None
 
 
 def _noted(rank: ProcessReport, name: str) -> OnOtherCard | None:
-    """Returns the rank's note of a card; None without one."""
+    """Returns what a rank noted of a card that is not its own; None if it noted nothing."""
     return next((each for file, each in _all_noted(rank) if file == name), None)
 
 

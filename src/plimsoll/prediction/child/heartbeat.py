@@ -1,4 +1,4 @@
-"""Reports the progress of a slow script on stderr, with the time left."""
+"""Reports the progress of a slow script, and the time left, on stderr."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SECONDS = 10
 
 
 def beat(simulation: Simulation, clock: StepClock) -> None:
-    """Report every ten seconds from now on.
+    """Begins to report the progress every ten seconds.
 
     Args:
         simulation: The GPUs of this process.
-        clock: The clock that knows the progress of its steps.
+        clock: The clock that measures the progress of the script's steps.
     """
     run = simulation.watchers.guarded("where the script is", _run)
     threading.Thread(target=run, args=(simulation, clock), daemon=True).start()
@@ -54,7 +54,7 @@ def _text(simulation: Simulation, clock: StepClock, seconds: float) -> str:
 
 
 def pace_text(pace: Pace) -> str:
-    """Returns the progress of the steps and, if their number is known, the time left."""
+    """Returns the number of done steps in words and, if their total is known, the time left."""
     if pace.planned is None:
         return f"step {pace.done:,}, {format_seconds(pace.seconds_each)} each"
     left = (pace.planned - pace.done) * pace.seconds_each

@@ -20,7 +20,7 @@ class HighWaterMark:
     Attributes:
         allocated_bytes: The most bytes in live blocks.
         reserved_bytes: The most bytes reserved from the driver.
-        dedicated_bytes: The part of it on the card.
+        dedicated_bytes: The most bytes reserved on the card itself.
         shared: The use of shared memory; None if no memory could spill.
     """
 
@@ -31,14 +31,14 @@ class HighWaterMark:
 
 
 class HighWaterMarks:
-    """Keeps peaks across the program's resets."""
+    """Remembers PyTorch's peaks when the program resets them."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._before_resets: dict[int, HighWaterMark] = {}
 
     def install(self, torch: ModuleType) -> None:
-        """Observe resets."""
+        """Begins to observe resets of the peaks."""
         self._simulation.watchers.guarded("resets of peaks", self._install)(torch)
 
     def _install(self, torch: ModuleType) -> None:
@@ -63,9 +63,9 @@ class HighWaterMarks:
     def card_bytes(self, device: int) -> int:
         """Returns the most that nvidia-smi would show, CUDA's context included, in bytes.
 
-        PyTorch's memory may peak before the driver takes more, for example for CUDA graphs, and a
-        pool's own allocator may unmap memory that PyTorch keeps, so this is the most that the
-        driver had given at once. If that equals the sum of all peaks, the sum is more exact,
+        It is the most that the driver had given at one time. The sum of the peaks of PyTorch and of
+        the memory outside it may be more: they may come at different times, and a pool's own
+        allocator may unmap memory that PyTorch still counts. If the sum is less, it is returned,
         because the driver counts in units of 2 MiB.
         """
         simulation = self._simulation

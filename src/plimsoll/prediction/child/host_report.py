@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def tell_host_use(watch: HostWatch, folder: str) -> None:
-    """Write a started process's use to a file for the program's own process."""
+    """Writes a started process's host memory to a file, which the program's own process reads."""
     use = watch.stop()
     if use is None:
         return
     path = Path(folder) / f"{os.getpid()}-{secrets.token_hex(4)}.host"
-    with suppress(InputError), NewFile(path) as file:  # the report was made without it
+    with suppress(InputError), NewFile(path) as file:  # fails if the report is made already
         file.write(json.dumps(asdict(use)).encode())
 
 
@@ -33,13 +33,13 @@ def host_figures(own: HostUse | None, folder: str, request: Request) -> dict[str
     """Returns the entries of a prediction about host memory.
 
     Args:
-        own: The use of the program's own process.
+        own: The host memory of the program's own process.
         folder: The folder with the reports of started processes.
-        request: The request. If only some of a job's ranks ran, the host memory is unknown.
+        request: The request. If only some of a job's ranks ran, the result is empty.
     """
     if own is None or request.ranks is not None:
         return {}
-    if request.nproc_per_node is not None:  # torchrun's own process imports PyTorch
+    if request.nproc_per_node is not None:  # the process of torchrun itself imports PyTorch too
         own = replace(own, own_bytes=own.own_bytes + TORCH.own_bytes)
     told = [HostUse(**json.loads(file.read_text())) for file in Path(folder).glob("*.host")]
     found = host_peak([own, *told])

@@ -1,11 +1,12 @@
 """Measures the host memory that this process would use on a machine with a GPU.
 
 The figure is the growth of the process's own memory since before the script. It leaves out the
-import of PyTorch, because another build has another size, and the simulation's own data. It adds
-memory that is missing here: large tensors without contents, and page-locked and shared memory that
-was never written. Mapped files do not count, since the kernel can drop them.
+import of PyTorch, because a build for GPUs has another size, and the simulation's own data. It adds
+memory that a real GPU's machine would need but this process lacks: large tensors without contents,
+and page-locked and shared memory that was never written. Mapped files do not count, since the
+kernel can drop them.
 
-A thread reads the memory several times a second. The kernel keeps the maximum in between.
+A thread reads the memory several times a second. The kernel keeps the maximum between readings.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 _LEAST_SECONDS, _MOST_SECONDS = 0.05, 0.5
 """The least and the most seconds between two readings."""
 _SHARE = 0.006
-"""The share of time that readings may take."""
+"""The largest share of the time that readings may take."""
 _EVENT_BYTES = 72
 """The size of TraceEvent in the core's events/event.h."""
 _LABEL_BYTES = 160
@@ -46,7 +47,7 @@ _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "linear", "_
 
 
 class HostWatch:
-    """Watches this process, and those forked from it, from `begin` to `stop`."""
+    """Watches the memory of this process and of those forked from it, from `begin` to `stop`."""
 
     def __init__(self, simulation: Simulation, labels: BlockLabels) -> None:
         self._simulation = simulation
@@ -62,7 +63,7 @@ class HostWatch:
         self._has_begun = False
 
     def begin(self) -> None:
-        """Begin, before the script has any memory."""
+        """Begins to watch. Call it before the script has any memory."""
         memory = resident()
         if memory is None:
             return
@@ -78,7 +79,7 @@ class HostWatch:
         threading.Thread(target=run, daemon=True).start()
 
     def stop(self) -> HostUse | None:
-        """Returns the use; None if this system has no figures, and in forked processes."""
+        """Ends the watch and returns the use; None in a forked process, or without figures."""
         if not self._has_begun or os.getpid() != self._process:
             return None
         self._is_over.set()
@@ -113,8 +114,8 @@ class HostWatch:
             other -= int(library.lib.plimsoll_registered_bytes())
             other += memory.shared - written
             other -= self._before + account.extra + self._own_records()
-            # The peak of missing memory coincided with the own memory of the last reading, or of
-            # this one.
+            # The process's own memory was not read at the peak of missing memory, which was between
+            # two readings. It is taken to be the smaller of the two.
             beside, self._own = min(memory.own, self._own), memory.own
             seen = max(memory.own + account.absent, beside + account.most_absent)
             self._least = max(self._least, seen + now + other)
@@ -158,7 +159,7 @@ class HostWatch:
 
 
 class _BeforeTorch(importlib.abc.MetaPathFinder):
-    """An import hook that finds nothing, and notices the import of PyTorch."""
+    """An import hook that only notices the import of PyTorch. Python's own hooks do the imports."""
 
     def __init__(self, tell: Any) -> None:
         self._tell = tell

@@ -1,4 +1,4 @@
-"""Observes a simulated program: the uses of its tensors, and the ends of its steps."""
+"""Notes what a simulated program's tensors are used for, and when its steps end."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class BlockLabels:
     """Labels of each device's blocks, and the ends of the program's steps.
 
     Attributes:
-        by_device: The labels of each device's blocks.
-        steps: By device, the number of events at the end of each step.
-        step_clock: Measures the steps' times.
+        by_device: For each device, the labels of its blocks.
+        steps: For each device, the number of events at the end of each step.
+        step_clock: Measures the time of steps.
         step_limit: Ends training loops after a number of steps.
     """
 
@@ -46,12 +46,12 @@ class BlockLabels:
         self._compiled: list[weakref.ref[Any]] = []  # compiled modules, whose parts no hook sees
 
     def install(self, torch: ModuleType) -> None:
-        """Hook into modules and optimizers."""
+        """Begins to observe modules and optimizers."""
         self._uses.install(torch)
         self._simulation.watchers.guarded("the calls of modules", self._install)(torch)
 
     def finish(self) -> None:
-        """Label tensors whose use is final only now, such as gradients of a failed step."""
+        """Labels tensors whose use is known only at the end, such as gradients of a failed step."""
         self._simulation.watchers.guarded("what was compiled", self._note_compiled)()
         self._uses.look()
 

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 _PART = 400  # the result is too large by at most 1/400
-_MOST_EVENTS = 4 << 20  # the events that may be replayed, which limits the time
+_MOST_EVENTS = 4 << 20  # runs with more events are not replayed, as that takes too long
 
 
 def add_least(simulation: Simulation, report: dict[str, Any]) -> None:
-    """Add the result of `least_reserved_bytes` to a report."""
+    """Adds the result of `least_reserved_bytes` to a report, for the GPU that needs the most."""
     found = report["prediction"]
     if not found["fits"]:
         return
@@ -33,16 +33,16 @@ def add_least(simulation: Simulation, report: dict[str, Any]) -> None:
 def least_reserved_bytes(
     simulation: Simulation, device: int, allocated: int, reserved: int
 ) -> int | None:
-    """Returns the least memory that serves the requests, by replays in ever less memory.
+    """Returns the least memory that serves a run's requests, found by replays in less memory.
 
     Args:
         simulation: The simulated GPUs.
         device: The device of the requests.
-        allocated: The most in live blocks, the lower bound for any allocator.
-        reserved: The reserved bytes.
+        allocated: The most in live blocks, which no allocator can go below.
+        reserved: The most that the run itself reserved.
 
     Returns:
-        Returns None if the result is unknown: if requests can spill, or there are too many.
+        The bytes; None if unknown, because requests can spill or there are too many events.
     """
     allocator = simulation.allocators[device]
     if simulation.setup.policy == "spill" or allocator.engine.history_size > _MOST_EVENTS:

@@ -1,4 +1,4 @@
-"""The shared memory of batches that a loader's workers have ready for a slower program."""
+"""Estimates the shared memory of batches that a loader's workers would hold ready."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class LoaderBatches:
     """Watches PyTorch's loaders that have workers.
 
-    A loader keeps `num_workers * prefetch_factor` batches in flight. On a busy GPU all of them
-    wait; in the simulation the program takes them immediately.
+    A loader has up to `num_workers * prefetch_factor` batches requested or ready. With a busy GPU
+    all of them are ready and wait; in the simulation the program takes each immediately.
     """
 
     def __init__(self, watchers: Watchers) -> None:
@@ -27,7 +27,7 @@ class LoaderBatches:
 
     @property
     def waiting_bytes(self) -> int:
-        """Returns the bytes that would wait now."""
+        """The bytes of the batches that would be waiting now with a busy GPU."""
         return sum(
             count * size
             for loader, (count, size) in list(self._loaders.items())
@@ -35,7 +35,7 @@ class LoaderBatches:
         )
 
     def install(self, torch: ModuleType) -> None:
-        """Observe the batches."""
+        """Begins to observe the batches of loaders."""
         kind = getattr(torch.utils.data.dataloader, "_MultiProcessingDataLoaderIter", None)
         process = getattr(kind, "_process_data", None)
         if kind is None or process is None:
@@ -50,7 +50,7 @@ class LoaderBatches:
         kind._process_data = standing_in(process, watched)
 
     def _note(self, loader: Any, data: Any) -> None:
-        """Note a batch; when it arrived, one more was in flight than now."""
+        """Notes a batch that arrived; it counts as outstanding here."""
         count, size = self._loaders.get(loader, (0, 0))
         waiting = int(getattr(loader, "_tasks_outstanding", 0)) + 1
         self._loaders[loader] = max(count, waiting), max(size, _bytes_of(data))

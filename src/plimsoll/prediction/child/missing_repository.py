@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 def missing_repository(error: BaseException | None) -> HubRepository | None:
     """Returns the repository whose absence caused an error; None for any other error.
 
-    The functions of `huggingface_hub` on the error's call stack have the repository's name: this
-    works for every library that loads by it.
+    It takes the repository's name from the variables of huggingface_hub's functions on the error's
+    call stack. This works for every library that loads with huggingface_hub.
     """
     if error is None or isinstance(error, SystemExit) or not sys.modules.get("huggingface_hub"):
         return None
-    with suppress(Exception):  # the program may have replaced any of the hub's objects
+    with suppress(Exception):  # the program may have replaced objects of huggingface_hub
         return _found_behind(error)
     return None
 
@@ -44,7 +44,7 @@ def _found_behind(error: BaseException) -> HubRepository | None:
 
 
 def _hub_variables(error: BaseException) -> Iterator[dict[str, Any]]:
-    """Yields the variables of the hub's functions on the stack, the innermost first."""
+    """Yields the variables of huggingface_hub's functions on the stack, the innermost first."""
     frames = []
     trace = error.__traceback__
     while trace is not None:

@@ -1,10 +1,10 @@
-"""The modes of a trial's process, a class each: its work beside running the script.
+"""The modes of a process that runs a script on simulated GPUs: what it does besides.
 
-AsItIs      `plimsoll run --simulate`: the script's processes report their use
-Groups      one rank of a job runs alone, and reports the process groups that it makes
-Answered    a prediction: the script's use, for the parent
-Surveyed    a prediction, with the program's changeable parts
-Job         a prediction of several ranks, each a process of its own
+AsItIs      for `plimsoll run --simulate`: its processes report what they use of each GPU
+Groups      runs one rank of a job alone, and reports the process groups that the rank makes
+Answered    for a prediction: reports what the script uses to the parent process
+Surveyed    as Answered, and reports the parts of the program that could be changed
+Job         as Answered, but starts the ranks of a job, each as a process of its own
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 
 class AsItIs:
-    """Runs the script, and reports the use of its processes if the request wants it.
+    """Runs the script, and reports what its processes use if the request asks for that.
 
     Attributes:
-        simulation: The GPUs.
-        stops: Can end the script early.
+        simulation: The simulated GPUs.
+        stops: Ends the script early, for example after `at_most_events`.
     """
 
     def __init__(self, request: Request) -> None:
@@ -57,7 +57,7 @@ class AsItIs:
         self._high_water = HighWaterMarks(self.simulation)
 
     def begin(self) -> None:
-        """Make the script's `import torch` see the simulated GPUs.
+        """Makes the script's `import torch` see the simulated GPUs.
 
         Raises:
             InputError: If PyTorch is imported already.
@@ -72,11 +72,11 @@ class AsItIs:
         self._bound()
 
     def execute(self) -> BaseException | None:
-        """Runs the script; returns its ending."""
+        """Runs the script; returns the error that ended it, or None."""
         return script_run.run_script(self._request)
 
     def finish(self, ended_by: BaseException | None) -> None:
-        """Write the report; `ended_by` is the script's ending."""
+        """Writes the report, after `execute` returned `ended_by`; here there is none to write."""
 
     def _install(self, torch: ModuleType) -> None:
         self._high_water.install(torch)
@@ -95,12 +95,12 @@ class Groups(AsItIs):
         super().__init__(request)
 
     def begin(self) -> None:
-        """Begin as `AsItIs`; the first communication ends the process."""
+        """Begins as `AsItIs` does, and ends the process at the first communication."""
         super().begin()
         self.simulation.end_with_sends(self._tell)
 
     def finish(self, ended_by: BaseException | None) -> None:  # noqa: ARG002
-        """Write the groups, and end the process."""
+        """Writes the groups, and ends the process."""
         self._tell()
 
     def _tell(self) -> None:
@@ -111,7 +111,7 @@ class Groups(AsItIs):
 
 
 class Answered(AsItIs):
-    """A prediction: reports the script's use to the parent."""
+    """Runs the script for a prediction, and reports what it uses to the parent process."""
 
     def __init__(self, request: Request) -> None:
         assert request.report is not None
@@ -129,14 +129,14 @@ class Answered(AsItIs):
         self._failed_rank: int | None = None
 
     def begin(self) -> None:
-        """Begin as `AsItIs`; processes that the script starts report their use."""
+        """Begins as `AsItIs` does, and makes processes that the script starts report their use."""
         self._programs = StartedPrograms(self.simulation.watchers)
         simulate(self.simulation, self._install, processes.begin_started, asdict(self._started))
         self._bound()
         self._beat()
 
     def execute(self) -> BaseException | None:
-        """Run the script while the host's memory is measured."""
+        """Runs the script and measures its host memory; returns the error that ended it."""
         self._host = HostWatch(self.simulation, self._labels)
         self._host.begin()
         ended_by = self._run()
@@ -145,8 +145,8 @@ class Answered(AsItIs):
         return ended_by
 
     def finish(self, ended_by: BaseException | None) -> None:
-        """Write the report, once all processes that use a GPU have reported."""
-        if os.getpid() != self._process:  # a child that the script forked ends here too
+        """Waits for the processes that the script started, and writes the report."""
+        if os.getpid() != self._process:  # a child that the script forked also arrives here
             return
         if not isinstance(ended_by, KeyboardInterrupt):
             self._started.wait()
@@ -157,7 +157,7 @@ class Answered(AsItIs):
         with NewFile(self._request.report) as file:
             file.write(json.dumps(report).encode())
         if report["error"] == "out_of_memory":
-            sys.exit(1)  # 1 is the answer, not an error
+            sys.exit(1)  # "out of memory" is an answer too, with the exit status 1
 
     def _report(self, ended_by: BaseException | None) -> dict[str, Any]:
         seconds = time.perf_counter() - self._began
@@ -188,11 +188,11 @@ class Answered(AsItIs):
         return script_run.run_script(self._request)
 
     def _tell_survey(self) -> None:
-        """Write no survey."""
+        """Writes no survey; `Surveyed` and `Job` do."""
 
 
 class Surveyed(Answered):
-    """A prediction with a survey of the program's changeable parts."""
+    """Runs the script for a prediction, and surveys the parts of it that could be changed."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
@@ -206,10 +206,10 @@ class Surveyed(Answered):
 
 
 class Job(Answered):
-    """A prediction of a job: starts the ranks and joins their reports."""
+    """Runs a job for a prediction: starts the ranks and combines their reports."""
 
     def _beat(self) -> None:
-        """Print no progress: the ranks do."""
+        """Prints no progress, because the ranks print it."""
 
     def _run(self) -> BaseException | None:
         self._failed_rank, ended_by = run_ranks(self._request)

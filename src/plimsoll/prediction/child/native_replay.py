@@ -1,4 +1,4 @@
-"""The reserved memory of PyTorch's allocator, for a simulated run under another allocator."""
+"""Computes what PyTorch's allocator would have reserved in a run under another allocator."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _REQUESTS = (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED)
 
 
 class NativeReplay:
-    """Keeps the requests of a run, and replays them by PyTorch's rules at its end.
+    """Keeps the requests of a run, and replays them by PyTorch's rules at the end of the run.
 
-    The result is None if it has not seen every request: in runs with too many events, and in runs
-    that the program records, since an engine has only one listener.
+    The result is None if it has not seen every request. This happens in runs with too many events,
+    and if the program itself records, because an engine has only one listener.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -36,7 +36,7 @@ class NativeReplay:
         self._events: tuple[np.ndarray, EventBatch] | None = None
 
     def of(self, device: int) -> ReplayResult | None:
-        """Returns one GPU's run as PyTorch's allocator would have served it; None if unknown."""
+        """Returns the result for one GPU; None if it has not seen every request."""
         if self._events is None:
             devices, *columns = self._buffer.drain()
             self._events = devices.copy(), EventBatch(*(column.copy() for column in columns))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
 
 _MOST_STEPS = 8
-"""The most steps in a picture; of more, it shows the step with the peak and its neighbours."""
+"""A run with more steps is cut to the step with the peak and its neighbours."""
 _AROUND_THE_PEAK = 3
 
 
@@ -30,11 +30,13 @@ def over_time(
     reserved: NDArray[np.int64],
     steps: Sequence[int],
 ) -> Timeline | None:
-    """Reduces a run to few points; of many steps, those around the peak.
+    """Returns memory over a run as few points; None if the run has no events.
+
+    If the run has many steps, it shows only those around the peak.
 
     Args:
         blocks: The run's blocks.
-        rounded: The bytes that each of them takes.
+        rounded: The rounded size of each block.
         category: Each block's index into `CATEGORIES`.
         reserved: The bytes reserved from the driver after each event.
         steps: The events at which a step ended.
@@ -61,7 +63,7 @@ def over_time(
 
 
 def _part(level: NDArray[np.int64], steps: Sequence[int]) -> tuple[int, int, int, list[int]]:
-    """Returns the first and the last event to show, the first completed step, and all ends."""
+    """Returns the part to show: its events' bounds, its first step, and the ends of its steps."""
     ends = sorted({end for end in steps if 0 < end <= len(level)})
     if len(ends) <= _MOST_STEPS:
         return 0, len(level), 1, ends

@@ -1,6 +1,6 @@
-"""The distance between a run's memory and the limits that the program set for itself.
+"""Finds how far a run's memory stays below the limits that the program set for itself.
 
-A trial with unlimited memory exceeds them; the reserved memory shows by how much.
+In a trial with unlimited memory the run may exceed a limit; the distance is then negative.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TightestLimit:
-    """The limit with the least room left.
+    """The program's own limit that left the least room.
 
     Attributes:
         limit_bytes: The most that PyTorch may reserve.
-        left_bytes: The least distance of reserved memory below the limit while it applied; negative
-            if it exceeded the limit.
+        left_bytes: The least distance of reserved memory below the limit while the limit applied;
+            negative if reserved memory exceeded it.
     """
 
     limit_bytes: int
@@ -38,15 +38,15 @@ class TightestLimit:
 def tightest_limit(
     limits: Sequence[MemoryLimit], run: Run, total_bytes: int
 ) -> TightestLimit | None:
-    """Finds it; None if the program set no limit.
+    """Returns the limit with the least room left; None if the program set no limit.
 
-    PyTorch checks a limit when it takes memory from the driver; memory reserved before may exceed
-    it.
+    PyTorch checks a limit only when it takes memory from the driver, so memory that was reserved
+    before the limit may exceed it.
 
     Args:
         limits: The limits of one GPU, in order.
         run: The events of that GPU.
-        total_bytes: The memory of its card.
+        total_bytes: The memory of that GPU.
     """
     reserved = reserved_after(run)
     takes = np.isin(run.action, (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP))

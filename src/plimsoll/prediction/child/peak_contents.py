@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """The events of one device, as columns of length n, with what is known of them.
+    """The events of one device as columns of equal length, and facts about them.
 
     Attributes:
         action: Codes of `Action`.
@@ -44,8 +44,8 @@ class Run:
         size: Requested bytes.
         shared: The bytes of the block in shared memory.
         stream: The streams.
-        site: Numbers of the sites that requested or freed.
-        frames: The call stack of a site, with its origin (`plimsoll.recordings.origin`).
+        site: The numbers of the call stacks that made the request or the free.
+        frames: Returns the call stack with a number, and its origin (`plimsoll.recordings.origin`).
         labels: The uses of the memory at addresses.
         round_request: Returns the size of the block for a request.
         steps: The events at which a step of the program ended.
@@ -65,20 +65,20 @@ class Run:
 
 @dataclass(frozen=True)
 class PeakContents:
-    """The live blocks at the moment of the most allocated bytes.
+    """The live blocks at the peak of allocated memory, and memory over the run.
 
     Attributes:
-        event: The event's number.
+        event: The number of the event at the peak.
         allocated_bytes: The sum of requested sizes and rounding, without unsplit remainders.
         by_category: Bytes by category.
-        top_lines: The bytes of source lines.
+        top_lines: The source lines that hold the most bytes.
         step_peaks_bytes: The most allocated within each step.
         shared_by_category: The bytes in shared memory by category, at the peak of shared memory.
-        shared_lines: The bytes of source lines in shared memory at that moment.
-        level: The allocated bytes after each event, requested sizes with rounding.
+        shared_lines: The source lines that hold the most bytes in shared memory at that peak.
+        level: The allocated bytes after each event: requested sizes and rounding.
         timeline: Memory over the run by category; None without events.
-        blocks: All blocks of the run, with numbers of sites as stacks.
-        rounded: The bytes that each block takes, rounded.
+        blocks: All blocks of the run; `stack` has the numbers in `Run.site`.
+        rounded: The rounded size of each block.
         category: The use of each block, an index into `CATEGORIES` of `category_names`.
         steps: The ends of the optimizers' steps.
     """
@@ -99,11 +99,11 @@ class PeakContents:
 
 
 def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> PeakContents:
-    """Finds the peak and its parts.
+    """Finds the peak of allocated memory and what it consists of.
 
     Args:
         run: The events.
-        line_of: Returns the source line of a site, by its number.
+        line_of: Returns the source line of the call stack with a number.
         lines: The number of source lines to name.
     """
     blocks, rounded = blocks_of(run)
@@ -153,7 +153,7 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
 
 
 def blocks_of(run: Run) -> tuple[Lifetimes, NDArray[np.uint64]]:
-    """Returns the blocks of a run, with numbers of sites as stacks, and their rounded sizes."""
+    """Returns the blocks of a run, with the numbers in `run.site` as stacks, and rounded sizes."""
     nothing = np.zeros(len(run.action), dtype=np.uint64)
     columns: dict[str, NDArray[Any]] = {
         "action": run.action,

@@ -1,8 +1,9 @@
 """Predicts a program's number of steps from the loops around its step.
 
 The loops are those of the functions on the call stack at the end of a step: `for` over a range, a
-loader or a list, also through `enumerate` and progress bars such as tqdm's. Variables in them are
-read, and no code of the program is called. Trainers of transformers know the number themselves.
+loader or a list, also through `enumerate` and progress bars such as tqdm's. plimsoll reads the
+variables in these functions, and calls no code of the program. A Trainer of transformers has the
+number in its state.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 @dataclass(frozen=True)
 class _Place:
-    """The progress of a loop: iteration `index` of `count`; None for an unknown index."""
+    """The progress of a loop: iteration `index` of `count`; `index` is None if unknown."""
 
     index: int | None
     count: int
 
 
 def planned_steps(frame: FrameType | None, runners: Collection[str], done: int) -> int | None:
-    """Returns the number of steps; None if the loops do not determine it.
+    """Returns the number of steps of the whole run; None if the loops do not determine it.
 
     Args:
         frame: The innermost frame at the end of a step.
-        runners: Files whose code runs the program without being part of it.
+        runners: Files whose code runs the program and is not part of it.
         done: The number of steps that have ended.
     """
     places: list[_Place] = []  # the outermost loop first
@@ -63,7 +64,7 @@ def planned_steps(frame: FrameType | None, runners: Collection[str], done: int) 
         total *= place.count
     if position < 0 or total < 1:
         return None
-    if places[-1].index is None:  # an iteration of such a loop counts as a step
+    if places[-1].index is None:  # the innermost loop does not count: assume a step an iteration
         return max(total, done)
     for place in places:
         if place.index is None:
@@ -73,9 +74,9 @@ def planned_steps(frame: FrameType | None, runners: Collection[str], done: int) 
 
 
 def state_of_trainer(variables: Mapping[str, Any]) -> Any:
-    """Returns the state of the Trainer to which a method's variables belong.
+    """Returns the state of the Trainer whose method has these variables.
 
-    The state has the number of steps; None without such a state.
+    Returns None if no Trainer has them, or its state has no number of steps.
     """
     own = variables.get("self")
     state = _attribute(_attribute(own, "trainer"), "state") or _attribute(own, "state")
@@ -84,7 +85,7 @@ def state_of_trainer(variables: Mapping[str, Any]) -> Any:
 
 
 def loader_of(loop: ast.For, frame: FrameType) -> Any:
-    """Returns the loader that a loop iterates over, also through `enumerate` and progress bars."""
+    """Returns the loader that a loop iterates over, even through `enumerate` or a progress bar."""
     over: ast.expr = loop.iter
     while isinstance(over, ast.Call) and over.args and _called(over) in ("enumerate", *_BARS):
         over = over.args[0]
@@ -94,7 +95,7 @@ def loader_of(loop: ast.For, frame: FrameType) -> Any:
 
 
 def _attribute(value: Any, name: str) -> Any:
-    """Returns an attribute of the object itself without running code of the program."""
+    """Returns an attribute from the object's `__dict__`, without running code of the program."""
     try:
         return object.__getattribute__(value, "__dict__").get(name)
     except AttributeError:
@@ -119,9 +120,10 @@ def loops_at(frame: FrameType) -> list[ast.For | ast.While]:
 
 @cache
 def _loops_of(filename: str) -> list[tuple[ast.For | ast.While, int | None]]:
-    """Returns the loops of a file, each with the first line of its function; None outside one.
+    """Returns the loops of a file, each with the first line of its function.
 
-    The first line of a function is that of its first decorator, as in a code object.
+    The first line of a function is that of its first decorator, as in a code object. For a loop
+    outside a function it is None.
     """
     try:
         tree = ast.parse("".join(linecache.getlines(filename)))
@@ -144,7 +146,7 @@ def _loops_of(filename: str) -> list[tuple[ast.For | ast.While, int | None]]:
 def _place(
     loop: ast.For | ast.While, variables: Mapping[str, Any], names: Mapping[str, Any]
 ) -> _Place | None:
-    """Returns the progress of a loop; None if its iterations are unknown."""
+    """Returns the progress of a loop; None if its number of iterations is unknown."""
     if isinstance(loop, ast.While):
         return None
     over, target = loop.iter, loop.target
@@ -179,7 +181,7 @@ def _place(
 
 
 def _numbered(index: Any, first: Any, count: int) -> _Place:
-    """Returns the progress of a loop from the number that `enumerate` gives."""
+    """Returns the progress of a loop over `enumerate(..., first)` that is at number `index`."""
     return _Place(index - first if _are_whole(index, first) else None, count)
 
 
@@ -208,11 +210,11 @@ def _value(node: ast.expr, variables: Mapping[str, Any], names: Mapping[str, Any
 
 
 def _length(value: Any) -> int | None:
-    """Returns the length of a list, a range or PyTorch's loader."""
+    """Returns the length of a list, a range or PyTorch's loader; None for anything else."""
     if type(value) in (list, tuple, range, dict) or _is_loader(value):
         try:
             return len(value)
-        # a loader's length is its data set's, which may run any code of the program
+        # A loader's length calls the data set's `__len__`, which may raise any error.
         except Exception:
             return None
     return None

@@ -1,4 +1,4 @@
-"""The report of one process of a predicted program, and the reports of a job combined."""
+"""The report of one process of a predicted program, and what follows from a job's reports."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class ProcessReport:
 
     Attributes:
         process: The process id.
-        rank: Its rank in the job; None without one.
-        has_joined: Whether it joined the job itself; a process that a rank started has the same
-            environment.
+        rank: The rank that its environment names; None without one.
+        has_joined: Whether it joined the job itself. A process that a rank started has the rank's
+            environment and does not join.
         host: The number of its machine in the job.
         report: The report of `make_report`; None if the process was killed.
-        cards: The file of the card of each GPU that it used.
+        cards: For each GPU that it used, its number and the file of its card (`cards.py`).
     """
 
     process: int
@@ -37,11 +37,11 @@ class ProcessReport:
 
     @property
     def prediction(self) -> dict[str, Any] | None:
-        """Returns a `PredictionParts` as a dictionary; None if the process was killed."""
+        """The process's `PredictionParts` as a dictionary; None if the process was killed."""
         return None if self.report is None else self.report["prediction"]
 
     def uses(self, cards: dict[str, Card]) -> list[dict[str, Any]]:
-        """Returns each `GpuUse`; that of a killed process comes from the card's file."""
+        """Returns a `GpuUse` for each GPU; for a killed process, from the cards' files."""
         if self.prediction is not None:
             return list(self.prediction["devices"])
         return [
@@ -52,7 +52,7 @@ class ProcessReport:
 
 
 def rank_reports(reports: list[ProcessReport]) -> list[ProcessReport]:
-    """Returns each rank of a job once, without other processes that have its environment."""
+    """Returns one report for each rank of a job, leaving out processes that the ranks started."""
     by_rank: dict[int, ProcessReport] = {}
     for each in reports:
         if each.rank is not None:
@@ -67,7 +67,7 @@ def _weight(reported: ProcessReport) -> tuple[bool, int]:
 
 
 def rank_use(reported: ProcessReport, cards: dict[str, Card]) -> RankUse:
-    """Returns the use of a rank."""
+    """Returns the memory that a rank used, from its report or, if killed, from its card's file."""
     assert reported.rank is not None
     found, card = reported.prediction, card_of(reported, cards)
     if reported.report is None or found is None:
@@ -114,7 +114,7 @@ def _bounds(found: dict[str, Any], peak: str) -> tuple[int, int] | None:
 
 
 def _on_card(found: dict[str, Any], *, depends: bool) -> tuple[int, int] | None:
-    """Returns the range of the card's use, from the ranges of NCCL's and reserved memory."""
+    """Returns the range of `device_used_bytes`, from the ranges of NCCL's and reserved memory."""
     nccl, reserved = found["nccl_range_bytes"], _bounds(found, "reserved")
     if not (depends or nccl or reserved):
         return None
@@ -125,7 +125,7 @@ def _on_card(found: dict[str, Any], *, depends: bool) -> tuple[int, int] | None:
 
 
 def card_of(reported: ProcessReport, cards: dict[str, Card]) -> Card | None:
-    """Returns the card of a process's report; for a killed process, the card it filled most."""
+    """Returns the card that a report is about; for a killed process, the one it filled most."""
     if reported.report is not None:
         return cards.get(dict(reported.cards).get(reported.report["device"], ""))
     used = [card for card in cards.values() if reported.process in card.takes]
@@ -149,7 +149,7 @@ def shared_cards(ranks: list[ProcessReport], cards: dict[str, Card]) -> list[Sha
 
 
 def process_uses(reports: list[ProcessReport], cards: dict[str, Card]) -> list[dict[str, Any]]:
-    """Lists each GPU that each process used, as `ProcessUse`."""
+    """Returns a `ProcessUse`, as a dictionary, for each GPU that each process used."""
     unknown = [asdict(GpuUse(None, None, None, None, None))]
     return [
         {"process": each.process, **use}

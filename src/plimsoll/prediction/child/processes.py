@@ -1,8 +1,8 @@
-"""The processes that a predicted program starts: those that use a GPU report their use.
+"""Collects reports of the memory that the processes of a predicted program use on GPUs.
 
-Each has a file in a folder. The file is made when the process first uses a GPU, so that killed
-processes are known, and is replaced by the report when the process ends. A process's memory on a
-card is always up to date in the card's file (`cards.py`).
+Each process that uses a GPU has a file in a folder. plimsoll makes the file when the process first
+uses a GPU, so that killed processes are known, and replaces it by the report when the process ends.
+A process's memory on a card is always up to date in the card's file (`cards.py`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StartedProcesses:
-    """The reports of one program's processes, and their folder. Each process has a copy.
+    """The folder with the reports of one program's processes. Each process has a copy of this.
 
     Attributes:
         request: The request for the program.
@@ -68,7 +68,10 @@ class StartedProcesses:
     folder: str
 
     def watch(self, simulation: Simulation) -> None:
-        """In a started process, before PyTorch is imported: observe it, and make it report."""
+        """Observes the started process in which it is called, and makes it report.
+
+        Call it before the process imports PyTorch.
+        """
         note_failure(self.folder, simulation.watchers)
         labels = BlockLabels(simulation, self.request.steps)
         high_water = HighWaterMarks(simulation)
@@ -101,7 +104,7 @@ class StartedProcesses:
         high_water: HighWaterMarks,
         surveyor: Surveyor | None = None,
     ) -> None:
-        """Make this process, and those forked from it, report; except the program's own."""
+        """Makes this process and those forked from it report, except the program's own process."""
         began = time.perf_counter()
         simulation.share_cards(card_files(self.folder))
 
@@ -131,16 +134,15 @@ class StartedProcesses:
 
     @property
     def reports(self) -> list[ProcessReport]:
-        """Returns the reports so far."""
+        """The reports so far."""
         files = sorted(Path(self.folder).glob("*.json"))
         return [ProcessReport(**json.loads(file.read_text())) for file in files]
 
     def wait(self) -> None:
-        """Wait for those that `multiprocessing` started, as Python does at a program's end.
+        """Waits for the processes that `multiprocessing` started, as Python does at its own end.
 
-        Finalizers of the program's objects end some of them, as a serving engine's ends its
-        workers; at a program's end Python calls them first. Daemons that have used no GPU are left
-        to run.
+        As Python does, it first calls the finalizers of the program's objects: some end processes,
+        as a serving engine ends its workers. It does not wait for daemons.
         """
         reported = {each.process for each in self.reports}
         started = multiprocessing.active_children()
@@ -154,9 +156,9 @@ class StartedProcesses:
     def add_to(self, own: ProcessReport, failed_rank: int | None = None) -> dict[str, Any]:
         """Returns the program's report, combined with those of the processes that it started.
 
-        If there are any, the figures are those of the rank with the least headroom; without ranks,
-        those of the process with the most memory on the fullest card. The verdict counts all
-        processes. The error is "killed" if a GPU was used and its use is unknown.
+        If other processes used GPUs, the figures are those of the rank with the least headroom;
+        without ranks, those of the process with the most memory on the fullest card. The verdict
+        counts all processes. The error is "killed" if a process used a GPU and its use is unknown.
 
         Args:
             own: The report of the program's own process.
@@ -201,7 +203,7 @@ class StartedProcesses:
 
 
 def begin_started(values: dict[str, Any]) -> None:
-    """In a started process: make simulated GPUs, and report their use.
+    """Makes simulated GPUs in a started process, and makes it report their use.
 
     Args:
         values: A `StartedProcesses`, as a dictionary.
@@ -212,7 +214,7 @@ def begin_started(values: dict[str, Any]) -> None:
 
 
 def reported_by(simulation: Simulation, report: dict[str, Any] | None) -> ProcessReport:
-    """Returns the report of this process; before its end, only that it exists."""
+    """Returns what the process writes to its file. `report` is None before the process ends."""
     rank = launched_as("RANK") if simulation.rank is None else simulation.rank
     return ProcessReport(
         process=os.getpid(),
@@ -225,8 +227,8 @@ def reported_by(simulation: Simulation, report: dict[str, Any] | None) -> Proces
 
 
 def _ended_by() -> BaseException | None:
-    """Returns the error that ends this process, if any."""
-    # `multiprocessing` ends a process while the error that ended its work is still set.
+    """Returns the error that ends this process; None without one."""
+    # `multiprocessing` runs finalizers while the error that ended the process's work is still set.
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
     return error if isinstance(error, BaseException) else None
 
@@ -238,12 +240,12 @@ def _predictions(reports: list[ProcessReport]) -> list[dict[str, Any]]:
 def _failure(
     reports: list[ProcessReport], first: Failure | None, rank: int | None
 ) -> dict[str, Any]:
-    """Returns why a program failed after one of its processes failed: that process's own reason.
+    """Returns why a program failed because one of its processes did: the reason of that process.
 
     Args:
         reports: The reports of the processes.
         first: The first error of a rank, if any was noted.
-        rank: The failed rank, if known; else the first that reports a failure.
+        rank: The failed rank; None if unknown, which takes the first report of a failure.
     """
     rank = rank if first is None else first.rank
     for each in reports:
@@ -262,7 +264,7 @@ def _failure(
 
 
 def _merged(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Merges all assumptions; equal ones of several processes are counted together."""
+    """Merges the assumptions of all processes; counts of equal assumptions are added."""
     merged: dict[tuple[str, str], dict[str, Any]] = {}
     for prediction in predictions:
         for assumed in prediction["assumptions"]:
@@ -275,5 +277,5 @@ def _merged(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _write(path: Path, reported: ProcessReport) -> None:
-    with suppress(InputError), NewFile(path, force=True) as file:  # the report was made without it
+    with suppress(InputError), NewFile(path, force=True) as file:  # the file may not be writable
         file.write(json.dumps(asdict(reported)).encode())

@@ -2,7 +2,8 @@
 
 `python -m plimsoll.prediction.child.program FILE`: FILE is the number of an open file that contains
 a `Request`. The script's output and exit status are unchanged. The process is started with
-interrupts blocked: an interrupt during the imports waits, and then ends the process silently.
+interrupts blocked, so that an interrupt during the imports waits for their end, and then ends the
+process silently.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from plimsoll.prediction.scratch import enter_scratch, is_held_back
 
 
 def main() -> None:
-    """Run the script of the request."""
+    """Runs the script of the request, and ends the process as the script ends."""
     with os.fdopen(int(sys.argv[1])) as handed:
         request = Request.from_json(handed.read())
     if request.parent is not None:
         die_with(request.parent, signal.SIGTERM)
     if request.setup.is_eager:
-        os.environ["TORCHDYNAMO_DISABLE"] = "1"  # the form of torch._dynamo.config
+        os.environ["TORCHDYNAMO_DISABLE"] = "1"  # torch._dynamo.config takes "1"
     try:
         mode = mode_of(request)(request)
         if request.scratch is not None:
@@ -49,7 +50,7 @@ def main() -> None:
 
 
 def _refuse(request: Request, why: str) -> NoReturn:
-    """End before the script begins, and report why: to the parent if it asked, else on stderr."""
+    """Reports why the script cannot begin, to the parent or on stderr; ends the process."""
     if request.report is None:
         print(f"plimsoll: {why}", file=sys.stderr)
     else:

@@ -1,4 +1,4 @@
-"""Collects facts about a simulated program, beyond its requests, for the recognisers of causes."""
+"""Collects what the search for causes needs to know of a program, in addition to its requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PINNED_THRESHOLD = (2, 13)
 
 
 def notes_of(simulation: Simulation, devices: dict[int, int]) -> Notes:
-    """Collects the notes of the simulated GPUs, and PyTorch's own state.
+    """Returns what the simulated GPUs noted, and the state of PyTorch itself.
 
     Args:
         simulation: The GPUs.

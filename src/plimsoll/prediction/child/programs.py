@@ -1,8 +1,8 @@
-"""Notes Python programs that a script starts without simulated GPUs.
+"""Notes the Python programs that a script starts and that get no simulated GPUs.
 
-The environment carries the simulated GPUs, so a program has none if the script changes its
-environment, or passes an option that ignores it. Its GPU memory is not counted, and the report
-names it.
+Environment variables give the simulated GPUs to a started program. It gets none if the script
+changes its environment, or passes it an option that ignores the environment. Its GPU memory is not
+counted, and the report names the program.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 _PYTHON = re.compile(r"python[\d.]*")
 _HEEDLESS = re.compile(r"-[^-cmWX]*[IES]")
-"""Options with which an interpreter ignores PYTHONPATH or `sitecustomize`."""
+"""Options with which Python ignores PYTHONPATH or `sitecustomize`."""
 _ENVIRONMENTS = {"subprocess.Popen": 3, "os.posix_spawn": 2}
-"""The position of the environment in the arguments of audit events."""
+"""For each of Python's audit events, the position of the environment in its arguments."""
 _MOST_SHOWN = 80
 
 
 class StartedPrograms:
-    """Notes each Python program that this process starts without GPUs from now on."""
+    """Notes each Python program that this process starts without simulated GPUs from now on."""
 
     def __init__(self, watchers: Watchers) -> None:
         self._commands: Counter[str] = Counter()
         sys.addaudithook(watchers.guarded("programs that the script starts", self._look))
 
     def assumptions(self) -> list[Assumed]:
-        """Returns an assumption for each command."""
+        """Returns an assumption for each noted command."""
         return [
             Assumed(STARTED_PROGRAM, command, None, count)
             for command, count in self._commands.items()
@@ -76,7 +76,7 @@ def _is_shell(words: list[str]) -> bool:
 
 
 def _options(words: list[str]) -> list[str] | None:
-    """Returns Python's own options at the start of a command; None for another program."""
+    """Returns the options of Python itself in a command; None if it runs another program."""
     if not words:
         return None
     if _PYTHON.fullmatch(os.path.basename(words[0])):  # noqa: PTH119  a word of any kind

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 _INTERVAL_SECONDS = 0.02
 _SECONDS_TO_ANSWER = 30
-"""Seconds in which an interrupted rank may report its use so far."""
+"""The seconds that an interrupted rank has to report what it used so far."""
 _SECONDS_TO_END = 5
 _ENDED_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV)
-"""Signals that no other rank's failure sends: a rank that they end has failed by itself."""
+"""Signals that never come from another rank's failure: a rank ended by one failed by itself."""
 
 
 class _Rank:
@@ -52,21 +52,24 @@ class _Rank:
         self._thread = threading.Thread(target=self._show, daemon=True)
 
     def show(self) -> None:
-        """Show the rank's output from now on."""
+        """Shows the rank's output from now on, in a thread."""
         self._thread.start()
 
     def finish_showing(self) -> None:
-        """Wait until the rank's output is shown, unless a process that it started still prints."""
+        """Waits until all of the rank's output is shown, at most `_SECONDS_TO_END`.
+
+        A process that the rank started may still print after the rank has ended.
+        """
         self._thread.join(_SECONDS_TO_END)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the process and to those that it started."""
+        """Sends a signal to the rank's process and to the processes in its group."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
     def _show(self) -> None:
         assert self.process.stdout is not None
-        own = f"[rank{self.rank}]: ".encode()  # PyTorch's own prefix of tracebacks
+        own = f"[rank{self.rank}]: ".encode()  # PyTorch itself begins lines of tracebacks with this
         with self.process.stdout as lines:
             for line in lines:
                 if self.is_shown:
@@ -78,10 +81,11 @@ class _Rank:
 def run_ranks(request: Request) -> tuple[int | None, BaseException | None]:
     """Runs the ranks of a request to their end.
 
-    No rank is left running, however the job ends.
+    However the job ends, it ends all ranks before it returns.
 
     Returns:
-        Returns the failed rank, and the job's ending as that of one program, with its status.
+        The rank that failed, or None; and the error that ends the job: a `SystemExit` with the
+        rank's status, an interrupt, or None.
     """
     ranks: list[_Rank] = []
     try:
@@ -139,7 +143,7 @@ def _environments(request: Request) -> Iterator[dict[str, str]]:
 
 
 def pretend_to_be_one(request: Request) -> None:
-    """Adds to this process's environment the variables of a job's first rank."""
+    """Sets this process's environment variables as torchrun does for a job's first rank."""
     assert request.nproc_per_node is not None
     local = request.nproc_per_node
     told = {"RANK": 0, "LOCAL_RANK": 0, "GROUP_RANK": 0, "LOCAL_WORLD_SIZE": local}
@@ -159,7 +163,7 @@ def _command(request: Request) -> list[str]:
 
 
 def _first_failure(ranks: list[_Rank]) -> _Rank | None:
-    """Waits for all ranks; returns as soon as one fails."""
+    """Waits until a rank fails, and returns it; None if all ranks end without failure."""
     running = list(ranks)
     while running:
         ended = [each for each in running if each.process.poll() is not None]
@@ -172,7 +176,7 @@ def _first_failure(ranks: list[_Rank]) -> _Rank | None:
 
 
 def _first_to_fail(ranks: list[_Rank], failed: _Rank, request: Request) -> _Rank:
-    """Returns the rank with the first error, which may still be exiting when another has ended."""
+    """Returns the rank that noted the first error. It may still run when `failed` has ended."""
     if request.report is None or -failed.process.returncode in _ENDED_FROM_OUTSIDE:
         return failed
     may_have_failed = {each.rank for each in ranks if each.process.poll() != 0}
@@ -195,7 +199,7 @@ def _status(failed: _Rank) -> int:
 
 
 def _wait(ranks: list[_Rank], seconds: float) -> None:
-    """Wait until all have ended, for at most so many seconds."""
+    """Waits until all ranks have ended, at most `seconds`."""
     until = time.monotonic() + seconds
     while time.monotonic() < until and any(each.process.poll() is None for each in ranks):
         time.sleep(_INTERVAL_SECONDS)

@@ -1,4 +1,4 @@
-"""Reads the host memory of a process: now, and the most since the last reading."""
+"""Reads how much host memory a process has, and the most that it had since the last reading."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Resident:
     """Resident memory in bytes.
 
     Attributes:
-        own: Memory without a file: the heap and other private memory.
+        own: Private memory that is not of a file, such as the heap.
         shared: Memory shared with other processes.
         most_own: The approximate maximum of `own`.
     """
@@ -33,7 +33,7 @@ class Resident:
 
 
 def resident(process: int | str = "self") -> Resident | None:
-    """Reads the figures and resets the maximum; None if the process is gone or unreadable."""
+    """Reads a process's figures, and resets the maximum; None if it has ended or is unreadable."""
     folder = Path("/proc") / str(process)
     try:
         found = _STATUS.search((folder / "status").read_bytes())
@@ -42,15 +42,15 @@ def resident(process: int | str = "self") -> Resident | None:
     if found is None:
         return None
     highest, own, files, shared = (int(number) * _KIB for number in found.groups())
-    with suppress(OSError):  # without the reset it is the maximum since the process began
+    with suppress(OSError):  # if the reset fails, the maximum is that since the process began
         (folder / "clear_refs").write_bytes(b"5")
     return Resident(own, shared, max(own, highest - files - shared))
 
 
 def common_bytes(process: int) -> int | None:
-    """Returns the private memory still shared with other processes after a fork; None if unknown.
+    """Returns the private memory that a fork shared and no write has copied yet; None if unknown.
 
-    The kernel needs milliseconds for the answer.
+    The kernel takes milliseconds to count it.
     """
     try:
         found = _SMAPS.search(Path(f"/proc/{process}/smaps_rollup").read_bytes())

@@ -1,8 +1,9 @@
 """Counts the samples that a simulated program processes, for the rate of a step.
 
-PyTorch's loaders count best: a batch that two modules see, or one module twice, counts once. In a
-program without a loader the calls of its modules count. Calls count as one batch until a backward
-pass has changed the gradients. A module's result, such as the images of a GAN, is no new sample.
+If the program has PyTorch loaders, their batches are counted: a batch that two modules see, or one
+module twice, then counts once. In a program without a loader, calls of its modules are counted.
+Calls count as one batch until a backward pass has changed the gradients. A module's result, such
+as the images of a GAN, is no new sample.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from plimsoll.base.watchers import Watchers
 
 _MOST_RESULTS = 64
-"""The number of most recent module results that are kept."""
+"""The most results of modules that are remembered, the latest ones."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Samples:
 
     Attributes:
         loaded: The samples from loaders.
-        called: The samples of module calls before the steps of each optimizer.
+        called: For each optimizer, by its id, the samples that modules got before its steps.
     """
 
     loaded: int
@@ -40,7 +41,7 @@ class Samples:
     def since(self, before: Samples) -> int | None:
         """Returns the samples since an earlier moment; None if unknown.
 
-        Alternating optimizers see the same samples, so the largest count is used.
+        If several optimizers step in turn, they see the same samples, so the largest count is used.
         """
         loaded = self.loaded - before.loaded
         called = (count - before.called.get(of, 0) for of, count in self.called.items())
@@ -59,7 +60,7 @@ class SampleCount:
         self._results: deque[weakref.ref[Any]] = deque(maxlen=_MOST_RESULTS)
 
     def watch_loaders(self, torch: ModuleType, watchers: Watchers) -> None:
-        """Count the batches of PyTorch's loaders from now on."""
+        """Counts the batches of PyTorch's loaders from now on."""
         kind = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)
         following = getattr(kind, "__next__", None)
         if kind is None or following is None:
@@ -78,12 +79,12 @@ class SampleCount:
         self._loaded += _size_of(loader, batch)
 
     def note_result(self, result: Any) -> None:
-        """Note a module's result; a detached result passed to another module is no new sample."""
+        """Remembers a module's result, as a later argument made from it is no new sample."""
         if getattr(result, "grad_fn", None) is not None:
             self._results.append(weakref.ref(result))
 
     def note_call(self, module: Any, arguments: tuple[Any, ...], *, is_outermost: bool) -> None:
-        """Note a module's call. The batch is the first tensor argument of the outermost module."""
+        """Counts a module's call. The batch is the first tensor argument in an outermost call."""
         if is_outermost:
             self._waits_for_tensor = True
             gradient = _gradient_of(module)
@@ -102,13 +103,13 @@ class SampleCount:
             self._new = max(self._new, batch)
 
     def end_step(self, of: int) -> None:
-        """Note the end of an optimizer's step or of another step: the next batch begins."""
+        """Adds the samples of a step that has ended, such as an optimizer's, to its count."""
         self._called[of] += (self._before + self._new) or self._derived
         self._waits_for_tensor = False
         self._new = self._derived = self._before = 0
 
     def _is_derived(self, value: Any) -> bool:
-        """Whether a module made a tensor, or the memory that it shares."""
+        """Returns whether a module made the tensor, or another tensor that shares its memory."""
         if getattr(value, "grad_fn", None) is not None:
             return True
         if not hasattr(value, "untyped_storage"):
@@ -118,7 +119,7 @@ class SampleCount:
         return address in {storage_address(each) for each in made if each is not None} - {0}
 
     def add(self, of: int, batch: int | None) -> None:
-        """Add the samples of a step that is known as a whole."""
+        """Adds the batch of a step to the count of steps `of`."""
         self._called[of] += batch or 0
 
     def so_far(self) -> Samples:
@@ -133,9 +134,9 @@ def batch_of(arguments: Iterable[Any]) -> int | None:
 
 
 def _size_of(loader: Any, batch: Any) -> int:
-    """Returns the dimension that all tensors of a batch share, or else the loader's batch size.
+    """Returns the first dimension of a batch's tensors; if they differ, the loader's batch size.
 
-    Returns 0 if the loader passes on its data set's items, which may be no batches.
+    Returns 0 if the loader passes on its data set's items, which need not be batches.
     """
     from plimsoll.offloading.data.tree import tensors_of  # imported here because it needs PyTorch
 
@@ -149,7 +150,10 @@ def _size_of(loader: Any, batch: Any) -> int:
 
 
 def _gradient_of(module: Any) -> tuple[int, int] | None:
-    """Returns the version of a module's first gradient, which every backward pass changes."""
+    """Returns the identity and the version of a module's first gradient; None without a gradient.
+
+    Every backward pass changes one of them.
+    """
     parameters = module.parameters() if hasattr(module, "parameters") else ()
     gradient = next((p.grad for p in parameters if p.is_leaf and p.grad is not None), None)
     return None if gradient is None else (id(gradient), int(getattr(gradient, "_version", 0)))

@@ -1,4 +1,4 @@
-"""The ending of a script: regular, out of memory, or by an error, with the line that raised it."""
+"""How a script ended: regularly, out of memory, or by an error; and the line that raised it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class ScriptEnding:
 
     Attributes:
         has_ended: Whether it ended by itself, with exit status 0 and without a failed kernel check.
-        has_failed: Whether it ended otherwise, without being stopped by plimsoll.
+        has_failed: Whether it ended in another way, and plimsoll did not stop it.
         device_failure: The reason why a kernel's check failed; None if all checks held.
         out_of_memory: PyTorch's text if the script ran out of memory, or that of a serving engine
             that refuses to start; None otherwise.
         missed_network: Whether it failed because it is offline.
-        missing: The repository of the hub that it failed to get; None if it failed otherwise.
+        missing: The hub's repository that it failed to get; None if it did not fail for that.
     """
 
     has_ended: bool
@@ -50,7 +50,7 @@ class ScriptEnding:
     def of(
         simulation: Simulation, error: BaseException | None, *, is_stopped: bool
     ) -> ScriptEnding:
-        """Returns the ending of a script that raised `error`, or none."""
+        """Returns the ending of a script that raised `error`; None is a script without an error."""
         device_failure = _device_failure(simulation)
         has_ended = error is None or (isinstance(error, SystemExit) and not error.code)
         has_ended = has_ended and device_failure is None
@@ -68,7 +68,7 @@ class ScriptEnding:
 
     @property
     def kind(self) -> str | None:
-        """Returns None, "out_of_memory" or "other"."""
+        """The kind of failure: None, "out_of_memory" or "other"."""
         if self.out_of_memory:
             return "out_of_memory"
         return "other" if self.has_failed else None
@@ -87,7 +87,7 @@ def _device_failure(simulation: Simulation) -> str | None:
 def reason_of(error: BaseException | None) -> str | None:
     """Returns an error's name and first line, with the program's innermost line that raised it."""
     if isinstance(error, SystemExit) and _is_of_import(error):
-        # for example a file of the program with the name of a standard module
+        # For example, a script named like a standard module may be imported in the module's place.
         return f"a module that it imports ends the process ({line_of(error)})"
     if error is None or isinstance(error, SystemExit):
         return None
@@ -99,13 +99,13 @@ def reason_of(error: BaseException | None) -> str | None:
 
 
 def _is_of_import(error: BaseException) -> bool:
-    """Returns whether the body of an imported module raised an error."""
+    """Returns whether an imported module raised the error in its body."""
     frames = traceback.extract_tb(error.__traceback__)[-2:]  # Python removes importlib's frames
     return len(frames) == 2 and frames[1].name == "<module>" and "import" in (frames[0].line or "")
 
 
 def line_of(error: BaseException) -> str:
-    """Returns the program's innermost line that raised an error."""
+    """Returns the program's innermost line in the error's traceback."""
     return source_line(
         [
             (frame.filename, frame.lineno or 0, frame.name)
@@ -116,12 +116,12 @@ def line_of(error: BaseException) -> str:
 
 @cache
 def line_of_stack(stack: int) -> str:
-    """Returns the program's innermost line of a numbered call stack."""
+    """Returns the program's innermost line in the call stack with this number."""
     return source_line(_core.stack_frames(stack))
 
 
 def _out_of_memory(error: BaseException | None) -> str | None:
-    """Returns PyTorch's text if lack of memory ended the script, even behind another error."""
+    """Returns PyTorch's text if an out-of-memory error, or an error caused by one, is `error`."""
     torch = sys.modules.get("torch")
     if torch is None:
         return None
@@ -131,7 +131,7 @@ def _out_of_memory(error: BaseException | None) -> str | None:
 
 
 def _refused(simulation: Simulation, error: BaseException | None) -> str | None:
-    """Returns the text of an error that says that CUDA's driver refused memory; None without."""
+    """Returns the text of the error by which CUDA's driver refused memory; None without one."""
     refused = simulation.driver_memory.refused
     return next((str(each) for each in errors_behind(error) if refused(each)), None)
 
@@ -142,9 +142,10 @@ def _refusal(simulation: Simulation) -> str | None:
 
 
 def _missed_network(error: BaseException | None) -> bool:
-    """Returns whether the script failed because it is offline, by its error and those behind it.
+    """Returns whether the error, or one that caused it, says that the script is offline.
 
-    In a trial with loopback only, an address that cannot be resolved or reached counts too.
+    If the trial has only the loopback network, an address that cannot be resolved or reached counts
+    too.
     """
     errors = errors_behind(error)
     if any("offline" in f"{type(each).__name__} {each.args}".lower() for each in errors):

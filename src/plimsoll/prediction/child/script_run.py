@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from plimsoll.prediction.request import Request
 
 _variables: list[dict[str, Any]] = []
-"""The script's global variables: they outlive its exit handlers, as in any program."""
+"""Keeps the script's global variables alive until its exit handlers have run, as Python does."""
 
 
 def enter_script(request: Request) -> None:
-    """Set `sys.argv` and `sys.path` as `python SCRIPT` and `python -m` do.
+    """Sets `sys.argv` and `sys.path` as `python SCRIPT` and `python -m` do.
 
-    Call it after all imports of plimsoll: the script's modules may have the same names.
+    Call it after all imports by plimsoll: the script's own modules may have names that plimsoll
+    imports.
 
     Raises:
         InputError: If the requested module does not exist.
@@ -41,7 +42,7 @@ def enter_script(request: Request) -> None:
 
 
 def run_script(request: Request) -> BaseException | None:
-    """Runs the script to its end; returns its ending."""
+    """Runs the script to its end; returns the error that ended it, or None."""
     try:
         if request.is_module:
             variables = runpy.run_module(request.script, run_name="__main__", alter_sys=True)
@@ -54,7 +55,7 @@ def run_script(request: Request) -> BaseException | None:
 
 
 def with_output(error: BaseException | None) -> BaseException | None:
-    """Flush the script's output; returns its ending, which a failed write may cause."""
+    """Flushes the script's output; returns `error` or, without one, the error of a failed write."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -64,10 +65,10 @@ def with_output(error: BaseException | None) -> BaseException | None:
 
 
 def end(request: Request, error: BaseException | None) -> None:
-    """End the process as Python ends a script that raised `error`.
+    """Ends the process as Python ends a script that raised `error`.
 
-    An error about a missing model or data set is printed as one line: it is no error of the script.
-    A parent that asked for a report prints that line itself.
+    If a model or a data set is missing, it prints one line and no traceback, because the script has
+    no error. A parent that asked for a report prints that line itself.
     """
     if error is None:
         return
@@ -91,17 +92,17 @@ def end(request: Request, error: BaseException | None) -> None:
 
 
 def _own_folder(request: Request) -> Path:
-    """Returns the folder of the script's own modules."""
+    """Returns the folder from which the script imports its own modules."""
     script = Path(request.script)
     return Path.cwd() if request.is_module or is_kept(script) else script.resolve().parent
 
 
 def _missing_module(name: str) -> str | None:
-    """Returns the module or the package of it that Python cannot find; None if none is missing."""
+    """Returns the module's or package's name that Python cannot find; None if it finds all."""
     for end_of_name in [place for place, sign in enumerate(name) if sign == "."] + [len(name)]:
         try:
             spec = importlib.util.find_spec(name[:end_of_name])
-        except Exception:  # an error of the package itself, which will appear when it runs
+        except Exception:  # an error in the package itself, which its import will raise again
             return None
         if spec is None:
             return name[:end_of_name]

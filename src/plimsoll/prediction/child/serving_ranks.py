@@ -1,24 +1,24 @@
-"""How a serving engine of several processes divides its cards: what they say, put together."""
+"""Combines what the processes of a serving engine report of how the engine divides its cards."""
 
 from __future__ import annotations
 
 from typing import Any
 
 _OF_REFUSAL = ("refusal", "missing_bytes", "fitting_len")
-"""Known to the process that plans the cache, which is no rank where the engine has several."""
+"""Fields that only the process which plans the KV cache knows. With several ranks it is no rank."""
 
 
 def serving_of_all(
     own: dict[str, Any] | None, predictions: list[dict[str, Any]]
 ) -> dict[str, Any] | None:
-    """Return a `ServingUse` of the whole engine; None where none ran.
+    """Returns the `ServingUse` of the whole engine, as a dictionary; None if no engine ran.
 
-    Its sizes are those of the process that the report is of. Why the engine failed may be known to
-    another one.
+    Its sizes are those of the process that the report describes. Why the engine failed may come
+    from another process.
 
     Args:
-        own: The `ServingUse` of that process.
-        predictions: Those of all processes.
+        own: The `ServingUse` of the process that the report describes.
+        predictions: The predictions of all processes.
     """
     uses = [each["serving"] for each in predictions if each["serving"] is not None]
     if not uses:
@@ -32,7 +32,7 @@ def serving_of_all(
 
 
 def lacks_memory(serving: dict[str, Any] | None) -> bool:
-    """Return whether an engine ran out of memory, or refused to start for lack of it."""
+    """Returns whether an engine ran out of memory, or refused to start for lack of memory."""
     return serving is not None and (
         serving["failed_in"] is not None or serving["refusal"] is not None
     )

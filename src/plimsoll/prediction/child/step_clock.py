@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 _LINES = 10
 _FEWEST_TIMED = 2
 _SECONDS_BETWEEN_LOOKS = 2
-_FEWEST_ENDS = 3  # ends of steps; the first step plans and allocates lasting memory
-_MOST_KEPT = 65  # ends of steps; the latest ones show the usual time
-# The range of measured over simulated time (docs/predict.md): for the GPU's work on chips whose
-# kernels were measured, on other chips, and for the host's work, which differs by half.
+_FEWEST_ENDS = 3  # a first step is not timed: it plans, and allocates lasting memory
+_MOST_KEPT = 65  # only the latest ends of steps are kept; they show the usual time
+# Measured time divided by simulated time lies in these ranges (docs/predict.md): for the GPU's work
+# on chips whose kernels were measured, on other chips, and for the host's work.
 _OF_MEASURED = (0.88, 1.3)
 _OF_OTHERS = (0.7, 1.5)
 _OF_HOSTS = (0.6, 1.6)
@@ -39,13 +39,13 @@ _OF_HOSTS = (0.6, 1.6)
 
 @dataclass(frozen=True)
 class _End:
-    """The end of a step.
+    """The clocks at the end of a step.
 
     Attributes:
-        clocks: The time of each device.
-        now_ns: The time of the machine.
-        stack_times: By device, the time of each call stack's work so far, in ns.
-        samples: The samples so far.
+        clocks: The clock of each device.
+        now_ns: The machine's simulated time.
+        stack_times: For each device, the time that each call stack's work has taken so far, in ns.
+        samples: The number of samples so far.
     """
 
     clocks: list[Clock]
@@ -59,14 +59,14 @@ class _End:
 
 @dataclass
 class _Steps:
-    """The steps of one kind, by their ends.
+    """The steps of one kind, as the ends of steps.
 
     Attributes:
         what: The kind of step.
         count: The number of ends.
         ends: The latest ends, in order.
-        first_second: The time of this machine's clock at the first end.
-        last_second: The time at the latest end.
+        first_second: The real time, in seconds, at the first end.
+        last_second: The real time at the latest end.
     """
 
     what: str
@@ -76,9 +76,9 @@ class _Steps:
     last_second: float = 0.0
 
     def usual(self, device: int) -> tuple[_End, _End]:
-        """Returns the ends of the usual step: the median of those with the usual batch.
+        """Returns the begin and end of the usual step: the median of those with the usual batch.
 
-        Of two middle steps it takes the shorter: a checkpoint only adds time.
+        If two steps are in the middle, it is the shorter one, because extra work adds time.
         """
         pairs = list(pairwise(self.ends))
         batches = Counter(end.samples.since(begin.samples) for begin, end in pairs)
@@ -95,7 +95,7 @@ class Pace:
     Attributes:
         done: The number of completed steps.
         planned: The number of all steps; None if unknown.
-        seconds_each: The seconds on this machine for a step after the first.
+        seconds_each: The real seconds that plimsoll takes to simulate a step after the first.
     """
 
     done: int
@@ -106,8 +106,9 @@ class Pace:
 class StepClock:
     """Records the clocks at the end of each step.
 
-    A step is an optimizer's. In a program without optimizers it is a call of `generate`, or else a
-    call of the outermost module, which is the first module called after a step.
+    A step is one step of an optimizer. In a program without optimizers a step is a call of
+    `generate` or, without that, a call of the outermost module. The outermost module is the first
+    module that is called after a step.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -123,11 +124,11 @@ class StepClock:
         self._looked_second = 0.0
 
     def install(self, torch: ModuleType) -> None:
-        """Observe the batches of loaders."""
+        """Begins to observe the batches that data loaders yield."""
         self._samples.watch_loaders(torch, self._simulation.watchers)
 
     def note_forward(self, module: Any, arguments: tuple[Any, ...]) -> None:
-        """Note a module's call."""
+        """Notes a module's call; in a program without optimizers it may begin a step."""
         if self._outermost is None or self._outermost() is None:
             self._outermost = weakref.ref(module)
             self._watch_generation(type(module))
@@ -138,11 +139,11 @@ class StepClock:
         self._samples.note_call(module, arguments, is_outermost=is_outermost)
 
     def note_result(self, result: Any) -> None:
-        """Note a module's return."""
+        """Notes the value that a module returned."""
         self._samples.note_result(result)
 
     def end_step(self, optimizer: Any) -> None:
-        """Note an optimizer's queued step."""
+        """Notes that the host has queued an optimizer's step."""
         self._samples.end_step(id(optimizer))
         self._end(self._by_optimizer.setdefault(id(optimizer), _Steps("step")))
         self._outermost = None
@@ -156,7 +157,7 @@ class StepClock:
         return Pace(steps.count, self._planned, passed / (steps.count - 1))
 
     def step(self, device: int, line_of: Callable[[int], str]) -> StepTime | None:
-        """Returns the time of a usual step on a device; None after too few steps."""
+        """Returns the time of a usual step on a device; None if there were too few steps."""
         steps = self._steady()
         if steps is None:
             return None
@@ -197,7 +198,7 @@ class StepClock:
         return next((steps for steps in others if steps.count >= _FEWEST_ENDS), None)
 
     def _counted(self) -> _Steps | None:
-        """Returns the steps that measure the program's progress."""
+        """Returns the kind of steps by which the program's progress is counted."""
         if self._by_optimizer:
             return min(list(self._by_optimizer.values()), key=lambda steps: steps.count)
         return next((steps for steps in (self._generated, self._called) if steps.count), None)
@@ -224,7 +225,7 @@ class StepClock:
             self._plan(steps)
 
     def _watch_generation(self, kind: type) -> None:
-        """Count calls of `generate`, Transformers' loop over a model, as steps."""
+        """Makes calls of `generate`, Transformers' loop over a model, count as steps."""
         owner = next((base for base in kind.__mro__ if "generate" in vars(base)), None)
         if owner is None:
             return
@@ -232,7 +233,7 @@ class StepClock:
         if not inspect.isfunction(generate) or hasattr(generate, "__wrapped_by_plimsoll__"):
             return
         if inspect.isgeneratorfunction(generate) or inspect.iscoroutinefunction(generate):
-            return  # a generator function returns before its work
+            return  # these return before they have done their work
 
         begin = self._simulation.watchers.guarded("the begin of generate()", self._begin_generation)
         end = self._simulation.watchers.guarded("the end of generate()", self._end_generation)
@@ -263,7 +264,7 @@ class StepClock:
 def _lines(
     before: Sequence[float], after: Sequence[float], line_of: Callable[[int], str]
 ) -> list[LineTime]:
-    """Returns the lines with the most time in between."""
+    """Returns the lines whose work took the most time between two ends of steps."""
     by_line: defaultdict[str, float] = defaultdict(float)
     for stack, total in enumerate(after):
         spent = total - (before[stack] if stack < len(before) else 0)

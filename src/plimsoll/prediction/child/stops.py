@@ -1,4 +1,4 @@
-"""The reasons to end a trial before its script ends: a missing value, a bound, an interrupt."""
+"""Ends a script early: if it waits for a value that never comes, at a bound, at an interrupt."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 
 _MOST_COUNTED = 20
-"""How often a loop that counts may wait for an unknown value: it may end after all."""
+"""How often a loop may wait for an unknown value while its counters change, as it may end then."""
 
 
 class StoppedError(BaseException):
-    """The trial has its answer. A script's `except Exception` does not catch this."""
+    """Raised in a script to end it. The script's `except Exception` does not catch this."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Why a trial ended before its script.
+    """The end of a trial that plimsoll stopped before its script ended.
 
     Attributes:
-        why: The reason.
-        line: The script's line at that moment.
+        why: Why plimsoll stopped it.
+        line: The line that the script was executing.
     """
 
     why: str
@@ -35,10 +35,10 @@ class Stop:
 
 
 class Stops:
-    """Ends the script of a trial if it would run for ever, or for too long.
+    """Ends the script of a trial if it would run for ever or exceeds its bound of events.
 
     Attributes:
-        stop: The end of the script; None while it runs.
+        stop: Why and where the script was stopped; None if it was not.
     """
 
     def __init__(self, simulation: Simulation, at_most_events: int | None) -> None:
@@ -51,12 +51,15 @@ class Stops:
             simulation.library.bound_events(at_most_events, self._has_enough)
 
     def interrupt(self) -> None:
-        """Stop the script after Ctrl-C of the user."""
+        """Notes that Ctrl-C has stopped the script."""
         if self.stop is None:
             self.stop = Stop("interrupted", where(self._simulation.runners))
 
     def _waits(self, stack: int) -> bool:
-        """Decides whether to give up a loop without an end; later, if the program counts in it."""
+        """Returns whether to stop a script in a loop that waits for an unknown value.
+
+        If the script changes counters in the loop, it is stopped later, as the loop may end then.
+        """
         if not is_in_open_loop(self._simulation.runners):
             return False
         counters = integers(self._simulation.runners)

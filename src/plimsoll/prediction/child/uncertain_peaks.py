@@ -1,18 +1,20 @@
-"""The range of a run's peaks if sizes or times of its memory are uncertain.
+"""Computes the range of a run's peaks if sizes of its memory or times of frees are uncertain.
 
 The memory of some kernels is known only as a range. The run is replayed with other sizes of that
 memory. The extremes, all as small or all as large as possible, are not enough: the peak of reserved
 memory may occur with sizes that fit badly into each other's blocks. So sizes are also drawn at
 random, most of them the expected ones.
 
-In a job, a block that NCCL's streams also use is free again when they are done. The host's pace
-decides how many requests come before that. So the run is also replayed with such blocks free at
-once, and later: 3 and 10 times as many events after their free, and 40 times if ranks send to each
-other (send/recv), because a rank then waits for its neighbours.
+In a job, a block that NCCL's streams also use can be reused only when they are done. The host's
+pace decides how many requests the program makes before that. So the run is also replayed with such
+blocks reusable at once, and later: 3 and 10 times as many events after their free as in the
+simulation, and 40 times if ranks send to each other (send/recv), because a rank then waits for its
+neighbours.
 
 Up to PyTorch 2.11 the driver's addresses decide which of equally large free blocks is taken. With
 one GPU they always descended in our measurements. With several they do not, so a job is also
-replayed with segments in other orders: on two H100s that was the whole difference between two jobs.
+replayed with segments in other orders. On two H100s the order of segments alone made two runs of a
+job differ.
 """
 
 from __future__ import annotations
@@ -40,14 +42,14 @@ if TYPE_CHECKING:
 
 _DRAWS = 30
 _MOST_EVENTS = 20_000_000
-"""The number of events replayed in total: a long run gets fewer draws."""
+"""The most events that are replayed in total, so that a long run gets fewer draws."""
 _AS_THOUGHT = 0.85
-"""The share of kernels with the expected size.
+"""The probability that a draw gives a kernel's memory its expected size.
 
 If a row of data/cudnn_workspaces.csv is left out, its neighbour predicts it in 80 to 90 % of cases.
 """
 _LATER = (0, 3, 10)
-"""Factors by which a block's reuse is delayed; on two H100s four jobs lay within these."""
+"""Factors on the delay of a block's reuse. The peaks of four jobs on two H100s lay within these."""
 _LATER_WITH_SENDS = (*_LATER, 40)
 _PACES_DRAWN = 6
 _ORDERS_DRAWN = 8
@@ -55,13 +57,13 @@ _KEPT = (
     Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED, Action.SEGMENT_FREE,
     Action.SEGMENT_UNMAP,
 )  # fmt: skip
-"""Requests, and the events at which the program emptied the cache."""
+"""The events to replay: allocations and frees, and the releases of cached segments."""
 _TAKEN = (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED)
-"""The events of memory that a kernel allocates and frees."""
+"""The events that a replay adds for memory that a kernel allocates and frees."""
 _ADDRESS = 1 << 62
-"""The address of such memory, which is higher than any of a run."""
+"""The address given to a kernel's uncertain memory: higher than any address of a run."""
 _OWN_ADDRESS, _APART = 1 << 52, 1 << 9
-"""The first address of blocks, and the distance of the addresses, one for each event."""
+"""Unique addresses for blocks: the first one, and the distance between those of two events."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,10 @@ class UncertainPeaks:
         allocated: The least and the most of the allocated memory; None if all sizes are known.
         reserved: The least and the most of the reserved memory; None if all sizes are known and the
             pace does not matter.
-        hangs_on: The assumptions of FREE_LATER and ANY_ADDRESSES that change the reserved memory.
-        fails_with: The most allocated in a run that ran out of memory; None if none did.
+        hangs_on: The assumptions that change the reserved memory: FREE_LATER, ANY_ADDRESSES, or
+            both.
+        fails_with: The highest allocated peak of the replays that ran out of memory; None if none
+            did.
     """
 
     allocated: tuple[int, int] | None = None
@@ -90,8 +94,8 @@ def uncertain_peaks(
     Args:
         simulation: The run.
         device: The device's number.
-        peak: The peaks of the run itself.
-        room_bytes: The memory that PyTorch's allocator can reserve there.
+        peak: The device's peaks in the run itself.
+        room_bytes: The memory that PyTorch's allocator can reserve on the device.
     """
     memory = [each for each in simulation.library.uncertain_memory() if each.device == device]
     is_of_job = device in simulation.communicators.most
@@ -110,7 +114,7 @@ def uncertain_peaks(
         return UncertainPeaks()
     as_thought = run.replay(_Draw(thought))
     peaks = [run.replay(draw) for draw in (*sizes, *paces, *orders)]
-    # A pace never makes a request fail: PyTorch first waits for the streams of freed blocks.
+    # Late frees never make a request fail: PyTorch first waits for the streams of freed blocks.
     failing = [
         each.allocated_bytes
         for each, draw in zip(peaks, sizes, strict=False)
@@ -149,8 +153,8 @@ class _Draw:
 
     Attributes:
         sizes: Bytes of uncertain memory, by kind.
-        paces: The factor for each late free; None leaves them unchanged.
-        order: The seed of another order of segments; 0 for descending addresses.
+        paces: The factor on the delay of each late free; None leaves the delays unchanged.
+        order: The seed of a random order of segments; 0 for descending addresses.
     """
 
     sizes: Mapping[int, int]
@@ -159,7 +163,7 @@ class _Draw:
 
 
 def _paces(later: Sequence[int], count: int) -> Iterator[NDArray[np.float64]]:
-    """Yields equal factors for all late frees, then factors drawn one by one."""
+    """Yields factors for all late frees: first the same for all, then one drawn for each."""
     if count == 0:
         return
     for factor in later:
@@ -170,7 +174,7 @@ def _paces(later: Sequence[int], count: int) -> Iterator[NDArray[np.float64]]:
 
 
 def _draws(memory: Sequence[UncertainMemory], most: int) -> Iterator[dict[int, int]]:
-    """Yields sizes by kind: the least, the most, and random ones."""
+    """Yields sizes for each kind of memory: first the least, then the most, then random ones."""
     kinds = {each.kind: (each.bytes, each.least, each.most) for each in memory}
     thought, least, greatest = np.array(list(kinds.values()), dtype=np.float64).T
     random = np.random.default_rng(0)
@@ -189,17 +193,17 @@ class _Peaks(NamedTuple):
 
 
 class _Run:
-    """A device's run in which memory of a kind can have another size.
+    """The events of a device's run, to be replayed with other sizes and other times of frees.
 
     Args:
         simulation: The run.
         device: The device's number.
         memory: The memory with uncertain sizes.
-        waits: Whether the times at which blocks are free after waiting for streams may vary.
+        waits: Whether the end of a freed block's wait for other streams may vary.
 
     Attributes:
-        events: The number of replayed events.
-        late_frees: The number of blocks that were free again some events after their free.
+        events: The number of events in one replay.
+        late_frees: The number of freed blocks that waited for other streams before their reuse.
     """
 
     def __init__(
@@ -217,7 +221,7 @@ class _Run:
         requests = np.flatnonzero(action == Action.ALLOC)
         places = []
         for each in memory:
-            # The program may have ended before the kernel allocated.
+            # The program may have ended before the kernel allocated this memory.
             at = int(requests[each.allocations]) if each.allocations < len(requests) else len(keep)
             places.append(at)
             if each.bytes and at < len(keep):
@@ -236,9 +240,9 @@ class _Run:
         self.late_frees = len(self._freed)
 
     def _find_late_frees(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Finds the blocks that were not free again at once, and the events at which they were.
+        """Returns the events of frees that had to wait, and the events at which the wait ended.
 
-        Every block gets a unique address, so that it may be free again later.
+        Gives every block a unique address, so that a replay may prolong the wait.
         """
         action, address = self._columns["action"], self._columns["address"].copy()
         blocks: dict[int, tuple[int, int]] = {}
@@ -261,7 +265,7 @@ class _Run:
     def _at_pace(
         self, paces: NDArray[np.float64] | None
     ) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
-        """Returns the columns, and the rows of uncertain memory, with late frees moved."""
+        """Returns the events with late frees moved, and the rows at which uncertain memory goes."""
         if paces is None:
             return self._columns, self._places
         when = np.arange(len(self._columns["action"]), dtype=np.float64)
@@ -275,7 +279,7 @@ class _Run:
         return columns, place_of[self._places]
 
     def replay(self, draw: _Draw, room_bytes: int = AMPLE_MEMORY) -> _Peaks:
-        """Returns the most allocated and the most reserved bytes."""
+        """Replays the run with a draw's sizes and times, and returns the peaks."""
         sizes = draw.sizes
         before, places = self._at_pace(draw.paces)
         taken = np.array([sizes[kind] for kind in self._kinds], dtype=np.uint64)
@@ -308,7 +312,7 @@ class _Run:
 
 
 def _leave_out(keep: NDArray[Any], action: NDArray[Any], address: NDArray[Any], at: int) -> None:
-    """Leaves out the events of a block: its allocation and its frees."""
+    """Clears `keep` for the events of the block allocated at `at`: its allocation and its frees."""
     keep[at] = False
     for later in range(at + 1, len(keep)):
         if address[later] == address[at] and action[later] in _TAKEN:

@@ -1,4 +1,4 @@
-"""The verdict on a program of several processes, which counts all processes on a card."""
+"""The verdict on a program of several processes, counting all processes on each card."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fullest(
     ranks: list[ProcessReport],
     cards: dict[str, Card],
 ) -> tuple[ProcessReport, dict[str, Any] | None]:
-    """Returns the process that the report describes, and its prediction.
+    """Returns the process whose figures the report shows, and its prediction.
 
     In a job this is the rank with the least headroom, otherwise the process with the most memory on
     the fullest card. The prediction is None if no process could report.
@@ -57,7 +57,7 @@ def verdict(
     """Returns the entries of a `PredictionParts` about whether all processes fit together.
 
     Args:
-        found: The prediction of one process, with the failures of all.
+        found: The prediction of one process, with the failures of all processes in it.
         reports: All processes that used a GPU.
         cards: The used cards.
         request: The trial.
@@ -95,7 +95,7 @@ def verdict(
 
 
 def _on_other_cards(reports: list[ProcessReport]) -> list[dict[str, Any]]:
-    """Returns each `CardVerdict`: a card has to hold the memory of any of the processes."""
+    """Returns the `CardVerdict` of each other card, which fits if each of the processes fits it."""
     verdicts = [each["other_cards"] for each in map(_prediction, reports) if each]
     return [
         {
@@ -162,7 +162,7 @@ def _peaks(reported: ProcessReport) -> tuple[int, int]:
 
 
 def _lack_of_room(reported: ProcessReport, cards: dict[str, Card]) -> tuple[bool, int, int, int]:
-    """A sort key that is largest for a rank that ran out of memory, then for the least headroom."""
+    """Returns a sort key: a rank that ran out of memory is largest, then one with less headroom."""
     found, card = reported.prediction, card_of(reported, cards)
     assert found is not None
     assert reported.rank is not None
@@ -175,7 +175,7 @@ def _lack_of_room(reported: ProcessReport, cards: dict[str, Card]) -> tuple[bool
 def _of_killed(
     own: ProcessReport, killed: ProcessReport, taken: int, cards: dict[str, Card]
 ) -> dict[str, Any]:
-    """Returns the prediction of a killed process, as far as it is known.
+    """Returns a prediction for a killed process, from what the program's own process knows of it.
 
     Args:
         own: The program's own process.

@@ -1,4 +1,4 @@
-"""Finds the multiples that a script accepts, from a value with which it fails."""
+"""Finds the number whose multiples a script accepts, from a value with which it fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 _DIVISOR = re.compile(r"\b(?:divisible by|multiples? of)\D{0,40}?(\d+)", re.IGNORECASE)
-_LINE = re.compile(r" \([^()]*:\d+[^()]*\)$")  # the line that raised it, at the end of the reason
+_LINE = re.compile(r" \([^()]*:\d+[^()]*\)$")  # the line of the error, at the end of the reason
 
 
 def accepted_step(
@@ -21,14 +21,14 @@ def accepted_step(
     Args:
         reason: The script's error, as in a `ScriptError`.
         failed: The value that failed.
-        accepted: Values with which the script did not fail in this way.
+        accepted: Values that the script accepted.
         step: The step demanded so far.
-        tolerance: Differences up to this do not matter.
+        tolerance: The largest step to guess, if a smaller one would not explain the failure.
 
     Returns:
-        Returns a multiple of `step` that divides all accepted values but not the failed one: the
-        number in the script's error, or else `step` times a power of two: the largest one up to the
-        tolerance, or the smallest one if all are above.
+        A multiple of `step` that divides all accepted values but not the failed one. It is the
+        number in the script's error or, without one, `step` times a power of two: the largest that
+        is at most `tolerance`, or else the smallest above.
     """
     for found in _DIVISOR.findall(without_line(reason or "")):
         named = lcm(step, int(found) or 1)
@@ -47,5 +47,5 @@ def accepted_step(
 
 
 def without_line(reason: str) -> str:
-    """Returns an error's text without the line that raised it, whose number says nothing."""
+    """Returns an error's text without the script's line, whose number is no limit or divisor."""
     return _LINE.sub("", reason)

@@ -1,4 +1,4 @@
-"""Tries the changes for a prediction's causes, each by a simulation of the changed script."""
+"""Tries the change for each cause of a prediction, by a simulation of the changed script."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def with_advice(request: Request, prediction: Prediction) -> Prediction:
-    """Adds to each cause the saving of its change, if the script can be changed in this way.
+    """Simulates the script with each cause's change and adds to the cause what the change saved.
+
+    A cause whose change cannot be made in the script gets the reason.
 
     Args:
         request: The request that was predicted.
@@ -44,13 +46,13 @@ def with_advice(request: Request, prediction: Prediction) -> Prediction:
         if attempt.prediction is None:
             return replace(cause, why_not=attempt.failure or "the changed script fails")
         after = attempt.prediction
-        if prediction.shared_cards:  # the memory of all processes on the card
+        if prediction.shared_cards:  # then only device_used_bytes counts all processes
             saves = prediction.device_used_bytes - after.device_used_bytes
         else:
             saves = prediction.peak_reserved_bytes - after.peak_reserved_bytes
         return replace(cause, saves_bytes=saves)
 
     results = [result(each) for each in prediction.causes]
-    # A tried change that hardly helps is no advice: the next cause comes first.
+    # Causes whose tried change hardly helps come last.
     most = prediction.peak_reserved_bytes
     return replace(prediction, causes=sorted(results, key=lambda each: each.hardly_helps(most)))

@@ -1,4 +1,4 @@
-"""Tries a script with changes. Each attempt is a prediction of a changed copy."""
+"""Tries changes to a script. Each attempt is a prediction of a changed copy of the script."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Attempt:
         changes: The changes.
         prediction: The prediction; None if the script failed.
         survey: The survey of the changed script; None if it failed.
-        failure: Why it failed, or why the script cannot be changed in this way; None for a success.
+        failure: Why the script failed, or why a change cannot be made in it; None for a success.
     """
 
     changes: Changes
@@ -50,12 +50,15 @@ class Attempt:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of its changes."""
+        """The kinds of the attempt's changes."""
         return frozenset(change.kind for change in self.changes)
 
     @property
     def step_seconds(self) -> float | None:
-        """The time of a step, or of the steps that do its work; None if unknown."""
+        """The time for the work of one step of the unchanged script; None if unknown.
+
+        A change may split this work into several steps, or take time that the simulation misses.
+        """
         if self.prediction is None or self.prediction.step_seconds is None:
             return None
         steps = prod(each.steps for each in self.changes)
@@ -68,7 +71,7 @@ class Attempt:
         return 0 if self.prediction is None else self.prediction.nccl_bytes
 
     def allocated_bytes(self) -> int:
-        """Returns the most in live blocks on the card."""
+        """Returns the peak of allocated memory on the card, without shared memory."""
         assert self.prediction is not None
         shared = self.prediction.shared
         return self.prediction.peak_allocated_bytes - (shared.peak_allocated_bytes if shared else 0)
@@ -83,20 +86,20 @@ class Attempt:
         return [] if self.survey is None else self.survey.allocators
 
     def fitting(self) -> AllocatorUse | None:
-        """Returns the first allocator with which it fits."""
+        """Returns the first allocator with which the script fits; None if there is none."""
         return next((use for use in self.allocators() if use.fits), None)
 
     def least_use(self) -> AllocatorUse:
-        """Returns the allocator that needs the least."""
+        """Returns the use of the allocator that needs the least memory."""
         return min(self.allocators(), key=lambda use: use.least_reserved_bytes)
 
     def least_bytes(self) -> int:
-        """Returns the memory of the card needed with `least_use`."""
+        """Returns the memory of the card that suffices with the allocator of `least_use`."""
         return self.outside_bytes() + self.least_use().least_reserved_bytes
 
 
 def changed(script: ScriptText, changes: Changes) -> ScriptText:
-    """Returns the script with changes.
+    """Returns the script after these changes.
 
     Raises:
         CannotChangeError: If a change does not apply to the script.
@@ -107,12 +110,12 @@ def changed(script: ScriptText, changes: Changes) -> ScriptText:
 
 
 class Attempts:
-    """Runs attempts, as many at a time as there are cores.
+    """Runs attempts, several in parallel if there are several cores.
 
     Args:
         request: The request for the unchanged script.
-        path: Its file.
-        script: Its text.
+        path: The script's file.
+        script: The script's text.
         room: The memory of the card for PyTorch and NCCL.
     """
 
@@ -129,7 +132,7 @@ class Attempts:
         return slots(self._request)
 
     def text(self, changes: Changes) -> ScriptText:
-        """Returns the script with changes."""
+        """Returns the script after these changes."""
         return changed(self.script, changes)
 
     def run(
@@ -150,11 +153,11 @@ class Attempts:
         return found
 
     def with_least_of(self, attempt: Attempt, use: AllocatorUse) -> Attempt:
-        """Returns an attempt whose least room comes from a run under the allocator of `use`.
+        """Runs the attempt under the allocator of `use`, and adds the least memory that it needs.
 
-        A replay has the requests of a run under another allocator. Waits and moves of memory depend
-        on the allocator, so only a run under it has them. If the script fails in that run, the
-        attempt stays unchanged.
+        The attempt's own figure for this allocator is from a replay of requests made under another
+        one, without the waits and moves of memory that this allocator causes. If the script fails
+        in the run, the attempt is returned unchanged.
         """
         with ExitStack() as stack:
             survey = stack.enter_context(temporary_folder()) / "survey.json"
@@ -166,21 +169,24 @@ class Attempts:
         return replace(attempt, survey=replace(attempt.survey, allocators=others))
 
     def verify(self, changes: Changes, use: AllocatorUse) -> Prediction:
-        """Simulates the script under the limit, with the allocator with which it should fit."""
+        """Predicts the changed script on the limited card, under the allocator that should fit."""
         self.count += 1
         request = self.request(changes, use)
         with started(request, shows_output=False, is_aside=True) as answer:
             return _finished(answer())
 
     def with_range(self, changes: Changes, use: AllocatorUse, found: Prediction) -> Prediction:
-        """Adds the range over unknown data to a prediction of `verify`."""
+        """Adds to a prediction of `verify` the range over all contents of unknown data."""
         if not found.needs_trials:
             return found
         self.count += 2
         return with_range(self.request(changes, use), found)
 
     def request(self, changes: Changes, use: AllocatorUse, *, unlimited: bool = False) -> Request:
-        """Returns the request for a changed script under an allocator, with or without limit."""
+        """Returns the request for a changed script under an allocator.
+
+        With `unlimited` the card has unlimited memory.
+        """
         setup = replace(
             self._request.setup,
             unlimited=unlimited,
@@ -195,7 +201,7 @@ class Attempts:
         )
 
     def arguments(self, changes: Changes) -> list[str]:
-        """Returns the script's arguments with those of the changes."""
+        """Returns the script's arguments, with the options that the changes set."""
         arguments = list(self._request.arguments)
         for change in changes:
             for name, value in change.arguments:
@@ -234,7 +240,7 @@ class Attempts:
             room=self._room,
             files=files,
         )
-        is_as_it_is = not changes and use is None  # a failure is then the script's own
+        is_as_it_is = not changes and use is None  # no change can be the cause of a failure
         shown = stderr_bytes() if is_as_it_is else None
         answer = stack.enter_context(
             started(request, shows_output=False, is_aside=True, failed_output=shown)
@@ -243,7 +249,7 @@ class Attempts:
         def attempt() -> Attempt:
             try:
                 prediction = _finished(answer())
-                if not survey.exists():  # no rank of a job reported
+                if not survey.exists():  # in a job whose ranks all ended before their report
                     raise InputError(f"{request.script}: no rank told what it used of a GPU")
             except (ScriptError, InputError) as error:
                 if is_as_it_is:
@@ -266,7 +272,10 @@ class Attempts:
         return attempt
 
     def _with_shared(self, prediction: Prediction) -> AllocatorUse:
-        """Returns the card's use by a program that placed memory off it, which no replay can do."""
+        """Returns the use of a card by a program that placed memory in shared memory.
+
+        The figures are the run's own, because a replay cannot place memory there.
+        """
         assert prediction.shared is not None
         reserved = prediction.shared.peak_dedicated_bytes
         allocated = prediction.peak_allocated_bytes - prediction.shared.peak_allocated_bytes
@@ -276,18 +285,18 @@ class Attempts:
         return AllocatorUse(prediction.allocator, prediction.conf, allocated, reserved, fits)
 
     def _beside_others(self, use: AllocatorUse, prediction: Prediction) -> AllocatorUse:
-        """Returns a use that includes the other processes on the card."""
+        """Returns the use with `fits` also counting the other processes on the card."""
         outside = prediction.device_used_bytes - prediction.peak_reserved_bytes
         room = self._room + prediction.context_bytes - outside
         return replace(use, fits=use.fits and use.least_reserved_bytes <= room)
 
 
 def _unless_late(use: AllocatorUse, room: int) -> AllocatorUse:
-    """Returns a use that does not fit if PyTorch's allocator must release segments in time.
+    """Sets `fits` to False if the script fits only because PyTorch's allocator releases segments.
 
-    On an H200 such a plan ran out of memory: PyTorch's allocator releases whole segments, and a
-    block that a copy to the host still reads keeps its segment. The elastic allocator waits for the
-    copy and moves other blocks.
+    On an H200 such a plan of offloading ran out of memory: PyTorch's allocator releases only whole
+    segments, and cannot release one while a copy to the host still reads a block in it. The elastic
+    allocator waits for the copy and moves other blocks.
     """
     if use.allocator == "native" and use.peak_reserved_bytes > room:
         return replace(use, fits=False)
@@ -295,7 +304,7 @@ def _unless_late(use: AllocatorUse, room: int) -> AllocatorUse:
 
 
 def _finished(found: Prediction) -> Prediction:
-    """Returns the prediction of a complete run, and raises an interrupt for any other."""
+    """Returns the prediction; raises `KeyboardInterrupt` if the user interrupted the run."""
     if found.stopped is not None and found.stopped.why == INTERRUPTED:
         raise KeyboardInterrupt
     return found

@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_RUNS = 8
-"""The most runs, unless the search is exact."""
-_TOLERANCE = 100  # a difference of one part in 100 does not matter
-_MOST_GROWTH = 32  # per round; small values predict far larger ones badly
-# a value this many times as large without more memory: memory does not depend on the value
+"""The most runs of a search that is not exact."""
+_TOLERANCE = 100  # the search ends when the answer is known to one part in 100
+_MOST_GROWTH = 32  # the most growth in one round; small values predict far larger ones badly
+# If a value this many times as large takes the same memory, memory does not depend on the value.
 _PATIENCE = 1024
-# factors from a known value that count as near, with 1, 2 or more known values
+# An estimate within this factor of a known value is tried at once. With 1, 2, or more known values.
 _NEAR = (1.1, 2.0, 2.5)
-_CLOSE = 1.1  # the factor from a known value below which a wrong estimate needs no scouts
-_SURE = 0.95  # of an estimate, for the last try if no value near the estimate is known to fit
-_GROWTH = 4  # from the first value to its scout
-_LEEWAY, _SCOUTS_LEEWAY = 4, 2  # rounding by 1/4 of the tolerance, or 1/2 of a scout's value
+_CLOSE = 1.1  # an estimate within this factor of a known value needs no scout, even if wrong
+_SURE = 0.95  # the last try is this part of the estimate, if no known value is near it
+_GROWTH = 4  # the first scout is this many times the first value
+_LEEWAY, _SCOUTS_LEEWAY = 4, 2  # values are rounded by 1/4 of the tolerance, scouts by 1/2
 _MOST_SCOUTS = 4
 _DOUBT = 0.01  # the error of an estimate for each doubling from the nearest known value
 
@@ -33,7 +33,7 @@ class Try:
 
     Attributes:
         value: The value.
-        scouts: Whether it runs with unlimited memory, to measure its use and not whether it fits.
+        scouts: Whether it runs with unlimited memory, only to measure how much it takes.
     """
 
     value: int
@@ -48,9 +48,9 @@ class Point:
         value: The value.
         fits: Whether the script fits and leaves the wanted headroom; None if it ran with unlimited
             memory and took more than the card has.
-        spare_bytes: The memory left over, negative if memory is missing; None if it ran out of
-            memory.
-        varying_bytes: The part of its memory that may depend on the value.
+        spare_bytes: The memory left over, negative if memory is missing; None if the script ran out
+            of memory.
+        varying_bytes: The part of the script's memory that may depend on the value.
         requested_bytes: The requested bytes at the peak. Rounding would hide the difference of
             small values.
         is_scout: Whether it ran with unlimited memory.
@@ -65,14 +65,14 @@ class Point:
 
 
 class Bracket:
-    """The largest value that fits, the smallest larger one that does not, and the values between.
+    """The results of a search so far, and the choice of the next values to try.
 
     Attributes:
-        step: Only multiples of it are tried.
+        step: The search tries only multiples of this number.
         points: The results so far.
         at_most: The largest value that may be tried; None for no bound.
         broken: Values with which the script fails for another reason than memory.
-        other_runs: The number of runs without a result for any value.
+        other_runs: The number of runs that gave no result for any value.
     """
 
     def __init__(
@@ -87,31 +87,31 @@ class Bracket:
 
     @property
     def low(self) -> int:
-        """Returns the largest value that fits; 0 for none."""
+        """The largest tried value that fits; 0 if none fits."""
         fitting = (each.value for each in self.points if each.fits)
         return max((value for value in fitting if value % self.step == 0), default=0)
 
     @property
     def high(self) -> int | None:
-        """Returns the smallest larger value that does not fit, or fails; None for none."""
+        """The smallest tried value above `low` that does not fit or fails; None without one."""
         failed = [each.value for each in self.points if each.fits is False]
         above = (value for value in (*failed, *self.broken) if value > self.low)
         return min(above, default=None)
 
     @property
     def is_closed(self) -> bool:
-        """Whether no value between them is worth a try."""
+        """Whether `low` and `high` are so close that no value between them is worth a try."""
         return self.high is not None and self.high - self.low <= (
             self.step if self._is_exact else self.tolerance(self.low)
         )
 
     @property
     def is_at_bound(self) -> bool:
-        """Whether the largest value that may be tried fits."""
+        """Whether the largest multiple of `step` up to `at_most` fits."""
         return self.at_most is not None and self.low + self.step > self.at_most
 
     def tolerance(self, value: float) -> int:
-        """Returns the insignificant difference from a value, unless the search is exact."""
+        """Returns the difference from a value that a search which is not exact ignores."""
         return max(self.step, int(value) // _TOLERANCE // self.step * self.step)
 
     @property
@@ -121,7 +121,10 @@ class Bracket:
 
     @property
     def same_since(self) -> int | None:
-        """Returns the smallest value with the memory of far larger ones; None if memory grows."""
+        """The smallest tried value that takes as much memory as all larger ones.
+
+        None if memory grows, or if the largest value is less than `_PATIENCE` times as large.
+        """
         known = sorted(self._known, key=lambda each: each.value)
         if not known or self.high is not None:
             return None
@@ -168,13 +171,13 @@ class Bracket:
 
     @property
     def _top(self) -> int:
-        """The largest value that may be tried now."""
+        """The largest value to try in the next round. It follows from the results so far."""
         largest = max((each.value for each in self._known), default=self.step)
         top = max(largest, self.step) * _MOST_GROWTH if self.high is None else self.high - 1
         return top if self.at_most is None else min(top, self.at_most)
 
     def _usable(self, wanted: Iterable[float], *, scouts: bool) -> list[Try]:
-        """Returns the multiples that were not tried yet and are worth a try."""
+        """Rounds the wanted values to multiples of `step`, and returns those not tried yet."""
         if scouts:
             least, top = self.step, self._top + (self.high is not None)
             tried = {each.value for each in self._known}
@@ -187,9 +190,9 @@ class Bracket:
         return [Try(value, scouts) for value in fresh if value >= least]
 
     def _round(self, value: float, *, scouts: bool) -> int:
-        """Rounds down to a round value, which more scripts accept."""
+        """Rounds down to `step` times a power of two, which more scripts accept."""
         if value in (self.low, self.high):
-            return int(value)  # the script accepts it
+            return int(value)  # this value was tried, so the script accepts it
         width = self.tolerance(value) if self.high is None else self.high - self.low
         leeway = value / _SCOUTS_LEEWAY if scouts else min(self.tolerance(value), width) / _LEEWAY
         unit = self.step
@@ -207,7 +210,7 @@ class Bracket:
         return value
 
     def _far(self, count: int) -> list[float]:
-        """Returns values to scout, while the answer is far from all known values."""
+        """Returns values to scout; none once the answer is near a known value."""
         if self.broken or sum(each.is_scout for each in self.points) >= _MOST_SCOUTS:
             return []
         if not self._known:
@@ -227,7 +230,10 @@ class Bracket:
         return [sqrt(nearest * value), value][-count:] if known == 1 else [value]
 
     def _bend(self) -> float | None:
-        """Returns a value far above the answer, where linear interpolation may be worst."""
+        """Returns a value to scout between the answer and a far larger known value, or None.
+
+        Interpolation between two known values is worst there if memory does not grow linearly.
+        """
         known = sorted(each.value for each in self._known)
         value = self._estimate()
         if len(known) != 2 or value is None or not known[0] < value < known[1] / _NEAR[1]:
@@ -247,12 +253,12 @@ class Bracket:
         low, high = self.low, self.high
         value = self._estimate()
         if high is not None and (self._runs >= MOST_RUNS or high - low <= self.tolerance(low)):
-            return _between(low, high, count)  # the rest of an exact search
+            return _between(low, high, count)  # only an exact search goes on here
         if high in self.broken and (value is None or value >= high):
             return _between(low, high, count)
         if value is None:
             return [self._top]
-        # After a wrong estimate, the next tries are farther and farther from it.
+        # Each wrong estimate doubles the distance between the estimate and the next tries.
         wrong = self._wrong(value)
         value = max(min(value, self._top), self.step)
         is_doubtful = self._nearest(value)[1] > _CLOSE
@@ -275,11 +281,11 @@ class Bracket:
         return [low + reach] if count == 1 else [low + tolerance, low + max(reach, 2 * tolerance)]
 
     def _wrong(self, value: float) -> int:
-        """Returns the number of results that contradict an estimate."""
+        """Returns the number of tried values that contradict `value` as the largest that fits."""
         tried = [each for each in self.points if each.fits is not None]
         return sum(each.value >= value if each.fits else each.value <= value for each in tried)
 
 
 def _between(low: float, high: float, count: int) -> list[float]:
-    """Returns values that divide the range evenly."""
+    """Returns `count` values that divide the range evenly."""
     return [low + (high - low) * number / (count + 1) for number in range(1, count + 1)]

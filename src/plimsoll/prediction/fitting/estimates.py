@@ -1,4 +1,4 @@
-"""Estimates the value at which memory runs out, from the memory left by other values."""
+"""Estimates the value at which memory runs out, from what stays free with other values."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _APART = 1.04
-"""Closer values differ by chance placement of requests, not by the growth of memory."""
+"""The least factor between two values to compare: closer ones differ by placement, not growth."""
 
 Sample = tuple[float, float]
-"""A value, and the bytes that it leaves free; negative if it needs too much."""
+"""A value, and the bytes that stay free with it; negative if memory is missing."""
 
 
 def crossing(samples: Sequence[Sample]) -> float | None:
-    """Returns the value that leaves no byte free, from nearby samples; None if there is none.
+    """Estimates the value with which no byte stays free; None if the samples do not tell.
 
-    It lies on a parabola through three samples, or on a line if the parabola does not reach zero or
-    there are only two samples.
+    It is the root of a parabola through the three samples nearest to it or, if the parabola does
+    not reach zero or there are only two samples, of a line.
     """
     chosen = _nearest(samples)
     if len(chosen) < 2:
@@ -29,7 +29,7 @@ def crossing(samples: Sequence[Sample]) -> float | None:
 
 
 def _nearest(samples: Sequence[Sample]) -> list[Sample]:
-    """Returns up to three samples nearest to zero that are far enough apart."""
+    """Returns up to three samples, far enough apart, whose free bytes are nearest to zero."""
     kept: list[Sample] = []
     for value, free in sorted(samples, key=lambda sample: abs(sample[1])):
         if all(max(value, other) >= _APART * min(value, other) for other, _ in kept):
@@ -43,7 +43,7 @@ def _on_line(first: Sample, other: Sample) -> float | None:
 
 
 def _on_parabola(first: Sample, second: Sample, third: Sample) -> float | None:
-    """Returns the parabola's root next to the first sample, which is the nearest."""
+    """Returns the root, nearest to the first sample, of the parabola; None if it has none there."""
     to_second = (second[1] - first[1]) / (second[0] - first[0])
     to_third = (third[1] - first[1]) / (third[0] - first[0])
     bend = (to_third - to_second) / (third[0] - second[0])

@@ -1,7 +1,7 @@
 """Draws memory against time in the terminal, with a letter for each row of the front's table.
 
-All other attempts are dots, and the limit is a line. Letters in the same place are drawn side by
-side.
+All other attempts are dots, and the limit is a line. Letters that belong in the same cell are drawn
+side by side.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from plimsoll.prediction.axes import Look, Scale
 _ROWS, _LABELS = 12, 4
 _COLUMNS_TO_A_LABEL = 14
 _NEAR = 1.3
-"""The picture shows a limit up to 1.3 times the largest size, or down to the smallest over 1.3."""
+"""The picture shows the limit if it lies within this factor of the sizes in the picture."""
 _FITS, _TOO_LARGE = "bold green", "bold yellow"
 _OTHER: Look = ("·", "")
 
 Cell = tuple[int, int]
-"""A row and a column, from the lower left corner."""
+"""A row and a column, counted from the lower left corner."""
 
 
 def front_keys(front: Sequence[Tried]) -> list[str]:
-    """Returns the letters of the rows of a front, in the table and in the picture."""
+    """Returns the letters that mark the rows of a front in the table and in the picture."""
     return list(ascii_lowercase[: len(front)])
 
 
 def front_picture(
     front: Sequence[Tried], tried: Sequence[Tried], limit_bytes: int, width: int
 ) -> Text:
-    """Draws the attempts: memory of the card upwards, time of a step to the right.
+    """Returns the picture: upwards is the memory of the card, to the right the time of a step.
 
     Args:
         front: The attempts for which no other takes less memory and less time.
@@ -86,7 +86,7 @@ def _is_point(tried: Tried) -> bool:
 def _placed(
     front: Sequence[Tried], points: Sequence[Tried], upwards: Scale, across: Scale
 ) -> dict[Cell, Look]:
-    """Returns the character of each cell."""
+    """Returns the character and style of each cell that has an attempt."""
     looks: dict[Cell, Look] = {}
     for key, each in zip(front_keys(front), front, strict=True):
         cell = _free(_cell(each, upwards, across), looks, across.cells)
@@ -104,7 +104,7 @@ def _cell(tried: Tried, upwards: Scale, across: Scale) -> Cell:
 
 
 def _free(cell: Cell, looks: dict[Cell, Look], columns: int) -> Cell:
-    """Returns the nearest cell in the same row without a letter."""
+    """Returns the cell, or the nearest one in its row if it has a letter already."""
     number, column = cell
     near = sorted(range(columns), key=lambda other: abs(other - column))
     return next((number, other) for other in near if (number, other) not in looks)
@@ -126,7 +126,7 @@ def _axis(upwards: Scale, across: Scale) -> Iterator[Text]:
 def _entries(
     looks: dict[Cell, Look], limit_bytes: int, *, is_near: bool
 ) -> Iterator[tuple[Look, str]]:
-    """Yields the legend, with a limit outside the picture too."""
+    """Yields the entries of the legend. The limit is one even if it lies outside the picture."""
     keys = sorted(look[0] for look in looks.values() if look != _OTHER)
     yield (f"{keys[0]} to {keys[-1]}", ""), "the rows above"
     if _OTHER in looks.values():

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LITTLE = 0.01
-"""The share of the memory below which a plan may not fit another time."""
+"""If a plan leaves less than this share of the memory free, it may not fit in another run."""
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 
 
 @dataclass(frozen=True)
 class Headroom:
-    """A number of bytes, or a part of the memory.
+    """The memory that must stay free: a number of bytes, or a part of the card's memory.
 
     Attributes:
-        size_bytes: The bytes.
-        part: The part of the card's memory, 0 to 1.
+        size_bytes: The number of bytes.
+        part: The part of the card's memory, from 0 to 1.
     """
 
     size_bytes: int = 0
@@ -47,17 +47,17 @@ class Headroom:
         return cls(part=part)
 
     def of(self, total_bytes: int) -> int:
-        """Returns the bytes for a card with so much memory."""
+        """Returns the bytes that must stay free on a card with this memory."""
         return self.size_bytes + round(self.part * total_bytes)
 
 
 def thin_line(left_bytes: int, whole_bytes: int, *, of: str) -> Iterator[str]:
-    """Yields a warning if too little memory is left to rely on.
+    """Yields a warning if so little memory stays free that another run may not fit.
 
     Args:
         left_bytes: The free memory.
-        whole_bytes: All memory.
-        of: The name of that memory.
+        whole_bytes: The whole memory.
+        of: The name of the whole memory in the warning, such as "the card".
     """
     if 0 <= left_bytes < LITTLE * whole_bytes:
         yield (

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def fit_html(fit: FitParts) -> str:
-    """Returns the largest value, and all that were tried."""
+    """Returns the largest value that fits and a table of all tried values, as HTML."""
     text = fit_text(fit)
     rows = [(str(trial.value), trial_text(trial, fit.total_bytes)) for trial in fit.curve]
     first = answer(text.splitlines()[0])
@@ -24,7 +24,7 @@ def fit_html(fit: FitParts) -> str:
 
 
 def plan_html(plan: PlanParts) -> str:
-    """Returns the answer, the changes as a difference, and the time that memory costs."""
+    """Returns the answer, the patch, and a table of memory against time, as HTML."""
     text = plan_text(plan).plain
     front = [
         (

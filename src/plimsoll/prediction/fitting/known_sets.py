@@ -1,7 +1,7 @@
 """The memory and time of sets of changes, from attempts or estimates.
 
-An estimate starts at the largest tried part of a set, and adds the saving of each other change
-alone. For a change that was not tried alone it takes the change's own bound.
+An estimate starts with the largest subset that was tried. For each other change it subtracts the
+bytes that the change saved when tried alone or, if it was not, the most that it can save.
 """
 
 from __future__ import annotations
@@ -18,21 +18,24 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import AllocatorUse
 
 MEASURED = ("recomputation", "offload")
-"""Kinds of change with a measure: a number of modules, a least size of tensors."""
-_LEAST_REST = 0.985  # the allocated share of the elastic allocator's memory
+"""Kinds of change that can be made to any extent: number of modules, least size of tensors.
+
+The texts below call these changes measured.
+"""
+_LEAST_REST = 0.985  # the part of the elastic allocator's reserved memory that is allocated
 PER_CHANGE = 0.005
-"""The share of a step by which a plan with one change fewer may be slower."""
-_THIN = 0.02  # the share of a step by which a plan with more headroom may be slower
-_FAR = 0.75  # the share of the wanted saving below which a larger one is out of reach
+"""A plan with one change fewer is preferred if its step is slower by no more than this share."""
+_THIN = 0.02  # a plan with more headroom is preferred if slower by no more than this share
+_FAR = 0.75  # measured changes that save less than this share of the aim can save no more
 
 
 @dataclass(frozen=True)
 class _Aim:
-    """The wanted peak of a set of changes.
+    """The peak for which the extent of measured changes was chosen.
 
     Attributes:
-        with_bytes: The peak with all changes.
-        without_bytes: The peak without the changes that have a measure.
+        with_bytes: The wanted peak with all changes of the set.
+        without_bytes: The peak without the set's measured changes.
     """
 
     with_bytes: int
@@ -65,7 +68,7 @@ class Known:
         self.attempts[self.attempts.index(attempt)] = by
 
     def aim(self, changes: Changes, with_bytes: int, without_bytes: int) -> None:
-        """Notes the wanted peak of a set, with and without its measured changes."""
+        """Notes a set's wanted peak, and its peak without its measured changes."""
         self._aims[frozenset(changes)] = _Aim(with_bytes, without_bytes)
 
     @property
@@ -74,12 +77,12 @@ class Known:
         return self.attempts[0]
 
     def is_known(self, changes: Changes) -> bool:
-        """Returns whether changes of these names were tried together."""
+        """Returns whether exactly these changes, by name, were tried together."""
         names = {change.name for change in changes}
         return any(names == {each.name for each in attempt.changes} for attempt in self.attempts)
 
     def nearest(self, changes: Changes) -> Attempt:
-        """Returns the attempt with the largest part of a set."""
+        """Returns the successful attempt with the largest subset of a set of changes."""
         wanted = set(changes)
         inside = [
             attempt
@@ -91,7 +94,7 @@ class Known:
     def estimate(self, changes: Changes, start: Attempt) -> tuple[int, float]:
         """Estimates the peak of a set and the time of a step.
 
-        The estimate is at least the peak of each attempt with all these changes and more.
+        The peak is at least that of each attempt that has further changes beside these.
         """
         allocated, seconds = start.allocated_bytes(), self.seconds(start)
         for change in set(changes) - set(start.changes):
@@ -105,11 +108,11 @@ class Known:
         return max([allocated, *more]), max(seconds, 0.0)
 
     def alone(self, change: Change) -> Attempt | None:
-        """Returns the attempt with only this change; None without one."""
+        """Returns the attempt with only this change; None if there was none."""
         return next((each for each in self.attempts if each.changes == (change,)), None)
 
     def gain(self, change: Change) -> int:
-        """Returns the bytes that a change saved alone, or the most that it can save."""
+        """Returns the bytes that a change saved when tried alone, or else the most it can save."""
         alone = self.alone(change)
         if alone is None:
             return change.saves_bytes
@@ -118,44 +121,44 @@ class Known:
         return max(0, self.base.allocated_bytes() - alone.allocated_bytes())
 
     def slower(self, change: Change) -> float:
-        """Returns the seconds that a change added to a step alone, or should add."""
+        """Returns the seconds that a change alone added to a step, or should add if not tried."""
         alone = self.alone(change)
         if alone is None or alone.prediction is None:
             return change.costs_seconds
         return self.seconds(alone) - self.seconds(self.base)
 
     def seconds(self, attempt: Attempt) -> float:
-        """Returns the time of a step, from the costs of the changes if no run measured it."""
+        """Returns the time of an attempt's step, estimated from its changes if it is unknown."""
         if attempt.step_seconds is not None and self.base.step_seconds is not None:
             return attempt.step_seconds
         start = self.base.step_seconds or 1.0
         return start + sum(change.costs_seconds for change in attempt.changes)
 
     def cost(self, attempt: Attempt) -> float:
-        """Returns the number that ranks plans: a step's seconds, plus a little for each change."""
+        """Returns the number by which plans are ranked: a step's time, raised for each change."""
         return self.seconds(attempt) * (1 + PER_CHANGE * len(attempt.changes))
 
     def price(self, attempt: Attempt, use: AllocatorUse) -> float:
         """Returns the cost, raised if little memory is left or cached memory must be released.
 
-        On a real GPU such a plan may not fit, because of other workspaces or another pace.
+        Such a plan may not fit a real GPU, where workspaces and the host's pace may differ.
         """
         most = (1 - LITTLE) * self._room
         is_thin = use.peak_reserved_bytes + attempt.nccl_bytes > most
         return self.cost(attempt) * (1 + _THIN * is_thin)
 
     def target(self) -> int:
-        """Returns the bytes that may be allocated under the allocator with the least waste."""
+        """Returns the highest allocated peak that fits under the allocator with least waste."""
         return int((self._room - self.base.nccl_bytes) * _LEAST_REST) - MiB
 
     def margin(self, chosen: Changes) -> int:
-        """Returns the bytes by which measured changes with these have missed their aim so far."""
+        """Returns the bytes by which measured changes missed their aim, in sets with `chosen`."""
         return self._margins.get(frozenset(chosen), 0)
 
     def reach(self, kinds: set[str], chosen: Changes) -> int:
-        """Returns the lowest peak that measured changes of these kinds reach with a set.
+        """Returns the lowest peak that measured changes of these kinds can reach beside `chosen`.
 
-        It is 0 until an attempt required more than they can save with a part of the set.
+        It is 0 (no bound) until an attempt with a subset of `chosen` aimed at more than they save.
         """
         inside = [
             attempt
@@ -171,7 +174,7 @@ class Known:
         return nearest.allocated_bytes() - sum(map(self.gain, others))
 
     def _is_exhausted(self, attempt: Attempt) -> bool:
-        """Returns whether its measured changes saved no more than with a smaller aim."""
+        """Returns whether the attempt's measured changes would save no more with a lower aim."""
         aim = self._aims.get(frozenset(attempt.changes))
         if aim is None or attempt.prediction is None or attempt.allocated_bytes() <= aim.with_bytes:
             return False
@@ -190,7 +193,7 @@ class Known:
         )
 
     def _learn(self, attempt: Attempt) -> None:
-        """Notes the bytes by which an attempt missed its aim."""
+        """Adds to the margins the bytes by which an attempt missed its aim."""
         aim = self._aims.get(frozenset(attempt.changes))
         if aim is None or attempt.prediction is None:
             return
@@ -201,12 +204,12 @@ class Known:
 
 
 def plain(changes: Changes) -> Changes:
-    """Returns the changes that have no measure."""
+    """Returns the changes that are not of a kind in `MEASURED`."""
     return tuple(change for change in changes if change.kind not in MEASURED)
 
 
 def agree(changes: Changes) -> bool:
-    """Returns whether changes can be combined."""
+    """Returns whether changes can be combined: kinds that differ and do not exclude each other."""
     kinds = [change.kind for change in changes]
     if len(set(kinds)) < len(kinds):
         return False

@@ -1,4 +1,4 @@
-"""Maps lines of a changed script to their numbers in the unchanged script."""
+"""Renames the lines of a changed script by their numbers in the unchanged script."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ _PLACE = re.compile(r"(.*):(\d+)( .*)?", re.DOTALL)
 
 
 def original_lines(shares: Sequence[LineShare], path: Path, changed: ScriptText) -> list[LineShare]:
-    """Returns a changed script's lines under their original numbers, or as added lines.
+    """Returns the bytes of each line, with a changed script's lines under their original numbers.
+
+    A line that a change added is marked as added.
 
     Args:
         shares: The bytes of each line. Lines of other files stay as they are.
         path: The script's file.
-        changed: Its text with the changes.
+        changed: The script's text with the changes.
     """
     return [
         replace(share, line=renamed(share.line, lambda place: _original(place, path, changed)))

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from plimsoll.prediction.trials.written import Written
 
 INTERRUPTED = "interrupted"
-"""The reason of a search that the user interrupted."""
+"""The value of `stopped` for a search that the user interrupted."""
 
 
 _AS_FAST = 0.9
-"""A rate of at least this share of the highest counts as equally fast."""
+"""Rates of at least this share of the highest rate count as equally fast."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,11 @@ class Trial:
     Attributes:
         value: The value.
         fits: Whether the script fits with it and leaves the wanted headroom; False also if the
-            script fails for another reason than memory. None if it ran with unlimited memory and
-            took more than the card has, but part of that was cached.
-        device_used_bytes: As in a `Prediction`; up to the failure if it ran out of memory. It
-            exceeds the card if the run had unlimited memory. None if the script fails.
+            script fails for another reason than memory. None if unknown: the script ran with
+            unlimited memory and took more than the card has, but part of that was cached.
+        device_used_bytes: As in a `Prediction`; up to the failure if the script ran out of memory.
+            It can exceed the card's memory if the run had unlimited memory. None if the script
+            fails.
         step_seconds: As in a `Prediction`; None if it does not fit.
         headroom_bytes: As in a `Prediction`; None if it ran out of memory, or the script fails.
         error: Why the script fails, if it does.
@@ -56,18 +57,19 @@ class FitParts:
         largest: The largest tried value that fits; None if none did.
         smallest_failing: The smallest larger value that does not fit, or with which the script
             fails; None if there was none.
-        stopped: Why the search ended before it tried values between the two, or above `largest`,
-            that may fit too; None if the two are close enough.
-        multiple_of: The search tried only multiples of it, as the caller or the script demanded.
+        stopped: Why the search ended although values between `largest` and `smallest_failing`, or
+            above `largest`, may fit; None if both are close enough.
+        multiple_of: The search tried only multiples of this number, as the caller or the script
+            demanded.
         total_bytes: The part of the card's memory that the script can have.
         used_bytes: The memory of the card that other programs already have.
         headroom_bytes: The memory that had to stay free.
         curve: Every tried value, sorted.
         seconds: The time of the predictions.
         written: The files that the script wrote in any trial, as in a `Prediction`. If several
-            trials wrote a path, the largest file.
-        kept_apart: The means that protected real files from the trials, with the changes refused in
-            the trial with the most; None if the script's writes were kept.
+            trials wrote to a path, the largest of these files.
+        kept_apart: The means that protected real files from the trials, with the refused writes of
+            the trial that had the most; None if the script's writes were kept.
         not_kept: The guarantees that some trial could not give.
     """
 
@@ -88,9 +90,9 @@ class FitParts:
 
     @property
     def fastest(self) -> tuple[int, float] | None:
-        """Returns the batch size with the most samples a second; None if no batch was varied.
+        """The batch size with the most samples a second; None if no batch was varied.
 
-        Returns the largest value that is about as fast as the fastest: times are estimates.
+        Times are estimates. So of the values that count as equally fast it is the largest.
         """
         if "batch" not in self.vary:
             return None
@@ -99,5 +101,5 @@ class FitParts:
         return max((each for each in rates if each[1] >= _AS_FAST * most), default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the values for JSON."""
+        """Returns plain data for JSON, in base units and with stable keys."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""The shell command that runs a changed script."""
+"""Makes the shell command that runs a changed script."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def plan_command(
     use: AllocatorUse,
     launcher: Sequence[str] = (),
 ) -> str:
-    """The command that runs a script as it was simulated.
+    """Returns the command that runs a script in the way that was simulated.
 
     Args:
         script: The changed script.
-        arguments: Its arguments.
+        arguments: The script's arguments.
         setup: The simulated GPUs.
         use: The allocator with which it fits.
         launcher: The arguments before the script, such as "-m" and a module that starts a job's
@@ -46,7 +46,7 @@ def plan_command(
 
 
 def _tiers(setup: Setup) -> list[str]:
-    """Returns the options for spilling, if memory may spill."""
+    """Returns plimsoll's options for spilling; none if memory may not spill."""
     if setup.policy != "spill" or setup.dedicated_bytes is None:
         return []
     options = ["--policy", "spill", "--dedicated", f"{setup.dedicated_bytes // MiB}MiB"]
@@ -60,7 +60,7 @@ def _plimsoll() -> list[str]:
 
 
 def _interpreter() -> str:
-    """Returns the shortest name of this interpreter."""
+    """Returns the shortest command that starts this Python interpreter."""
     for name in ("python", "python3"):
         found = shutil.which(name)
         if found is not None and _is_this(Path(found)):
@@ -69,6 +69,9 @@ def _interpreter() -> str:
 
 
 def _is_this(found: Path) -> bool:
-    """Whether it is this interpreter in this folder: each virtual environment has a link to one."""
+    """Returns whether a file is this interpreter and in the same folder.
+
+    The folder matters because virtual environments have links to the same interpreter.
+    """
     here = Path(sys.executable)
     return found.parent.resolve() == here.parent.resolve() and found.samefile(here)

@@ -1,4 +1,4 @@
-"""The page of a plan: the unchanged script and the plan, side by side on one scale."""
+"""Makes the page of a plan: the unchanged script and the plan, side by side on one scale."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ def write_plan_page(
     fits: bool,
     force: bool,
 ) -> ViewResult:
-    """Runs both again, recorded, and writes the page; only one run if nothing is changed.
+    """Runs the script without and with the plan again, records both, and writes the page.
+
+    If the plan has no changes, it runs the script only once.
 
     Args:
         attempts: The trials of the script.
-        base: The unchanged script, which is shown with unlimited memory.
+        base: The unchanged script. The page shows its run with unlimited memory.
         chosen: The script with the plan.
         use: The plan's allocator.
-        output: The page.
-        fits: Whether the plan fits, so that it is shown under the limit.
+        output: The file of the page.
+        fits: Whether the plan fits. If so, the page shows its run under the limit.
         force: Whether to replace an existing file.
 
     Raises:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlannedChange:
-    """A change of the plan.
+    """A change to the script that is part of the plan.
 
     Attributes:
         name: The change in words.
@@ -34,23 +34,24 @@ class PlannedChange:
 
 @dataclass(frozen=True)
 class Tried:
-    """The script with some changes, or unchanged.
+    """One attempt: the script with some changes, or unchanged, and the memory it took.
 
     Attributes:
         changes: The names of the changes; none for the unchanged script.
-        peak_allocated_bytes: The most in live blocks; None, like the other figures, for a failure.
+        peak_allocated_bytes: The most in live blocks. This and the other figures are None if the
+            attempt failed.
         device_used_bytes: The memory that nvidia-smi would show at the peak, under PyTorch's
             allocator.
         least_used_bytes: The least memory that suffices, under the allocator that needs least.
-        step_seconds: The time of a step; None also if unknown.
-        fits: Whether it fits, with one of the allocators.
+        step_seconds: The time of a step; None if the attempt failed or the time is unknown.
+        fits: Whether it fits, with at least one of the allocators.
         keeps_results: Whether results stay the same.
         is_on_front: Whether no other attempt takes less memory and less time.
         failure: Why it failed, or could not be tried; None for a success.
         short: Short names of the changes for narrow columns.
         is_plan: Whether it is the plan or, if no attempt fits, the one that needs the least.
-        options: The script's options that make up the whole attempt; empty if its text is changed
-            too.
+        options: The script's options that the attempt sets; empty if the attempt also changes the
+            script's text.
         least_allocator: The allocator that needs least; None for a failure.
         least_conf: Its settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
     """
@@ -80,18 +81,18 @@ class PlanParts:
         gpu: The card.
         within_bytes: The memory of the card for the program, CUDA's context included.
         fits: Whether any attempt fits.
-        plan: The changes that make it fit for the least time; empty if it fits unchanged.
+        plan: The changes with which it fits and a step is fastest; empty if it fits unchanged.
         allocator: The allocator under which it fits, or needs the least.
         conf: The allocator's settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
-        command: The shell command that runs the changed script. It names CHANGED.py if the script
-            was not written.
-        patch: The plan as a difference to the script, in the form of `diff -u`.
+        command: The shell command that runs the changed script. It names CHANGED.py if the changed
+            script was not written to a file.
+        patch: The plan as a patch of the script, in the form of `diff -u`.
         peak_allocated_bytes: The most in live blocks, with the plan. If no attempt fits, this and
             the figures below are those of the attempt that needs the least.
         peak_reserved_bytes: The most reserved from the driver.
         device_used_bytes: The memory that nvidia-smi would show at that peak.
         step_seconds: The time of a step; None if unknown.
-        slowdown: That time over the time of the unchanged script; None if one is unknown.
+        slowdown: `step_seconds` divided by that of the unchanged script; None if one is unknown.
         as_it_is_bytes: The memory of the card that the unchanged script takes.
         device_used_range_bytes: The least and the most that `device_used_bytes` can be, over all
             contents of unknown data; None if no size depends on them.
@@ -102,22 +103,22 @@ class PlanParts:
         host_peak_range_bytes: The least and the most that `host_peak_bytes` may be.
         front: The attempts for which no other takes less memory and less time, the fastest first.
         tried: All attempts, in order.
-        floor_bytes: The least memory of the card that suffices for any attempt.
+        floor_bytes: The least memory of the card that sufficed for one of the attempts.
         floor_changes: The short names of that attempt's changes.
-        floor_held: The bytes at its peak by category.
-        floor_lines: The lines that hold the most at its peak, most first, with their numbers in the
-            unchanged script.
-        room_bytes: The memory for the program without CUDA's context.
+        floor_held: The bytes at that attempt's peak by category.
+        floor_lines: The lines that hold the most at that peak, most first, with their numbers in
+            the unchanged script.
+        room_bytes: `within_bytes` without CUDA's context.
         before: Memory over the run of the unchanged script, for a picture; None if the script
             allocated nothing.
         after: Memory over the run with the plan.
         simulations: The number of simulations.
-        seconds: Their total time.
+        seconds: The total time of the simulations.
         interrupted: Whether the user ended the search early.
-        page: The written page; None for none.
-        kept_apart: The means that protected real files from the attempts, with the changes refused
-            in the attempt with the most; None if the script's writes were kept.
-        not_kept: The guarantees that the plan's run, or the unchanged script's, could not give.
+        page: The file of the written page; None if no page was written.
+        kept_apart: The means that protected real files from the attempts, with the refused writes
+            of the attempt that had the most; None if the script's writes were kept.
+        not_kept: The guarantees that the run of the plan or of the unchanged script could not give.
     """
 
     script: str

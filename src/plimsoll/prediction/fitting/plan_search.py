@@ -1,10 +1,10 @@
-"""Finds the changes that make a script fit for the least time, by branch and bound.
+"""Finds the changes with which a script fits and its steps are fastest, by branch and bound.
 
-The search simulates the unchanged script, then each single change that could matter. It estimates a
-set of changes from the largest simulated part of the set and the saving of each other change alone.
-For a change that was not simulated it takes the change's own bound. The next simulation is the set
-with the least time of all that should fit, and its result replaces the estimate. The search ends
-when no untried set can be better than the best that fits.
+The search simulates the unchanged script, then each single change that could matter. To estimate a
+set of changes, it takes the largest simulated subset, and for each other change the saving that the
+change had alone, or the change's own bound if it was not simulated. It then simulates the set with
+the least time of all that should fit by their estimates; the result replaces the estimate. The
+search ends when no untried set can be better than the best that fits.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import AllocatorUse
 
 ROOMY = 0.05
-"""The share of the memory that a comfortable plan leaves free."""
+"""A plan that leaves less than this share of the memory free is replaced if options suffice."""
 MOST_SIMULATIONS = 15
-"""The most simulations of a search, with the one that verifies the plan."""
+"""The most simulations of a search, including the one that verifies the plan."""
 _TURNS = 2
 _MOST_BUDGETS = 8
 
@@ -36,10 +36,10 @@ class Watcher(Protocol):
     """Gets the progress of a search."""
 
     def begins(self, names: Sequence[str]) -> None:
-        """Note the begin of a trial of changes with these labels; none for the unchanged script."""
+        """Called when a trial begins, with its changes' labels; none for the unchanged script."""
 
     def ended(self, attempt: Attempt) -> None:
-        """Note the end of a trial."""
+        """Called when a trial has ended."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Best:
     """A plan that fits.
 
     Attributes:
-        attempt: The changes, and their use of unlimited memory.
+        attempt: The attempt with the plan's changes, run with unlimited memory.
         use: The allocator with which they fit.
         verified: The prediction under the limit.
     """
@@ -58,12 +58,12 @@ class Best:
 
 
 class Search:
-    """A search.
+    """A search for the changes with which a script fits a card.
 
     Args:
-        attempts: The trials of the script.
+        attempts: Runs the trials of the script.
         room: The memory of the card for PyTorch and NCCL.
-        watcher: Gets each trial.
+        watcher: Called when each trial begins and ends.
         compiles: Whether the search tries to compile the model.
 
     Attributes:
@@ -98,7 +98,7 @@ class Search:
         """Searches until no set can be better, or no simulation is left.
 
         Args:
-            prefers_own: Whether to end with `prefer_own_options`.
+            prefers_own: Whether to call `prefer_own_options` at the end.
         """
         self._try([()])
         self._take_best()
@@ -125,7 +125,7 @@ class Search:
             self.prefer_own_options()
 
     def _find_floor(self) -> None:
-        """Runs the smallest attempt under its allocator, which waits for memory and moves it."""
+        """Runs the smallest attempt under the allocator that needs least, to measure its memory."""
         least = min(
             (each for each in self.known if each.prediction is not None),
             key=lambda attempt: attempt.least_bytes(),
@@ -136,16 +136,16 @@ class Search:
             self._known.replace(least, self._attempts.with_least_of(least, use))
 
     def find_range(self) -> None:
-        """Adds to the best plan its range over unknown data."""
+        """Adds to the best plan the range of its memory over all contents of unknown data."""
         if self.best is not None:
             attempt, use, verified = self.best.attempt, self.best.use, self.best.verified
             verified = self._attempts.with_range(attempt.changes, use, verified)
             self.best = Best(attempt, use, verified)
 
     def prefer_own_options(self) -> None:
-        """Takes only options of the script if the best plan leaves less free than `ROOMY`.
+        """Replaces a best plan that leaves less free than `ROOMY` by one of script options only.
 
-        Such a plan changes no line, and variations between runs or drivers do not break it.
+        The new plan changes no line, and leaves room for variations between runs and drivers.
         """
         best = self.best
         if best is None or self._is_roomy(best.attempt, best.use):
@@ -170,16 +170,16 @@ class Search:
         return taken <= (1 - ROOMY) * self._room
 
     def settle(self) -> None:
-        """Takes the best attempt without another simulation, after an interrupt."""
+        """Makes the best attempt the plan without another simulation, after an interrupt."""
         self._may_simulate = False
         self._take_best()
 
     def fits(self, attempt: Attempt) -> bool:
-        """Returns whether an attempt fits with an allocator that no run under the limit refuted."""
+        """Returns whether an attempt fits with an allocator that has not failed under the limit."""
         return bool(self._uses(attempt))
 
     def _sweep_budgets(self) -> None:
-        """Compiles the model under several budgets, and under further ones that may help."""
+        """Tries the compiled model under several activation memory budgets, then between them."""
         survey, peak = self.base.survey, self.base.allocated_bytes()
         assert survey is not None
         budgets = list(compiled.first_budgets(survey))
@@ -197,7 +197,7 @@ class Search:
             budgets = [budget for budget in budgets if budget not in self._compiled]
 
     def _drop_needless(self) -> None:
-        """Tries the best plan without changes that may be unnecessary, the slowest change first."""
+        """Tries to remove possibly unnecessary changes from the best plan, the slowest first."""
         while self.best is not None and self._left() > 0:
             changes = self.best.attempt.changes
             spare = self._known.target() - self.best.attempt.allocated_bytes()
@@ -229,7 +229,7 @@ class Search:
         self._watcher.ended(attempt)
 
     def _left(self) -> int:
-        """Returns the simulations that are left, without the one that verifies the plan."""
+        """Returns the number of simulations left, without the one that verifies the plan."""
         return MOST_SIMULATIONS - 1 - self._attempts.count
 
     def _branch(self, items: Sequence[Change]) -> None:
@@ -252,7 +252,7 @@ class Search:
         self._take_best()
 
     def _take_best(self) -> None:
-        """Verifies the best attempt, and the next best if a run under the limit refutes it."""
+        """Verifies the best attempt under the limit, then the next best, until one holds."""
         while True:
             found = self._best_tried()
             if found is None:
@@ -272,7 +272,7 @@ class Search:
         return None if best is None else self._known.price(best.attempt, best.use)
 
     def _verified(self, attempt: Attempt, use: AllocatorUse) -> Prediction | None:
-        """Returns the prediction under the limit, or without it if the limit changes nothing."""
+        """Returns the prediction under the limit, or the known one if the limit changes nothing."""
         own = attempt.allocators()[0]
         assert attempt.prediction is not None
         is_alone = not attempt.prediction.shared_cards
@@ -294,7 +294,7 @@ class Search:
         return min(fitting, key=rank, default=None)
 
     def _uses(self, attempt: Attempt) -> list[AllocatorUse]:
-        """Returns the allocators with which it fits and that no run under the limit refuted."""
+        """Returns the allocators with which it fits, except those that failed under the limit."""
         return [
             use
             for use in attempt.allocators()
@@ -303,7 +303,7 @@ class Search:
         ]
 
     def _try_alone(self) -> None:
-        """Spends the remaining simulations on single changes of the other kinds."""
+        """Spends the remaining simulations on single changes of kinds that were not tried alone."""
         done = {attempt.changes[0].kind for attempt in self.known if len(attempt.changes) == 1}
         alone: dict[str, Changes] = {}
         for changes, _, _ in self._sets.with_measured(()):

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _ROOM_FOR_NAMES = 72
 _MOST_LINES = 6
 _TIGHT = 0.95
-"""The share of the limit above which a plan leaves little memory."""
+"""A plan that takes more than this share of the limit leaves little memory."""
 
 
 def plan_text(plan: PlanParts, width: int | None = None) -> Text:
-    """Returns the answer, the changes as lines, and the attempts.
+    """Returns the plan as text: the answer, the patch, and tables of the attempts.
 
     Args:
         plan: The plan.
@@ -42,7 +42,7 @@ def plan_text(plan: PlanParts, width: int | None = None) -> Text:
 
 
 def verdict_words(plan: PlanParts) -> dict[str, str]:
-    """Returns the reason of the verdict, and the next step, for JSON."""
+    """Returns the reason for the verdict and the next command, in words, for JSON."""
     lines = list(_answer(plan))
     if plan.fits:
         return {"why": lines[0], "next": plan.command}
@@ -57,7 +57,10 @@ def _larger_card(plan: PlanParts) -> str:
 
 
 def runs_picture(plan: PlanParts, width: int = IN_A_PIPE) -> Text | None:
-    """Draws memory over the unchanged run and the plan's, one above the other; None for no run."""
+    """Returns a picture of memory over the unchanged run and, below it, over the plan's run.
+
+    Returns None if neither run allocated anything.
+    """
     pictures = [
         Picture(f"{plan.gpu}, {name}", timeline, plan.room_bytes)
         for name, timeline in (("as it is", plan.before), ("with the plan", plan.after))
@@ -96,7 +99,7 @@ def _answer(plan: PlanParts) -> Iterator[str]:
 
 
 def _how(plan: PlanParts) -> str:
-    """Returns the changes and the allocator, as far as they fit into a line."""
+    """Returns the changes and the allocator in words, shortened to fit into a line."""
     names = [change.short for change in plan.plan]
     changes = f"with {_some(names)}" if names else "as it is"
     if plan.allocator == "native" and not plan.conf:
@@ -105,14 +108,14 @@ def _how(plan: PlanParts) -> str:
 
 
 def allocator_title(allocator: str, conf: str) -> str:
-    """Returns an allocator in words; PyTorch's by its settings, if it has any."""
+    """Returns an allocator in words. PyTorch's with settings is called by these settings."""
     if allocator == "native":
         return conf or "PyTorch's allocator"
     return f"plimsoll's {allocator} allocator"
 
 
 def _some(names: Sequence[str]) -> str:
-    """Returns the first names, and the number of the others."""
+    """Returns the names in words; if there is no room for all, the first and "N more"."""
     count = len(names)
     while count > 1 and len(", ".join(names[:count])) > _ROOM_FOR_NAMES:
         count -= 1
@@ -130,7 +133,7 @@ def _changes(plan: PlanParts) -> Iterator[str]:
 
 
 def _own_options(plan: PlanParts) -> Iterator[str]:
-    """Yields the script's own options with which it also fits, under PyTorch's allocator."""
+    """Yields the best attempt, other than the plan, that fits by the script's options alone."""
     fitting = [
         (not each.keeps_results, each.step_seconds or 0.0, each.device_used_bytes, each.options)
         for each in plan.tried
@@ -146,7 +149,7 @@ def _own_options(plan: PlanParts) -> Iterator[str]:
 
 
 def _faster(plan: PlanParts) -> Iterator[str]:
-    """Yields a faster plan with little headroom, if own options leave more."""
+    """Yields a faster plan with little headroom, if the plan was chosen because it leaves more."""
     mine = next((each.step_seconds for each in plan.tried if each.is_plan and each.options), None)
     tight = [
         (each.step_seconds, each.least_used_bytes, each.short)
@@ -166,7 +169,7 @@ def _faster(plan: PlanParts) -> Iterator[str]:
 
 
 def _thin(plan: PlanParts) -> Iterator[str]:
-    """Yields reasons why it may not fit after all."""
+    """Yields the reason why a plan that fits may fail on a real GPU, if there is one."""
     ends = plan.device_used_range_bytes
     left = plan.within_bytes - plan.device_used_bytes
     if ends is not None and ends[1] > plan.within_bytes:
@@ -230,14 +233,14 @@ def _failed(plan: PlanParts) -> Iterator[str]:
 
 
 def _legend(rows: Sequence[Tried]) -> str:
-    """Returns which allocators the two columns of the table belong to."""
+    """Returns the sentence that says which allocators two columns of the table are about."""
     named = [each for each in rows if each.least_allocator is not None]
     least = {allocator_title(each.least_allocator or "", each.least_conf): None for each in named}
     return f"takes: with PyTorch's allocator; at least: with {' or '.join(least)}"
 
 
 def _table(rows: Sequence[Tried], within: int, keys: Sequence[str] = ()) -> Iterator[str]:
-    """Yields the rows, each after its key."""
+    """Yields the lines of a table of attempts; `keys` are their letters in the picture."""
     margin = "   " if keys else ""
     yield f"  {margin}{'takes':>12}  {'at least':>12}  {'step, about':>11}"
     for key, tried in zip(keys or [""] * len(rows), rows, strict=True):

@@ -12,7 +12,7 @@ from plimsoll.prediction.fitting.plan_text import plan_text
 
 @dataclass(frozen=True)
 class Plan(NotebookForm, PlanParts):
-    """A plan that makes a script fit; prints as `plimsoll fit` does. See `PlanParts`.
+    """A plan that makes a script fit. It prints like `plimsoll fit`. See `PlanParts`.
 
     `plimsoll.fit_within` returns it; see docs/fit.md.
     """

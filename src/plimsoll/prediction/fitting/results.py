@@ -12,7 +12,7 @@ from plimsoll.prediction.fitting.text import fit_text
 
 @dataclass(frozen=True)
 class Fit(NotebookForm, FitParts):
-    """The result for one card, which prints as `plimsoll fit` does. See `FitParts`.
+    """The result of a fit for one card. It prints like `plimsoll fit`. See `FitParts`.
 
     `plimsoll.fit` returns it; see docs/predict.md.
     """

@@ -1,7 +1,7 @@
-"""A script's text under edits, with the original numbers of its lines.
+"""Edits of a script's text that keep the original number of each line.
 
 Each edit parses the text, finds a statement by its line in the unchanged script, and returns a new
-text. All other text stays the same, character by character.
+text. All text outside the edit stays the same, character by character.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 class CannotChangeError(Exception):
-    """A change does not apply to this script; the text says why."""
+    """A change cannot be made in this script; the message says why."""
 
 
 @dataclass(frozen=True)
 class ScriptText:
-    """A script.
+    """The text of a script, with the original number of each line.
 
     Attributes:
-        lines: Its lines, without their ends.
+        lines: Its lines, without line breaks.
         origins: The number of each line in the unchanged script, from 1; None for an added line.
     """
 
@@ -51,7 +51,7 @@ class ScriptText:
 
     @classmethod
     def of(cls, text: str) -> ScriptText:
-        """Makes the unchanged script of a text."""
+        """Returns the unchanged script with this text."""
         lines = tuple(text.removesuffix("\n").split("\n"))
         return cls(lines, tuple(range(1, len(lines) + 1)))
 
@@ -60,14 +60,14 @@ class ScriptText:
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Its syntax tree."""
+        """The text's syntax tree."""
         try:
             return ast.parse(str(self))
         except SyntaxError as error:
             raise CannotChangeError(f"the script cannot be parsed: {error.msg}") from None
 
     def now(self, line: int) -> int:
-        """Returns the current number of a line of the unchanged script."""
+        """Returns the current number of the line that had this number in the unchanged script."""
         try:
             return self.origins.index(line) + 1
         except ValueError:
@@ -96,7 +96,9 @@ class ScriptText:
         return node
 
     def statements(self, line: int) -> list[tuple[list[ast.stmt], int]]:
-        """Returns the statements around a current line, the outermost first, as block and index.
+        """Returns the statements that contain the line with this current number.
+
+        The outermost comes first. Each is given as its block and its index in the block.
 
         Raises:
             CannotChangeError: If there is none.
@@ -180,7 +182,7 @@ class ScriptText:
         )
 
     def replace(self, node: ast.expr, text: str) -> ScriptText:
-        """Replaces an expression's text; lines that stay keep their origins."""
+        """Replaces an expression's text; unchanged lines of it keep their original numbers."""
         if node.end_lineno is None or node.end_col_offset is None:
             raise CannotChangeError("an expression without an end")
         first, last = node.lineno - 1, node.end_lineno - 1
@@ -211,7 +213,7 @@ class ScriptText:
         )
 
     def importing(self, *modules: str) -> ScriptText:
-        """Adds imports of these modules, unless they are imported by these names."""
+        """Adds imports of these modules, except those that are already imported by these names."""
         known = set(_imported(self.tree))
         missing = [module for module in modules if module not in known]
         if not missing:
@@ -238,7 +240,7 @@ class ScriptText:
         return ast.get_source_segment(str(self), node) or ast.unparse(node)
 
     def added(self, changed: ScriptText) -> list[str]:
-        """Returns the lines that a changed script adds or rewrites, without their indentation."""
+        """Returns the lines that a change adds or rewrites, without their indentation."""
         return [
             line.strip()
             for line, origin in zip(changed.lines, changed.origins, strict=True)
@@ -246,14 +248,14 @@ class ScriptText:
         ]
 
     def difference(self, other: ScriptText, name: str) -> str:
-        """Returns the difference from another text, in the form of `diff -u`."""
+        """Returns the patch from this text to another, in the form of `diff -u`."""
         lines = difflib.unified_diff(
             self.lines, other.lines, name, f"{name}, changed", lineterm="", n=1
         )
         return "\n".join(lines)
 
     def _step(self) -> str:
-        """Returns the indentation of the script's blocks."""
+        """Returns the white space by which the script indents a block."""
         inner = (each for each in ast.walk(self.tree) if isinstance(each, ast.stmt))
         first = min(
             (each for each in inner if each.col_offset > 0),
@@ -263,7 +265,7 @@ class ScriptText:
         return "    " if first is None else indentation(self.lines[first.lineno - 1]) or "    "
 
     def _lines_inside_strings(self) -> set[int]:
-        """Returns the lines that begin within a string."""
+        """Returns the numbers of lines whose beginning is inside a string."""
         inside: set[int] = set()
         begun: list[int] = []
         for token in tokenize.generate_tokens(io.StringIO(str(self)).readline):
@@ -276,7 +278,7 @@ class ScriptText:
         return inside
 
     def _check_alone(self, statement: ast.stmt) -> None:
-        """Refuses a statement that shares its lines with another."""
+        """Raises a `CannotChangeError` if two statements share one of this statement's lines."""
         before = self.lines[statement.lineno - 1].encode()[: statement.col_offset].decode()
         after = self.lines[_end(statement) - 1].encode()[statement.end_col_offset :].decode()
         if before.strip() or after.strip().startswith(";"):
@@ -308,7 +310,7 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
 
 
 def own_statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """Yields the statements of a scope, including those in its blocks but not in inner scopes."""
+    """Yields the statements of a scope and of its blocks, without those of inner scopes."""
     for block in _blocks(node):
         for each in block:
             yield each

@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from plimsoll.prediction.fitting.script_text import ScriptText
 
 _LESS_DATA = ("smaller batch", "shorter samples")
-_LEAST_SHARE = 0.004  # of the peak: changes that may save less are not tried
+_LEAST_SHARE = 0.004  # a change that can save no more than this share of the peak is not tried
 _MOST_TOGETHER = 5
 _MOST_OF_A_KIND = 2
 _LEAST_BUDGET = 64 * MiB
 _ALIKE = 0.99
 ENOUGH = 0.01
-"""The share of a step below which a difference does not count."""
+"""Differences in time below this share of a step do not count."""
 
 
 class Sets:
-    """Combines changes to sets.
+    """Combines changes into sets. `known_sets.MEASURED` says which changes are called measured.
 
     Args:
         known: The attempts so far.
         script: The script.
 
     Attributes:
-        further: Changes beside those of every search.
+        further: Changes that only this search tries, such as compiling.
     """
 
     def __init__(self, known: Known, script: ScriptText) -> None:
@@ -51,7 +51,7 @@ class Sets:
         self._script = script
 
     def items(self, *, keeps_results: bool) -> Iterator[Change]:
-        """Yields changes without a measure that could matter."""
+        """Yields the changes that could matter, without measured ones and without less data."""
         survey, peak = self._known.base.survey, self._known.base.allocated_bytes()
         assert survey is not None
         changes = [
@@ -65,14 +65,14 @@ class Sets:
                 yield change
 
     def less_data(self) -> Iterator[Change]:
-        """Yields smaller batches and shorter samples, if the other changes leave simulations."""
+        """Yields smaller batches and shorter samples. They are tried last."""
         survey, peak = self._known.base.survey, self._known.base.allocated_bytes()
         assert survey is not None
         yield from smaller_batch_changes(survey, peak, self._script)
         yield from (each for each in plain_changes(survey, peak) if each.kind in _LESS_DATA)
 
     def parts(self) -> Iterator[Change]:
-        """Yields the batch in parts, with the expected saving and cost."""
+        """Yields changes that split the batch into parts, with their expected saving and cost."""
         survey, prediction = self._known.base.survey, self._known.base.prediction
         assert survey is not None
         assert prediction is not None
@@ -91,7 +91,7 @@ class Sets:
             parts *= 2
 
     def cheap(self, items: Sequence[Change]) -> Changes:
-        """Returns all changes without a cost: a peak may fall only if several are made."""
+        """Returns together all changes that cost no time, as some peaks fall only by several."""
         limit = ENOUGH * 2 * self._known.seconds(self._known.base)
         chosen: list[Change] = []
         for change in items:
@@ -104,7 +104,7 @@ class Sets:
         return tuple(chosen)
 
     def fitting(self, items: Sequence[Change]) -> Iterator[tuple[float, Changes]]:
-        """Yields untried sets that should fit, with their expected cost."""
+        """Yields untried sets that should fit, each after its expected cost."""
         useful = [change for change in [*items, *self.parts()] if self._helps(change)]
         counts = range(min(len(useful), _MOST_TOGETHER) + 1)
         chosen = {frozenset(each): each for count in counts for each in combinations(useful, count)}
@@ -117,7 +117,7 @@ class Sets:
                 yield from self._candidates_with(each)
 
     def _helps(self, change: Change) -> bool:
-        """Whether a change saves memory or time."""
+        """Returns whether a change saves memory or time."""
         faster = -self._known.slower(change) > ENOUGH * self._known.seconds(self._known.base)
         return self._known.gain(change) > 0 or (faster and not self._failed(change))
 
@@ -126,7 +126,7 @@ class Sets:
         return alone is not None and alone.prediction is None
 
     def all_together(self, items: Sequence[Change]) -> list[Changes]:
-        """Returns all changes, or these with measured ones, whichever is next; or none."""
+        """Returns one set: all changes or, if that was tried, all with measured ones; else none."""
         everything = self._everything(items)
         if not self._known.is_known(everything):
             return [everything]
@@ -135,19 +135,23 @@ class Sets:
         ][:1]
 
     def with_measured(self, chosen: Changes) -> Iterator[tuple[Changes, int, float]]:
-        """Yields the set with no measured change, and with as much of one as it needs."""
+        """Yields a set without a measured change, and with each that makes it fit.
+
+        Each set comes with its estimated peak and time. A measured change is made only to the
+        extent that the set needs.
+        """
         start = self._known.nearest(chosen)
         allocated, seconds = self._known.estimate(chosen, start)
         yield chosen, allocated, seconds
         survey, kinds = start.survey, {change.kind for change in chosen}
         places = (
             self._known.base.survey
-        )  # of the unchanged script; surveys of other attempts describe changed texts
+        )  # only this survey has the lines of the unchanged script, where changes are made
         if allocated <= self._known.target() or survey is None or len(survey.models) != 1:
             return
         assert places is not None
         if "batch" in kinds - start.kinds:
-            return  # what its modules keep then is not known yet
+            return  # what the modules keep with a smaller batch is not known yet
         target = self._known.target() - self._known.margin(chosen)
         saved = start.allocated_bytes() - allocated
         enough = self._enough(chosen)
@@ -168,7 +172,7 @@ class Sets:
             yield (*chosen, offload), target, seconds + offload.costs_seconds
 
     def _everything(self, items: Sequence[Change]) -> Changes:
-        """Returns as many changes as can be combined, except those that failed."""
+        """Returns as many changes as can be combined, without those that failed when alone."""
         chosen: list[Change] = []
         ranked = sorted([*items, *self.parts()], key=lambda each: -each.saves_bytes)
         for change in ranked:
@@ -181,7 +185,7 @@ class Sets:
         return tuple(chosen)
 
     def _candidates_with(self, chosen: Changes) -> Iterator[tuple[float, Changes]]:
-        """Yields the sets with some changes and further measured ones only."""
+        """Yields untried sets of `chosen` and measured changes that should fit, with their cost."""
         without = self._known.estimate(chosen, self._known.nearest(chosen))[0]
         for changes, allocated, seconds in self.with_measured(chosen):
             is_new = not self._known.is_known(changes) and agree(changes)
@@ -190,7 +194,10 @@ class Sets:
                 yield seconds * (1 + PER_CHANGE * len(changes)), changes
 
     def _together(self) -> Iterator[Changes]:
-        """Yields sets that save more than their changes alone, if several phases need as much."""
+        """Yields tried sets that saved more than the sum of what their changes saved alone.
+
+        This happens if several phases of a step need equally much memory.
+        """
         for attempt in self._known.attempts:
             changes = plain(attempt.changes)
             if attempt.prediction is not None and len(changes) == len(attempt.changes) > 1:
@@ -199,7 +206,10 @@ class Sets:
                     yield changes
 
     def _enough(self, chosen: Changes) -> set[str]:
-        """Returns the measured changes of which more would not help, or is not needed."""
+        """Returns the kinds of measured change that need no further try with `chosen`.
+
+        They fit already, or were tried often enough.
+        """
         found = set()
         for kind in MEASURED:
             beside = [
@@ -215,7 +225,7 @@ class Sets:
     def _with_both(
         self, chosen: Changes, allocated: int, seconds: float, start: Attempt, target: int
     ) -> Iterator[tuple[Changes, int, float]]:
-        """Yields the set that recomputes all it can and offloads the rest."""
+        """Yields `chosen` with all possible recomputation, and with offloading for the rest."""
         survey, saved = start.survey, start.allocated_bytes() - allocated
         assert survey is not None
         plans, places = survey.models[0].recomputations, self._known.base.survey
@@ -225,7 +235,7 @@ class Sets:
             return
         reach, least = self._known.reach({"offload"}, chosen), plans[-1].peak_bytes - saved
         if least >= _ALIKE * allocated or min(reach, least) >= _ALIKE * max(reach, least):
-            return  # the peak has another cause
+            return  # neither of the two lowers the peak enough, which has another cause
         saves = max(0, plans[0].peak_bytes - plans[-1].peak_bytes)
         rest = max(0, allocated - saves - target)
         again = recomputing_change(places, plans[-1], saves)

@@ -27,8 +27,8 @@ class Outcome:
     """The end of a trial.
 
     Attributes:
-        found: The prediction, or None.
-        error: The script's error for another reason than memory, or None.
+        found: The prediction; None if the script failed for another reason than memory.
+        error: The script's error in this case; None otherwise.
         output: The output of the failed script.
     """
 
@@ -38,34 +38,34 @@ class Outcome:
 
 
 def slots(request: Request, most: int = MOST_AT_A_TIME) -> int:
-    """Returns how many trials like this one can run in parallel: one a core, up to `most`."""
+    """Returns how many trials like this can run in parallel: one for each core, up to `most`."""
     if request.nproc_per_node is not None or request.keep_writes:
-        # a job fills the machine, and parallel trials that keep writes would read each other's
-        # files
+        # A job alone uses all cores, and parallel trials that keep writes would read each other's
+        # files.
         return 1
     return min(most, len(os.sched_getaffinity(0)))
 
 
 def run_beside(requests: Sequence[Request], ended: Callable[[int, Outcome], None]) -> list[Outcome]:
-    """Runs trials in parallel; none of them is left running, however this ends.
+    """Runs trials in parallel, and ends all of them before it returns or raises an error.
 
     Args:
         requests: The requests.
-        ended: Called with the index of each trial in the order of completion.
+        ended: Called at the end of each trial, with its index and its outcome.
 
     Raises:
-        InputError: If one cannot be simulated.
+        InputError: If one of the scripts cannot be simulated.
     """
     outcomes: dict[int, Outcome] = {}
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(len(requests)))
         futures = {}
         for number, request in enumerate(requests):
-            if request.runs_distinct:  # finding the ranks to run takes a run of its own first
+            if request.runs_distinct:  # a first run has to find the ranks that run
                 wait = _of_roles(request)
             else:
                 output = io.BytesIO()
-                # Started in this thread: a process ends with the thread that started it.
+                # The process is started in this thread, because it ends with the starting thread.
                 answer = stack.enter_context(
                     started(request, shows_output=False, is_aside=True, failed_output=output)
                 )
@@ -85,7 +85,7 @@ def _waiting(answer: Callable[[], Prediction], output: io.BytesIO) -> Callable[[
         except ScriptError as error:
             return Outcome(None, error, output.getvalue())
         except InputError:
-            stderr_bytes().write(output.getvalue())  # the output says more than the error
+            stderr_bytes().write(output.getvalue())  # the script's output says more than the error
             sys.stderr.flush()
             raise
 

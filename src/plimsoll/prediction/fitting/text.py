@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def fit_text(fit: FitParts, width: int | None = None) -> str:
-    """Returns the largest value, and a table of all tried values.
+    """Returns a fit as text: the largest value, and a table of all tried values.
 
     Args:
         fit: The result.
@@ -53,7 +53,7 @@ def trial_text(trial: Trial, total_bytes: int) -> str:
 
 
 def answer_text(fit: FitParts) -> str:
-    """Returns the value, with its known precision."""
+    """Returns the largest value in words, with the nearest value that does not fit."""
     low, high = fit.largest, fit.smallest_failing
     if low is None:
         if fit.stopped is None:
@@ -73,14 +73,14 @@ def answer_text(fit: FitParts) -> str:
 
 
 def _thin(fit: FitParts) -> Iterator[str]:
-    """Yields reasons why it may not fit after all."""
+    """Yields a warning if the largest value leaves so little free that another run may not fit."""
     for trial in fit.curve:
         if trial.value == fit.largest and trial.headroom_bytes is not None:
             yield from thin_line(trial.headroom_bytes, fit.total_bytes, of="the card")
 
 
 def _conditions(fit: FitParts) -> Iterator[str]:
-    """Yields the conditions of the card and the values."""
+    """Yields the conditions of the search: the card's memory that it may not use, and multiples."""
     whole = format_size(fit.total_bytes + fit.used_bytes)
     of_card = []
     if fit.used_bytes:

@@ -1,4 +1,4 @@
-"""The attempts of a search as data: the sets of changes, and the best of them."""
+"""Turns the attempts of a search into data, and marks those that no other attempt beats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def tried_sets(
     known: Sequence[Attempt], chosen: Attempt, fits: Callable[[Attempt], bool]
 ) -> Iterator[Tried]:
-    """Yields all attempts, in order.
+    """Yields all attempts as data, in order.
 
     Args:
         known: The attempts.
@@ -46,7 +46,7 @@ def tried_sets(
 
 
 def _options(attempt: Attempt) -> list[str]:
-    """Returns the options that make up an attempt; none if it changes the script too."""
+    """Returns the options that an attempt sets; none if it also changes the script's text."""
     if not all(change.is_of_options for change in attempt.changes):
         return []
     words = [word for change in attempt.changes for pair in change.arguments for word in pair]
@@ -54,12 +54,12 @@ def _options(attempt: Attempt) -> list[str]:
 
 
 def _point(attempt: Attempt) -> tuple[int, float] | None:
-    """Returns the memory and the time of an attempt; None if one is unknown."""
+    """Returns the least memory and the step's time of an attempt; None if one is unknown."""
     if attempt.prediction is None or attempt.step_seconds is None:
         return None
     return attempt.least_bytes(), attempt.step_seconds
 
 
 def _is_better(one: tuple[int, float], other: tuple[int, float]) -> bool:
-    """Whether one point is better in memory or in time, and not worse in the other."""
+    """Returns whether a point is better in memory or in time, and not worse in the other."""
     return one != other and one[0] <= other[0] and one[1] <= other[1]

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 _FIXED = ("parameters", "gradients", "optimizer_state", "workspaces")
 """Kinds of memory that a larger batch does not increase."""
 _STEP_TOLERANCE = 4
-"""The coarseness of a step that the script does not name. A wrong guess costs two runs."""
+"""The largest step to guess if the script does not name it, in units of the search's tolerance.
+
+A wrong guess costs two runs.
+"""
 
 
 def fit(
@@ -75,13 +78,13 @@ def fit(
         start: The first value. The default is the one among the arguments, the script's own by
             `argparse`, or 1.
         at_most: The largest value to try; None for no bound.
-        multiple_of: Only multiples of it are tried. A step that the script demands is found from
-            its failure.
+        multiple_of: plimsoll tries only multiples of this number. If the script fails because it
+            accepts only multiples of another number, plimsoll finds that number from the failure.
         exact: Whether to continue until the next value, or multiple, does not fit, in any number of
             runs.
         headroom: The memory that must stay free, such as "2GiB" or "5%" of the card.
-        progress: Called with a value and None before it is tried (None for the script's own unknown
-            value), and with the value and its result afterwards.
+        progress: Called before each try with the value and None, and after it with the value and
+            the result. The value is None for the script's own, while that is unknown.
         options: The options of `predict`.
 
     Raises:
@@ -112,10 +115,10 @@ def fit(
 
 
 class _Search:
-    """Runs the tries of a bracket, and reports their results to it.
+    """Runs the values that a bracket chooses, and adds their results to the bracket.
 
     Attributes:
-        last: One of the predictions; None before the first.
+        last: The latest prediction; None before the first.
         stopped: Why the search ended early.
     """
 
@@ -127,7 +130,7 @@ class _Search:
         self._bracket = bracket
         self._headroom = headroom
         self._progress = progress
-        self._slots = slots(request, most=2)  # most of eight runs depend on the results of others
+        self._slots = slots(request, most=2)  # more would not help: most runs need earlier results
         self._trials: dict[int, Trial] = {}
         self._written: list[Written] = []
         self._kept_apart: KeptApart | None = None
@@ -137,7 +140,7 @@ class _Search:
         self.stopped: str | None = None
 
     def run(self, start: int | None) -> None:
-        """Search until an end is reached."""
+        """Runs tries until the bracket has none left, or memory stops growing."""
         if start is None and self._request.nproc_per_node is None:
             start = self._try_own()
         bracket = self._bracket
@@ -177,7 +180,7 @@ class _Search:
         )
 
     def _why(self) -> str | None:
-        """Returns why the search ended, unless two values enclose the answer closely."""
+        """Returns why the search ended without an exact answer; None if it found one."""
         bracket, high = self._bracket, self._bracket.high
         if high is not None and high in bracket.broken:
             return f"with {self._vary} {high} the script fails"
@@ -196,7 +199,7 @@ class _Search:
         self.stopped = f"memory is the same from {self._vary} {same} on"
 
     def _try_own(self) -> int | None:
-        """Runs the unchanged script to learn its own value; None if that stays unknown."""
+        """Runs the unchanged script, and returns its own value of `vary`; None if unknown."""
         with temporary_folder() as folder:
             survey = folder / "survey.json"
             self._progress(None, None)
@@ -210,7 +213,7 @@ class _Search:
                 self._progress(value, self._trials[value])
                 return value
         self._bracket.other_runs += 1
-        return None  # with a value its error may disappear; otherwise it appears then
+        return None  # an error of this run counts only if the next run, with a value, has it too
 
     def _try(self, tries: list[Try]) -> None:
         def ended(number: int, outcome: Outcome) -> None:
@@ -270,7 +273,7 @@ class _Search:
             return Point(each.value, fits=False)
         fits: bool | None = found.fits and found.headroom_bytes >= needed
         if each.scouts and (not fits or found.shared is not None or found.shared_cards):
-            # on a card with its real size it may need less, or other processes may leave it less
+            # With the card's real memory the run may need less, or other processes may take some.
             fits = None
         if not found.fits:
             return Point(each.value, fits)
@@ -286,7 +289,7 @@ class _Search:
         """Learns from a failure which step the script accepts, or that the value is too large."""
         assert outcome.error is not None
         bracket = self._bracket
-        if value % bracket.step:  # a parallel run found the step
+        if value % bracket.step:  # a parallel run has found a step that excludes this value
             bracket.other_runs += 1
             return
         accepted = {each.value for each in bracket.points}
@@ -316,7 +319,7 @@ def _failed(value: int, outcome: Outcome) -> Trial:
 
 
 def _largest(all_written: Iterable[Written]) -> list[Written]:
-    """Returns all written files, the largest first; each path once, with its largest size."""
+    """Returns the written files, the largest first. A path written several times counts once."""
     largest: dict[str, Written] = {}
     for one in all_written:
         before = largest.get(one.path)

@@ -1,4 +1,4 @@
-"""The varied argument on the script's command line."""
+"""Reads and sets the varied argument on the script's command line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def take_out(arguments: Sequence[str], name: str) -> tuple[int | None, list[str]]:
-    """Returns the argument's value, or None without one, and all other arguments.
+    """Returns the argument's value, or None if it is not given, and all other arguments.
 
     Raises:
-        InputError: If the value is no whole number above zero.
+        InputError: If the value is not a whole number above zero.
     """
     text, others = None, []
     rest = iter(arguments)
@@ -36,12 +36,12 @@ def take_out(arguments: Sequence[str], name: str) -> tuple[int | None, list[str]
 
 
 def put_in(arguments: Sequence[str], name: str, value: int | None) -> list[str]:
-    """Returns all arguments, without the varied one if the value is None."""
+    """Returns the arguments with the varied one and its value added; unchanged for None."""
     return [*arguments] if value is None else [*arguments, name, str(value)]
 
 
 def own_value(survey: Path, name: str) -> int | None:
-    """Returns the script's own value by `argparse`; None if it has none above zero."""
+    """Returns the value that the script's `argparse` had; None if it has none above zero."""
     if not survey.exists():
         return None
     uses = Survey.from_dict(json.loads(survey.read_text())).arguments

@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from plimsoll.prediction.trials.kept_apart import KeptApart
 
 _PLACEHOLDER = "CHANGED.py"
-"""The name of the changed script in a command, if the script is not written."""
+"""The name of the changed script in a command, if the changed script is not written to a file."""
 
 
 class _Nobody:
-    """Ignores the progress of a search."""
+    """A watcher that ignores the progress of a search."""
 
     def begins(self, names: Sequence[str]) -> None:
         """Ignores a trial that begins."""
@@ -69,7 +69,7 @@ def fit_within(
     watcher: Watcher | None = None,
     **options: Any,
 ) -> Plan:
-    """Finds the changes with which a script fits, for the least time, in at most 15 simulations.
+    """Finds the changes with which a script fits and is fastest, in at most 15 simulations.
 
     If a size depends on values that are not computed, two more simulations find its range.
 
@@ -84,20 +84,21 @@ def fit_within(
 
     Args:
         script: A Python file.
-        arguments: Its arguments.
-        module: Whether the script is a module's name; the changes are then those of its file.
+        arguments: The script's arguments.
+        module: Whether the script is a module's name. The changes are made to the module's file.
         within: The memory of the card for the program, CUDA's context included, as bytes or as
             "24GiB"; None for all of it.
         gpu: The card.
-        apply: The file for the changed script; None for none.
+        apply: The file for the changed script; None to write none.
         view: The file for the page of `plimsoll.view`, which shows the unchanged script beside the
-            plan; None for none. The page needs one more run of each.
+            plan; None to write none. The page needs one more run of each.
         force: Whether to replace existing files.
         compiles: Whether to try `torch.compile` too, which takes longer.
         headroom: The part of `within` that stays free, such as "2GiB" or "5%" of the card. The
-            plan's `within_bytes` is the rest. None for nothing, but then an option of the script's
-            own that leaves 5 % is preferred to a faster plan that leaves less.
-        watcher: Gets each trial.
+            plan's `within_bytes` is the rest. With None no memory must stay free, but the search
+            prefers a plan of the script's own options that leaves 5 % free to a faster plan that
+            leaves less.
+        watcher: Called when each trial begins and ends.
         options: The options of `predict`.
 
     Raises:
@@ -194,7 +195,7 @@ class _Found:
         """Returns the finished plan: figures, patch, command.
 
         Args:
-            apply: The file for the changed script; None for none.
+            apply: The file for the changed script; None to write none.
         """
         base, chosen, use, best = self._search.base, self.chosen, self.use, self._search.best
         assert base.prediction is not None
@@ -265,7 +266,7 @@ class _Found:
 
 
 def _name_in_patch(request: Request, path: Path) -> str:
-    """Returns the script's name in a patch. For a recipe it leaves out plimsoll's own folder."""
+    """Returns the script's name in a patch: for a recipe's script only the file's name."""
     if request.is_module:
         return short_path(str(path))
     is_recipe = request.title != request.script
@@ -273,7 +274,7 @@ def _name_in_patch(request: Request, path: Path) -> str:
 
 
 def _launcher(request: Request) -> list[str]:
-    """Returns the arguments of Python, before the script, that start the ranks of a job."""
+    """Returns the arguments for `python`, before the script, that start the ranks of a job."""
     if request.nproc_per_node is None:
         return []
     nodes = ["--nnodes", str(request.nnodes)] if request.nnodes > 1 else []
@@ -282,6 +283,6 @@ def _launcher(request: Request) -> list[str]:
 
 
 def _planned(change: Change, script: ScriptText) -> PlannedChange:
-    """Returns a change with the lines that it adds or rewrites."""
+    """Returns a change as data, with the lines that it adds to the script or rewrites."""
     lines = script.added(change.edit(script))
     return PlannedChange(change.name, lines, change.caveat, change.note, change.label)

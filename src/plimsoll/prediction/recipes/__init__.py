@@ -1,1 +1,1 @@
-"""Scripts of plimsoll for a model's name and a card: begin with `recipe`."""
+"""plimsoll's own scripts, for users who name only a model. Begin with `recipe`."""

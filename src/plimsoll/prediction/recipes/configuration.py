@@ -1,7 +1,7 @@
 """Finds a model's configuration: in a folder, a file, the hub's cache, or on the hub.
 
-Only configurations are read, no weights. Files from the hub are kept in its cache, where the script
-finds them: a trial has no network.
+It reads only configurations, no weights. Files from the hub stay in the hub's cache, where the
+script finds them, as a trial has no network.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Configuration:
 
     Attributes:
         library: The library of the model.
-        name: The library's argument for it: a folder, a file, or a name.
-        values: The contents of the file; empty for a model built into timm.
-        file: The path of the file; None for a model built into timm.
-        subfolder: The subfolder of a pipeline; None for a separate model.
+        name: The name by which the library loads the model: a folder, a file, or a name.
+        values: The contents of the configuration file; empty for a model built into timm.
+        file: The path of the configuration file; None for a model built into timm.
+        subfolder: The subfolder of a pipeline that has the model; None if there is no pipeline.
     """
 
     library: Library
@@ -45,7 +45,7 @@ def find_configuration(name: str) -> Configuration:
     """Finds a model's configuration.
 
     Args:
-        name: A folder, a file, a name on the hub, or a name of timm's.
+        name: A folder, a file, a name on the hub, or the name of a timm model.
 
     Raises:
         InputError: If there is none, or no library knows it.
@@ -68,7 +68,7 @@ def _in_folder(folder: Path, name: str) -> Path | None:
 
 
 def _found(name: str, files: dict[str, Path | None]) -> Configuration:
-    """Returns the configuration in these files; a pipeline's own file only names its folder."""
+    """Returns the configuration in these files. For a pipeline it is in the denoiser's folder."""
     subfolder, file = None, files[_FILE]
     if file is None and (index := files.get(_PIPELINE)) is not None:
         parts = _read(index)
@@ -112,7 +112,7 @@ def _library_of(values: dict[str, Any]) -> Library | None:
 
 
 def _name_for_timm(name: str, file: Path) -> str:
-    """Returns timm's form of the name, with its source as a prefix."""
+    """Returns the name as timm takes it, with the prefix "hf-hub:" or "local-dir:"."""
     if not Path(name).exists():
         return f"hf-hub:{name}"
     if file.name != _FILE:
@@ -121,10 +121,10 @@ def _name_for_timm(name: str, file: Path) -> str:
 
 
 def _is_of_timm(name: str) -> bool:
-    """Whether timm, if installed, has a model of this name, such as `vit_base_patch16_224.dino`.
+    """Returns whether timm is installed and has a model of this name, such as `resnet50.a1_in1k`.
 
-    timm defines a function of that name for each model. Importing it, and torchvision, would take
-    seconds.
+    It looks in timm's files for the function that makes the model, because importing timm and
+    torchvision takes seconds.
     """
     model = name.split(".")[0]
     timm = find_spec("timm") if re.fullmatch(r"\w+", model) else None
@@ -153,7 +153,8 @@ def _on_hub(name: str, file: str) -> Path | None:
         cached = hub.try_to_load_from_cache(name, file)
         if isinstance(cached, str):
             return Path(cached)
-        # One request first: `hf_hub_download` retries for half a minute.
+        # A single request first shows whether the hub can be reached: `hf_hub_download` would retry
+        # for half a minute.
         hub.get_hf_file_metadata(hub.hf_hub_url(name, file))
         return Path(hub.hf_hub_download(name, file))
     except errors.HFValidationError:
@@ -170,7 +171,7 @@ def _on_hub(name: str, file: str) -> Path | None:
         ) from None
     except errors.RemoteEntryNotFoundError:
         return None
-    except Exception as error:  # of its HTTP library, which has changed over time
+    except Exception as error:  # huggingface_hub passes on errors of several HTTP libraries
         raise InputError(
             f"{name}: is no folder, no file and not in the hub's cache, and the hub cannot be "
             f"asked ({_reason(error)}); where it can, run: hf download {name} {file}"

@@ -1,4 +1,4 @@
-"""The task of a transformers configuration, and the number of tokens its model takes."""
+"""Finds the task of a transformers configuration, and how many tokens the model takes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _MAPPINGS = {
     "CausalLM": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "ImageClassification": "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
 }
-"""The `AutoModelFor...` classes of transformers and their tables, in order of preference."""
+"""The `AutoModelFor...` classes of transformers, each with its table of models; best first."""
 _ENCODERS = ("MaskedLM", "ImageClassification")
 _ROTARY = ("rope_parameters", "rope_theta", "rope_scaling")
 
 
 def head_of(configuration: Configuration) -> str:
-    """Returns the `AutoModelFor...` that makes a model with a loss, such as "CausalLM".
+    """Returns the `AutoModelFor...` class that makes a model with a loss, such as "CausalLM".
 
-    It is the class that config.json names; if that names a model without a head, the first that
-    fits.
+    It is the class for the model that config.json names. If that model has no head, it is the first
+    class of `_MAPPINGS` that has such models.
 
     Raises:
-        InputError: If there is none.
+        InputError: If there is no such class.
     """
     from transformers.models.auto import modeling_auto
 
@@ -57,17 +57,19 @@ def head_of(configuration: Configuration) -> str:
 
 
 def can_write(head: str) -> bool:
-    """Whether its models generate text."""
+    """Returns whether models with this head generate text."""
     return head not in _ENCODERS
 
 
 def reads_text(head: str) -> bool:
-    """Whether its models read text, and not images or sound."""
+    """Returns whether models with this head read text, and not only images or sound."""
     return head not in ("ImageClassification", "SpeechSeq2Seq")
 
 
 def most_tokens(configuration: Configuration) -> tuple[int | None, bool]:
-    """Returns a model's intended number of tokens, and whether it has no positions for more.
+    """Returns the longest input a model was made for, and whether longer inputs fail.
+
+    Inputs longer than that work only with rotary positions.
 
     Raises:
         InputError: If transformers cannot read the configuration.
@@ -84,7 +86,7 @@ def _read(configuration: Configuration) -> Any:
     import transformers
 
     level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()  # the script reports it
+    transformers.logging.set_verbosity_error()  # the script's own run shows the warnings
     try:
         return transformers.AutoConfig.from_pretrained(configuration.file, trust_remote_code=False)
     except Exception as error:
@@ -94,7 +96,7 @@ def _read(configuration: Configuration) -> Any:
                 f"{configuration.name}: transformers {transformers.__version__} has no models of "
                 f"the type {model_type}, and code that comes with a model is not run"
             ) from None
-        # transformers hides the first failure behind errors of its own
+        # transformers raises errors of its own, caused by the first failure.
         first: BaseException = error
         while first.__cause__ is not None:
             first = first.__cause__

@@ -45,12 +45,12 @@ _TABLE: dict[Library, dict[str, tuple[str, ...]]] = {
 _USUAL_TOKENS = 2048
 _NEW_TOKENS = 64  # the default of generate.py
 _TOKENS_STEP = 64
-"""Default lengths are multiples of it: some models use a few positions themselves."""
+"""Default lengths are rounded down to this multiple: some models use a few positions themselves."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A script of plimsoll for a model.
+    """A script that comes with plimsoll, and its arguments for one model.
 
     >>> import plimsoll
     >>> made = plimsoll.recipe("lora", "Qwen/Qwen3-8B", batch_size=4)  # doctest: +SKIP
@@ -61,8 +61,8 @@ class Recipe:
         name: The recipe.
         model: The model, as given.
         script: The script's file.
-        arguments: Its arguments.
-        notes: Differences from what the recipe's name or the configuration suggests.
+        arguments: The script's arguments.
+        notes: Sentences on how the script differs from what its name or the model suggests.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Recipe:
     notes: list[str] = field(default_factory=list)
 
     def saved(self, path: str | PathLike[str], *, force: bool = False) -> Recipe:
-        """Writes the script to a file for changes; returns the recipe with that script.
+        """Copies the script to a file that the user can edit; returns the recipe with that file.
 
         Args:
             path: The path of the file.
@@ -94,7 +94,7 @@ def recipe(
     seq_len: int | None = None,
     arguments: Sequence[str] = (),
 ) -> Recipe:
-    """Finds the script for a usual task with a model, for `predict`, `fit` and others.
+    """Returns the script for a usual task with a model, as input for `predict`, `fit` or `sweep`.
 
     >>> import plimsoll
     >>> made = plimsoll.recipe("sft", "Qwen/Qwen3-8B", seq_len=4096)  # doctest: +SKIP
@@ -104,11 +104,12 @@ def recipe(
     Args:
         name: "sft" (trains all parameters, in bfloat16), "lora", "qlora" (LoRA beside 4-bit
             weights), "generate" (text), or "pretrain" (float32 under autocast).
-        model: A folder with a config.json, such a file, or a name on Hugging Face's hub or of
-            timm's. Weights are not read.
-        batch_size: The number of samples at a time; by default the script's own, 1.
-        seq_len: The number of tokens of a sample; by default 2048, or the model's own maximum.
-        arguments: Further arguments of the script.
+        model: A config.json or its folder, a name on Hugging Face's hub, or the name of a timm
+            model. Weights are not read.
+        batch_size: The number of samples in a batch. The default is that of the script, 1.
+        seq_len: The number of tokens in a sample. The default is 2048 or, if less, the model's
+            maximum.
+        arguments: Further arguments for the script.
 
     Raises:
         InputError: If the recipe is unknown, or does not exist for such a model; if the model's
@@ -162,7 +163,10 @@ def title_of(script: str | PathLike[str], arguments: Sequence[str]) -> str | Non
 
 
 def _check_libraries(name: str, script: Path) -> None:
-    """Checks the script's imports, except PyTorch, which `predict` checks itself."""
+    """Raises an `InputError` if a library that the script imports is missing.
+
+    It does not check PyTorch, which `predict` checks itself.
+    """
     tree = ast.parse(script.read_text(encoding="utf-8"))
     asked = {each.name for node in tree.body if isinstance(node, ast.Import) for each in node.names}
     others = sorted(asked - set(sys.stdlib_module_names) - {"torch"})
@@ -176,7 +180,7 @@ def _check_libraries(name: str, script: Path) -> None:
 def _for_transformers(
     name: str, found: Configuration, seq_len: int | None, arguments: Sequence[str]
 ) -> list[str]:
-    """Returns the arguments for the model's class and the length of its samples."""
+    """Returns the arguments that set the model's class and the length of its samples."""
     most, takes_no_more = most_tokens(found)
     given = next((value for option, value in pairwise(arguments) if option == "--head"), None)
     head = head_of(found) if given is None else given
@@ -204,7 +208,7 @@ def _for_transformers(
 
 
 def _for_timm(found: Configuration, seq_len: int | None) -> list[str]:
-    """Returns the arguments for the number of classes of a timm model."""
+    """Returns the arguments that set a timm model's number of classes."""
     if seq_len is not None:
         raise InputError(f"{found.name}: reads images, which have no --seq-len")
     classes = found.values.get("num_classes")
@@ -212,7 +216,7 @@ def _for_timm(found: Configuration, seq_len: int | None) -> list[str]:
 
 
 def _notes(name: str, found: Configuration) -> Iterator[str]:
-    """Yields differences from what the user may expect."""
+    """Yields sentences on how the recipe differs from what the model's configuration suggests."""
     stored = found.values.get("quantization_config")
     if found.library != "transformers" or not isinstance(stored, dict):
         return

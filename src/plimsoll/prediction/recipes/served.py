@@ -1,4 +1,4 @@
-"""Runs a serving engine's command as a script: the engine under a load, without a server."""
+"""Turns a serving engine's command into a script that runs the engine under a load, no server."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ _FOLDER = Path(__file__).with_name("engines")
 
 @dataclass(frozen=True)
 class Engine:
-    """A serving engine, by the commands that start its server.
+    """A serving engine, and the commands that start its server.
 
     Attributes:
-        title: Its name.
-        package: Its package, which pip installs.
-        command: The program that starts it with `serve`.
-        module: The module that starts it with `python -m`.
+        title: The engine's name.
+        package: The package that pip installs.
+        command: The program that starts the server with the argument `serve`.
+        module: The module that starts the server with `python -m`.
         model_options: The options that name the model.
-        card_options: The options whose product is its number of cards, each by its names.
-        script: The script that runs it under a load.
+        card_options: The options whose values, multiplied, are the number of cards; each as the
+            tuple of its names.
+        script: plimsoll's script that runs the engine under a load.
     """
 
     title: str
@@ -72,7 +73,7 @@ def engine_of(script: str | None, arguments: Sequence[str], *, module: bool) -> 
     Args:
         script: The command's program, or a module's name.
         arguments: Its arguments.
-        module: Whether it is a module's name.
+        module: Whether `script` is a module's name.
     """
     for engine in ENGINES:
         if module and script == engine.module:
@@ -105,10 +106,10 @@ def _long_name(word: str) -> str:
 
 
 def given(arguments: Sequence[str], *names: str) -> str | None:
-    """Returns the last value of an option of an engine; None if it is not given.
+    """Returns the value of an engine's option, the last if it is repeated; None if not given.
 
     Args:
-        arguments: The arguments of its server.
+        arguments: The arguments of the engine's server.
         names: The names of the option, with hyphens. vLLM takes underscores as well.
     """
     found = None
@@ -140,7 +141,7 @@ def without(arguments: Sequence[str], name: str) -> list[str]:
 
 
 def engine_cards(engine: Engine, arguments: Sequence[str]) -> int:
-    """Returns the number of cards that one engine needs, by its arguments."""
+    """Returns the number of cards that an engine with these arguments needs."""
     texts = [given(arguments, *names) or "1" for names in engine.card_options]
     return prod(int(text) if text.isascii() and text.isdecimal() else 1 for text in texts) or 1
 
@@ -152,14 +153,14 @@ _OWN_OPTIONS = (
 
 
 def check_engine(engine: Engine, arguments: Sequence[str]) -> None:
-    """Check that the engine is installed, and gets no options of plimsoll.
+    """Checks that the engine is installed and that its arguments contain no option of plimsoll.
 
     Args:
         engine: The engine.
         arguments: The arguments of its server.
 
     Raises:
-        InputError: If it is not installed, or gets one.
+        InputError: If it is not installed, or its arguments contain one.
     """
     command = f"{engine.command} serve"
     for each in arguments:
@@ -184,7 +185,7 @@ def engine_version(engine: Engine) -> str:
 
 
 def served_title(engine: Engine, arguments: Sequence[str]) -> str:
-    """Returns the title of a run: the command with its model.
+    """Returns the title of an engine's run, the command with its model.
 
     Args:
         engine: The engine.

@@ -5,27 +5,28 @@ from __future__ import annotations
 from math import isqrt
 
 MOST_RUNS = 12
-"""The most tries, unless the search is exact."""
+"""The most tries of a search that is not exact."""
 _TOLERANCE = 100
-"""A difference of one part in this many does not matter, unless the search is exact."""
+"""A search that is not exact ends when it knows the answer to one part in this number."""
 _GROWTH = 2
-"""The factor between tries while nothing bounds the answer on one side."""
+"""The factor between tries while only one bound of the answer is known."""
 
 
 class Bisection:
-    """The largest number that may be raised, the smallest larger one that is too much.
+    """The bounds of the answer so far, and the choice of the next number to try.
 
     Args:
         start: The first number to try.
-        step: Only multiples of it are tried.
+        step: Only multiples of this number are tried.
         at_most: The largest number that may be tried; None for no bound.
         is_exact: Whether to continue until neighbours enclose the answer, in any number of tries.
-        is_near: Whether the answer is near the start in absolute terms, as a share of a card is.
-            The distance of tries from the start doubles then; otherwise the tries double.
+        is_near: Whether the answer differs little from the start, as it does for a share of a card.
+            While only one bound is known, the distance of tries from it then doubles; otherwise the
+            tried number itself doubles or halves.
 
     Attributes:
-        low: The largest number that works, or that is too little; 0 for none.
-        high: The smallest larger number that is too much; None for none.
+        low: The largest number that works or is too little; 0 for none.
+        high: The smallest number that is too much; None for none.
     """
 
     def __init__(
@@ -49,22 +50,22 @@ class Bisection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no number between both is worth a try."""
+        """Whether `low` and `high` are so close that no number between them is worth a try."""
         return self.high is not None and self.high - self.low <= self.tolerance
 
     @property
     def is_at_bound(self) -> bool:
-        """Whether the largest number that may be tried works."""
+        """Whether `low` is the largest multiple of `step` that may be tried."""
         return self._at_most is not None and self.low + self._step > self._at_most
 
     @property
     def is_spent(self) -> bool:
-        """Whether all tries are made."""
+        """Whether the search has made all tries that it may make."""
         return not self._is_exact and self._runs >= MOST_RUNS
 
     @property
     def tolerance(self) -> int:
-        """Returns the difference that does not matter."""
+        """The difference between `low` and `high` at which the search ends."""
         if self._is_exact:
             return self._step
         return max(self._step, self.low // _TOLERANCE // self._step * self._step)
@@ -83,9 +84,9 @@ class Bisection:
         """Takes the result of a try.
 
         Args:
-            value: The number.
+            value: The tried number.
             is_too_much: Whether it is too much.
-            hint: A number below that should work, by the engine's own account.
+            hint: A smaller number that should work, as the engine itself says.
         """
         was_hint = self._hint == value and self.high is not None
         self._runs += 1

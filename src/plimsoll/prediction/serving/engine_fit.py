@@ -1,4 +1,4 @@
-"""Finds what makes a serving engine serve: its outermost options, the smallest card, changes."""
+"""Finds an option's best value, the smallest card, or changes with which an engine serves."""
 
 from __future__ import annotations
 
@@ -48,15 +48,17 @@ def fit_engine(
     progress: Progress | None = None,
     **options: Any,
 ) -> EngineFitParts:
-    """Finds the outermost value of an engine's option, the smallest card, or what to change.
+    """Finds an option's best value, the smallest card, or changes with which an engine serves.
 
-    Each answer is a run of the engine under the load of `plimsoll predict vllm serve`.
+    The best value is the largest one that serves; of tensor parallelism it is the least.
+
+    Each trial runs the engine under the load of `plimsoll predict vllm serve`.
 
     Args:
         arguments: The arguments after `vllm serve`.
-        vary: What is varied, as `Varied.parse` takes it. Without an option to search, and without
-            choices, changes are tried until the engine serves.
-        gpu: The card. None looks for the smallest one, or takes an H100 if an option is searched.
+        vary: What to vary, as `Varied.parse` takes it. Without an option to search and without
+            choices, the search tries changes until the engine serves.
+        gpu: The card. None looks for the smallest card, or takes an H100 if an option is searched.
         bounds: The values that may be tried.
         headroom: The memory that must stay free under load, such as "2GiB" or "5%" of the card.
         results: The table of finished trials, .parquet, which sweeps share.
@@ -138,7 +140,10 @@ def _parallels(gpus: int | None, above: int = 0) -> list[int]:
 def _until_it_serves(
     search: EngineSearch, trials: EngineTrials, gpu: str, gpus: int | None
 ) -> Iterator[EngineBorder]:
-    """Yields the command as it is, and changes until one serves: those that keep results first."""
+    """Yields the result of the unchanged command, and of changes until one serves.
+
+    Changes that keep the results come first.
+    """
     own = search.alone(gpu, {})
     yield own
     if own.beyond is None:
@@ -165,7 +170,7 @@ def _until_it_serves(
 
 
 def _with_length(search: EngineSearch, gpu: str, settings: dict[str, str]) -> EngineBorder:
-    """Tries settings, and with them shorter requests if only their length is too much."""
+    """Tries settings; if only the requests are too long, finds the longest that fit."""
     border = search.alone(gpu, settings)
     if border.beyond is None or longest_request(border.beyond) is None:
         return border

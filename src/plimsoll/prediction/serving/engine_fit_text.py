@@ -24,7 +24,7 @@ _CARD, _ENDS = "card", "the engine"
 
 
 def engine_fit_text(fit: EngineFitParts, width: int | None = None) -> str:
-    """Returns the answer, the command that it leads to, and a table of all trials.
+    """Returns the answer, the command to run, and a table of all trials, as text.
 
     Args:
         fit: The result.
@@ -35,7 +35,7 @@ def engine_fit_text(fit: EngineFitParts, width: int | None = None) -> str:
 
 
 def answer_text(fit: EngineFitParts) -> str:
-    """Returns what was found, with its known precision."""
+    """Returns the answer in words, with the nearest value that does not serve."""
     best, title = fit.best, served_title(VLLM, fit.command[2:])
     if best is None:
         return _no_answer(fit, title)
@@ -49,7 +49,7 @@ def answer_text(fit: EngineFitParts) -> str:
 
 
 def trial_text(trial: EngineTrial) -> str:
-    """Formats the end of one trial as a line."""
+    """Returns one line on how a trial ended."""
     if trial.error is not None:
         return f"the engine fails: {trial.error}"
     parts = [trial.ends]
@@ -61,12 +61,12 @@ def trial_text(trial: EngineTrial) -> str:
 
 
 def settings_text(settings: Mapping[str, str]) -> str:
-    """Formats options as on the command line, with the words for those without a value."""
+    """Formats options as on the command line, with "none" and "on" as in `EngineTrial.settings`."""
     return " ".join(f"{name} {value}" for name, value in settings.items())
 
 
 def command_of(fit: EngineFitParts) -> list[str]:
-    """Returns the command of the answer; empty if there is no answer."""
+    """Returns the command with the options of the answer; empty if there is no answer."""
     if fit.best is None or fit.best.trial is None:
         return []
     return [*fit.command[:2], *with_settings(fit.command[2:], fit.best.trial.settings)]
@@ -95,7 +95,7 @@ def _no_answer(fit: EngineFitParts, title: str) -> str:
 
 
 def _found(border: EngineBorder) -> str:
-    """Returns the value of an answer, the settings with it, and the nearest failing value."""
+    """Returns words for an answer: its value, its settings, and the nearest value that fails."""
     assert border.trial is not None
     parts = []
     if border.vary == CARD:
@@ -128,7 +128,7 @@ def _room(trial: EngineTrial) -> str:
 
 
 def _about_best(fit: EngineFitParts) -> Iterator[str]:
-    """Yields the room for requests, a warning, and the command to run."""
+    """Yields lines about the best answer: the room for requests, a warning, the command to run."""
     trial = None if fit.best is None else fit.best.trial
     if trial is None:
         return
@@ -140,7 +140,7 @@ def _about_best(fit: EngineFitParts) -> Iterator[str]:
 
 
 def _others(fit: EngineFitParts) -> Iterator[str]:
-    """Yields the answers of the other choices."""
+    """Yields a line on the answer of each other choice."""
     for border in fit.found:
         if fit.vary is None or border is fit.best or not border.settings:
             continue
@@ -152,7 +152,7 @@ def _others(fit: EngineFitParts) -> Iterator[str]:
 
 
 def _table(fit: EngineFitParts, width: int | None) -> Iterator[str]:
-    """Yields a row for each trial; columns with equal cells are left out."""
+    """Yields a table with a row for each trial. Columns whose cells are all equal are left out."""
     names = list(dict.fromkeys(name for trial in fit.tried for name in trial.settings))
     heads = (_CARD, *names, _ENDS, "to spare", "KV cache", "tokens", "requests")
     cells = [
@@ -172,7 +172,7 @@ def _table(fit: EngineFitParts, width: int | None) -> Iterator[str]:
 
 
 def _cell(fit: EngineFitParts, trial: EngineTrial, name: str) -> str:
-    """Returns an option's value in a trial: that of the search, the command or the engine."""
+    """Returns an option's value in a trial: as the search or the command set it, or the default."""
     text = trial.settings.get(name) or given(fit.command[2:], name)
     if text is None:
         own = own_value(trial, name)

@@ -1,4 +1,4 @@
-"""Searches the values of one option, or the cards, by trials of an engine."""
+"""Searches the values of one option, or the cards, by running an engine with them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Bounds:
     """The values of an option that may be tried.
 
     Attributes:
-        start: The first one; None for the command's own, or the engine's.
-        at_most: The largest; None for no bound.
-        multiple_of: Only multiples of it are tried.
-        is_exact: Whether to continue until neighbours enclose the answer.
+        start: The first value; None for the command's own value, or else the engine's default.
+        at_most: The largest value; None for no bound.
+        multiple_of: Only multiples of this number are tried.
+        is_exact: Whether to continue until the next value, or multiple, does not serve.
     """
 
     start: int | None = None
@@ -45,14 +45,16 @@ class Bounds:
 
 
 class EngineSearch:
-    """Finds borders by trials; an interrupt ends a search with what it knows.
+    """Searches for the values with which an engine just serves, by running it.
+
+    After an interrupt a search returns the result so far.
 
     Args:
-        trials: They run the engine.
+        trials: Runs the engine.
         bounds: The values that may be tried.
 
     Attributes:
-        is_interrupted: Whether the user ended a search; no further one should begin.
+        is_interrupted: Whether the user ended a search, so that no further search should begin.
     """
 
     def __init__(self, trials: EngineTrials, bounds: Bounds) -> None:
@@ -61,7 +63,7 @@ class EngineSearch:
         self._bounds = bounds
 
     def alone(self, gpu: str, settings: Mapping[str, str]) -> EngineBorder:
-        """Tries settings as they are."""
+        """Runs the engine once, with these settings."""
         try:
             trial = self._trials.run(gpu, settings)
         except KeyboardInterrupt:
@@ -84,7 +86,7 @@ class EngineSearch:
             return self._interrupted(vary, settings, *_around(tried))
 
     def least(self, gpu: str, settings: Mapping[str, str], counts: Sequence[int]) -> EngineBorder:
-        """Finds the least tensor parallelism with which the engine serves, from below."""
+        """Finds the first tensor parallelism of `counts` with which the engine serves."""
         beyond = None
         try:
             for count in counts:
@@ -101,7 +103,7 @@ class EngineSearch:
         )
 
     def smallest_card(self, cards: Sequence[str], settings: Mapping[str, str]) -> EngineBorder:
-        """Finds the smallest card that serves, by bisection.
+        """Finds the smallest card on which the engine serves, by bisection.
 
         The search leaves out cards on which the engine fails for another reason than memory, such
         as a missing kernel, and those on which it stays unknown whether it serves.
@@ -144,7 +146,7 @@ class EngineSearch:
             assert own is not None
             why = _why_open(own) or why_hopeless(own, vary)
             return _border(vary, settings, None, own, why)
-        if own is not None and vary == LENGTH:  # a model's own length is the most that it allows
+        if own is not None and vary == LENGTH:  # the engine's default is the most the model allows
             at_most = round(min(start, at_most or start))
         numbers = Bisection(
             round(start * scale),
@@ -179,7 +181,10 @@ class EngineSearch:
     def _first(
         self, gpu: str, vary: str, settings: Mapping[str, str]
     ) -> tuple[float | None, EngineTrial | None]:
-        """Returns the first value, and the trial that told it; None for a value if none helps."""
+        """Returns the first value to try, and the trial that found it if it is the engine's own.
+
+        The value is None if the engine's own is unknown because no value can help.
+        """
         text = given(with_settings(self._trials.arguments, settings), vary)
         if self._bounds.start is not None:
             return self._bounds.start, None
@@ -196,7 +201,7 @@ class EngineSearch:
     def _why(
         self, vary: str, numbers: Bisection, beyond: EngineTrial | None, *, is_models: bool
     ) -> str | None:
-        """Returns why a search ended, unless two values enclose the answer closely."""
+        """Returns why a search ended without an exact answer; None if it found one."""
         if beyond is not None and beyond.error is not None:
             return f"with {beyond.settings[vary]} the engine fails: {beyond.error}"
         if numbers.is_closed:
@@ -239,7 +244,7 @@ def _why_open(trial: EngineTrial) -> str | None:
 
 
 def _around(tried: Mapping[int, EngineTrial]) -> tuple[EngineTrial | None, EngineTrial | None]:
-    """Returns the trial with the largest value that serves, and the next one that does not."""
+    """Returns the trial with the largest value that serves, and that with the next larger value."""
     low = max((number for number, trial in tried.items() if trial.fits), default=0)
     high = min((number for number, trial in tried.items() if number > low), default=None)
     return tried.get(low), None if high is None else tried[high]

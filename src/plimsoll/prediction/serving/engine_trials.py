@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     Progress = Callable[[str, Mapping[str, str], EngineTrial | None], None]
 
 LEFT_OUT, WITHOUT_VALUE = "none", "on"
-"""Values that leave an option out, and that give it without a value."""
+"""Values in settings: the first leaves an option out, the second gives it without a value."""
 
 
 def with_settings(arguments: Sequence[str], settings: Mapping[str, str]) -> list[str]:
-    """Returns the arguments of `vllm serve` with options in the place of those that are given."""
+    """Returns the arguments of `vllm serve` with these options, replacing the given ones."""
     found = list(arguments)
     for name, value in settings.items():
         found = without(found, name)
@@ -38,15 +38,15 @@ def with_settings(arguments: Sequence[str], settings: Mapping[str, str]) -> list
 
 
 class EngineTrials:
-    """Runs trials, one after the other.
+    """Runs an engine's trials one after the other, each command only once.
 
     Args:
         arguments: The arguments after `vllm serve`.
-        options: The options of each prediction; a trial names its card.
+        options: The options of each prediction, except the card.
         headroom: The memory that must stay free under load.
-        kept: The table of finished trials, which sweeps share; None for none.
-        progress: Called with the card, the settings and None before a trial, and with the trial
-            after it.
+        kept: The table of finished trials, which sweeps share; None without a table.
+        progress: Called before a trial with the card, the settings and None, and after it with the
+            card, the settings and the trial.
 
     Attributes:
         tried: The trials, in order, each command once.
@@ -72,7 +72,7 @@ class EngineTrials:
         self._known: dict[str, EngineTrial] = {}
 
     def run(self, gpu: str, settings: Mapping[str, str]) -> EngineTrial:
-        """Returns the result with a card and settings, of an earlier trial if there was one.
+        """Runs the engine on a card with settings, or returns the earlier trial of this command.
 
         Raises:
             InputError: If the card or an option of the prediction cannot be used.
@@ -83,7 +83,7 @@ class EngineTrials:
         run = prepared(case, self._digests, options)
         assert run.request is not None
         known = self._known.get(run.key)
-        if known is not None:  # another search may have set these options, or the command has them
+        if known is not None:  # for example, the command itself has the options of these settings
             return replace(known, settings={**settings})
         kept = None if self._kept is None else self._kept.done(run.key)
         if kept is None:

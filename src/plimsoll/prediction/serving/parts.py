@@ -10,7 +10,7 @@ from plimsoll.prediction.not_kept import NotKept
 from plimsoll.torch.simulated.serving_use import ServingUse
 
 CARD = "gpu"
-"""The name of what is varied where the smallest card is looked for."""
+"""The name in place of an option if a search looks for the smallest card."""
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,14 @@ class EngineTrial:
         settings: The options that the search set, by name; "none" leaves an option out, and "on"
             gives it without a value.
         fits: Whether the engine starts, serves the load and leaves the wanted headroom; None if
-            that stays unknown.
+            unknown.
         ends: How the run ended, in words.
-        serving: The engine's own account; None if it failed before it had one.
+        serving: How the engine divided the card; None if it failed before that.
         headroom_bytes: The memory of the card that stays free under load; None unless it serves.
         total_bytes: The card's memory; None if the engine failed for another reason than memory.
         error: Why the engine failed for another reason than memory; None if it did not.
         seconds: The duration of the prediction.
-        is_kept: Whether the result is that of an earlier command, from the table of results.
+        is_kept: Whether an earlier command made the trial, so that its kept result was reused.
     """
 
     gpu: str
@@ -48,15 +48,15 @@ class EngineTrial:
 
 @dataclass(frozen=True)
 class EngineBorder:
-    """The result of one search.
+    """The result of one search: the last trial that serves, and the first that does not.
 
     Attributes:
-        vary: The option; "gpu" for the card; None if the settings were tried alone.
+        vary: The searched option; "gpu" for the card; None if only `settings` were tried.
         settings: The options that were set throughout the search.
         trial: The trial of the answer; None if the engine never served.
-        beyond: The nearest trial on the other side of the border; None if there is none.
-        stopped: Why the search ended before two neighbours, or values within 1 %, enclosed the
-            answer.
+        beyond: The nearest trial with which the engine does not serve; None if there is none.
+        stopped: Why the search ended before `trial` and `beyond` were neighbours, or within 1 %;
+            None if they are.
         value: The answer: the option's value, or the card; None if the engine never served, or if
             nothing was varied.
         next_value: The value or card of `beyond`.
@@ -79,7 +79,7 @@ def _value_in(trial: EngineTrial | None, vary: str | None) -> int | float | str 
     if trial is None or vary is None:
         return None
     text = trial.gpu if vary == CARD else trial.settings.get(vary)
-    if text is None:  # a trial of the command as it is
+    if text is None:  # the trial ran the command unchanged
         return None
     for number in (int, float):
         with suppress(ValueError):
@@ -94,11 +94,11 @@ class EngineFitParts:
     Attributes:
         command: The command, from `vllm serve` on.
         gpu: The card; None if the smallest card was looked for.
-        vary: The option that was searched; "gpu" for the card; None if choices, or changes with
-            which the engine serves, were tried.
-        found: The searches: the best first, or changes in the order in which they were tried.
+        vary: The option that was searched; "gpu" for the card; None if plimsoll tried the choices
+            of options, or changes that could make the engine serve.
+        found: The searches, the best first. Changes are in the order in which they were tried.
         tried: All trials, in order; each command once.
-        stopped: Why not everything was tried; None if it was.
+        stopped: Why plimsoll ended before it tried everything; None if it tried everything.
         seconds: The duration of the predictions.
         not_kept: The guarantees that some trial could not give.
     """
@@ -114,9 +114,9 @@ class EngineFitParts:
 
     @property
     def best(self) -> EngineBorder | None:
-        """Returns the first search that found an answer; None if none did."""
+        """The first search that found an answer; None if none did."""
         return next((each for each in self.found if each.trial is not None), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the values for JSON: base units, stable keys."""
+        """Returns plain data for JSON, in base units and with stable keys."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""Reads from the end of a trial which other values of an option may serve."""
+"""Finds out from the end of an engine's trial with which other values it may serve."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _AFTER_THE_CACHE = ("kv_cache", "warm_up", "capture", "load")
 
 
 def lacks_cache(trial: EngineTrial) -> bool:
-    """Returns whether the engine refused because the rest leaves too little for the KV cache."""
+    """Returns whether the engine refused to start for lack of memory for the KV cache."""
     use = trial.serving
     return use is not None and use.refusal is not None and use.weights_bytes is not None
 
 
 def card_is_too_full(trial: EngineTrial) -> bool:
-    """Returns whether the engine claims more of the card than is free, then or under load."""
+    """Returns whether the engine claims more of the card than is free, at first or under load."""
     use = trial.serving
     if use is None or trial.fits:
         return False
@@ -31,17 +31,17 @@ def card_is_too_full(trial: EngineTrial) -> bool:
 
 
 def longest_request(trial: EngineTrial) -> int | None:
-    """Returns the longest request for which the engine says it has room; None if it says none."""
+    """Returns the longest request that the engine's error says would fit; None if it names none."""
     return trial.serving.fitting_len if lacks_cache(trial) and trial.serving else None
 
 
 def is_too_little(trial: EngineTrial, vary: str) -> bool:
-    """Returns whether only a larger value may help."""
+    """Returns whether the option's value was too small, so that only a larger one may help."""
     return vary == SHARE and lacks_cache(trial)
 
 
 def why_hopeless(trial: EngineTrial, vary: str) -> str | None:
-    """Returns why no other value of the option helps; None if one may."""
+    """Returns why no other value of the option can help; None if one may help."""
     use = trial.serving
     if use is None or trial.fits is not False:
         return None
@@ -54,7 +54,7 @@ def why_hopeless(trial: EngineTrial, vary: str) -> str | None:
 
 
 def named_limit(trial: EngineTrial, low: int, high: int) -> int | None:
-    """Returns the limit that the engine's error seems to name; None if it names none.
+    """Returns the largest number in the engine's error that may be the limit; None without one.
 
     Args:
         trial: The trial.
@@ -67,7 +67,7 @@ def named_limit(trial: EngineTrial, low: int, high: int) -> int | None:
 
 
 def own_value(trial: EngineTrial, vary: str) -> int | float | None:
-    """Returns the value that the engine chose itself; None if it is unknown."""
+    """Returns the value of the option with which the engine ran; None if it is unknown."""
     use = trial.serving
     if use is None:
         return None

@@ -17,18 +17,18 @@ TOKENS = "--max-num-batched-tokens"
 SHARE = "--gpu-memory-utilization"
 PARALLEL = "--tensor-parallel-size"
 PARALLELS = (1, 2, 4, 8)
-"""The values of `PARALLEL` that are tried, as far as the machine has so many cards."""
+"""The values of `PARALLEL` to try, each of which needs that number of cards."""
 PERCENT = 100
-"""`SHARE` is searched in hundredths."""
+"""The search for `SHARE` goes in steps of one hundredth."""
 
 
 @dataclass(frozen=True)
 class Varied:
-    """The values of `--vary`.
+    """The parsed values of `--vary`.
 
     Attributes:
-        searched: The option whose outermost value is looked for; None for none.
-        choices: The values of the other options, each set of which is searched.
+        searched: The option whose largest or least value is searched; None without one.
+        choices: The combinations of values for the other options. Each is searched by itself.
     """
 
     searched: str | None
@@ -36,10 +36,10 @@ class Varied:
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> Varied:
-        """Parses `--max-model-len`, and `--quantization=none,fp8` for a choice.
+        """Parses texts like `--max-model-len`, to search, and `--quantization=none,fp8`, to choose.
 
         Raises:
-            InputError: If a text is no option, or several options have no values.
+            InputError: If a text is not an option, or several options have no values.
         """
         searched: list[str] = []
         choices: dict[str, list[str]] = {}
@@ -68,5 +68,5 @@ class Varied:
 
 
 def is_least(vary: str | None) -> bool:
-    """Returns whether the least is the best: of cards."""
+    """Returns whether the least value is the best. It is for cards: the smallest, or the fewest."""
     return vary in (CARD, PARALLEL)

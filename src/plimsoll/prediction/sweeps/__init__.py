@@ -1,6 +1,6 @@
 """Finds the best card and configuration by many predictions and replays.
 
-`sweep_plan` is the product of scripts, recordings, arguments, cards, configurations and allocators;
-`sweep` runs it. The table is complete at any time (`results_file`); `program_digest` detects rows
-that are out of date.
+`sweep_plan` combines scripts, recordings, arguments, cards, configurations and allocators into
+cases; `sweep` runs them. `results_file` keeps the table, which is readable at any time, and
+`program_digest` detects rows that are out of date.
 """

@@ -1,4 +1,4 @@
-"""Ranks rows by a goal."""
+"""Ranks the rows of a sweep by a goal."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ def by_program(found: SweepParts) -> list[list[Row]]:
 
 
 def best_first(rows: Iterable[Row], goal: str, found: SweepParts) -> list[Row]:
-    """Returns rows of one program, the best by a goal first, and last those that failed."""
+    """Returns the rows of one program, sorted: the best by a goal first, failed ones last."""
     return sorted(rows, key=lambda row: _rank(row, goal, found.prices))
 
 
 def cost(row: Row, prices: Mapping[str, float]) -> float | None:
     """Returns the cost of a million samples, in the currency of the prices; None if unknown.
 
-    A serving engine's is that of an hour of its cards. A row that does not fit has no cost.
+    For a serving engine it is the cost of its cards for an hour. A row that does not fit has no
+    cost.
     """
     price = prices.get(card(row.case.gpu))
     if price is None or not row.fits:
@@ -45,15 +46,15 @@ def cost(row: Row, prices: Mapping[str, float]) -> float | None:
 
 
 def card(gpu: str | None) -> str:
-    """Returns a card's own name, for any spelling."""
+    """Returns plimsoll's own name of a card for any accepted spelling; "" for None."""
     return "" if gpu is None else gpu_profile(gpu).name
 
 
 def check_prices(gpus: Iterable[str], prices: Mapping[str, float], path: str) -> None:
-    """Check that each card has a price.
+    """Checks that each card has a price.
 
     Raises:
-        InputError: If a card has none.
+        InputError: If a card has no price.
     """
     for gpu in gpus:
         if card(gpu) not in prices:
@@ -61,7 +62,7 @@ def check_prices(gpus: Iterable[str], prices: Mapping[str, float], path: str) ->
 
 
 def _rank(row: Row, goal: str, prices: Mapping[str, float]) -> tuple[float, ...]:
-    """A sort key, lowest best; if the goal's figure is unknown, the least memory is best."""
+    """Returns a sort key, lower for a better row. Rows without the goal's figure rank by memory."""
     used = math.inf if row.device_used_bytes is None else row.device_used_bytes
     samples = -(row.samples_per_second or 0.0)
     first = {

@@ -1,4 +1,4 @@
-"""A sweep as a picture in the terminal: a bar for each row, the best first, and its card's end."""
+"""Draws a sweep in the terminal: a bar for each row, the best first, and a mark for its card."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _TOO_MUCH: Look = ("░", "yellow")
 _UNKNOWN: Look = ("▒", "yellow")
 _END: Look = ("│", LIMIT[1])
 _NEAR = 1.3
-"""A card's end is drawn if it is at most this many times the largest use."""
+"""A card's mark is drawn only if its memory is at most this many times the largest use."""
 
 
 def case_bars(found: SweepParts, width: int = IN_A_PIPE) -> Text:
-    """Draws the use of its card by each case that did not fail.
+    """Returns the picture: for each case that did not fail, what it uses of its card.
 
     Args:
         found: The sweep.

@@ -1,4 +1,4 @@
-"""Runs a case in a worker."""
+"""Prepares a sweep's cases, and runs one in a worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.sweeps.program_digest import ProgramDigests
 
 _FORM = 2
-"""Raised by one when rows of the same key change their contents."""
+"""A part of each key. Increase it if a change of plimsoll gives rows other contents."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class CaseRun:
 
 
 def prepared(case: Case, digests: ProgramDigests, options: Options | None = None) -> CaseRun:
-    """Prepares and checks a case before anything is run.
+    """Checks a case and returns the input of the worker that runs it.
 
     Args:
         case: The case to run.
         digests: The digests of all programs.
-        options: The options of a prediction, with the case's card, configuration and allocator; by
-            default only these.
+        options: The options of a prediction, including the case's card, configuration and
+            allocator. The default is only these three.
 
     Raises:
         InputError: If its program, card or configuration cannot be used.
@@ -81,19 +81,19 @@ def prepared(case: Case, digests: ProgramDigests, options: Options | None = None
 
 
 def run_case(run: CaseRun) -> Row:
-    """Returns the row of a case, in the case's folder and without output on stderr."""
+    """Runs a case in its folder, without output on stderr, and returns its row."""
     os.chdir(run.folder)
     with redirect_stderr(io.StringIO()):
         return row_of(run)
 
 
 def row_of(run: CaseRun, *, is_aside: bool = False) -> Row:
-    """Returns the row of a case; an error becomes part of the row.
+    """Runs a case and returns its row. If the case fails, the row has the error.
 
     Args:
         run: The case.
-        is_aside: Whether Ctrl-C ends a prediction without an answer, and a failing program's output
-            is not shown.
+        is_aside: Whether Ctrl-C ends a prediction without an answer, and the output of a failing
+            program is dropped.
     """
     try:
         if run.request is None:
@@ -107,7 +107,7 @@ def _predicted(run: CaseRun, request: Request, *, is_aside: bool) -> Row:
     found = predict_request(request, shows_output=False, is_aside=is_aside)
     if not found.uses_cuda:
         return Row(run.case, run.key, f"{found.script} never touches CUDA")
-    is_alike = found.serving is None  # an engine's steps differ between cards
+    is_alike = found.serving is None  # steps of an engine cannot be compared between cards
     return Row(
         run.case,
         run.key,

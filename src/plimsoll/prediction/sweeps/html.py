@@ -20,7 +20,7 @@ _PAGE = (
 
 
 def sweep_html(found: SweepParts) -> str:
-    """Returns the answers, the picture and the table."""
+    """Returns the answers, the picture and the table as HTML."""
     heads, *rows = table_rows(found)
     picture = preformatted(case_bars(found).plain) if found.rows else ""
     everything = folded("All of it", sweep_text(found))
@@ -28,5 +28,5 @@ def sweep_html(found: SweepParts) -> str:
 
 
 def sweep_page(found: SweepParts) -> str:
-    """Returns the same as a separate document that loads nothing from a network."""
+    """Returns the HTML of `sweep_html` as a document of its own, which loads nothing else."""
     return _PAGE.format(sweep_html(found))

@@ -21,8 +21,9 @@ class Case:
         kind: "prediction" or "replay".
         program: The script, or the recording.
         arguments: The script's arguments.
-        gpu: The card; None for the recorded one.
-        conf: In the syntax of PYTORCH_CUDA_ALLOC_CONF; None for the recorded one.
+        gpu: The card; None for the recorded card.
+        conf: The allocator's settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF; None for the
+            recorded ones.
         allocator: "native", "elastic" or "uncached".
     """
 
@@ -35,22 +36,22 @@ class Case:
 
     @property
     def engine(self) -> Engine | None:
-        """The serving engine that is run; None for scripts and recordings."""
+        """The serving engine that the case runs; None for a script or a recording."""
         return engine_of_script(self.program)
 
     @property
     def is_serving(self) -> bool:
-        """Whether a serving engine is run."""
+        """Whether the case runs a serving engine."""
         return self.engine is not None
 
     @property
     def name(self) -> str:
-        """The program, as an answer calls it: the file; an engine with its model."""
+        """The program's name in an answer: its file's, or the engine's with its model."""
         return self.program if self.engine is None else served_title(self.engine, self.arguments)
 
     @property
     def title(self) -> str:
-        """Describes it in a line."""
+        """The case in one line."""
         words = [self.program] if self.engine is None else [self.engine.command, "serve"]
         parts = [shlex.join([*words, *self.arguments]), self.gpu, self.conf]
         if self.allocator != "native":
@@ -60,13 +61,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """The result of a case. Figures are None if it failed, or if they are unknown.
+    """The result of a case. Figures are None if the case failed, or if they are unknown.
 
     Attributes:
         case: The case.
-        key: A digest of everything that it depends on: the program's contents, the rest of the
-            case, and the versions of plimsoll and PyTorch.
-        error: Why it failed, in a line; None if it succeeded.
+        key: A digest of everything that the result depends on: the program's contents, the rest of
+            the case, and the versions of plimsoll and PyTorch.
+        error: Why the case failed, in one line; None if it succeeded.
         fits: Whether the program gets all the memory that it requests; None also if a prediction
             ended without an answer, whose reason is in `result`.
         peak_allocated_bytes: The most in live blocks.
@@ -104,11 +105,11 @@ class SweepParts:
 
     Attributes:
         goal: The goal, one of `GOALS`.
-        rows: The rows in the order of the plan; after an interrupt, those that are done.
+        rows: The rows in the order of the plan; after an interrupt, only those of finished cases.
         cases: The number of cases in total.
         reused: The number of rows from earlier runs.
         where: The machines that did the work, in a line.
-        prices: The price of an hour by the card's name.
+        prices: The price of an hour, for each card's name.
     """
 
     goal: str

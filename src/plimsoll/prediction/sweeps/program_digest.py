@@ -1,4 +1,4 @@
-"""Detects changed programs by digests of their contents and of a script's own modules."""
+"""Detects changed programs, by digests of their files and of the modules a script imports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ProgramDigests:
-    """Digests of programs, each computed once."""
+    """Computes digests of programs, each once."""
 
     def __init__(self) -> None:
         self._files: dict[str, str] = {}
@@ -37,10 +37,10 @@ class ProgramDigests:
         return self._files[path]
 
     def of_script(self, path: str) -> str:
-        """Returns the digest of a script with its own modules.
+        """Returns the digest of a script and of its own modules.
 
         Raises:
-            InputError: If one cannot be read.
+            InputError: If one of the files cannot be read.
         """
         if path not in self._scripts:
             texts = [self.of_file(one) for one in (path, *own_modules(path))]
@@ -51,8 +51,9 @@ class ProgramDigests:
 def own_modules(script: str) -> list[str]:
     """Returns the files of modules that a script imports, directly or not, from its own folders.
 
-    These are the script's folder and PYTHONPATH. Import statements are found, also within
-    functions. Installed packages, and imports by computed names, are not.
+    Its own folders are the script's folder and those in PYTHONPATH. Import statements count
+    wherever they are, also within functions. Installed packages and imports by computed names do
+    not count.
     """
     folders = [Path(script).absolute().parent]
     folders += [Path(one) for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
@@ -73,7 +74,7 @@ def _imported(file: Path, package: str) -> Iterator[str]:
     """Yields the names that a file of a package imports, and the packages that contain them."""
     try:
         tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):  # running it will report the error
+    except (OSError, SyntaxError, ValueError, RecursionError):  # the run itself reports the error
         return
     for node in ast.walk(tree):
         match node:
@@ -91,7 +92,7 @@ def _imported(file: Path, package: str) -> Iterator[str]:
 
 
 def _file_of(name: str, folders: Sequence[Path]) -> Path | None:
-    """Returns a module's or package's file; None for one elsewhere, or a package without a file."""
+    """Returns the file of a module or package in these folders; None if there is no such file."""
     for folder in folders:
         base = folder.joinpath(*name.split("."))
         named = [base / "__init__.py", *(Path(f"{base}{end}") for end in all_suffixes())]

@@ -13,7 +13,7 @@ from plimsoll.prediction.sweeps.text import sweep_text
 
 @dataclass(frozen=True)
 class Sweep(NotebookForm, SweepParts):
-    """The result of a sweep; prints as `plimsoll sweep` does. See `SweepParts`.
+    """The result of a sweep. It prints like `plimsoll sweep`. See `SweepParts` for its fields.
 
     `plimsoll.sweep` returns it; see docs/how-to/which-card.md.
     """

@@ -1,4 +1,4 @@
-"""The table of a sweep in Parquet, which stays whole even if the writing process is killed."""
+"""The table of a sweep in Parquet. It stays readable even if the writing process is killed."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ _SCHEMA = pa.schema(
 
 
 _REST = 20
-"""After a write, no further one begins for this many times its duration."""
+"""After a write, the next one waits for at least this many times the write's duration."""
 
 
 class ResultsFile:
-    """The kept rows, in a `with` block, at the end of which all are in the file.
+    """The kept rows. Use it in a `with` block; at the block's end all rows are in the file.
 
-    The file is always written as a whole, so slow writes are done less often than for each row.
+    Each write writes the whole file. So if writes are slow, one write is made for several rows.
 
     Args:
         path: The file, which may exist.
 
     Raises:
-        InputError: If it is no such table, or cannot be written.
+        InputError: If the file is not a table of a sweep, or cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -91,7 +91,7 @@ class ResultsFile:
         return None if row is None or row["error"] is not None else _row(row)
 
     def keep(self, row: Row) -> None:
-        """Keep a row: it is written at once, or after 20 times the duration of a write.
+        """Keeps a row, and writes it to the file at once or, if a write was just made, later.
 
         Raises:
             InputError: If this row or an earlier one cannot be written.
@@ -128,7 +128,7 @@ class ResultsFile:
 
 
 def is_sound(row: Row) -> bool:
-    """Whether a table can hold a row; a worker of another version may send any values."""
+    """Returns whether a table can hold a row. A worker of another version may send any values."""
     try:
         pa.Table.from_pylist([_flat(row)], _SCHEMA)
     except (pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError):
@@ -142,8 +142,8 @@ def _flat(row: Row) -> dict[str, Any]:
 
 def _read(path: Path) -> list[dict[str, Any]]:
     try:
-        # Opened here, once: read_table would open the path twice, and the file may be replaced in
-        # between.
+        # The file is opened only once, here: read_table would open the path twice, and another
+        # process may replace the file in between.
         with path.open("rb") as file:
             table = pq.read_table(file)
         if _MARK not in (table.schema.metadata or {}) or table.schema.names != _SCHEMA.names:

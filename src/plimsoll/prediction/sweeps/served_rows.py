@@ -1,4 +1,4 @@
-"""Reads rows of serving engines: the engine's own account, and how its run ended."""
+"""Reads rows of serving engines: how the engine divided the card, and how its run ended."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SERVES = "serves"
 
 
 def serving_of(row: Row) -> ServingUse | None:
-    """Returns the engine's own account; None for a row without one."""
+    """Returns how the engine divided the card; None for a row without that."""
     account = row.result.get("serving") if isinstance(row.result, dict) else None
     return None if account is None else ServingUse.from_dict(account)
 
 
 def ends_of(row: Row) -> str | None:
-    """Returns how the engine's run ended, with the verb first; None for a row without an engine."""
+    """Returns words for the end of the engine's run, beginning with a verb; None without one."""
     if not row.case.is_serving:
         return None
     if row.error is not None:
@@ -34,5 +34,5 @@ def ends_of(row: Row) -> str | None:
 
 
 def cards_of(case: Case) -> int:
-    """Returns the number of cards of a case."""
+    """Returns the number of cards that a case uses."""
     return 1 if case.engine is None else engine_cards(case.engine, case.arguments)

@@ -37,13 +37,13 @@ def sweep(
     address: str | None = None,
     progress: Progress | None = None,
 ) -> Sweep:
-    """Runs a plan: predicts scripts and replays recordings, on cards and under configurations.
+    """Predicts scripts and replays recordings, on each card and with each setting of a plan.
 
     Each row is the result of `predict` or `replay`. Finished rows are kept in a table. A case in
     the table runs again only after a change of its script, of a module that the script imports from
     its own folder or PYTHONPATH, of the versions of plimsoll or PyTorch, or of the case itself.
-    Other files that a script reads, and installed packages, are not checked. A failed case is a row
-    with the reason, and is tried again the next time.
+    Changes of other files that a script reads, and of installed packages, are not noticed. The row
+    of a failed case has the reason, and the next sweep tries the case again.
 
     >>> import plimsoll
     >>> plan = {"scripts": ["train.py"], "gpus": ["L4", "H100"], "vary": {"--batch-size": [4, 8]}}
@@ -51,16 +51,17 @@ def sweep(
     >>> [(row.case.gpu, row.case.arguments, row.fits) for row in found.rows]  # doctest: +SKIP
 
     Args:
-        plan: A TOML file, or the same as a mapping; see docs/how-to/which-card.md.
-        results: The table, .parquet; by default beside the plan's file, and none for a mapping.
-        processes: The number of parallel cases on this machine; by default one a core.
-        address: The address of a Ray cluster; each of its machines needs plimsoll and the same
-            folder of scripts.
+        plan: A TOML file, or its contents as a mapping; see docs/how-to/which-card.md.
+        results: The file of the table, .parquet. The default is a file beside the plan's file, and
+            no table for a mapping.
+        processes: The number of parallel cases on this machine. The default is one for each core.
+        address: The address of a Ray cluster that runs the cases. Each of its machines needs
+            plimsoll and the same folder of scripts.
         progress: Called with each finished row, the number of finished rows, and the total.
 
     Raises:
-        InputError: If the plan, a script, a card or a configuration cannot be used. Nothing has run
-            then.
+        InputError: If the plan, a script, a card or a setting cannot be used. This is checked
+            before any case runs.
     """
     if isinstance(plan, Mapping):
         read = SweepPlan.parse(plan)
@@ -78,7 +79,7 @@ def run_plan(
     address: str | None = None,
     progress: Progress | None = None,
 ) -> Sweep:
-    """Runs a plan that was read, as `sweep` does."""
+    """Does what `sweep` does, for a plan in memory."""
     prices = {} if plan.prices is None else read_prices(plan.prices)
     if plan.goal == "least-cost":
         if plan.prices is None:
@@ -96,7 +97,7 @@ def run_plan(
     reused = len(rows)
     waiting = [run for run in runs if run.key not in rows]
     if any(run.request is not None for run in waiting):
-        build(SIMULATED_GPU)  # built before several workers need it at the same time
+        build(SIMULATED_GPU)  # now, because several workers would build it at the same time
     with (
         nullcontext() if kept is None else kept,
         closing(

@@ -1,4 +1,4 @@
-"""The plan of a sweep, from TOML or Python, and its cases."""
+"""The plan of a sweep, read from TOML or from Python's data, and its cases."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ _KEYS = (*_LISTS, "vary", "goal", "prices")
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The lists whose product is run. An empty list means the default of a single run.
+    """The lists of a sweep, which runs each combination of their values.
+
+    An empty list stands for the default of a single run.
 
     Attributes:
         scripts: Python files; each is predicted.
@@ -34,7 +36,7 @@ class SweepPlan:
         arguments: Sets of arguments for the scripts, each in a shell's syntax.
         vary: Values of the scripts' arguments, by the argument's name.
         gpus: Cards.
-        confs: In the syntax of PYTORCH_CUDA_ALLOC_CONF; for PyTorch's own allocator only.
+        confs: Settings in the syntax of PYTORCH_CUDA_ALLOC_CONF, for PyTorch's own allocator only.
         allocators: Allocators, as `predict` takes them.
         goal: The goal, one of `GOALS`. A plan with several cards and no goal asks for the smallest
             card.
@@ -53,17 +55,17 @@ class SweepPlan:
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> SweepPlan:
-        """Reads a plan from a TOML file; its paths are relative to its folder.
+        """Reads a plan from a TOML file. Paths in it are relative to the file's folder.
 
         Raises:
-            InputError: If there is no such file, or it is no plan.
+            InputError: If the file does not exist, or does not contain a plan.
         """
         path = Path(path)
         try:
             values = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-        except (ValueError, RecursionError) as error:  # no TOML, or no UTF-8
+        except (ValueError, RecursionError) as error:  # the file is not TOML or not UTF-8
             raise InputError(f"{path}: is no TOML: {error}") from None
         try:
             return cls.parse(values, path.parent)
@@ -72,11 +74,11 @@ class SweepPlan:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], folder: Path | None = None) -> SweepPlan:
-        """Makes a plan from plain data, such as the contents of a TOML file.
+        """Returns a plan from plain data, such as the contents of a TOML file.
 
         Args:
-            values: Lists by the names of this class's attributes; `vary` is a table of lists.
-            folder: The base of paths; by default the current folder.
+            values: Lists under the names of this class's attributes; `vary` is a table of lists.
+            folder: The folder that paths are relative to; by default the current folder.
 
         Raises:
             InputError: If a key is unknown, or its value is not allowed.
@@ -123,7 +125,7 @@ class SweepPlan:
             yield arguments
 
     def _policies(self, default: str | None) -> list[tuple[str, str | None]]:
-        """Returns the allocators, PyTorch's with each configuration."""
+        """Returns the pairs of allocator and settings; only PyTorch's has the plan's settings."""
         confs = self.confs or (default,)
         return [
             (allocator, conf)
@@ -132,10 +134,10 @@ class SweepPlan:
         ]
 
     def checked(self) -> SweepPlan:
-        """Returns the plan after checks.
+        """Checks the plan, and returns it.
 
         Raises:
-            InputError: If its parts are inconsistent.
+            InputError: If a value is not allowed, or the plan has too many cases.
         """
         if not self.scripts and not self.recordings:
             raise InputError("'scripts' or 'recordings' must name what is swept over")
@@ -171,7 +173,7 @@ def _text(key: str, value: object) -> str:
 
 
 def _texts(key: str, value: object) -> tuple[str, ...]:
-    """Returns a list without duplicates; a single text becomes a list of one."""
+    """Returns the strings of a list without duplicates; a single string counts as a list of one."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not texts:
         raise InputError(f"{key!r} must be a list of strings that is not empty, not {value!r:.80}")

@@ -27,7 +27,7 @@ _BEST_IS = {
 
 
 def sweep_text(found: SweepParts, width: int | None = None) -> str:
-    """Returns the best of each program, the table of all, and the failures.
+    """Returns a sweep as text: each program's best case, a table of all cases, and the failures.
 
     Args:
         found: The sweep.
@@ -37,7 +37,7 @@ def sweep_text(found: SweepParts, width: int | None = None) -> str:
 
 
 def answers(found: SweepParts) -> list[str]:
-    """Returns the best case of each program by the goal, then the best by other goals."""
+    """Returns lines with the best case of each program by the goal, and the best by other goals."""
     lines = [line for rows in by_program(found) for line in _answers(rows, found)]
     return lines or ["Nothing was run"]
 
@@ -74,7 +74,7 @@ def _answer(rows: Sequence[Row], found: SweepParts) -> str:
 
 
 def _best(best: Row, rows: Sequence[Row], found: SweepParts, goal: str) -> str:
-    """Returns the card, what else differs between the cases, and the figure of the goal."""
+    """Returns words for the best case: its card, what else differs between cases, and a figure."""
     kinds: list[Callable[[Row], str]] = [
         lambda row: shlex.join(row.case.arguments),
         lambda row: row.case.conf or "default settings",
@@ -87,7 +87,7 @@ def _best(best: Row, rows: Sequence[Row], found: SweepParts, goal: str) -> str:
 
 
 def _is_known(row: Row, goal: str, found: SweepParts) -> bool:
-    """Whether a row has the figure that a goal is about."""
+    """Returns whether a row has the figure by which a goal ranks."""
     if goal == "least-cost":
         return cost(row, found.prices) is not None
     return goal != "most-samples" or row.samples_per_second is not None
@@ -109,7 +109,7 @@ def _figure(row: Row, goal: str, found: SweepParts) -> str:
 
 
 def row_name(row: Row) -> str:
-    """Returns the part of a row's title that distinguishes it from others of its program."""
+    """Returns the row's name among those of its program: arguments, card, settings, allocator."""
     parts = [shlex.join(row.case.arguments), row.case.gpu, _conf(row), _allocator(row)]
     return ", ".join(part for part in parts if part) or row.case.name
 
@@ -123,7 +123,7 @@ def _allocator(row: Row) -> str:
 
 
 def table_rows(found: SweepParts) -> list[tuple[str, ...]]:
-    """Returns the heads and the rows, the best first; columns with equal values are left out."""
+    """Returns the table's head and rows, the best first, without columns of equal values."""
     rows = [row for rows in by_program(found) for row in rows]
     cells = [_cells(row, found) for row in rows]
     heads = [

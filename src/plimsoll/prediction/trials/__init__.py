@@ -1,6 +1,6 @@
-"""Trials: a program runs, and its changes to files are deleted.
+"""Runs programs as trials: a program sees its own writes, which are deleted afterwards.
 
-A `holder` process keeps the program apart by the strongest means that the kernel offers (`means`):
-an `overlay` in `namespaces`, a `wall` around the `scratch_layer`, or the layer alone. It ends all
+A `holder` process isolates the program by the strongest means that the machine offers (`means`): an
+`overlay` in `namespaces`, a `wall` around the `scratch_layer`, or the layer alone. It ends all
 processes that the program started, and reports the `outcome`. Begin with `trial` and `holder`.
 """

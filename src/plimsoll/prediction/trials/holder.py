@@ -1,9 +1,9 @@
-"""The holder of a trial: the process between plimsoll and a program that must change nothing.
+"""The holder of a trial: the process that starts a program and keeps its writes from real files.
 
     python -m plimsoll.prediction.trials.holder SETTINGS COMMAND...
 
-The holder keeps the program apart by the strongest means that the machine offers, waits for it,
-ends all processes that the program started, and writes the outcome to the trial's folder. If
+The holder isolates the program by the strongest means that the machine offers (`means`), waits for
+it, ends all processes that the program started, and writes the outcome to the trial's folder. If
 plimsoll itself has ended by then, the holder removes the folder.
 """
 
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
     from plimsoll.prediction.trials.means import Means
 
 ENDED = signal.SIGUSR2
-"""plimsoll sends this signal to end the trial, and continues itself."""
+"""The signal by which plimsoll ends a trial while plimsoll itself goes on."""
 _ENDING = (ENDED, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Signals that make the holder end the trial; all but the first may have ended plimsoll too."""
+"""Signals at which the holder ends the trial. All but the first may have ended plimsoll too."""
 INTERRUPTED = signal.SIGUSR1
-"""plimsoll sends this signal after Ctrl-C, which the program may not have received."""
+"""The signal that plimsoll sends after Ctrl-C, in case the program did not receive the Ctrl-C."""
 _SECONDS_BETWEEN_LOOKS = 0.5
-"""How often the holder checks that plimsoll still runs."""
+"""The time between two checks that plimsoll still runs."""
 _SECONDS_BETWEEN = 0.01
 _SECONDS_FOR_PARENT = 2.0
-"""How long the holder waits, after a signal, for plimsoll to end by it too."""
+"""How long the holder waits for plimsoll to end, after a signal that plimsoll may have got too."""
 
 
 def main() -> None:
-    """Run the trial of the command."""
+    """Runs the trial of the command line, and exits."""
     settings = Settings.from_json(sys.argv[1])
     holder = _Holder(settings, sys.argv[2:])
     outcome = holder.hold()
@@ -56,7 +56,7 @@ def main() -> None:
     if holder.is_alone():
         shutil.rmtree(settings.folder, ignore_errors=True)
     else:
-        with suppress(InputError):  # on a full disk plimsoll finds no outcome, and reports that
+        with suppress(InputError):  # if the disk is full, plimsoll reports the missing outcome
             outcome.keep(Path(settings.folder))
     os._exit(0)
 
@@ -72,7 +72,7 @@ class _Holder:
         self._may_be_left = False
 
     def hold(self) -> Outcome:
-        """Run the program to its end, or until the trial must end."""
+        """Runs the program until it ends or the trial must end; returns the outcome."""
         kernel.adopt_orphans()
         self._hear_signals()
         own(Path(self._settings.folder))
@@ -88,7 +88,10 @@ class _Holder:
         return Outcome(None, failure=reasons)
 
     def is_alone(self) -> bool:
-        """Whether plimsoll has ended, or is ending by the signal that this process received too."""
+        """Returns whether plimsoll has ended.
+
+        If a signal that may have reached plimsoll too ended the trial, it waits for plimsoll's end.
+        """
         end = time.monotonic() + (_SECONDS_FOR_PARENT if self._may_be_left else 0)
         while not self._is_left() and time.monotonic() < end:
             time.sleep(_SECONDS_BETWEEN)
@@ -98,7 +101,7 @@ class _Holder:
         return os.getppid() != self._settings.parent
 
     def _hear_signals(self) -> None:
-        """Set the handlers. Ctrl-C stays blocked, as inherited: it is for the program."""
+        """Sets the signal handlers. Ctrl-C is for the program, so here it stays blocked."""
         signal.set_wakeup_fd(self._wakes)
         for number in _ENDING:
             signal.signal(number, self._end)
@@ -110,7 +113,7 @@ class _Holder:
         self._may_be_left = number != ENDED
 
     def _interrupt(self, *_: object) -> None:
-        """Interrupt the program, unless a terminal interrupted it together with this process."""
+        """Interrupts the program, unless the terminal has sent it the Ctrl-C already."""
         if signal.SIGINT in signal.sigpending():
             return
         group = os.getpgrp()
@@ -120,7 +123,7 @@ class _Holder:
                     os.kill(each, signal.SIGINT)
 
     def _start(self, means: Means) -> int:
-        """Start the program.
+        """Starts the program, isolated by `means`, and returns its process id.
 
         Raises:
             OSError: If the machine does not offer these means.
@@ -141,7 +144,7 @@ class _Holder:
         return process
 
     def _become_program(self, means: Means, to_holder: socket.socket) -> None:
-        """Replace this process by the program; an error before that is sent to the holder."""
+        """Replaces this process by the program. If that fails, sends the error to the holder."""
         try:
             kernel.die_with_parent(signal.SIGKILL)
             signal.set_wakeup_fd(-1)
@@ -164,7 +167,7 @@ class _Holder:
         return outcome
 
     def _wait(self, means: Means, process: int) -> int:
-        """Returns the program's exit status, or that of a kill if the trial must end."""
+        """Waits for the program; returns its exit status, or -SIGKILL if the trial must end."""
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         if means.listener is not None:
@@ -181,9 +184,9 @@ class _Holder:
 
 
 def _bury(program: int) -> int | None:
-    """Reap ended processes, orphans included; returns the program's exit status, if it has one.
+    """Reaps ended processes, orphans included; returns the program's exit status if it has ended.
 
-    None of them stays a zombie, because another program may wait until its process id is free.
+    No zombie may stay, because another program may wait until the process id is free.
     """
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:

@@ -1,4 +1,4 @@
-"""The means that protected real files from a program, and the changes that the kernel refused."""
+"""The means that protected real files from a program, and the writes that the kernel refused."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class KeptApart:
 
     Attributes:
         kind: The means.
-        refused: Changes of real files that the kernel refused.
-        why_not: Why this machine does not offer a stronger one, by kind.
+        refused: The writes to real files that the kernel refused.
+        why_not: For each stronger kind of means, why this machine does not offer it.
     """
 
     kind: Kind
@@ -24,17 +24,17 @@ class KeptApart:
     why_not: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the values for JSON."""
+        """Returns plain data for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Makes it from the result of `to_dict`, also after JSON."""
+        """Returns the object from the result of `to_dict`, also if that went through JSON."""
         refused = [Refused(**one) for one in values["refused"]]
         return cls(Kind(values["kind"]), refused, values["why_not"])
 
 
 def most_refused(*trials: KeptApart | None) -> KeptApart | None:
-    """Returns the one with the most refused changes; None without any."""
+    """Returns, of several trials, the one with the most refused writes; None without trials."""
     known = [trial for trial in trials if trial is not None]
     return max(known, key=lambda trial: len(trial.refused), default=None)

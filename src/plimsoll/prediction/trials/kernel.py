@@ -1,4 +1,4 @@
-"""System calls of Linux that Python lacks."""
+"""System calls of Linux for which Python has no function."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _made(result: int, what: str) -> None:
 
 
 def unshare(kinds: int) -> None:
-    """Give this process namespaces of its own.
+    """Gives this process namespaces of its own.
 
     Raises:
         OSError: If the kernel or its configuration denies this to the user.
@@ -45,7 +45,7 @@ def unshare(kinds: int) -> None:
 
 
 def mount(source: str, place: Path, kind: str | None, flags: int = 0, options: str = "") -> None:
-    """Mount a file system, with the arguments of the system call.
+    """Mounts a file system; the arguments are those of the system call.
 
     Raises:
         OSError: If the kernel refuses it.
@@ -58,7 +58,7 @@ def mount(source: str, place: Path, kind: str | None, flags: int = 0, options: s
 
 
 def unmount(place: Path) -> None:
-    """Unmount a file system with all below it, even if it is in use.
+    """Unmounts a file system with all mounts below it, even if it is in use.
 
     Raises:
         OSError: If the kernel refuses it.
@@ -67,7 +67,7 @@ def unmount(place: Path) -> None:
 
 
 def make_read_only(place: Path) -> None:
-    """Make a mount and all mounts below it read-only.
+    """Makes a mount and all mounts below it read-only.
 
     Raises:
         OSError: If the kernel refuses it.
@@ -79,22 +79,22 @@ def make_read_only(place: Path) -> None:
 
 
 def change_root(place: Path) -> None:
-    """Make a mount the root of this mount namespace, and detach the old one.
+    """Makes a mount the root of this mount namespace, and detaches the old root.
 
     Raises:
         OSError: If the kernel refuses it.
     """
     os.chdir(place)
-    _made(_libc.pivot_root(b".", b"."), str(place))  # the old root lies above the new one
+    _made(_libc.pivot_root(b".", b"."), str(place))  # puts the old root on top of the new one
     _made(_libc.umount2(b".", _DETACH), str(place))
     os.chdir("/")
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every orphaned descendant."""
+    """Makes this process the parent of every orphaned descendant."""
     _made(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1), "prctl")
 
 
 def die_with_parent(number: int) -> None:
-    """Get a signal when the thread that started this process ends."""
+    """Makes the kernel send this process a signal when the thread that started it ends."""
     _made(_libc.prctl(_PR_SET_PDEATHSIG, number), "prctl")

@@ -1,4 +1,4 @@
-"""The means that keep a trial apart, the strongest first."""
+"""The kinds of means that keep a program's writes from real files, the strongest first."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ _VARIABLE = "PLIMSOLL_TRIAL"
 
 
 class Kind(StrEnum):
-    """How a trial is kept apart."""
+    """How a trial keeps a program's writes from real files."""
 
     OVERLAY = "overlay"
-    """The kernel shows the program a copy of every folder."""
+    """The kernel puts an overlay over every folder that the program sees."""
     WALL = "wall"
     """A library before libc redirects writes, and the kernel refuses those that bypass it."""
     LAYER = "layer"
-    """The library alone: writes that bypass it reach real files."""
+    """Only the library before libc: writes that bypass it reach real files."""
 
 
 def wanted_kind() -> Kind | None:
-    """Returns the kind that PLIMSOLL_TRIAL names; None for the strongest that the machine offers.
+    """Returns the kind that PLIMSOLL_TRIAL names; None if it is unset, for the strongest one.
 
     Raises:
-        InputError: If it names none.
+        InputError: If the variable does not name a kind.
     """
     name = os.environ.get(_VARIABLE, "")
     if not name:

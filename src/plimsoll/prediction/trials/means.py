@@ -1,4 +1,4 @@
-"""The means by which a holder keeps a program apart, by kind."""
+"""The means by which a trial's holder keeps a program's writes from real files, by kind."""
 
 from __future__ import annotations
 
@@ -24,49 +24,49 @@ if TYPE_CHECKING:
 
 
 class Means(Protocol):
-    """A means to keep a program apart.
+    """A means to keep a program's writes from real files.
 
     Attributes:
-        environment: The variables that the program needs for it.
-        listener: A file to poll, for `listen`; None without one.
+        environment: The environment variables that the program needs for it.
+        listener: A file descriptor; when it is readable, `listen` must be called. None without one.
     """
 
     environment: dict[str, str]
     listener: int | None
 
     def prepare(self) -> None:
-        """Prepare, in the holder, before the program's process exists.
+        """Prepares the means. The holder calls it before it starts the program's process.
 
         Raises:
-            OSError: If the machine does not offer it.
+            OSError: If the machine does not offer this means.
             InputError: If the trial's folder is not suitable.
         """
 
     def enter(self, to_holder: socket.socket) -> None:
-        """Enter, in the program's process, before the program runs.
+        """Isolates the calling process. The program's process calls it before the program runs.
 
         Raises:
-            OSError: If the machine does not offer it.
+            OSError: If the machine does not offer this means.
         """
 
     def begun(self, from_program: socket.socket) -> None:
-        """Continue, in the holder, while the program's process enters."""
+        """Does the holder's part of `enter`, while the program's process calls that."""
 
     def listen(self) -> None:
-        """Read what is available from `listener`."""
+        """Handles what is readable from `listener`."""
 
     def written(self) -> list[Written]:
-        """List what the program wrote, after its end."""
+        """Returns the files that the program wrote. The holder calls it after the program's end."""
 
     def refused(self) -> list[Refused]:
-        """List the changes that the kernel refused."""
+        """Returns the writes that the kernel refused."""
 
     def release(self) -> None:
-        """Release what keeps the trial's folder from being removed."""
+        """Releases what would keep the trial's folder from being removed."""
 
 
 class _Silent:
-    """Means that receive nothing while the program runs."""
+    """A means without work for the holder while the program runs."""
 
     listener: int | None = None
 
@@ -85,7 +85,7 @@ class _Silent:
 
 
 class ByOverlay(_Silent):
-    """See `overlay`."""
+    """An overlay over each folder of the machine; see `overlay`."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -93,7 +93,7 @@ class ByOverlay(_Silent):
         self.environment = {MARK: settings.folder}
 
     def prepare(self) -> None:
-        """Check that overlays work, and enter namespaces."""
+        """Checks that overlays work, enters namespaces, and makes the folders of the overlay."""
         folder, free = Path(self._settings.folder), map(Path, self._settings.free)
         check_possible(folder)
         enter_namespaces(with_network=self._settings.with_network)
@@ -101,7 +101,7 @@ class ByOverlay(_Silent):
         self._overlay.make()
 
     def enter(self, _to_holder: socket.socket) -> None:
-        """Change to the new root; the holder keeps the real one."""
+        """Changes this process to the trial's root; the holder keeps the real one."""
         assert self._overlay is not None
         kernel.unshare(kernel.NEW_MOUNTS)
         self._overlay.enter([Path.cwd()])
@@ -112,32 +112,32 @@ class ByOverlay(_Silent):
         return changed_in(self._overlay.layers, self._overlay.root)
 
     def release(self) -> None:
-        """Release the file systems in memory."""
+        """Unmounts the trial's file systems in memory."""
         assert self._overlay is not None
         self._overlay.unmake()
 
 
 class ByLayer(_Silent):
-    """The scratch layer alone."""
+    """The scratch layer: a library in the program that redirects its writes."""
 
     def __init__(self, settings: Settings) -> None:
         self._folder = Path(settings.folder)
         self.environment = scratch_layer.environment(self._folder, list(map(Path, settings.free)))
 
     def prepare(self) -> None:
-        """Check that the folder is suitable."""
+        """Checks that the trial's folder suits the scratch layer."""
         scratch_layer.check_folder(self._folder)
 
     def enter(self, to_holder: socket.socket) -> None:
-        """Does nothing: the library is loaded with the program."""
+        """Does nothing: the dynamic linker loads the library with the program."""
 
     def written(self) -> list[Written]:
-        """Lists the files of the layer."""
+        """Returns the files that the scratch layer redirected."""
         return scratch_layer.written(self._folder)
 
 
 class ByWall(ByLayer):
-    """The scratch layer with the wall around it."""
+    """The scratch layer, and a wall by which the kernel refuses writes that bypass the layer."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -149,30 +149,30 @@ class ByWall(ByLayer):
         self._refused: Counter[tuple[str, str]] = Counter()
 
     def prepare(self) -> None:
-        """Check that the kernel supports a wall."""
+        """Checks that the trial's folder is suitable and that the kernel supports a wall."""
         super().prepare()
         self._wall.check_possible()
 
     def enter(self, to_holder: socket.socket) -> None:
-        """Raise the wall, and send the kernel's notification file to the holder."""
+        """Raises the wall around this process, and sends the kernel's listener to the holder."""
         listener = self._wall.raise_around_this_process()
         socket.send_fds(to_holder, [b"-"], [listener])
         os.close(listener)
 
     def begun(self, from_program: socket.socket) -> None:
-        """Receive that file; without it, the program's process reports the reason."""
+        """Receives the listener. If `enter` failed, there is none, and the reason follows."""
         _, files, _, _ = socket.recv_fds(from_program, 1, 1, socket.MSG_PEEK)
         if files:
             from_program.recv(1)
             self.listener = files[0]
 
     def listen(self) -> None:
-        """Answer a notification of the kernel."""
+        """Answers a notification of the kernel, and counts the write if it is refused."""
         if self.listener is not None and (refused := self._wall.answer(self.listener)) is not None:
             self._refused[refused] += 1
 
     def refused(self) -> list[Refused]:
-        """Returns the refused changes, the most frequent first."""
+        """Returns the refused writes, the most frequent first."""
         return [Refused(path, program, count)
                 for (path, program), count in self._refused.most_common()]  # fmt: skip
 
@@ -187,7 +187,10 @@ STRONGEST_FIRST: dict[Kind, Callable[[Settings], Means]] = {
 
 
 def _writable_anyway() -> list[Path]:
-    """Returns devices, shared memory, processes, and the files of the program's output."""
+    """Returns the real files that every program may write to.
+
+    They are devices, shared memory, /proc, and the files of the program's own output.
+    """
     devices = [Path("/dev", name) for name in _DEVICES]
     nvidia = Path("/dev").glob("nvidia*")
     outputs = [Path(os.readlink(f"/proc/self/fd/{number}")) for number in (0, 1, 2)]  # noqa: PTH115

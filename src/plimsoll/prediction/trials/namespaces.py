@@ -1,4 +1,4 @@
-"""Namespaces of a trial: its users, its mounts, and its network."""
+"""Linux namespaces for a trial: user ids, mounts, and network."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _IFF_UP = 1
 def enter_namespaces(*, with_network: bool) -> None:
     """Gives this process, and all processes that it starts, mounts and a network of their own.
 
-    Every user and group keeps its id. Root keeps all ids. An ordinary user keeps one user and one
-    group; the kernel shows files of other users as those of `nobody`.
+    Ids of users and groups stay the same. Root's namespace has all ids. An ordinary user's has only
+    one user and one group; in it the kernel shows other users' files as files of `nobody`.
 
     Args:
         with_network: Whether the machine's network stays reachable; otherwise only loopback is.
 
     Raises:
-        OSError: If this machine does not offer it.
+        OSError: If this machine does not offer such namespaces.
     """
     maps = _maps()
     ready = os.pipe()
@@ -48,7 +48,7 @@ def enter_namespaces(*, with_network: bool) -> None:
 
 
 def _maps() -> dict[str, str]:
-    """Returns the contents of the map files in /proc/PID, by file."""
+    """Returns the contents for the files in /proc/PID that map ids, by file."""
     if os.geteuid() != 0:
         return {
             "setgroups": "deny",
@@ -59,13 +59,13 @@ def _maps() -> dict[str, str]:
 
 
 def _same_numbers(name: str) -> str:
-    """Returns a map of all ids of this namespace to themselves."""
+    """Returns a map that takes each id of this namespace to itself."""
     ranges = [line.split() for line in Path(f"/proc/self/{name}").read_text().splitlines()]
     return "".join(f"{first} {first} {count}\n" for first, _, count in ranges)
 
 
 def _written(maps: dict[str, str], process: int) -> int:
-    """Writes the maps of a process; returns 0, or errno."""
+    """Writes the maps of a process; returns 0, or the errno of a failure."""
     try:
         for name, text in maps.items():
             Path(f"/proc/{process}/{name}").write_text(text)

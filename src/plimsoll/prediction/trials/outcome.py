@@ -19,11 +19,11 @@ class Settings:
     """The settings of a trial.
 
     Attributes:
-        folder: Its folder, which only this user can enter.
+        folder: The trial's folder, which only this user can enter.
         free: Further folders that the program may write to.
-        parent: The process that requested the trial.
+        parent: The id of the process that requested the trial.
         with_network: Whether the program may reach other machines.
-        kind: The means that keep the trial apart; None for the strongest that the machine offers.
+        kind: The means that isolates the program; None for the strongest that the machine offers.
     """
 
     folder: str
@@ -34,7 +34,7 @@ class Settings:
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
-        """Reads the text of `to_json`."""
+        """Returns the settings from the text of `to_json`."""
         found = json.loads(text)
         return cls(**found | {"kind": found["kind"] and Kind(found["kind"])})
 
@@ -48,11 +48,11 @@ class Outcome:
     """The end of a trial.
 
     Attributes:
-        kept_apart: How the program was kept apart; None if that failed, and the program never
-            began.
-        status: Its exit status; negative for a signal.
-        written: Its changed files, the largest first.
-        failure: Why it never began; empty if it did.
+        kept_apart: How the program's writes were kept from real files; None if that failed, so that
+            the program never began.
+        status: The program's exit status; negative for a signal.
+        written: The files that the program wrote, the largest first.
+        failure: Why the program never began; empty if it did.
     """
 
     kept_apart: KeptApart | None
@@ -61,7 +61,7 @@ class Outcome:
     failure: str = ""
 
     def keep(self, folder: Path) -> None:
-        """Write the outcome to the trial's folder."""
+        """Writes the outcome to the trial's folder."""
         with NewFile(folder / _NAME) as file:
             file.write(json.dumps(asdict(self)).encode())
 

@@ -1,9 +1,9 @@
-"""The overlay of a trial: every folder of the machine with the trial's own layer over it.
+"""The overlay of a trial: the trial sees every folder of the machine, and its writes go elsewhere.
 
 The trial gets a new root with an overlay over each folder of the real one. Writes go to an upper
 folder, which is deleted with the trial. The kernel lets no ordinary user put an overlay over a
-folder that contains mounts. Such a folder is made anew with its entries; if it has many, it is
-read-only.
+folder that contains mounts. For such a folder the trial makes a new folder with the same entries;
+if it has more than `MOST_ENTRIES`, the trial sees it read-only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from plimsoll.prediction.trials import kernel
 from plimsoll.prediction.trials.namespaces import enter_namespaces
 
 MOST_ENTRIES = 64
-"""The most entries of a folder with mounts that the trial makes anew."""
+"""A folder with mounts is made anew only if it has at most this many entries."""
 _ROOT = Path("/")
 _DEVICES, _PROCESSES, _SYSTEM = Path("/dev"), Path("/proc"), Path("/sys")
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
@@ -31,9 +31,9 @@ class Shown(Enum):
 
     OVERLAID = auto()
     ANEW = auto()
-    """A new folder with the real one's entries."""
+    """A new folder with an entry for each one of the real folder."""
     AS_IT_IS = auto()
-    """The real folder with all mounts below."""
+    """The real folder, writable, with all mounts below it."""
     READ_ONLY = auto()
     LINK = auto()
     EMPTY = auto()
@@ -47,7 +47,7 @@ class Layer:
     Attributes:
         lower: The real folder.
         upper: The folder for the trial's writes.
-        work: An empty folder beside it, which the kernel needs.
+        work: An empty folder beside `upper`, which the kernel needs for its own use.
     """
 
     lower: Path
@@ -61,10 +61,10 @@ Step = tuple[Shown, Path]
 def plan(
     free: Sequence[Path], mounts: Sequence[Path], most_entries: int = MOST_ENTRIES
 ) -> list[Step]:
-    """Plans how each part of the root is shown, a folder before its entries.
+    """Returns how the trial's root shows each part of the real root, a folder before its entries.
 
     Args:
-        free: Folders shared with the real root; missing ones are left out.
+        free: Folders that stay writable as they are; missing ones are left out.
         mounts: The mount points.
         most_entries: See `MOST_ENTRIES`.
     """
@@ -97,7 +97,7 @@ def _folder_anew(folder: Path, mounts: frozenset[Path], most: int) -> Iterator[S
 def _has_at_most(folder: Path, most: int) -> bool:
     try:
         return sum(1 for _ in folder.iterdir()) <= most
-    except OSError:  # this user may not read it
+    except OSError:  # this user may not read the folder
         return False
 
 
@@ -121,9 +121,9 @@ class Overlay:
         layers: The folders with an overlay.
 
     Args:
-        scratch: The trial's own folder. It contains the upper folders, except that of its own
-            parent, which is in memory because the kernel does not allow it here.
-        free: Further folders shared with the real root.
+        scratch: The trial's own folder. It contains the upper folders. Only the upper folders of
+            its own parents are in memory: the kernel allows no upper folder inside the lower one.
+        free: Further folders that stay writable as they are.
     """
 
     def __init__(self, scratch: Path, free: Sequence[Path]) -> None:
@@ -142,7 +142,7 @@ class Overlay:
         return Layer(place, within / str(number), within / f"{number}.work")
 
     def make(self) -> None:
-        """Make the upper folders, inside the trial's namespaces.
+        """Makes the upper folders. Call it inside the trial's namespaces.
 
         Raises:
             OSError: If the file system of the trial's folder cannot hold them.
@@ -154,29 +154,31 @@ class Overlay:
             layer.work.mkdir()
             layer.upper.mkdir()
             status = layer.lower.stat()
-            with suppress(OSError):  # this user cannot give the file to another owner
+            with suppress(OSError):  # an ordinary user cannot give a folder to another owner
                 os.chown(layer.upper, status.st_uid, status.st_gid)
             layer.upper.chmod(_mode(layer.lower, status))
             os.setxattr(layer.upper, "user.plimsoll", b"")  # overlays need extended attributes
             os.utime(layer.upper, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def unmake(self) -> None:
-        """Release the folders in memory, so that the trial's folder can be removed.
+        """Unmounts the folders in memory, so that the trial's folder can be removed.
 
         Raises:
-            OSError: If the kernel refuses it.
+            OSError: If the kernel refuses to unmount them.
         """
         kernel.unmount(self.root)
         kernel.unmount(self._in_memory)
 
     def enter(self, writable: Sequence[Path]) -> None:
-        """In a mount namespace of one process, have the trial's root, and stay in the same folder.
+        """Makes the trial's root the root of this process, and keeps its current folder.
+
+        Call it in a mount namespace of its own.
 
         Args:
             writable: Folders in which the trial must be able to write.
 
         Raises:
-            OSError: If the kernel refuses a mount that these need.
+            OSError: If the kernel refuses a mount that one of `writable` needs.
         """
         here = os.getcwd()  # noqa: PTH109
         for shown, place in self._steps:
@@ -192,7 +194,7 @@ class Overlay:
         os.chdir(here)
 
     def _check(self, writable: Sequence[Path]) -> None:
-        """Check that these folders can be changed; a folder made anew takes only new files."""
+        """Raises a `PermissionError` unless each folder is overlaid or the real one."""
         shown = {place: how for how, place in self._steps}
         for folder in writable:
             how = next(shown[place] for place in (folder, *folder.parents) if place in shown)
@@ -219,7 +221,7 @@ class Overlay:
 
     @staticmethod
     def _prepare(place: Path, new: Path) -> None:
-        """Make an empty file or folder on which the real one can be mounted."""
+        """Makes an empty file or folder on which the real one can be mounted."""
         if new.exists():
             return
         if place.is_dir():
@@ -230,7 +232,7 @@ class Overlay:
 
 
 def _mode(place: Path, status: os.stat_result) -> int:
-    """Returns the mode of an upper folder, which the user owns even if the lower one is not."""
+    """Returns the mode of an upper folder, read-only if this user cannot write to the lower one."""
     mode = stat.S_IMODE(status.st_mode)
     return mode if os.access(place, os.W_OK) else mode & ~stat.S_IWUSR
 
@@ -241,13 +243,13 @@ def _escaped(place: Path) -> str:
 
 
 def check_possible(scratch: Path) -> None:
-    """Check in a child process that this machine lets this user mount overlays.
+    """Tries in a child process to mount an overlay as this user.
 
     Args:
         scratch: A folder for the check.
 
     Raises:
-        OSError: If it does not.
+        OSError: If this machine does not allow it.
     """
     reader, writer = os.pipe()
     process = os.fork()
@@ -268,7 +270,7 @@ def check_possible(scratch: Path) -> None:
 
 
 def _try(scratch: Path) -> None:
-    """Put an overlay over a folder; remove one of its folders, and make it again."""
+    """Mounts an overlay, and removes and remakes a folder in it, as a script may do."""
     place = scratch / "tried"
     place.mkdir()
     kernel.mount("plimsoll", place, "tmpfs")

@@ -9,25 +9,25 @@ from contextlib import suppress
 from pathlib import Path
 
 MARK = "PLIMSOLL_SCRATCH"
-"""A variable in the environment of all processes of a trial; its first line is the folder."""
+"""The environment variable that all processes of a trial have. Its first line is the folder."""
 _SECONDS_BETWEEN = 0.005
 
 
 def descendants(process: int) -> list[int]:
-    """Returns all descendants of a process that run or are zombies."""
+    """Returns the ids of all descendants of a process, zombies included."""
     children: dict[int, list[int]] = {}
     for each in _processes():
         with suppress(OSError, IndexError, ValueError):
             after_name = Path(f"/proc/{each}/stat").read_bytes().rpartition(b")")[2].split()
             children.setdefault(int(after_name[1]), []).append(each)
     found = children.get(process, [])
-    for each in found:  # the list grows
+    for each in found:  # the loop also reaches the entries that it adds
         found.extend(children.get(each, []))
     return found
 
 
 def end_descendants() -> None:
-    """Kill all descendants of this process, which adopts orphans."""
+    """Kills all descendants of this process, which must have called `kernel.adopt_orphans`."""
     while True:
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0] != 0:
@@ -41,7 +41,7 @@ def end_descendants() -> None:
 
 
 def end_marked(folder: Path) -> None:
-    """Kill this user's processes of a trial whose holder has ended."""
+    """Kills this user's processes that have the mark of the trial in `folder`."""
     mark = f"{MARK}={folder}".encode()
     for each in _processes():
         with suppress(OSError):

@@ -1,7 +1,7 @@
 """The scratch layer: a library before libc that redirects a program's writes to a folder.
 
-The library, `preload/` in the sources, is loaded before libc in the program's process and in its
-children; they see their own writes in place of the real files.
+The library (`preload/` in the sources) is loaded before libc in the program's process and in its
+children. These processes see their own writes in place of the real files.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from plimsoll.prediction.trials.written import Written, compared, largest_first,
 
 _LIBRARY = "libplimsoll_scratch.so"
 _LINK = "/.//."
-"""The begin of a link in the layer; the path of an unchanged file follows."""
+"""The begin of a link in the layer. The rest of the link is the path of an unchanged real file."""
 
 
 def environment(folder: Path, free: Sequence[Path], password: int | None = None) -> dict[str, str]:
-    """Makes the variables that load the layer into a program.
+    """Returns the environment variables that load the layer into a program.
 
     Args:
         folder: A folder for the layer, which only this user can enter.
@@ -44,10 +44,10 @@ def environment(folder: Path, free: Sequence[Path], password: int | None = None)
 
 
 def check_folder(folder: Path) -> None:
-    """Check that a folder can hold the layer, which marks folders by a mode bit.
+    """Checks that a folder can hold the layer, which marks folders by the set-user-ID bit.
 
     Raises:
-        InputError: If it cannot.
+        InputError: If its file system does not keep this bit.
     """
     tried = folder / "tried-mode"
     tried.mkdir(mode=0o700)
@@ -62,12 +62,12 @@ def check_folder(folder: Path) -> None:
 
 
 def is_wanted() -> bool:
-    """Whether this process was started with the layer."""
+    """Returns whether this process was started with a request to load the layer."""
     return _LIBRARY in os.environ.get("LD_PRELOAD", "")
 
 
 def is_active() -> bool:
-    """Whether this process has the layer."""
+    """Returns whether the layer is loaded in this process and redirects its writes."""
     try:
         return bool(ctypes.CDLL(None).plimsoll_scratch_is_active())
     except AttributeError:
@@ -75,7 +75,7 @@ def is_active() -> bool:
 
 
 def library(folder: Path) -> Path:
-    """Returns the library, or a link to it in `folder` if the loader cannot read its path.
+    """Returns the library's path, or a link to it in `folder` if LD_PRELOAD cannot hold the path.
 
     Raises:
         InputError: If it is missing.
@@ -91,22 +91,22 @@ def library(folder: Path) -> Path:
         )
     if not set(str(found)) & set(": "):
         return found
-    link = folder / _LIBRARY  # the loader treats both characters as separators
+    link = folder / _LIBRARY  # in LD_PRELOAD both characters are separators
     with suppress(FileExistsError):
         link.symlink_to(found)
     return link
 
 
 def written(folder: Path) -> list[Written]:
-    """Lists the written files, the largest first."""
+    """Returns the files that the program wrote or removed, the largest first."""
     return largest_first([*_written_in(folder / "files", Path("/")), *_removed(folder)])
 
 
 def _written_in(copy: Path, place: Path) -> Iterator[Written]:
-    """Compares a folder of the layer with the real one at `place`."""
+    """Yields the files that differ between a folder of the layer and the real one at `place`."""
     try:
         entries = {entry.name: entry for entry in os.scandir(copy)}
-    except FileNotFoundError:  # no write has happened
+    except FileNotFoundError:  # the program wrote nothing
         return
     for name, entry in entries.items():
         if entry.is_dir(follow_symlinks=False):
@@ -118,13 +118,13 @@ def _written_in(copy: Path, place: Path) -> Iterator[Written]:
 
 
 def _removed(folder: Path) -> Iterator[Written]:
-    """Yields the real files and folders that were removed and not made again."""
+    """Yields the real files and folders that the program removed and did not make again."""
     try:
         noted = (folder / "removed").read_bytes()
     except FileNotFoundError:
         return
     gone: set[Path] = set()
-    for name in sorted(set(noted.split(b"\0")) - {b""}):  # a folder before its entries
+    for name in sorted(set(noted.split(b"\0")) - {b""}):  # sorted: a folder before its entries
         place = Path(os.fsdecode(name))
         copy = folder / "files" / place.relative_to("/")
         if os.path.lexists(place) and not os.path.lexists(copy) and gone.isdisjoint(place.parents):
@@ -133,11 +133,11 @@ def _removed(folder: Path) -> Iterator[Written]:
 
 
 def _file(copy: Path, place: Path) -> Iterator[Written]:
-    """Compares a file of the layer with the real one at `place`."""
+    """Yields what differs between a file of the layer and the real one at `place`, if anything."""
     target = os.readlink(copy) if copy.is_symlink() else ""  # noqa: PTH115  a Path would tidy it up
     if target == f"{_LINK}{place}":
         return
-    if target.startswith(_LINK):  # an unchanged file was moved here
+    if target.startswith(_LINK):  # the program moved an unchanged file here
         moved = removed(Path(target))
         yield Written(shown(place), moved.bytes, "new")
         return

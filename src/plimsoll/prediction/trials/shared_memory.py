@@ -1,4 +1,4 @@
-"""Removes shared memory that a program left behind, if the trial has no /dev/shm of its own."""
+"""Removes the shared memory that a program left, in a trial without a /dev/shm of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PLACE = Path("/dev/shm")  # noqa: S108
 
 
 def remove_shared_memory(folder: Path) -> None:
-    """Remove the shared memory that the scratch layer noted in a trial's folder."""
+    """Removes the shared memory that the scratch layer noted in a trial's folder."""
     with suppress(FileNotFoundError):
         for name in (folder / _NOTED).read_bytes().splitlines():
             with suppress(OSError):

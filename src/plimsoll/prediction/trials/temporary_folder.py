@@ -1,4 +1,4 @@
-"""The folders of trials, which are removed in the end, even if plimsoll is killed."""
+"""The folders of trials. If plimsoll and the holder are killed, a later plimsoll removes them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 _PREFIX = "plimsoll-"
 _NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
 _OWNER = "owner"
-"""A file in the folder, which each process that needs the folder keeps locked."""
+"""The file in a trial's folder that each process keeps locked while it needs the folder."""
 
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Yields a new folder, which is removed with the context even if processes still use it."""
+    """Yields a new folder, and removes it with the context even if processes still use it."""
     _sweep_once(tempfile.gettempdir())
     folder = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
     place = Path(folder.name).resolve()
@@ -41,19 +41,19 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def own(folder: Path) -> int:
-    """Keep a trial's folder from sweeps, until the returned file is closed.
+    """Keeps `sweep` from removing a trial's folder until the returned file descriptor is closed.
 
     Raises:
-        OSError: If the folder is full, or gone.
+        OSError: If the file system is full, or the folder does not exist.
     """
     import fcntl  # missing on Windows
 
     owner, unfinished = folder / _OWNER, folder / f"{_OWNER}.{os.getpid()}"
-    is_first = not owner.exists()  # several owners lock the same file
+    is_first = not owner.exists()  # later owners lock the file that the first one made
     lock = os.open(unfinished if is_first else owner, os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(lock, fcntl.LOCK_SH)
     if is_first:
-        unfinished.rename(owner)  # so a sweep never sees it without a lock
+        unfinished.rename(owner)  # renamed when locked, so a sweep never sees it without a lock
     return lock
 
 
@@ -63,7 +63,7 @@ def _sweep_once(temporary: str) -> None:
 
 
 def sweep(temporary: Path) -> None:
-    """Remove folders of trials whose owner and holder have ended, and kill their processes."""
+    """Removes folders of trials whose owner and holder have ended; kills their processes."""
     import fcntl  # missing on Windows
 
     for place in _folders(temporary):
@@ -89,13 +89,13 @@ def _folders(temporary: Path) -> Iterator[Path]:
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Delay Ctrl-C while the context lasts, for work that must not stop half-way.
+    """Delays Ctrl-C while the context lasts, for work that must not stop half-way.
 
-    It replaces Python's handler: a signal mask belongs to one thread, and any other would get the
-    signal.
+    It replaces Python's handler. Blocking the signal would not do, because that holds for one
+    thread only, and another would get the signal.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread gets Ctrl-C
+        yield  # Python raises KeyboardInterrupt in the main thread only
         return
     came: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))

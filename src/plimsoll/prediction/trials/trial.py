@@ -1,4 +1,4 @@
-"""A trial as plimsoll sees it: the command of its holder, and its outcome."""
+"""Starts, ends and reads a trial, from plimsoll's own process."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ _SECONDS_TO_END = 10
 def held(
     command: Sequence[str], folder: Path, free: Sequence[Path], *, with_network: bool
 ) -> list[str]:
-    """Returns the command of a holder, for a command that must change nothing.
+    """Returns the command of a holder that runs `command` and keeps its writes from real files.
 
     Args:
-        command: The program, with an absolute path.
+        command: The program, by its absolute path, and its arguments.
         folder: A new folder that only this user can enter.
         free: Further folders that the program may change.
-        with_network: Whether it may reach other machines.
+        with_network: Whether the program may reach other machines.
 
     Raises:
         InputError: If PLIMSOLL_TRIAL names no kind.
     """
     settings = Settings(str(folder), list(map(str, free)), os.getpid(), with_network, wanted_kind())
-    # -P keeps modules of the current folder from shadowing plimsoll's.
+    # -P: a file in the current folder must not be imported in place of one of Python's modules.
     module = "plimsoll.prediction.trials.holder"
     return [sys.executable, "-P", "-m", module, settings.to_json(), *command]
 
 
 def interrupt(holder: subprocess.Popen[bytes]) -> None:
-    """Interrupt the program, unless a terminal has interrupted it already."""
+    """Interrupts the program, unless the terminal has sent it the Ctrl-C already."""
     holder.send_signal(INTERRUPTED)
 
 
 def end(holder: subprocess.Popen[bytes]) -> None:
-    """End a trial with all processes of its program; does nothing if it has ended."""
+    """Ends a trial and all processes of its program; does nothing if it has ended."""
     holder.send_signal(ENDED)
     try:
         holder.wait(_SECONDS_TO_END)

@@ -16,12 +16,12 @@ _LONGEST = 2 * 4096
 
 @dataclass(frozen=True)
 class Refused:
-    """A change of a real file that the kernel refused.
+    """A write to a real file that the kernel refused.
 
     Attributes:
         path: The file.
-        program: The name of the program.
-        count: How often it was refused.
+        program: The name of the program that tried to write.
+        count: How often the kernel refused it.
     """
 
     path: str
@@ -30,10 +30,10 @@ class Refused:
 
 
 class Wall:
-    """Landlock and a seccomp filter, from the library of the scratch layer.
+    """Landlock and a seccomp filter, which the library of the scratch layer sets up.
 
     Args:
-        library: The library.
+        library: The library's file.
         writable: Folders, files and devices that the trial may write to.
         password: The number by which the filter recognizes calls of the scratch layer.
     """
@@ -45,10 +45,10 @@ class Wall:
         self._text = ctypes.create_string_buffer(_LONGEST)
 
     def check_possible(self) -> None:
-        """Check that this kernel supports both.
+        """Checks that this kernel supports Landlock and the filter.
 
         Raises:
-            OSError: If it does not.
+            OSError: If the kernel does not support one of them.
         """
         problem = self._library.plimsoll_wall_is_possible()
         if problem != 0:
@@ -57,10 +57,10 @@ class Wall:
             )
 
     def raise_around_this_process(self) -> int:
-        """Put this process and all its future children behind the wall.
+        """Puts this process and all its future children behind the wall.
 
         Returns:
-            Returns the file on which the kernel reports calls that are not the layer's.
+            The file descriptor on which the kernel reports system calls that bypass the layer.
 
         Raises:
             OSError: If the kernel refuses.
@@ -72,10 +72,10 @@ class Wall:
         return listener
 
     def answer(self, listener: int) -> tuple[str, str] | None:
-        """Answer one call that the kernel reports.
+        """Answers one system call that the kernel reports: allows or refuses it.
 
         Returns:
-            Returns the path and the program of a refused call; None if it is allowed.
+            The path and the program of a refused call; None if the call is allowed.
         """
         found = self._library.plimsoll_wall_answer(
             listener, self._names, len(self._names), self._text, len(self._text)

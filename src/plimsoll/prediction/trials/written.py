@@ -1,4 +1,4 @@
-"""Compares a trial's files with the real ones."""
+"""Lists what a trial wrote, by comparing its files with the real ones."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _OPAQUE = "user.overlay.opaque"
 
 @dataclass(frozen=True)
 class Written:
-    """A file that the script wrote, and that was deleted with the trial.
+    """A file that the script wrote or removed in a trial. The real file is unchanged.
 
     Attributes:
         path: Its path; relative if it is in the current folder.
-        bytes: Its size; for a removed file, the size before.
+        bytes: Its size; for a removed file, the size of the real file.
         kind: "new", "changed" or "removed".
     """
 
@@ -32,18 +32,18 @@ class Written:
 
 
 def largest_first(found: Sequence[Written]) -> list[Written]:
-    """Sorts files in the order of reports."""
+    """Returns files in the order in which reports list them, the largest first."""
     return sorted(found, key=lambda one: (-one.bytes, one.path))
 
 
 def changed_in(layers: Sequence[Layer], root: Path) -> list[Written]:
-    """Returns the differences from real files, in overlays' upper folders and in the root."""
+    """Returns the files that the script wrote or removed, by the upper folders and the root."""
     found = [one for layer in layers for one in _changed(layer.upper, layer.lower)]
     return largest_first([*found, *_new(root, Path("/"))])
 
 
 def _new(folder: Path, place: Path) -> Iterator[Written]:
-    """Yields the entries of a folder made anew that the real one lacks."""
+    """Yields the files in a folder of the trial's root that the real folder does not have."""
     for entry in os.scandir(folder):
         real = place / entry.name
         if entry.is_dir(follow_symlinks=False):
@@ -55,7 +55,7 @@ def _new(folder: Path, place: Path) -> Iterator[Written]:
 
 
 def compared(now: os.stat_result, place: Path) -> Iterator[Written]:
-    """Yields the difference of a trial's file from the real one; none if both are the same."""
+    """Yields an entry if a trial's file, of status `now`, differs from the real one at `place`."""
     try:
         before = place.lstat()
     except OSError:
@@ -66,12 +66,12 @@ def compared(now: os.stat_result, place: Path) -> Iterator[Written]:
 
 
 def removed(place: Path) -> Written:
-    """Makes the entry of a real file or folder that the trial removed."""
+    """Returns the entry for a real file or folder that the trial removed."""
     return Written(shown(place), _size(place), "removed")
 
 
 def shown(place: Path) -> str:
-    """Returns a path as the user would write it."""
+    """Returns a path as the user would write it: relative inside the current folder."""
     here = Path.cwd()
     return str(place.relative_to(here)) if place.is_relative_to(here) else str(place)
 
@@ -104,7 +104,7 @@ def _is_opaque(folder: Path) -> bool:
 
 
 def _state(status: os.stat_result) -> tuple[int, ...]:
-    """Returns the state that differs once a file changed. A copy begins with the real one's."""
+    """Returns what differs once a file is changed. A copy begins with that of the real file."""
     return (status.st_mode, status.st_size, status.st_mtime_ns)
 
 

@@ -1,1 +1,1 @@
-"""Finds the parts of the simulated program that could be changed."""
+"""Finds the parts of a simulated program that could be changed, while it runs."""

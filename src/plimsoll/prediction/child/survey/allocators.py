@@ -1,4 +1,4 @@
-"""The memory that other settings and allocators reserve for the same requests."""
+"""Computes what other settings and allocators would reserve for a run's requests."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _EXPANDABLE = "expandable_segments:True"
 
 
 def try_allocators(simulation: Simulation, device: int, room: int | None) -> list[AllocatorUse]:
-    """Replays a run under its own settings and others.
+    """Replays a run's requests under its own settings and other ones, and returns each use.
 
     Args:
         simulation: The GPUs of the run.
         device: The card whose requests are replayed.
-        room: The memory for the program and NCCL; None for no bound.
+        room: The memory of the card for PyTorch and NCCL; None for no bound.
     """
     recording, allocator = recorded_run(simulation, device), simulation.allocators[device]
     if room is not None:
@@ -73,7 +73,7 @@ def _try(
 
 
 def _least(bounds: tuple[int, int], serves: Callable[[int], bool]) -> int:
-    """Returns the least sufficient memory between two bounds, to a granule."""
+    """Returns the least memory between two bounds that suffices, exact to one granule."""
     low, high = bounds[0] // GRANULE, -(-bounds[1] // GRANULE)
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""The options of the script's command line, as `argparse` parsed them."""
+"""Notes the options of the script's command line, as `argparse` parsed them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Arguments:
         self._uses: dict[tuple[str, ...], ArgumentUse] = {}
 
     def install(self) -> None:
-        """Begin to observe."""
+        """Begins to observe `argparse`."""
         parse = argparse.ArgumentParser.parse_known_args
         note = self._watchers.guarded("the script's options", self._note)
 

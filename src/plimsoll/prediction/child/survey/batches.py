@@ -1,4 +1,4 @@
-"""The batch sizes of a program's loaders, and the configuration files that it reads."""
+"""Notes the batch sizes of a program's loaders, and the configuration files that it reads."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class Batches:
 
     @property
     def sizes(self) -> list[int]:
-        """Returns the batch sizes, in the order in which loaders were made."""
+        """The batch sizes, in the order in which loaders were made."""
         return list(self._sizes)
 
     @property
     def files(self) -> list[str]:
-        """Returns the configuration files that the program read, by absolute path."""
+        """The configuration files that the program read, by absolute path."""
         return list(self._files)
 
     def listen(self) -> None:
-        """Observe files. PyTorch need not be imported."""
+        """Begins to observe opened files. PyTorch need not be imported."""
         note = self._watchers.guarded("the configurations that it reads", self._note_file)
 
         def heard(event: str, given: tuple[Any, ...]) -> None:
@@ -48,7 +48,7 @@ class Batches:
         sys.addaudithook(heard)
 
     def install(self, torch: ModuleType) -> None:
-        """Observe loaders."""
+        """Begins to observe loaders that are made."""
         kind = torch.utils.data.DataLoader
         make = kind.__init__
         note = self._watchers.guarded("the sizes of loaders' batches", self._note_loader)

@@ -1,4 +1,4 @@
-"""The module calls of a step, each with its begin and end, its time and its results."""
+"""Notes the module calls of a step, each with its begin and end, its time and its results."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class ModuleCall:
     """One call of one module while autograd records.
 
     Attributes:
-        module: The module; this reference keeps it alive, which costs only memory of the
-            simulation.
-        start: The number of events on the device when it began.
-        end: The number of events when it ended.
-        seconds: Its time on the device.
-        given: Addresses of the storages of its inputs.
-        results: Addresses of the storages of its results.
-        inner: The calls that it made.
+        module: The module. This reference keeps it alive, which costs only the simulation's own
+            memory.
+        start: The number of events on the device when the call began.
+        end: The number of events when the call ended.
+        seconds: The time that the call's kernels take on the device.
+        given: Addresses of the storages of the call's inputs.
+        results: Addresses of the storages of the call's results.
+        inner: The calls that the module made.
     """
 
     module: Any
@@ -36,10 +36,10 @@ class ModuleCall:
 
 
 class StepCalls:
-    """The module calls of one step after another.
+    """Notes the module calls of each step. A new step discards those of the step before.
 
     Attributes:
-        calls: The calls of this step's outermost modules.
+        calls: The calls of outermost modules in the current step.
         device: The watched device.
     """
 
@@ -51,11 +51,11 @@ class StepCalls:
 
     @property
     def is_outermost(self) -> bool:
-        """Whether a module that is called now has no calling module."""
+        """Whether no module is running, so that the next call is of an outermost module."""
         return not self._running
 
     def enter(self, module: Any, given: list[Any]) -> ModuleCall:
-        """Note the begin of a call."""
+        """Notes the begin of a call."""
         if self.is_outermost:
             # torch.cuda.current_device() would initialize CUDA, which the program may not have done
             # yet.
@@ -68,15 +68,15 @@ class StepCalls:
         return call
 
     def leave(self, call: ModuleCall, result: Any) -> None:
-        """Note the end of a call, with its result."""
+        """Notes the end of a call, with its result."""
         while self._running and self._running.pop() is not call:
-            pass  # calls that an error ended
+            pass  # also ends inner calls that an error left
         call.end = self.position()
         call.seconds = self._busy() - call.seconds
         call.results = list(addresses(result))
 
     def begin(self) -> None:
-        """Begin a new step."""
+        """Begins a new step, and forgets the calls of the last one."""
         self.calls = []
 
     def position(self) -> int:
@@ -88,7 +88,7 @@ class StepCalls:
 
 
 def addresses(value: Any, depth: int = 3) -> Iterator[int]:
-    """Yields the storages of the tensors in a module's arguments or results."""
+    """Yields the addresses of the CUDA tensors' storages in a module's arguments or results."""
     if hasattr(value, "untyped_storage"):
         if getattr(value, "is_cuda", False):
             try:

@@ -1,6 +1,6 @@
-"""The survey of a job: its first rank's, with the needs of the rank that needs the most.
+"""Makes the survey of a job: that of its first rank, with the memory of the rank that needs most.
 
-Each rank writes a file beside the requested one; the process that started the ranks joins them.
+Each rank writes a file beside the requested one; the process that started the ranks combines them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def first_ranks_surveyor(
     request: Request, simulation: Simulation, labels: BlockLabels
 ) -> Surveyor | None:
-    """Returns the surveyor if this process is the first rank of a job that is surveyed."""
+    """Returns a surveyor if this process is the first rank of a surveyed job; otherwise None."""
     if request.survey is None or request.nproc_per_node is None:
         return None
     if launched_as("RANK") != min(request.ranks or [0]):
@@ -38,7 +38,7 @@ def first_ranks_surveyor(
 def leave_survey(
     request: Request, simulation: Simulation, surveyor: Surveyor | None, device: int
 ) -> None:
-    """Write this rank's survey; a rank other than the first reports only its allocators' use."""
+    """Writes this rank's survey; a rank other than the first writes only its allocators' use."""
     rank = launched_as("RANK")
     if request.survey is None or request.nproc_per_node is None or rank is None:
         return
@@ -50,7 +50,7 @@ def leave_survey(
 
 
 def join_surveys(request: Request) -> None:
-    """Join the files of the ranks, if there are any."""
+    """Combines the files of the ranks into the requested one, if there are any."""
     if request.survey is None:
         return
     asked = Path(request.survey)
@@ -68,9 +68,9 @@ def join_surveys(request: Request) -> None:
 
 
 def _fullest(ranks: Sequence[Sequence[AllocatorUse]], of: AllocatorUse) -> AllocatorUse:
-    """Returns an allocator's use on the rank where it reserves most, with the need of all ranks.
+    """Returns an allocator's use on the rank where it reserves most, with what all ranks need.
 
-    A rank that fits needs less than one that does not.
+    `least_bytes` is known only for ranks that do not fit, which need more than those that fit.
     """
     uses = [
         use

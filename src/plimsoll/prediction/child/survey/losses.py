@@ -1,4 +1,4 @@
-"""Calls of cross_entropy: logits are often the largest tensors of a program."""
+"""Notes calls of cross_entropy, because logits are often a program's largest tensors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Losses:
-    """Observes every call."""
+    """Observes every call of cross_entropy."""
 
     def __init__(self, watchers: Watchers) -> None:
         self._watchers = watchers
         self._uses: dict[Place | None, LossUse] = {}
 
     def install(self, torch: ModuleType) -> None:
-        """Begin to observe."""
+        """Begins to observe calls of cross_entropy."""
         functional = torch.nn.functional
         cross_entropy = functional.cross_entropy
 

@@ -1,4 +1,4 @@
-"""The models that a script trains: their names in the script, and their settings."""
+"""Notes the models that a script trains: their names in the script, and their settings."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _MOST_ATTRIBUTES = 200
 
 
 class Models:
-    """Notes each outermost module when it is called while autograd records."""
+    """Notes each outermost module that the script calls while autograd records."""
 
     def __init__(self) -> None:
         self._models: dict[int, tuple[Any, ModelUse]] = {}
         self._outermost = 0
 
     def note(self, torch: ModuleType, module: Any, given: Iterable[Any]) -> None:
-        """Note a call of an outermost module; one without trainable parameters is no model.
+        """Notes an outermost module as a model, at its first call with initialized parameters.
 
-        A model is noted at its first call with initialized parameters.
+        A module without trainable parameters is no model.
         """
         self._outermost = id(module)
         if id(module) in self._models or any(map(torch.nn.parameter.is_lazy, module.parameters())):
@@ -40,13 +40,13 @@ class Models:
             self._models[id(module)] = module, _use(torch, module, list(given))
 
     def note_inner(self, torch: ModuleType) -> None:
-        """Note the autocast that begins inside the outermost module, as Accelerate's does."""
+        """Notes an autocast that begins inside the outermost module, as that of Accelerate does."""
         module, use = self._models.get(self._outermost, (None, None))
         if use is not None and use.autocast is None and (kind := _autocast(torch)) is not None:
             self._models[self._outermost] = module, replace(use, autocast=kind)
 
     def uses(self) -> list[tuple[Any, ModelUse]]:
-        """Returns the modules with their uses."""
+        """Returns the models, each with what was noted of it."""
         return list(self._models.values())
 
 
@@ -101,7 +101,7 @@ def _types(module: Any) -> dict[str, int]:
 
 
 def _blocks(model: Any) -> Iterator[str]:
-    """Yields lists of equal modules with parameters, a model's layers; not lists inside others."""
+    """Yields the names of a model's lists of equal modules (its layers), without nested lists."""
     found: list[str] = []
     for name, module in model.named_modules():
         is_inside = any(not outer or name.startswith(f"{outer}.") for outer in found)
@@ -119,7 +119,7 @@ def _are_layers(module: Any) -> bool:
 
 
 def _names(module: Any, frames: list[FrameType]) -> Iterator[tuple[str, str, str]]:
-    """Yields the variables that hold the model, those of the outermost functions first."""
+    """Yields the variables that hold the model or its wrapper, outermost functions first."""
     inside = {id(part): path for path, part in module.named_modules()}
     wrapped = {id(module): ""}
     part = module
@@ -157,7 +157,7 @@ def _call(torch: ModuleType, frame: FrameType, batch: int | None, storages: set[
 
 
 def _is_batch(torch: ModuleType, value: Any, batch: int | None) -> bool:
-    """Whether a tensor has a row for each sample of the batch, and no autograd history."""
+    """Returns whether a tensor has a row for each sample of the batch, and needs no gradient."""
     if isinstance(value, torch.nn.Parameter) or value.requires_grad:
         return False
     return batch is not None and value.dim() > 0 and value.shape[0] == batch

@@ -1,4 +1,4 @@
-"""The optimizers of a script: the lines that make them, and their memory."""
+"""Notes a script's optimizers: the lines that make and step them, and their memory."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 class _Optimizer:
     def __init__(self, optimizer: Any, made: Place | None, settings: dict[str, Scalar]) -> None:
-        # this reference keeps it alive, which costs only memory of the simulation
+        # This reference keeps the optimizer alive, which costs only the simulation's own memory.
         self.optimizer = optimizer
         self.made = made
         self.settings = settings
         self.stepped: Place | None = None
         self.gradient_bytes = 0
         self.steps = 0
-        self.kept_gradients = 0  # at calls of the model after a step
+        self.kept_gradients = 0  # the number of calls of the model with gradients of a past step
 
 
 class Optimizers:
@@ -38,7 +38,7 @@ class Optimizers:
         self._optimizers: dict[int, _Optimizer] = {}
 
     def install(self, torch: ModuleType) -> None:
-        """Begin to observe."""
+        """Begins to observe optimizers that are made."""
         base = torch.optim.Optimizer
         make = base.__init__
 
@@ -56,7 +56,7 @@ class Optimizers:
         )
 
     def note_step(self, optimizer: Any) -> None:
-        """Note the begin of an optimizer step."""
+        """Notes the begin of an optimizer's step."""
         noted = self._optimizers.get(id(optimizer))
         if noted is None:
             return
@@ -65,7 +65,7 @@ class Optimizers:
         noted.gradient_bytes = max(noted.gradient_bytes, sum(_gradients(optimizer)))
 
     def note_call(self) -> None:
-        """Note a call of the model for a new step."""
+        """Notes a call of an outermost module, and which gradients are still in memory then."""
         for noted in self._optimizers.values():
             if noted.steps and any(_gradients(noted.optimizer)):
                 noted.kept_gradients += 1

@@ -1,4 +1,4 @@
-"""The size of a tensor on this rank. A sharded tensor has a part on each rank."""
+"""Finds the size of a tensor on this rank. A sharded tensor has a part on each rank."""
 
 from __future__ import annotations
 

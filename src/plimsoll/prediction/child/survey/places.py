@@ -1,4 +1,4 @@
-"""Lines of the script itself, told apart from lines of libraries."""
+"""Finds the running lines that are of the script itself, not of libraries."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def script_frames() -> Iterator[FrameType]:
 
 
 def place_of(frame: FrameType) -> Place:
-    """Returns the place of a frame."""
+    """Returns the line that a frame is executing, and its function."""
     return Place(frame.f_lineno, frame.f_code.co_qualname)
 
 
 def innermost_place() -> Place | None:
-    """Returns the script's innermost running line; None if the script is not running."""
+    """Returns the script's innermost line that is being executed; None if there is none."""
     return next(map(place_of, script_frames()), None)

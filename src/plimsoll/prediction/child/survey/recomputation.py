@@ -1,9 +1,10 @@
 """Chooses modules to recompute in the backward pass, for the least time under a budget.
 
-A recomputed module keeps only its inputs between its forward and its backward pass, and the modules
-before it made these. Dynamic programming over the tree of calls finds the bytes that a set of
-modules saves. The lifetimes of a simulated step's blocks give the resulting peak: the blocks that a
-module keeps leave at the end of its call, and all return when its backward pass frees the first.
+Between its forward and its backward pass, a recomputed module keeps only its inputs, which are
+outputs of earlier modules. Dynamic programming over the tree of calls finds the sets of modules
+that save the most bytes for their time. The lifetimes of a simulated step's blocks give the peak of
+a set: the blocks that a module keeps are freed at the end of its call, and all are allocated again
+when its backward pass would free the first of them.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ if TYPE_CHECKING:
 
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
 
-_STEPS = 256  # units of the dynamic programming
+_STEPS = 256  # the dynamic programming counts saved bytes in this many units
 _PLANS = 24
-_SMALLEST_SHARE = 2e-4  # of the peak; modules that keep less are left out
+_SMALLEST_SHARE = 2e-4  # modules that save less than this share of the peak are left out
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a module. Its moments are numbers of events.
+    """One call of a module. Moments are counted in events.
 
     Attributes:
-        start: The moment when it began.
-        end: The moment when it ended.
-        seconds: The time that it took.
-        backward: The moment when the backward pass began that needs its blocks.
-        given: Addresses of its inputs.
-        results: Addresses of its results.
+        start: The moment when the call began.
+        end: The moment when the call ended.
+        seconds: The time that the call took.
+        backward: The moment when the call's backward pass began.
+        given: Addresses of the call's inputs.
+        results: Addresses of the call's results.
     """
 
     start: int
@@ -71,11 +72,11 @@ class _Kept:
     """The blocks that one call of a module keeps.
 
     Attributes:
-        end: The moment when the blocks leave, if the module is recomputed.
-        again: The moment when they are back.
-        blocks: Numbers of the blocks.
-        given: Numbers of the input blocks that a recomputation keeps longer.
-        rise: The rise of memory during the call.
+        end: The moment when a recomputed module frees the blocks.
+        again: The moment when the recomputation has allocated them again.
+        blocks: Indices of the blocks in the step.
+        given: Indices of the input blocks that a recomputation keeps longer.
+        rise: The most by which memory rose during the call.
     """
 
     end: int
@@ -86,7 +87,7 @@ class _Kept:
 
 
 class _Step:
-    """The blocks of one step, and the memory without some of them."""
+    """The blocks of one step. Computes its memory with some modules recomputed."""
 
     def __init__(self, blocks: Lifetimes, sizes: NDArray[np.uint64], begin: int, end: int) -> None:
         self.begin, self.end = begin, end
@@ -98,7 +99,7 @@ class _Step:
         self.address = blocks.address[first:last]
 
     def kept(self, call: Call) -> _Kept | None:
-        """Returns the blocks that a call keeps for the backward pass, besides its results."""
+        """Returns the blocks, other than its results, that a call keeps for the backward pass."""
         first, last = np.searchsorted(self.start, [call.start, call.end])
         part = np.arange(first, last)
         part = part[self.stop[part] >= call.backward]
@@ -128,11 +129,11 @@ class _Step:
         return live.astype(np.int64)
 
     def saved_by(self, kept: _Kept) -> int:
-        """Returns the bytes that a recomputation saves between the passes."""
+        """Returns the bytes that recomputing the call saves until its backward pass."""
         return int(self.size[kept.blocks].sum()) - int(self.size[kept.given].sum())
 
     def peak_without(self, kept: Iterable[_Kept]) -> int:
-        """Returns the peak of the step without the kept blocks of these calls."""
+        """Returns the peak of the step if these calls are recomputed."""
         change = np.zeros(self.end - self.begin + 1, dtype=np.int64)
         spikes: list[tuple[int, int]] = []
         until: dict[int, int] = {}
@@ -158,7 +159,9 @@ def recomputations(
     begin: int,
     end: int,
 ) -> list[Recomputation]:
-    """Returns sets of modules, from none to all, each with the least time for the bytes it saves.
+    """Returns sets of modules to recompute, from none to all.
+
+    Each set takes the least extra time for the bytes that it saves.
 
     Args:
         modules: The outermost modules, which the model itself calls.
@@ -168,7 +171,7 @@ def recomputations(
         end: The event after the step.
 
     Returns:
-        The sets with the highest peak first. Each set has a lower peak than all faster ones.
+        The sets, the fastest and highest peak first. Each has a lower peak than all faster ones.
     """
     step = _Step(blocks, sizes, begin, end)
     if not len(step.level):
@@ -208,8 +211,8 @@ class _Choice:
         bytes: The bytes that its recomputation saves.
         seconds: The time that its calls took.
         inner: The choices within it.
-        place: The moment of its first call. An early module is the better choice, because the
-            backward pass needs it after it freed the blocks of later ones.
+        place: The moment of its first call. Of two equal modules the earlier is the better choice:
+            the backward pass recomputes it after it freed the blocks of the later one.
     """
 
     module: Module
@@ -221,11 +224,11 @@ class _Choice:
 
     @property
     def most(self) -> int:
-        """The most bytes that it and its inner modules can save."""
+        """The most bytes that can be saved by recomputing the module or modules within it."""
         return max(self.bytes, sum(each.most for each in self.inner))
 
     def best(self, unit: int) -> _Best:
-        """Returns the least seconds for each number of units that the choice can save."""
+        """Returns the least seconds that save each number of units of `unit` bytes."""
         best = _Best.nothing()
         for each in self.inner:
             best = best.join(each.best(unit))
@@ -246,7 +249,7 @@ def _choices(modules: list[Module], step: _Step, least: int) -> Iterator[_Choice
 
 
 class _Best:
-    """The least seconds that save each number of units, and the choices that take them."""
+    """For each number of units of saved bytes, the least seconds, and the modules to recompute."""
 
     def __init__(self, seconds: NDArray[np.float64], chosen: list[tuple[_Choice, ...]]) -> None:
         self.seconds = seconds
@@ -283,7 +286,7 @@ class _Best:
         return _Best(seconds, chosen)._monotonic()
 
     def _monotonic(self) -> _Best:
-        """Replaces plans by those that save more in less time."""
+        """Replaces each plan by the next if that saves more in less time, and returns itself."""
         for at in range(len(self.seconds) - 2, -1, -1):
             if self.seconds[at + 1] < self.seconds[at]:
                 self.seconds[at], self.chosen[at] = self.seconds[at + 1], self.chosen[at + 1]
@@ -297,7 +300,7 @@ def modules_by_name(
 
     Args:
         calls: For each call the module's name, whether it may be recomputed, the call, and the name
-            of the calling module; None for the model.
+            of the calling module; None if the model itself calls it.
     """
     modules: dict[str, Module] = {}
     inner: defaultdict[str | None, list[str]] = defaultdict(list)

@@ -37,11 +37,11 @@ class _Step:
     """The step with the most memory at the end of its forward pass.
 
     Attributes:
-        device: The device on which it ran.
+        device: The device on which the step ran.
         calls: The calls of the outermost modules.
-        backwards: The moments when its backward passes began.
-        end: The event after it.
-        allocated_bytes: Bytes allocated at the end of its forward pass.
+        backwards: The moments when the step's backward passes began.
+        end: The number of the event after the step.
+        allocated_bytes: The bytes allocated at the end of the step's forward pass.
     """
 
     device: int
@@ -52,7 +52,7 @@ class _Step:
 
 
 class Surveyor:
-    """Notes the changeable parts of the program."""
+    """Notes the parts of the program that could be changed."""
 
     def __init__(
         self, simulation: Simulation, labels: BlockLabels | None, room: int | None
@@ -76,7 +76,7 @@ class Surveyor:
         self._fullest: _Step | None = None
 
     def install(self, torch: ModuleType) -> None:
-        """Observe PyTorch."""
+        """Begins to observe the program's use of PyTorch."""
         self._guarded("what could be changed", self._install)(torch)
 
     def _install(self, torch: ModuleType) -> None:
@@ -100,12 +100,12 @@ class Surveyor:
         register_optimizer_step_post_hook(after)
 
     def listen(self) -> None:
-        """Observe what needs no PyTorch."""
+        """Begins to observe the command line and the opened files. PyTorch need not be imported."""
         self._arguments.install()
         self._batches.listen()
 
     def survey(self) -> Survey:
-        """Returns all notes."""
+        """Returns the survey of all that was noted."""
         models = [
             replace(use, recomputations=self._recomputations(module))
             for module, use in self._models.uses()
@@ -154,7 +154,7 @@ class Surveyor:
         kind.__call__ = call
 
     def _is_forked(self) -> bool:
-        """Whether this is a forked process, such as a loader's worker: its calls are no step's."""
+        """Returns whether this is a forked process, whose module calls belong to no step."""
         return os.getpid() != self._process
 
     def _leave(self, call: ModuleCall | None, result: Any) -> None:
@@ -222,7 +222,7 @@ class Surveyor:
     ) -> Iterator[tuple[str, bool, Call, str | None]]:
         for call in outer.inner:
             name = names.get(id(call.module))
-            if not name:  # a wrapper, or the model itself inside one
+            if not name:  # this is a wrapper, or the model inside a wrapper
                 yield from self._inner(call, backwards, names, parent)
                 continue
             backward = next((each for each in backwards if each >= call.end), call.end)

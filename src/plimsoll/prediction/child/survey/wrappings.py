@@ -1,4 +1,4 @@
-"""The lines that wrap models for training on several ranks, and the kinds of wrappers."""
+"""Notes the lines that wrap models for training on several ranks, and the kinds of wrappers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Wrappings:
     """Observes every wrapping of a model.
 
     Args:
-        watchers: They guard the notes.
+        watchers: Keeps errors in the observation from reaching the program.
         any_optimizer: Returns whether an optimizer exists yet.
     """
 
@@ -32,7 +32,7 @@ class Wrappings:
         self._found: dict[Place | None, tuple[Any, bool]] = {}
 
     def install(self, torch: ModuleType) -> None:
-        """Begin to observe."""
+        """Begins to observe the wrappers that are made."""
         base = torch.nn.Module
         make = base.__init__
 
@@ -46,7 +46,7 @@ class Wrappings:
         base.__init__ = standing_in(make, noted)
 
     def _note(self, module: Any) -> None:
-        # Wrappings of a model's parts by a wrapper have the same place, and come later.
+        # A wrapper that wraps the parts of its model notes them later, with the same line.
         self._found.setdefault(innermost_place(), (module, not self._any_optimizer()))
 
     def uses(self) -> list[Wrapping]:

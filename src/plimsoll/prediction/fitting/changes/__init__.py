@@ -1,1 +1,1 @@
-"""Changes of a script that reduce its memory, one kind a file."""
+"""Changes to a script that reduce its memory. Each file has one kind of change."""

@@ -25,7 +25,10 @@ _TRAINER_DEFAULT = 8
 
 
 def options_for(survey: Survey, parts: int) -> tuple[tuple[str, str], ...]:
-    """Returns the script's own options, set to run its batch in parts; none if it has none."""
+    """Returns the script's options for batch and accumulation with values that divide the batch.
+
+    Returns none if the script lacks one of these options, or the batch is not divisible.
+    """
     batch = next(_known(survey.arguments, _BATCH), None)
     steps = next(_known(survey.arguments, _STEPS), None)
     if batch is None or steps is None or batch[1] % parts:
@@ -43,14 +46,14 @@ def _known(arguments: list[ArgumentUse], pattern: re.Pattern[str]) -> Iterator[t
 
 
 def has_trainer(script: ScriptText) -> bool:
-    """Whether the script makes the arguments of Transformers' Trainer, or of a derived one."""
+    """Returns whether the script makes arguments of Transformers' Trainer or of a derived one."""
     return next(_trainer_calls(script), None) is not None
 
 
 def trainer_in_parts(script: ScriptText, parts: int) -> ScriptText:
-    """Returns the script with a Trainer of smaller batches, and as many more of them a step.
+    """Returns the script with a Trainer whose batch is divided and accumulated over `parts`.
 
-    An expression, such as `args.batch_size`, is divided in place.
+    If the batch is an expression, such as `args.batch_size`, the division is added to it.
 
     Raises:
         CannotChangeError: If there is no Trainer, or its batch is a number that is not divisible.
@@ -97,7 +100,7 @@ def _operand(script: ScriptText, value: ast.expr) -> str:
 
 
 def _number(value: ast.expr | None, default: int) -> int | None:
-    """Returns a plain number; None for another expression."""
+    """Returns the value of an expression that is a plain number; None for any other."""
     if value is None:
         return default
     if isinstance(value, ast.Constant) and isinstance(value.value, int):

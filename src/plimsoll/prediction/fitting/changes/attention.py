@@ -1,4 +1,4 @@
-"""Attention without a matrix of weights in memory."""
+"""The change to fused attention, which keeps no matrix of attention weights in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def attention_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
-    """Yields fused attention for models of Transformers that compute it step by step."""
+    """Yields the change to fused attention, for models of Transformers with eager attention."""
     model = only_model(survey)
     if model is None:
         return

@@ -20,11 +20,13 @@ _MOST_PARTS = 16
 
 
 def batch_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
-    """Yields 2, 4, … parts: by the script's options, its Trainer, or a loop in its text.
+    """Yields changes that split the batch into 2, 4, … parts.
+
+    Each sets the script's options, changes its Trainer, or adds a loop to its text.
 
     Args:
         survey: The survey of the unchanged script.
-        script: Its text.
+        script: The script's text.
     """
     try:
         model = sites.trained(survey)
@@ -97,7 +99,7 @@ def _in_parts(script: ScriptText, survey: Survey, parts: int) -> ScriptText:
 
 
 def _with_zero_grad_first(script: ScriptText, survey: Survey) -> ScriptText:
-    """Moves `zero_grad` before the first part, which adds its gradients."""
+    """Moves `zero_grad` before the first part, so that the parts' gradients add up."""
     found = sites.find_pass(script, survey)
     for statement in found.statements:
         if any(sites.calls_of([statement], "zero_grad")):
@@ -120,7 +122,7 @@ def _check(script: ScriptText, found: Pass) -> None:
 
 
 def _batch(found: Pass) -> list[str]:
-    """Returns the variables with the batch, which the passes read before they assign them."""
+    """Returns the variables with the batch: those that the passes read and do not assign."""
     known = [*found.call.tensors, *found.call.mappings]
     read = sites.names_read(found.statements)
     return [
@@ -133,7 +135,7 @@ def _backward(found: Pass) -> ast.Call:
 
 
 def _loss(found: Pass) -> str | None:
-    """Returns the variable with the loss: "loss" for "scaler.scale(loss).backward()"."""
+    """Returns the variable with the loss, such as "loss" in "scaler.scale(loss).backward()"."""
     call = _backward(found)
     assert isinstance(call.func, ast.Attribute)
     value: ast.expr = call.args[0] if call.args else call.func.value
@@ -148,13 +150,13 @@ def _loss(found: Pass) -> str | None:
 
 
 def _divided(script: ScriptText, call: ast.Call, parts: int) -> ScriptText:
-    """Weights the loss of a part by its share of the batch."""
+    """Divides the loss of each part by the number of parts."""
     assert isinstance(call.func, ast.Attribute)
     value = call.args[0] if call.args else call.func.value
     return script.replace(value, f"({script.text_of(value)} / {parts})")
 
 
 def _after(found: Pass) -> list[ast.stmt]:
-    """Returns the statements after the passes in their function."""
+    """Returns the function's statements after the forward and the backward pass."""
     last = found.statements[-1].end_lineno or 0
     return [each for each in own_statements(found.function) if each.lineno > last]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def with_settings(script: ScriptText, call: ast.Call, settings: Mapping[str, str | None]) -> str:
-    """Returns a call's text with these arguments set, or removed if they are None."""
+    """Returns a call's text with these arguments set; an argument that is None is removed."""
     given = [script.text_of(each) for each in call.args]
     left = dict(settings)
     for keyword in call.keywords:
@@ -27,7 +27,7 @@ def with_settings(script: ScriptText, call: ast.Call, settings: Mapping[str, str
 
 
 def _listed(script: ScriptText, call: ast.Call, given: list[str]) -> str:
-    """Puts each argument on a line of its own, if the first one has its own."""
+    """Joins a call's arguments, one on each line if the call has its first argument on its own."""
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     first = min((each.lineno for each in values), default=call.lineno)
     if first == call.lineno:

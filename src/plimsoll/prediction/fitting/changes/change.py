@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.fitting.script_text import ScriptText
 
 SWITCH = ""
-"""The value of an option without a value."""
+"""In `Change.arguments`, the value of an option that takes no value."""
 
 
 def _as_it_is(script: ScriptText) -> ScriptText:
@@ -25,20 +25,20 @@ class Change:
     Attributes:
         kind: The kind of change. A plan has at most one change of a kind.
         name: The change in words: "use the fused AdamW".
-        detail: The text that distinguishes it from other changes of this name.
+        detail: The text that distinguishes it from other changes of the same name.
         edit: Returns the changed script, or raises `CannotChangeError`.
         arguments: The script's options that the change sets, with their values; `SWITCH` for one
             without a value.
         files: Other files that the change rewrites: their new texts by path.
-        steps: The number of steps that do the work of one step before.
-        order: The order among several changes, lowest first. A change that wraps less of the script
-            has a lower one.
+        steps: The number of steps that do the work of one step of the unchanged script.
+        order: The position among several changes, which are made in ascending order. A change that
+            wraps less of the script has a lower number.
         allocator: The allocator that it needs; None for any.
         conf: The PYTORCH_CUDA_ALLOC_CONF that it needs; None for any.
         caveat: How results may differ; "" if they are the same, within the noise of two runs.
         note: Advice if results stay the same.
-        saves_bytes: The most that it can save of the peak.
-        costs_seconds: The estimated time that it adds to a step, before a trial measured it;
+        saves_bytes: The most by which it can lower the peak.
+        costs_seconds: The estimated time that it adds to a step, used until a trial measures it;
             negative for a faster step.
         unseen_seconds: The estimated computing time of the host in a step, which the simulation
             does not count.
@@ -77,5 +77,5 @@ class Change:
 
     @property
     def label(self) -> str:
-        """Its name in lists and tables."""
+        """The change's name in lists and tables."""
         return self.short or self.name

@@ -1,4 +1,4 @@
-"""Compiles the model, and chooses how many of its activations it keeps."""
+"""Compiles the model, with a budget that says how many of its activations it keeps."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _FINEST = 0.05
 def first_budgets(survey: Survey) -> tuple[float, ...]:
     """Returns the activation memory budgets to try first.
 
-    Only the full budget if the model draws random numbers: PyTorch draws others when it recomputes
-    (pytorch #190758).
+    If the model draws random numbers, it is only the full budget, because a recomputation by
+    PyTorch draws other numbers (pytorch #190758).
     """
     model = only_model(survey)
     if model is None:
@@ -33,9 +33,9 @@ def first_budgets(survey: Survey) -> tuple[float, ...]:
 def next_budgets(peaks: Mapping[float, int], most_bytes: int) -> list[float]:
     """Returns the budgets to try next, between those that were tried.
 
-    The peak is not monotonic in the budget (pytorch #197838), so a budget larger than the largest
-    sufficient one may suffice too. If none suffices, a lower peak may be on either side of the
-    lowest one.
+    A larger budget does not always give a higher peak (pytorch #197838). So a budget above the
+    largest one that suffices may suffice too. If none suffices, the budgets on both sides of the
+    one with the lowest peak are tried.
 
     >>> next_budgets({1.0: 900, 0.5: 700, 0.25: 500, 0.0: 800}, 600)
     [0.375]
@@ -54,7 +54,7 @@ def next_budgets(peaks: Mapping[float, int], most_bytes: int) -> list[float]:
 
 
 def compiled_change(survey: Survey, allocated_bytes: int, budget: float) -> Change:
-    """Makes the change that compiles the model, with a budget for saved activations."""
+    """Returns the change that compiles the model with a budget for saved activations."""
     kept = "" if budget == 1 else f", and keep {budget:.3g} of its activations"
     return Change(
         "compile",

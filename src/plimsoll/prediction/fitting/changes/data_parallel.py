@@ -1,4 +1,4 @@
-"""DistributedDataParallel: the memory of each rank beside the whole model."""
+"""Changes of DistributedDataParallel that reduce what each rank keeps beside the model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WITHOUT_MEANING = (
     "module", "device_ids", "output_device", "dim", "broadcast_buffers", "init_sync",
     "bucket_cap_mb", "find_unused_parameters", "gradient_as_bucket_view", "static_graph",
 )  # fmt: skip
-"""Arguments of DistributedDataParallel that have no effect on a sharded model."""
+"""Arguments of DistributedDataParallel that may be dropped if the model is sharded instead."""
 _OF_WHOLE_MODELS = {
     "no_sync": "calls no_sync(), which is DistributedDataParallel's",
     "module": "uses what is inside DistributedDataParallel (.module)",
@@ -33,7 +33,7 @@ _SHARD = "torch.distributed.fsdp.fully_shard"
 
 
 def data_parallel_changes(survey: Survey) -> Iterator[Change]:
-    """Yields one copy of the gradients instead of two, or sharding over the ranks."""
+    """Yields the changes to one copy of the gradients instead of two, and to a sharded model."""
     wrapping = wrapped_model.only_wrapping(survey, wrapped_model.DATA_PARALLEL)
     if wrapping is None or len(survey.optimizers) != 1:
         return
@@ -96,7 +96,7 @@ def _sharded(script: ScriptText, survey: Survey, wrapping: Wrapping) -> ScriptTe
 
 
 def _check(script: ScriptText) -> None:
-    """Refuses a script that uses the whole model, because each rank would have only a part."""
+    """Raises a `CannotChangeError` if the script uses the whole model, which no rank would have."""
     for node in ast.walk(script.tree):
         if isinstance(node, ast.Attribute) and node.attr in _OF_WHOLE_MODELS:
             raise CannotChangeError(f"the script {_OF_WHOLE_MODELS[node.attr]}")
@@ -114,7 +114,7 @@ def _wrapped_model(call: ast.Call) -> ast.expr:
 
 
 def _by_layer(script: ScriptText, model: str, names: Sequence[str]) -> list[str]:
-    """Returns lines that shard each layer of a model, so that one at a time is whole."""
+    """Returns lines that shard each layer of a model, so that only one layer at a time is whole."""
     lists = [_part(model, name) for name in names]
     if not lists:
         return []
@@ -124,7 +124,7 @@ def _by_layer(script: ScriptText, model: str, names: Sequence[str]) -> list[str]
 
 
 def _unused(script: ScriptText, name: str) -> str:
-    """Returns a name that the script does not use."""
+    """Returns `name`, with underscores added if the script uses it already."""
     used = {node.id for node in ast.walk(script.tree) if isinstance(node, ast.Name)}
     while name in used:
         name += "_"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def gradient_changes(survey: Survey, _: int = 0) -> Iterator[Change]:
-    """Frees gradients right after the step, if they would last until the next backward pass."""
+    """Yields the change that frees gradients right after the step, if they would last longer."""
     if len(survey.optimizers) != 1:
         return
     (use,) = survey.optimizers
@@ -45,7 +45,7 @@ def _freed(script: ScriptText, use: OptimizerUse) -> ScriptText:
 
 
 def _optimizer(script: ScriptText, call: ast.Call) -> str:
-    """Returns "optimizer" for "optimizer.step()" and for "scaler.step(optimizer)"."""
+    """Returns the optimizer's name, as in "optimizer.step()" or "scaler.step(optimizer)"."""
     if call.args and isinstance(call.args[0], ast.Name | ast.Attribute):
         return script.text_of(call.args[0])
     if isinstance(call.func, ast.Attribute) and call.func.attr == "step":
@@ -54,7 +54,7 @@ def _optimizer(script: ScriptText, call: ast.Call) -> str:
 
 
 def _is_update(statement: ast.stmt) -> bool:
-    """Returns whether a statement updates a scaler, as scripts do after its step."""
+    """Returns whether a statement updates a gradient scaler, as scripts do after the step."""
     return (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Call)

@@ -1,4 +1,4 @@
-"""FSDP, both versions: how long parameters are whole, and where their shards are kept."""
+"""Changes of FSDP, both versions: how long parameters stay whole, and where shards are kept."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import Survey, Wrapping
 
 _BUS_RATE = 25e9  # approximate bytes per second to the host and back
-_HOST_RATE = 20e9  # approximate rate at which the host reads and writes in an optimizer step
-# Adam reads parameters, gradients and two states, and writes all but the gradients
+_HOST_RATE = 20e9  # approximate bytes per second that the host touches in an optimizer step
+# Adam reads parameters, gradients and two states, and writes all of these but the gradients.
 _TIMES_TOUCHED = 7
 _ON_HOST = "keep parameters, gradients and optimizer state in the host's memory"
 _FREED = "free whole parameters after the forward pass"
@@ -69,7 +69,7 @@ def _on_host(survey: Survey, edit: Callable[[ScriptText], ScriptText]) -> Change
 
 
 def _first(wrapping: Wrapping, settings: dict[str, str]) -> Callable[[ScriptText], ScriptText]:
-    """Changes the arguments of the first version's wrapper."""
+    """Returns the edit that sets arguments of `FullyShardedDataParallel`, FSDP's first version."""
 
     def edit(script: ScriptText) -> ScriptText:
         call, _ = wrapped_model.find_wrapping(script, wrapping)
@@ -81,7 +81,7 @@ def _first(wrapping: Wrapping, settings: dict[str, str]) -> Callable[[ScriptText
 
 
 def _check_named(call: ast.Call, settings: dict[str, str]) -> None:
-    """Refuses if one of these arguments is positional, or in a mapping."""
+    """Raises a `CannotChangeError` if one of these arguments is positional or in a mapping."""
     if len(call.args) > 2 or any(keyword.arg is None for keyword in call.keywords):
         raise CannotChangeError(f"FSDP may be given {', '.join(settings)} without its name")
 
@@ -89,7 +89,7 @@ def _check_named(call: ast.Call, settings: dict[str, str]) -> None:
 def _second(
     name: str, value: str | None, is_meant: Callable[[ast.Call], bool]
 ) -> Callable[[ScriptText], ScriptText]:
-    """Changes an argument of the second version's calls, `fully_shard`."""
+    """Returns the edit that sets an argument in calls of `fully_shard`, FSDP's second version."""
 
     def edit(script: ScriptText) -> ScriptText:
         for place in range(len(list(_shards(script)))):

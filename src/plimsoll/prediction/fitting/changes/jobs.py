@@ -1,4 +1,4 @@
-"""The changes only for jobs of several ranks, which shard data over the ranks."""
+"""The changes for jobs of several ranks, which shard memory over the ranks."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def job_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
-    """Yields changes to the way in which ranks share the work; none for one rank.
+    """Yields changes to what each rank keeps of the model and its optimizer; none for one rank.
 
     Args:
         survey: The survey of the unchanged script.
-        script: Its text.
+        script: The script's text.
     """
     if survey.ranks > 1:
         yield from data_parallel_changes(survey)

@@ -1,4 +1,4 @@
-"""The changes for recognised causes, such as a kept graph, or a checkpoint loaded onto the card."""
+"""The changes that remove recognised causes of memory, such as a kept autograd graph."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _PLAIN = (
     *("item", "size", "len", "detach", "cpu", "numel", "tolist", "numpy"),
     *("float", "int", "str", "round", "bool", "format", "join", "time", "perf_counter"),
 )
-"""The methods whose results hold no autograd graph."""
+"""The functions and methods whose results hold no autograd graph."""
 
 
 def cause_changes(survey: Survey, _: int = 0) -> Iterator[Change]:
-    """Yields the change of each cause that has one in the script itself."""
+    """Yields the change for each cause that a change of the script can remove."""
     for cause in survey.causes:
         if cause.name in _EDITS:
             short, edit = _EDITS[cause.name]
@@ -46,7 +46,7 @@ def cause_changes(survey: Survey, _: int = 0) -> Iterator[Change]:
 
 
 def own_causes(script: Path, causes: Iterable[Cause]) -> list[Cause]:
-    """Returns the causes about a line of the script itself, or about no line."""
+    """Returns the causes whose line is in the script itself, and those without a line."""
     begin = f"{short_path(str(script))}:"
     return [each for each in causes if each.line is None or each.line.startswith(begin)]
 
@@ -121,9 +121,9 @@ def _block_by_block(_: Cause, script: ScriptText) -> ScriptText:
 
 
 def _letting_go(cause: Cause, script: ScriptText) -> ScriptText:
-    """Detaches values that a loop sums up, and moves collected ones to the host.
+    """Detaches the values that a loop sums up or collects; moves collected ones to the host.
 
-    The loop is the innermost one around the cause's line that does no training.
+    The loop is the innermost one around the cause's line.
     """
     line = line_of(cause)
     if cause.patch.startswith("total"):
@@ -132,7 +132,7 @@ def _letting_go(cause: Cause, script: ScriptText) -> ScriptText:
         find, ending = _collected, ".detach().cpu()"
     was = script
     for _ in range(_MOST_VALUES):
-        # Edits change the text, so one value is found at a time.
+        # Each edit changes the text, so the next value is looked for after it.
         value = next(find(_loop_around(script, line)), None)
         if value is None:
             break
@@ -173,7 +173,7 @@ def _collected(loop: ast.For | ast.While) -> Iterator[ast.expr]:
 
 
 def _with_graph(value: ast.expr) -> Iterator[ast.expr]:
-    """Yields the value, unless it certainly holds no graph."""
+    """Yields the value if it may hold an autograd graph."""
     if not isinstance(value, _TENSORS):
         return
     if isinstance(value, ast.Call) and last_name(value.func) in _PLAIN:
@@ -190,4 +190,4 @@ _EDITS: dict[str, tuple[str, Callable[[Cause, ScriptText], ScriptText]]] = {
     "search_of_plans": ("no search of plans", _without_search),
     "whole_model_checkpoint": ("checkpoints by block", _block_by_block),
 }
-"""By the cause's name: the change in short, and the function that makes it."""
+"""For each cause's name: a short name of the change, and the function that makes the change."""

@@ -1,4 +1,4 @@
-"""Moves saved tensors to host memory until they are needed."""
+"""Moves tensors saved for the backward pass to host memory until they are needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def offloading_change(survey: Survey, budget_bytes: int, saves_bytes: int) -> Change:
-    """Makes the change that keeps the program within a budget by offloading saved tensors."""
+    """Returns the change that keeps the program within a budget by offloading saved tensors."""
     budget = budget_bytes // MiB
     return Change(
         "offload",

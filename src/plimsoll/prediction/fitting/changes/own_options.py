@@ -1,4 +1,4 @@
-"""The script's own options for less memory: activation checkpoints, shorter samples."""
+"""Changes that set the script's own options: activation checkpointing, shorter samples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEAST_LENGTH = 128
 
 
 def own_option_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
-    """Yields a switch for checkpoints that is off, and halves and quarters of a sample's length."""
+    """Yields changes that switch checkpointing on, or use 1/2 or 1/4 of a sample's length."""
     for use in survey.arguments:
         if use.value is False and (name := _known(use, _CHECKPOINTS)) is not None:
             yield Change(

@@ -1,4 +1,4 @@
-"""The changes that are made or not, without a measure such as a number of modules or parts."""
+"""The changes that are made or not made, unlike those that can be made to any extent."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ KINDS = (
     trainer_changes,
     own_option_changes,
 )
-"""Each function yields changes for a survey and the program's peak of allocated bytes."""
+"""The functions that yield changes, each from a survey and the peak of allocated bytes."""
 
 
 def plain_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
-    """Yields changes for any program that allocates `allocated_bytes` at its peak."""
+    """Yields the changes of all `KINDS`, for a program with this peak of allocated bytes."""
     for kind in KINDS:
         yield from kind(survey, allocated_bytes)

@@ -18,7 +18,7 @@ _HALVES = ("bfloat16", "float16")
 
 
 def precision_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
-    """Yields computation in bfloat16, and parameters in bfloat16."""
+    """Yields the changes to computation in bfloat16 and to parameters in bfloat16."""
     model = only_model(survey)
     if model is None:
         return
@@ -36,7 +36,7 @@ def precision_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
             caveat="products of matrices are computed in bfloat16",
             saves_bytes=allocated_bytes // 2,
         )
-    if survey.ranks > 1:  # a wrapper has recorded the parameters by then
+    if survey.ranks > 1:  # a wrapper has noted the old parameters before the change
         return
     yield Change(
         "precision",

@@ -20,7 +20,7 @@ _SHOWN = 3
 
 
 def recomputing_change(survey: Survey, plan: Recomputation, saves_bytes: int) -> Change:
-    """Makes the change that recomputes the modules of a plan."""
+    """Returns the change that recomputes the modules of a plan in the backward pass."""
     names = ranges(plan.modules)
     count = format_count(len(plan.modules), "module")
     shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
@@ -43,7 +43,7 @@ def _recomputed(script: ScriptText, survey: Survey, names: Sequence[str]) -> Scr
 
 
 def ranges(names: Sequence[str]) -> list[str]:
-    """Returns fewer names for the same modules: "blocks.0-7" for eight of them."""
+    """Returns names with ranges for the same modules, such as "blocks.0-7" for eight of them."""
     alike: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     others = []
     for name in names:

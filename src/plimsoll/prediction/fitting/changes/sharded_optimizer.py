@@ -21,7 +21,7 @@ _LINK_RATE = 100e9  # approximate bytes per second between ranks
 
 
 def sharded_optimizer_changes(survey: Survey) -> Iterator[Change]:
-    """Lets each rank update a part of the parameters, and keep only the state of these."""
+    """Yields the change by which each rank updates only some parameters and keeps their state."""
     if only_wrapping(survey, DATA_PARALLEL) is None or len(survey.optimizers) != 1:
         return
     (use,) = survey.optimizers
@@ -54,7 +54,7 @@ def _sharded(script: ScriptText, use: OptimizerUse) -> ScriptText:
 
 
 def _check_unsaved(script: ScriptText, optimizer: str) -> None:
-    """Refuses a script that saves the state: it would have to be collected first."""
+    """Raises a `CannotChangeError` if the script saves the state: no rank would have all of it."""
     own = optimizer.rpartition(".")[2]
     for node in ast.walk(script.tree):
         if not isinstance(node, ast.Attribute) or node.attr != "state_dict":

@@ -24,7 +24,7 @@ class Pass:
         block: The block.
         first: The index of the statement that calls the model.
         last: The index of the statement that calls `backward`.
-        call: The survey's entry for the model's call.
+        call: The model's call, as the survey has it.
     """
 
     function: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
@@ -45,10 +45,11 @@ class Pass:
 
 
 def find_pass(script: ScriptText, survey: Survey) -> Pass:
-    """Finds the call of the model with the call of `backward` after it.
+    """Finds the statements from the model's call to the call of `backward`.
 
     Raises:
-        CannotChangeError: If the script does this in no block of its own, or in several.
+        CannotChangeError: If no block of the script has both calls in this order, or the script
+            does not call `backward` in exactly one place.
     """
     model = trained(survey)
     if len(survey.backwards) != 1:
@@ -97,7 +98,7 @@ class Named:
 
     Attributes:
         name: The expression, such as "model" or "self.net".
-        path: The model's attribute in its value: "" for the value itself, or a wrapper's attribute.
+        path: The attribute that leads from the variable to the model; "" if the variable is it.
         statement: The statement after which the variable holds the model.
     """
 
@@ -110,7 +111,7 @@ def find_model(script: ScriptText, model: ModelUse) -> Named:
     """Finds the variable that holds the model.
 
     Raises:
-        CannotChangeError: If no variable of the script certainly holds it.
+        CannotChangeError: If plimsoll finds no variable of the script that holds it.
     """
     for name, function, path in sorted(model.names, key=lambda each: bool(each[2])):
         if path:
@@ -198,7 +199,7 @@ def find_optimizer_name(statement: ast.stmt, call: ast.Call) -> str:
 
 
 def last_name(node: ast.expr) -> str:
-    """Returns "AdamW" for "torch.optim.AdamW"."""
+    """Returns the last part of a dotted name, such as "AdamW" for "torch.optim.AdamW"."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
@@ -210,7 +211,7 @@ def names_read(statements: list[ast.stmt]) -> set[str]:
 
 
 def names_written(statements: list[ast.stmt]) -> set[str]:
-    """Returns the variables that statements set."""
+    """Returns the variables that statements assign."""
     return _names(statements, ast.Store)
 
 
@@ -222,7 +223,7 @@ def _names(statements: list[ast.stmt], context: type[ast.expr_context]) -> set[s
 
 
 def calls_of(statements: list[ast.stmt], name: str) -> Iterator[ast.Call]:
-    """Yields the calls whose function has this last name."""
+    """Yields the calls of functions with this name; of a dotted name the last part counts."""
     for statement in statements:
         for node in ast.walk(statement):
             if isinstance(node, ast.Call) and last_name(node.func) == name:

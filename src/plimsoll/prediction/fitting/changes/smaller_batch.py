@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import Survey
 
     Place = Callable[[int], Change]
-    """Makes the change to a smaller number."""
+    """Returns the change that sets the batch size in one place to a smaller number."""
 
 _KIND = "smaller batch"
 _MOST_PARTS = 8
@@ -42,7 +42,7 @@ def smaller_batch_changes(
     Args:
         survey: The survey of the unchanged script.
         allocated_bytes: The most that the program allocates.
-        script: Its text.
+        script: The script's text.
     """
     for size in dict.fromkeys([*(model.batch for model in survey.models), *survey.batches]):
         place = None if size is None else _place_of(size, survey, script)
@@ -64,9 +64,9 @@ def smaller_batch_changes(
 
 
 def _place_of(size: int, survey: Survey, script: ScriptText) -> Place | None:
-    """Returns the only place with the size; None if there is none, or several.
+    """Returns the only place that sets this batch size; None if there is none, or several.
 
-    A command line's option comes first, because it overrides the others.
+    An option of the command line comes before all other places, because it overrides them.
     """
     for find in (_options, _numbers, _configurations):
         found = list(find(size, survey, script))
@@ -102,7 +102,7 @@ def _with_number(size: int, number: int, line: int, less: int) -> Change:
 
 
 def _named_numbers(script: ScriptText, size: int) -> Iterator[ast.Constant]:
-    """Yields the numbers of this size assigned to a name with "batch" in the script."""
+    """Yields the script's numbers that are `size` and given to a name with "batch" in it."""
     for node in ast.walk(script.tree):
         for name, value in _named(node):
             is_number = isinstance(value, ast.Constant) and type(value.value) is int
@@ -138,7 +138,7 @@ def _named(node: ast.AST) -> Iterator[tuple[str, ast.Constant]]:
 def _configurations(size: int, survey: Survey, _: ScriptText) -> Iterator[Place]:
     for path in survey.files:
         text = ""
-        with suppress(OSError, UnicodeDecodeError):  # the file is gone, or is no text
+        with suppress(OSError, UnicodeDecodeError):  # the file was removed, or is not text
             text = _text_of(Path(path))
         for found in _KEY.finditer(text):
             begin = text.rfind("\n", 0, found.start()) + 1
@@ -148,7 +148,7 @@ def _configurations(size: int, survey: Survey, _: ScriptText) -> Iterator[Place]
 
 
 def _text_of(path: Path) -> str:
-    """Returns a configuration's text; "" for other files, or for one that no trial may change."""
+    """Returns a configuration file's text; "" if it is gone or large, or no trial may change it."""
     is_small = path.is_file() and path.stat().st_size <= _MOST_BYTES
     return path.read_text() if is_small and is_held_back(path) else ""
 

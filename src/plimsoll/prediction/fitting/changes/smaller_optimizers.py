@@ -1,4 +1,4 @@
-"""Optimizers with less state than Adam, and other results."""
+"""Changes to optimizers that have less state than Adam, and give other results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import OptimizerUse
 
 EIGHT_BITS = {"Adam": "Adam8bit", "AdamW": "AdamW8bit"}
-"""bitsandbytes' name for each of PyTorch's names."""
+"""PyTorch's names of optimizers, with bitsandbytes' names of their 8-bit versions."""
 
 
 def smaller_optimizers(
@@ -22,12 +22,12 @@ def smaller_optimizers(
     with_eight_bits: Callable[[ScriptText], ScriptText],
     with_adafactor: Callable[[ScriptText], ScriptText],
 ) -> Iterator[Change]:
-    """Yields bitsandbytes' version of one of `EIGHT_BITS`, if installed, and Adafactor.
+    """Yields the changes to the 8-bit version, if bitsandbytes is installed, and to Adafactor.
 
     Args:
-        use: The optimizer.
-        with_eight_bits: Puts bitsandbytes' optimizer in its place.
-        with_adafactor: Puts Adafactor in its place.
+        use: The script's optimizer.
+        with_eight_bits: Edits the script to use the optimizer of bitsandbytes.
+        with_adafactor: Edits the script to use Adafactor.
     """
     kind = use.kind.rpartition(".")[2]
     excludes = frozenset({"step", "optimizer state"})

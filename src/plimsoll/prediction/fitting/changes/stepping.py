@@ -1,4 +1,4 @@
-"""Changes of the optimizer: its step, and its state."""
+"""Changes to the optimizer's step and to its state."""
 
 from __future__ import annotations
 

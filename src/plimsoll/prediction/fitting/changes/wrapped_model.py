@@ -19,7 +19,7 @@ FULLY_SHARDED = "FullyShardedDataParallel"
 
 
 def only_wrapping(survey: Survey, kind: str) -> Wrapping | None:
-    """Returns the only line where the script wraps a model in this way; None if not exactly one."""
+    """Returns the wrapping of this kind if the script has exactly one; otherwise None."""
     if len(survey.wrappings) != 1:
         return None
     (wrapping,) = survey.wrappings
@@ -30,7 +30,7 @@ def find_wrapping(script: ScriptText, wrapping: Wrapping) -> tuple[ast.Call, ast
     """Returns the expression that wraps the model, and its statement.
 
     Raises:
-        CannotChangeError: If the script does not wrap it by the wrapper's name.
+        CannotChangeError: If the script does not call the wrapper by its name.
     """
     assert wrapping.made is not None
     block, place = script.statements(script.now(wrapping.made.line))[-1]

@@ -1,1 +1,1 @@
-"""Scripts that run a serving engine under a load; plimsoll does not import them."""
+"""Scripts that run a serving engine under a load. plimsoll runs them, and does not import them."""

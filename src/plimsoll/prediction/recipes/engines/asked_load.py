@@ -1,4 +1,4 @@
-"""The load that a serving engine gets: options of the command, and lengths of requests."""
+"""The load of a serving engine's trial: the options that set it, and the lengths of requests."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ SHORTEST = 16
 
 
 def asked_load(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Return the options for the load, and what is left for the engine."""
+    """Returns the options for the load, and the remaining arguments, which are the engine's."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--requests", type=int, help="how many")
     parser.add_argument("--input-len", type=int, default=1024, help="tokens of each prompt")
@@ -19,14 +19,14 @@ def asked_load(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def asked_lengths(load: argparse.Namespace) -> list[tuple[int, int]] | None:
-    """Returns the lengths of prompt and answer of each request; None if the options name none."""
+    """Returns the lengths of each request's prompt and answer; None if no option sets them."""
     if load.lengths is not None:
         return read_lengths(load.lengths)
     return None if load.requests is None else [(load.input_len, load.output_len)] * load.requests
 
 
 def read_lengths(path: Path) -> list[tuple[int, int]]:
-    """Reads requests from a file: two numbers a line, tokens of the prompt and of the answer."""
+    """Reads requests from a file, whose lines each have the tokens of the prompt and the answer."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -43,11 +43,11 @@ def read_lengths(path: Path) -> list[tuple[int, int]]:
 
 
 def spread(count: int, most: int) -> list[int]:
-    """Returns lengths between 16 and `most`, logarithmically spaced, in no order."""
+    """Returns lengths between 16 and `most`, logarithmically spaced, in mixed order."""
     ratio = max(most, SHORTEST) / SHORTEST
     return [round(SHORTEST * ratio ** (i * 0.618 % 1)) for i in range(count)]
 
 
 def tokens(number: int, count: int, vocabulary: int) -> list[int]:
-    """Returns made-up tokens of one request, so that no two requests begin alike."""
+    """Returns made-up tokens for one request. Different requests begin with different tokens."""
     return [(7 * number + i) % vocabulary for i in range(count)]

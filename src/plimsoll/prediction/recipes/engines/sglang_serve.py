@@ -1,6 +1,6 @@
-"""Serve a model with SGLang, as `sglang serve MODEL ...` does, under a load of made-up requests.
+"""Serves a model with SGLang, as `sglang serve MODEL ...` does, under a load of made-up requests.
 
-SGLang's schedulers run, one a rank, as in its server: they hold all of its memory on cards. The
+As in SGLang's server, each rank runs one of its schedulers, which hold all of its GPU memory. The
 server's other processes, which turn text into tokens and back, do not run. The script takes the
 options of `asked_load`, and passes the rest to SGLang.
 """
@@ -38,16 +38,17 @@ from plimsoll.prediction.recipes.engines.asked_load import (
 
 
 class LoadedScheduler(Scheduler):  # type: ignore[misc]
-    """SGLang's scheduler, which rank 0 sends a load; it ends after the load."""
+    """SGLang's scheduler of one rank. Rank 0 sends the requests; all ranks end after the last."""
 
     is_begun = False
 
     def begin(self, inbox: str, lengths: list[tuple[int, int]] | None) -> None:
-        """Sends the first requests, from rank 0.
+        """Sends the first requests. Only rank 0 calls it.
 
         Args:
             inbox: The address from which the scheduler takes requests.
-            lengths: The lengths of prompts and answers; None for a hundred steps with all lengths.
+            lengths: The lengths of each prompt and answer; None for a load of a hundred steps with
+                requests of all lengths.
         """
         self.outbox: Any = get_zmq_socket(zmq.Context.instance(), zmq.PUSH, inbox, True)
         self.sent = self.steps = 0
@@ -62,7 +63,7 @@ class LoadedScheduler(Scheduler):  # type: ignore[misc]
             sock_send(self.outbox, ShutdownReq())
 
     def send(self, prompt: int, answer: int) -> None:
-        """Sends one request, cut to the model's limit."""
+        """Sends one request, with lengths cut to what the model allows."""
         prompt = max(1, min(prompt, self.max_req_input_len - 1))
         made = array("q", tokens(self.sent, prompt, self.model_config.vocab_size))
         params = SamplingParams(
@@ -87,7 +88,7 @@ class LoadedScheduler(Scheduler):  # type: ignore[misc]
         self.sent += 1
 
     def run_batch(self, *arguments: Any, **named: Any) -> Any:
-        """Runs one step, and after some steps sends what follows in the load."""
+        """Runs one step. In a load of a hundred steps, also sends what is due after this step."""
         result = super().run_batch(*arguments, **named)
         if self.is_begun and not self.waits_for_all:
             self.steps += 1
@@ -101,7 +102,7 @@ class LoadedScheduler(Scheduler):  # type: ignore[misc]
         return result
 
     def on_idle(self) -> None:
-        """Ends once all requests of the load are answered."""
+        """Ends the ranks once all requests of the load are answered."""
         super().on_idle()
         is_done = self.is_begun and self.forward_ct and self.is_fully_idle()
         if is_done and not self.gracefully_exit:
@@ -115,11 +116,11 @@ def run_rank(
     ports: PortArgs,
     lengths: list[tuple[int, int]] | None,
 ) -> None:
-    """Be one rank: start its scheduler, and serve the load.
+    """Starts the scheduler of one rank in this process, and serves the load.
 
     Args:
         place: The rank among all ranks of tensor and pipeline parallelism.
-        settings: The engine's.
+        settings: The engine's settings.
         ports: The addresses that all ranks share.
         lengths: As for `LoadedScheduler.begin`.
     """
@@ -136,7 +137,7 @@ def run_rank(
 
 
 def asked_settings(arguments: list[str]) -> ServerArgs:
-    """Returns SGLang's settings, by the arguments of `sglang serve`."""
+    """Returns SGLang's settings for the arguments of `sglang serve`."""
     if arguments and not arguments[0].startswith("-"):
         arguments = ["--model-path", *arguments]
     load_plugins()
@@ -148,7 +149,7 @@ def asked_settings(arguments: list[str]) -> ServerArgs:
 
 
 def start_ranks(count: int, *shared: Any) -> None:
-    """Starts each rank in its own process; if one fails, ends the rest."""
+    """Runs each rank in its own process; if one fails, ends all and exits with an error."""
     processes = multiprocessing.get_context("spawn")
     ranks = [processes.Process(target=run_rank, args=(place, *shared)) for place in range(count)]
     for rank in ranks:
@@ -166,7 +167,7 @@ def start_ranks(count: int, *shared: Any) -> None:
 
 
 def main() -> None:
-    """Serve with one rank in this process, or with several in processes of their own."""
+    """Serves with one rank in this process, or with several in processes of their own."""
     load, rest = asked_load(sys.argv[1:])
     settings = asked_settings(rest)
     shared = settings, PortArgs.init_new(settings), asked_lengths(load)
@@ -177,5 +178,5 @@ def main() -> None:
         run_rank(0, *shared)
 
 
-if __name__ == "__main__":  # the ranks import this file
+if __name__ == "__main__":  # the processes of the ranks import this file
     main()

@@ -1,8 +1,8 @@
-"""Serve a model with vLLM, as `vllm serve MODEL ...` does, under a load of made-up requests.
+"""Serves a model with vLLM, as `vllm serve MODEL ...` does, under a load of made-up requests.
 
-The script takes four options for the load, and passes all others to `vllm serve`. Without options
-the load is a hundred steps. The first requests are as many as run at once, and together fill a step
-with tokens. Requests of all lengths follow.
+The script takes the options of `asked_load`, and passes the rest to `vllm serve`.
+Without options for the load it is a hundred steps: first as many requests as can run at once, which
+together fill a step with tokens, then requests of all lengths.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import os
 import sys
 from multiprocessing import connection
 
-# runs the engine's work in this process
+# The setting 0 makes vLLM's engine run in this process.
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 
@@ -48,7 +48,7 @@ class Load:
         self.sent = 0
 
     def send(self, prompt: int, answer: int) -> None:
-        """Send one request, cut to the model's limit."""
+        """Sends one request, with lengths cut to what the model allows."""
         prompt = max(1, min(prompt, self.longest - (0 if self.is_pooling else 1)))
         made = tokens(self.sent, prompt, self.vocabulary)
         if self.is_pooling:
@@ -60,19 +60,19 @@ class Load:
         self.sent += 1
 
     def run(self, steps: int | None = None) -> None:
-        """Run until no request is left, or for some steps."""
+        """Runs the engine until all requests are answered, or for `steps` steps."""
         done = 0
         while self.engine.has_unfinished_requests() and (steps is None or done < steps):
             self.engine.step()
             done += 1
 
     def stop(self) -> None:
-        """Abort requests without an answer."""
+        """Aborts the requests that are not answered yet."""
         self.engine.abort_request([str(number) for number in range(self.sent)])
 
 
 def asked_settings(arguments: list[str]) -> EngineArgs:
-    """Return the engine's settings, by the arguments of `vllm serve`."""
+    """Returns the engine's settings for the arguments of `vllm serve`."""
     parser = make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
     options = parser.parse_args(arguments)
     options.model = getattr(options, "model_tag", None) or options.model
@@ -82,7 +82,7 @@ def asked_settings(arguments: list[str]) -> EngineArgs:
 
 
 def serve(settings: EngineArgs, load: argparse.Namespace) -> None:
-    """Start the engine, and send the load."""
+    """Starts the engine, and runs the load."""
     config = settings.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
     engine = LLMEngine.from_vllm_config(config, usage_context=UsageContext.OPENAI_API_SERVER)
     traffic = Load(config, engine)
@@ -96,18 +96,18 @@ def serve(settings: EngineArgs, load: argparse.Namespace) -> None:
 
 
 def serve_together(place: int, count: int, port: int, arguments: list[str]) -> None:
-    """Be one of several engines that share a model's experts; each gets the whole load."""
+    """Runs one of several engines that share a model's experts. Each engine gets the whole load."""
     os.environ["VLLM_DP_RANK"] = str(place)
     os.environ["VLLM_DP_SIZE"] = str(count)
     os.environ["VLLM_DP_MASTER_PORT"] = str(port)
     load, rest = asked_load(arguments)
     settings = asked_settings(rest)
-    settings.data_parallel_size = 1  # vLLM takes it of the environment
+    settings.data_parallel_size = 1  # vLLM takes the size from VLLM_DP_SIZE
     serve(settings, load)
 
 
 def start_engines(count: int) -> None:
-    """Start engines in processes of their own; where one fails, end the others."""
+    """Runs engines in processes of their own; if one fails, ends all and exits with an error."""
     processes = multiprocessing.get_context("spawn")
     port = get_open_port()
     engines = [
@@ -129,7 +129,10 @@ def start_engines(count: int) -> None:
 
 
 def send_all_kinds(traffic: Load, config: VllmConfig) -> None:
-    """Send as many requests as run at once, then requests of all lengths; both for some steps."""
+    """Sends as many requests as can run at once, and later requests of all lengths.
+
+    Each runs for half of the hundred steps.
+    """
     most = config.scheduler_config.max_num_seqs
     budget = config.scheduler_config.max_num_batched_tokens
     for _ in range(most):
@@ -142,7 +145,7 @@ def send_all_kinds(traffic: Load, config: VllmConfig) -> None:
 
 
 def main() -> None:
-    """Serve with one engine, or with several where data parallelism asks for them."""
+    """Serves with one engine, or with several if data-parallel engines share a model's experts."""
     load, rest = asked_load(sys.argv[1:])
     settings = asked_settings(rest)
     count = settings.data_parallel_size

@@ -1,4 +1,4 @@
-"""The recipes: scripts that stand alone, to be run, or written out and changed.
+"""The scripts of the recipes. A user can run one, or copy it with `Recipe.saved` and change it.
 
-Code that several of them need is repeated in each.
+Each stands alone: code that several scripts need is repeated in each.
 """

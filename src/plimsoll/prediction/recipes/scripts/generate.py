@@ -10,7 +10,7 @@ import transformers
 
 
 def prompt_of(model: torch.nn.Module, size: int, length: int) -> dict[str, torch.Tensor]:
-    """The prompt, in host memory: text, or half a minute of sound."""
+    """Returns the prompt, in host memory: text, or half a minute of sound."""
     config = model.config
     if model.main_input_name == "input_features":
         sound = torch.randn(size, config.num_mel_bins, 2 * config.max_source_positions)

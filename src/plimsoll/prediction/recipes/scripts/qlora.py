@@ -9,7 +9,7 @@ import transformers
 
 
 def batch_of(model: torch.nn.Module, size: int, length: int) -> dict[str, torch.Tensor]:
-    """Data of the model's kind with labels, in host memory."""
+    """Returns made-up data of the kind that the model takes, with labels, in host memory."""
     config = model.config
     if model.main_input_name == "pixel_values":
         side = getattr(config, "image_size", 224)
