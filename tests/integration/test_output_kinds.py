@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from tests.apart import ROOT
 from tests.output_lines import check_output, kinds_of
 from tests.output_schema import make_schema
+from tests.small_engine import install_small_engine
 
 pytest.importorskip("torch")
 pytest.importorskip("jsonschema")
@@ -35,6 +37,7 @@ COMMANDS = {
     "predict": ("predict", "train.py", "--json"),
     "predict_check": ("predict", "train.py", "--check", "run.plim", "--json"),
     "fit": ("fit", "train.py", "--vary=--batch-size", "--at-most", "9", "--json"),
+    "fit_serving": ("fit", "--gpu", "L4", "--json", "vllm", "serve", "small"),
     "fit_within": ("fit", "--within", "900MiB", "train.py", "--json"),
     "sweep": ("sweep", "train.py", "--vary=gpu=L4,H100", "--json"),
     "explain": ("explain", "run.plim", "--json"),
@@ -64,6 +67,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "train.py").write_text(SCRIPT)
     run = ("run", "--simulate", "L4", "--record", "run.plim", "train.py")
     subprocess.run([sys.executable, "-m", "plimsoll", *run], cwd=folder, check=True)
+    install_small_engine(folder)
     (folder / "ranks").mkdir()
     for rank in range(2):
         shutil.copy(folder / "run.plim", folder / "ranks" / f"rank{rank}.plim")
@@ -75,6 +79,7 @@ def test_each_line_of_a_command_is_of_its_kind_alone(kind: str, place: Path) -> 
     with subprocess.Popen(
         [sys.executable, "-m", "plimsoll", *COMMANDS[kind]], cwd=place,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(place / "packages")},
     ) as process:  # fmt: skip
         assert process.stdout is not None
         first = process.stdout.readline()

@@ -143,11 +143,11 @@ def test_frames_have_what_was_asked_for_in_and_below_them(open_page: Open, tmp_p
     canvas = page.locator(".flame-canvas")
     canvas.focus()
     for key, text in (
-        ("ArrowDown", "main /me/train.py:90: 70.00 MiB (87.5%) in 3 blocks"),
-        ("ArrowDown", "_call_impl torch/nn/modules/module.py:1: 70.00 MiB"),
-        ("ArrowDown", "forward /me/model.py:20: 40.00 MiB (50.0%) in 1 block, 40.00 MiB of it"),
-        ("ArrowRight", "forward /me/model.py:10: 30.00 MiB (37.5%) in 2 blocks"),
-        ("ArrowUp", "_call_impl torch"),
+        ("ArrowDown", "/me/train.py:90 main: 70.00 MiB (87.5%) in 3 blocks"),
+        ("ArrowDown", "torch/nn/modules/module.py:1 _call_impl: 70.00 MiB"),
+        ("ArrowDown", "/me/model.py:20 forward: 40.00 MiB (50.0%) in 1 block, 40.00 MiB of it"),
+        ("ArrowRight", "/me/model.py:10 forward: 30.00 MiB (37.5%) in 2 blocks"),
+        ("ArrowUp", "module.py:1 _call_impl"),
     ):
         press(page, key)
         expect(said).to_contain_text(text)
@@ -155,13 +155,13 @@ def test_frames_have_what_was_asked_for_in_and_below_them(open_page: Open, tmp_p
     assert box is not None
     # The second row: main, 70 MiB of 80, then the other line of main, 8 MiB.
     page.mouse.move(box["x"] + box["width"] * 74 / 80, box["y"] + 30)
-    expect(said).to_contain_text("main /me/train.py:95: 8.00 MiB")
+    expect(said).to_contain_text("/me/train.py:95 main: 8.00 MiB")
     page.mouse.click(box["x"] + box["width"] * 74 / 80, box["y"] + 30)
     page.mouse.move(box["x"] + 20, box["y"] + 50)  # now over the full width
-    expect(said).to_contain_text("walk /me/tree.py:5: 8.00 MiB")
+    expect(said).to_contain_text("/me/tree.py:5 walk: 8.00 MiB")
     canvas.focus()
     press(page, "Escape", "ArrowDown")
-    expect(said).to_contain_text("main /me/train.py:90")
+    expect(said).to_contain_text("/me/train.py:90 main")
 
 
 def test_the_table_of_frames_counts_recursion_once(open_page: Open, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_the_flame_graph_is_of_the_moment_the_search_and_the_group(
     page.get_by_role("button", name="One event back").click()
     expect(said).to_contain_text("50.00 MiB (100.0%) in 2 blocks")
     press(page, "2")
-    page.locator(".legend").get_by_role("button", name="forward:10").click()
+    page.locator(".legend").get_by_role("button", name="model.py:10 forward").click()
     expect(said).to_contain_text("10.00 MiB (100.0%) in 1 block")
 
 
@@ -256,8 +256,8 @@ def test_the_stack_of_a_free_is_beside_that_of_its_allocation(
     asked = page.locator(".block .asked")
     expect(asked).to_have_count(2)
     allocated, freed = (one.inner_text().split() for one in asked.all())
-    assert allocated[:4] == ["Allocated", "by", "forward", "/me/model.py:10"]
-    assert freed == ["Freed", "by", "clean_up", "/me/train.py:99"]
+    assert allocated[:4] == ["Allocated", "by", "/me/model.py:10", "forward"]
+    assert freed == ["Freed", "by", "/me/train.py:99", "clean_up"]
     left, right = (one.bounding_box() for one in asked.all())
     assert left is not None
     assert right is not None
