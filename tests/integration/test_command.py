@@ -228,7 +228,7 @@ def test_an_option_of_the_script_is_told_its_place(verb: str) -> None:
             "'24' has no unit, so it is bytes; did you mean 24GiB?",
         ),
         ([str(RECORDING), "--dedicated", "6", "--shared", "32"], "did you mean 6GiB?"),
-        ([str(RECORDING), "--gpu-memory", "512K"], "512.00 KiB is no size of a memory"),
+        ([str(RECORDING), "--gpu-memory", "512K"], "512.00 KiB is no size of memory"),
         ([str(RECORDING), "--gpu-memory", "-1GiB"], "not a size: '-1GiB'"),
         ([str(RECORDING), "--dedicated", "-6GiB", "--shared", "1GiB"], "not a size: '-6GiB'"),
         ([str(RECORDING), "--dedicated", "6GiB", "--shared", "0"], "a size must be above zero"),

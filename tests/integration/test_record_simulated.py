@@ -175,6 +175,10 @@ def test_a_rank_has_a_file_of_its_own(tmp_path: Path) -> None:
     done = run("three_steps", tmp_path, "--record", tmp_path / "run.plim", RANK="3")
     assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.glob("*.plim")] == ["run.rank3.plim"]
+    again = run("three_steps", tmp_path, RANK="3", PLIMSOLL_RECORD="run.plim")  # by its launcher
+    assert again.returncode == 0, again.stderr
+    files = sorted(path.name for path in tmp_path.glob("*.plim"))
+    assert files == ["run.rank3-2.plim", "run.rank3.plim"]
 
 
 def test_a_file_that_exists_is_refused_before_the_script_runs(tmp_path: Path) -> None:
@@ -182,7 +186,8 @@ def test_a_file_that_exists_is_refused_before_the_script_runs(tmp_path: Path) ->
     done = run("and_print_the_statistics", tmp_path, "--record", tmp_path / "run.plim")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"plimsoll: {tmp_path / 'run.plim'}: exists already and is not overwritten\n"
+        f"plimsoll: {tmp_path / 'run.plim'}: exists already and is not overwritten; "
+        "name another file\n"
     )
 
 

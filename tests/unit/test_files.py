@@ -57,7 +57,9 @@ def test_what_fails_leaves_nothing(folder: Path) -> None:
 def test_another_file_is_never_overwritten(folder: Path) -> None:
     path = folder / "page"
     path.write_text("mine")
-    with pytest.raises(InputError, match=r"page: exists already and is not overwritten$"):
+    with pytest.raises(
+        InputError, match=r"page: exists already and is not overwritten; name another file$"
+    ):
         NewFile(path).__enter__()
     assert (names(folder), path.read_text()) == (["page"], "mine")
 

@@ -31,7 +31,7 @@ def check_is_new(path: Path) -> None:
     if path.is_symlink():
         raise InputError(f"{path}: is a link, and links are not followed")
     if path.exists():
-        raise InputError(f"{path}: exists already and is not overwritten")
+        raise exists_already(path)
 
 
 def check_can_be_made(path: Path, *, force: bool | None = None) -> None:
@@ -102,11 +102,18 @@ def _unfinished(path: Path, *, force: bool | None) -> Iterator[Path]:
         if error.filename not in (None, str(path), str(unfinished)):
             raise
         if isinstance(error, FileExistsError):  # another process made `path` after the check
-            raise InputError(f"{path}: exists already and is not overwritten") from None
+            raise InputError(
+                f"{path}: exists already and is not overwritten; name another file"
+            ) from None
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise InputError(f"{path}: cannot be written: {reason}") from None
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def exists_already(path: Path, hint: str = "name another file") -> InputError:
+    """Returns the error that says that a file stays as it is."""
+    return InputError(f"{path}: exists already and is not overwritten; {hint}")
 
 
 def _replaces(path: Path, *, force: bool | None) -> bool:
@@ -115,8 +122,8 @@ def _replaces(path: Path, *, force: bool | None) -> bool:
         raise InputError(f"{path}: is a directory")
     replaces = bool(force) and path.is_file()
     if os.path.lexists(path) and not replaces:
-        hint = "; --force overwrites it" if force is False and path.is_file() else ""
-        raise InputError(f"{path}: exists already and is not overwritten{hint}")
+        has_force = force is False and path.is_file()
+        raise exists_already(path, "--force overwrites it" if has_force else "name another file")
     return replaces
 
 

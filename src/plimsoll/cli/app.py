@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
@@ -285,3 +286,7 @@ def main() -> None:
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
+    except Exception:  # a fault of plimsoll's own is no answer
+        traceback.print_exc()
+        print("plimsoll: this is a fault of plimsoll; please report it", file=sys.stderr)
+        sys.exit(2)

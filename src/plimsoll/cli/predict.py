@@ -231,6 +231,8 @@ def _next_step(p: Prediction, program: Program) -> list[str]:
     if growth_bytes(p.step_peaks_bytes) is not None and program.recipe is None and not p.ranks:
         recorded = ["--simulate", p.gpu, "--record", "run.plim"]
         return ["plimsoll", "run", *recorded, *program.words, *program.arguments]
+    if p.ranks:
+        return []  # the other verbs take one process
     vary, fewer = _batch_argument(program), p.fewer_steps
     steps = ["--steps", str(fewer.at_most)] if fewer is not None and fewer.has_ended else []
     if p.fits and vary is not None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from plimsoll import _core
 from plimsoll.base.errors import InputError
+from plimsoll.base.files import exists_already
 from plimsoll.recordings.events import COLUMNS, EventBatch, Frame
 from plimsoll.recordings.schema import EVENT_SCHEMA
 from plimsoll.recordings.segment_rows import segment_to_json
@@ -197,7 +198,7 @@ class _WholeWrites:
         try:
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            raise InputError(f"{path}: exists already and is not overwritten") from None
+            raise exists_already(path) from None
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror}") from None
         self._waiting = bytearray()

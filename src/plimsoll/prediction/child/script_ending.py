@@ -95,7 +95,8 @@ def reason_of(error: BaseException | None) -> str | None:
     name = type(error).__name__
     line = line_of(error)
     where = "" if line == NO_LINE else f" ({line})"  # a SyntaxError's text contains the line
-    return f"{name}{': ' if first else ''}{first}{where}"
+    own = f"{name}{': ' if first else ''}{first}{where}"
+    return own if error.__cause__ is None else f"{own}, caused by {reason_of(error.__cause__)}"
 
 
 def _is_of_import(error: BaseException) -> bool:

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import shlex
 import sys
+from itertools import chain, count
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,19 +106,29 @@ def record_from_environment() -> None:
 
     If that file is `run.plim`, a process that has a rank from a launcher writes `run.rank0.plim`,
     and a process that was started by a recording process or by `multiprocessing` writes
-    `run.PROCESS.plim`. If the recording cannot begin, the process ends.
+    `run.PROCESS.plim`. A rank that starts again writes `run.rank0-2.plim`. If the recording cannot
+    begin, the process ends.
     """
     name = os.environ.get(_FILE)
     if not name:
         return
     try:
-        recorder = Recorder(own_path(Path(name)), events_of(None))
+        path = own_path(Path(name))
+        if rank_of_process() is not None:
+            path = _free(path)  # a launcher starts a rank again after a failure
+        recorder = Recorder(path, events_of(None))
         recorder.__enter__()
     except InputError as error:
         print(f"plimsoll: {error}", file=sys.stderr)
         sys.exit(2)
     os.environ[_OF_PARENT] = str(recorder.path)  # for processes that this one starts
     Finalize(None, _end, (recorder,), exitpriority=3)
+
+
+def _free(path: Path) -> Path:
+    """Returns the first of `run.plim`, `run-2.plim`, `run-3.plim`, ... that does not exist."""
+    names = (path.with_stem(f"{path.stem}-{number}") for number in count(2))
+    return next(each for each in chain([path], names) if not os.path.lexists(each))
 
 
 def _end(recorder: Recorder) -> None:
