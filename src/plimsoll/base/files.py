@@ -102,9 +102,7 @@ def _unfinished(path: Path, *, force: bool | None) -> Iterator[Path]:
         if error.filename not in (None, str(path), str(unfinished)):
             raise
         if isinstance(error, FileExistsError):  # another process made `path` after the check
-            raise InputError(
-                f"{path}: exists already and is not overwritten; name another file"
-            ) from None
+            raise exists_already(path) from None
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise InputError(f"{path}: cannot be written: {reason}") from None
     finally:
