@@ -112,7 +112,7 @@ class Soak:
 
     @contextlib.contextmanager
     def at_rest(self) -> Iterator[None]:
-        """Stops all workers meanwhile."""
+        """Pauses all workers, with the GPU idle, until the `with` block ends."""
         import torch
 
         with contextlib.ExitStack() as held:

@@ -36,7 +36,7 @@ struct Place {
   Path physical;  // the path on the disk
   Lies lies = Lies::real;
   bool exists = false;
-  bool is_free = false;  // the layer leaves it alone: /dev, /proc, /sys and the given folders
+  bool is_free = false;  // in /dev, /proc, /sys or a given folder: the layer skips it
   struct stat status{};  // set only if the file exists and is not free
 };
 

@@ -256,7 +256,7 @@ def unpack_plim(content: bytes) -> tuple[pa.Schema, Any, list[tuple[pa.RecordBat
 
 
 def mutate_plim(content: bytes, chance: random.Random) -> bytes:
-    """Returns a stream with other facts or events and right checksums."""
+    """Returns a copy of a recording with mutated metadata or events, and valid checksums."""
     schema, header, parts = unpack_plim(content)
     tree = [header, *(facts for _, facts in parts)]
     if chance.random() < 0.5:

@@ -1,4 +1,4 @@
-"""A model of streams that finds uses of memory before earlier queued work on it is over.
+"""A race detector for CUDA streams: finds memory used before earlier work on it has finished.
 
 A dispatch mode, for a process with simulated GPUs. Every stream, and the host, has a vector clock:
 the work that is known to precede it. Events carry clocks from stream to stream. Each piece of

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 RECORDING = str(EXAMPLES / "gpt2_adamw.pickle.gz")
 SIMULATE = ("run", "--simulate", "T4")
 
-SITE = PROGRAMS / "interrupts" / "site"  # its sitecustomize interrupts
+SITE = PROGRAMS / "interrupts" / "site"  # its sitecustomize.py sends SIGINT at an import
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_frames_have_what_was_asked_for_in_and_below_them(open_page: Open, tmp_p
         expect(said).to_contain_text(text)
     box = canvas.bounding_box()
     assert box is not None
-    # The second row: main, 70 MiB of 80, then the other line of main, 8 MiB.
+    # The flame graph is 80 MiB wide. Its second row: train.py:90, 70 MiB, and train.py:95, 8 MiB.
     page.mouse.move(box["x"] + box["width"] * 74 / 80, box["y"] + 30)
     expect(said).to_contain_text("/me/train.py:95 main: 8.00 MiB")
     page.mouse.click(box["x"] + box["width"] * 74 / 80, box["y"] + 30)

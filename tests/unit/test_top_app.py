@@ -1,4 +1,4 @@
-"""The full screen: as recorded at three sizes, and the effect of its keys."""
+"""Tests of plimsoll top's full screen: its text at three sizes, and the effect of its keys."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def format_size(size: int) -> str:
 
 
 def format_range(bounds: tuple[int, int] | None, by: str = "") -> str:
-    """Returns text with the least and the most of a size, to append to it; "" if they print alike.
+    """Returns a suffix with a size's bounds; "" if there are none or both print alike.
 
     >>> format_range((1 << 20, 3 << 20), ", by data")
     '  (1.00 MiB to 3.00 MiB, by data)'

@@ -21,7 +21,7 @@ _ROUNDING = 1e-3
 
 
 def growth_bytes(step_peaks_bytes: Sequence[int]) -> int | None:
-    """Returns the approximate growth of each of the last `STEPS` steps.
+    """Returns the approximate growth per step over the last `STEPS` steps.
 
     Args:
         step_peaks_bytes: The peak of each step.

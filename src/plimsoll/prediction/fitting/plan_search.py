@@ -136,7 +136,7 @@ class Search:
             self._known.replace(least, self._attempts.with_least_of(least, use))
 
     def find_range(self) -> None:
-        """Adds to the best plan the range of its memory over all contents of unknown data."""
+        """Adds the lowest and highest memory that unknown data may cause to the best plan."""
         if self.best is not None:
             attempt, use, verified = self.best.attempt, self.best.use, self.best.verified
             verified = self._attempts.with_range(attempt.changes, use, verified)

@@ -34,4 +34,4 @@ def wanted_kind() -> Kind | None:
         return Kind(name)
     except ValueError:
         kinds = ", ".join(Kind)
-        raise InputError(f"{_VARIABLE}={name}: it is one of {kinds}") from None
+        raise InputError(f"{_VARIABLE}={name}: must be one of {kinds}") from None

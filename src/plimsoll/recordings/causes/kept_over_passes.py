@@ -89,7 +89,7 @@ def _cause(leak: Leak, line: str | None, grown: int, *, keeps_graph: bool) -> Ca
     slope = round(leak.slope_bytes * grown / leak.grown_bytes)
     more = format_size(slope)
     if keeps_graph:
-        what = f"each pass of the loop at {subject(line)} keeps its graph, {more} more each time"
+        what = f"the graph that {subject(line)} makes is kept in each pass, {more} more each time"
         change = "keep the number, not the tensor, of what is summed up or collected there"
         patch = "total += loss.item()  # or loss.detach()"
     else:

@@ -122,7 +122,7 @@ def _repeated(rows: Any, first: int, last: int) -> Any:
 
 
 def _rows(features: Any, size: float) -> Any:
-    """Returns `_ROWS` different rows, on average of `size` bytes (0 if that is unknown)."""
+    """Returns `_ROWS` random rows of `size` bytes on average. A size of 0 means unknown."""
     from datasets import Dataset
 
     texts = max(1, sum(map(_texts_of, features.values())))

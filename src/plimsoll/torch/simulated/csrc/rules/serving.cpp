@@ -113,8 +113,8 @@ void scaled_products_of_experts(Call& call) {
                                    number(out.size(-1)), number(left.size(-1)), at::kHalf});
 }
 
-// Arguments: topk_softmax(weights, experts, rows, scores, ...). For some numbers of experts there
-// is no fused kernel; then the softmax of all scores is kept.
+// Arguments: topk_softmax(weights, experts, rows, scores, ...). For some numbers of experts vLLM
+// has no fused kernel, and allocates a temporary workspace for the softmax of all scores.
 void choose_experts(Call& call) {
   const at::Tensor scores = call.tensor(3);
   const auto experts = static_cast<std::size_t>(scores.size(-1));

@@ -19,8 +19,8 @@ constexpr KernelTime kTimes[] = {
 #include "kernel_times.inc"
 };
 
-// The share of the memory's rate that copies of long vectors reach. Copies within the cache are
-// faster.
+// A copy of a long vector reaches this fraction of the memory bandwidth. A copy within the cache
+// is faster by `kFasterCopies`.
 constexpr double kReached = .908;
 constexpr double kFasterCopies = 1.75;
 
