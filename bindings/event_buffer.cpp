@@ -42,7 +42,7 @@ std::vector<T> column(const std::vector<DeviceEvent>& events, auto member) {
   return values;
 }
 
-// The events as columns: first the device, then the columns of an event batch.
+// Holds the events as columns: first the device, then the columns of an event batch.
 using Columns =
     std::tuple<std::vector<std::int32_t>, std::vector<std::uint8_t>, std::vector<std::uint64_t>,
                std::vector<std::uint64_t>, std::vector<std::uint64_t>, std::vector<std::int64_t>,

@@ -90,8 +90,8 @@ class PlainData {
   std::size_t text_ = 0;
 };
 
-// The content of a snapshot file: columns, and the settings as plain Python. The file's bytes and
-// the values read from them are released once it is made.
+// Holds the content of a snapshot file: columns, and the settings as plain Python. The constructor
+// releases the file's bytes and the values read from them.
 class SnapshotFile {
  public:
   SnapshotFile(const Column<std::uint8_t>& content, std::size_t most_memory) {

@@ -108,8 +108,8 @@ int run_named(const char* name, char* const* arguments, char* const* environment
   return kept == nullptr ? path : kept;
 }
 
-// A socket's address with another path. If the path is too long, the address names an open folder
-// in /proc/self/fd instead.
+// Holds a socket's address with another path. If the path is too long, the address names an open
+// folder in /proc/self/fd instead.
 class Address {
  public:
   Address() = default;

@@ -39,8 +39,8 @@ struct Range {
 
   [[nodiscard]] bool has(std::uintptr_t address) const { return begin <= address && address < end; }
 };
-// The code of libc and of the loader. Calls that libc makes, and thus those of the layer, are not
-// redirected.
+// These ranges hold the code of libc and of the loader. Calls that libc makes, and thus those of
+// the layer, are not redirected.
 constinit Range libc;
 constinit Range loader;
 constinit bool is_watching = false;

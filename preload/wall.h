@@ -3,8 +3,8 @@
 //
 // Landlock enforces this for the contents and names of files, but not for their metadata. A seccomp
 // filter therefore holds calls until a supervisor has answered them. The supervisor itself refuses
-// forbidden changes of metadata. Of all other calls it only learns which file was refused to which
-// program.
+// forbidden changes of metadata. From all other calls it only learns which file was refused to
+// which program.
 //
 // A supervisor calls these functions with ctypes, in processes without the layer. All return a
 // negative errno if they fail.

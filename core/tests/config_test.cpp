@@ -20,7 +20,7 @@ std::string refusal(std::string_view text, TorchVersion version = {}) {
   return message_of<ConfigError>([&] { return parse(text, version); });
 }
 
-// Returns the divisions of all intervals, from 1 MiB on, as "4 4 8 0 ...". The last number stands
+// Returns the divisions of all intervals, from 1 MiB on, as "4 4 8 0 ...". The last number holds
 // for all intervals that follow.
 std::string divisions(std::string_view value) {
   const auto slots =

@@ -15,7 +15,7 @@
 
 namespace plimsoll {
 
-// The example in elastic.h and docs/elastic.md.
+// Follows the example in elastic.h and docs/elastic.md.
 TEST(elastic_does_what_the_example_of_its_note_says) {
   ElasticGpu gpu(1_GiB);
   Block* const a = gpu.malloc(20_MiB);

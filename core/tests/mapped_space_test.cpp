@@ -27,7 +27,7 @@ constexpr Bytes kReservations = 2;  // with a granule between them
 
 enum class State : char { none = ' ', hole = '.', free = '-', lent = '#', retired = 'x' };
 
-// The model: the state of each cell.
+// Keeps the state of each cell.
 class Model {
  public:
   Model() : cells_((kReservations * (kReservation + kGranule)) / kCell, State::none) {}

@@ -100,7 +100,7 @@ const std::vector<Setting> kSettings{
     {"garbage_collection_threshold:0.3,max_split_size_mb:24", {2, 13}, 240_MiB, false},
 };
 
-// A random program's history and its final state.
+// Keeps a random program's history and its final state.
 struct RecordedProgram {
   RecordedProgram(const Setting& setting, std::uint64_t seed, RandomProgram::Options options,
                   int steps) {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kMillisecond = 1e6;
 
-// A host with one GPU. Calls must succeed, except in `try_allocate`.
+// Simulates a host with one GPU. Calls must succeed, except in `try_allocate`.
 struct Machine {
   explicit Machine(Bytes dedicated, Bytes shared = 0, DriverModel model = DriverModel::linux)
       : host(shared), driver(host, dedicated, model) {}

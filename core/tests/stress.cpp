@@ -98,8 +98,8 @@ struct Granule {
   std::array<AtomicTime, kWords * 64> guest_until{};
 };
 
-// The addresses of one granule. The mapping is constant while a block lies there, but the count of
-// blocks changes.
+// Describes the addresses of one granule. The mapping is constant while a block lies there, but the
+// count of blocks changes.
 struct AddressGranule {
   std::atomic<std::uint32_t> memory{0};  // number of the granule mapped here, from 1 on
   std::atomic<std::uint32_t> blocks{0};

@@ -1,10 +1,10 @@
 """GPU memory for PyTorch that people can predict, see and stretch.
 
-Put plimsoll's allocator under a PyTorch program (`install`), predict what a CUDA script needs
-where there is no GPU (`predict`, `fit`), record a program's memory (`record`), see it (`view`), ask
-why it was used as it was (`explain`), bring batches to the GPU ahead of time (`PrefetchLoader`),
-replay it under other settings (`replay`), or play with an allocator on a simulated GPU
-(`SimulatedGpu`, `Allocator`). The command `plimsoll` does the same from a shell.
+Put plimsoll's allocator under a PyTorch program (`install`). Predict what a CUDA script needs where
+there is no GPU (`predict`, `fit`). Record a program's memory (`record`), see it (`view`), ask why
+it was used as it was (`explain`), and replay it under other settings (`replay`). Bring batches to
+the GPU ahead of time (`PrefetchLoader`). Play with an allocator on a simulated GPU (`SimulatedGpu`,
+`Allocator`). The command `plimsoll` does the same from a shell.
 
 PYTEST_DONT_REWRITE: when `plimsoll run` starts pytest, this module is imported before pytest.
 """

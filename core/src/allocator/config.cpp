@@ -47,7 +47,7 @@ struct Setting {
 
 [[noreturn]] void fail(const std::string& message) { throw ConfigError(message); }
 
-// Parses settings of the form key:value, with commas in between. A value is a word or a
+// Reads settings of the form key:value, with commas in between. A value is a word or a
 // [list,of,words].
 class Reader {
  public:
@@ -219,7 +219,7 @@ AllocatorConfig::Divisions divisions(const Setting& setting, const AllocatorConf
   return slots;
 }
 
-// Parses "0.5", a fraction of the device's memory, or "40G", a size. Throws for any other text,
+// Reads "0.5", a fraction of the device's memory, or "40G", a size. Throws for any other text,
 // which PyTorch ignores with a warning.
 std::variant<double, Bytes> part_or_size(const Setting& setting, const std::string& text) {
   const bool is_size = !text.empty() && (text.back() == 'G' || text.back() == 'g');

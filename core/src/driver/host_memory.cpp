@@ -10,7 +10,8 @@
 namespace plimsoll {
 namespace {
 
-// The files of one version of control groups, and the key of the unused page cache in memory.stat.
+// Names the files of one version of control groups, and the key of the unused page cache in
+// memory.stat.
 struct Version {
   const char* limit;
   const char* usage;

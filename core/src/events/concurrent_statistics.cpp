@@ -12,8 +12,8 @@ using Guard = std::lock_guard<SpinLock>;
 
 }  // namespace
 
-// What a counter adds up: a quantity of live blocks and, if `with_pending`, of blocks whose free is
-// pending. Active blocks are live or pending.
+// Says what a counter adds up: a quantity of live blocks and, if `with_pending`, of blocks whose
+// free is pending. Active blocks are live or pending.
 struct ConcurrentStatistics::Rule {
   std::size_t quantity;
   bool with_pending;

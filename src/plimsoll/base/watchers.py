@@ -38,7 +38,7 @@ class Watchers:
         out-of-memory errors of the host or a GPU.
 
         Args:
-            name: What the watcher notes, for people: it completes "plimsoll's notes of ...".
+            name: The subject of the watcher's notes, which completes "plimsoll's notes of ...".
             watcher: Called with the arguments of the function.
         """
 

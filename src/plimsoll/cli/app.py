@@ -92,7 +92,7 @@ class Verb:
 
     @property
     def name(self) -> str:
-        """As it is written."""
+        """The verb as people type it on the command line."""
         return self.function.__name__
 
 
@@ -200,7 +200,7 @@ def _starting(verb: Verb) -> Callable[..., None]:
 
 for purpose, verbs in VERBS.items():
     for verb in verbs:
-        # What follows the script of `run` is the script's own.
+        # Options after the script of `run` belong to the script.
         settings = {**_HELP, "allow_interspersed_args": verb.function is not run}
         command = app.command(
             cls=_Verb,

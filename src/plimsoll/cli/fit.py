@@ -150,7 +150,7 @@ def fit(
         seq_len=seq_len, save_recipe=save_recipe, force=force,
         is_job=simulation["nproc_per_node"] is not None,
     )  # fmt: skip
-    for card in cards:  # what is wrong is said before the first run
+    for card in cards:  # reports bad options before the first run
         card.request(program.script, is_module=module)
     for_changes = (within, apply, view, tries or None, plot or None)
     if engine := engine_of_script(program.script):

@@ -28,7 +28,7 @@ _IN_WORDS = re.compile(r"(?<=\[default: )\((.*)\)")
 """Default values that are described; typer puts them in parentheses."""
 _NO_BRACES = str.maketrans("", "", "{}")
 _MANY = 15
-"""A verb with at most so many options lists them without purposes."""
+"""A verb with at most this many options lists them without purposes."""
 
 
 class VerbHelp(TyperCommand):

@@ -1,4 +1,4 @@
-"""What the verbs that read and write plans of places share."""
+"""Shared code of the verbs that read and write plans of places."""
 
 from __future__ import annotations
 

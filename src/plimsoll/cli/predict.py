@@ -219,9 +219,12 @@ def _follow(p: Prediction, program: Program) -> list[str]:
 
 
 def _next_step(p: Prediction, program: Program) -> list[str]:
-    """What makes it fit; where it fits, the largest batch, if it has an argument for that.
+    """Returns the next useful command; nothing if there is none.
 
-    Of one that grows, a recording, which says what line keeps it.
+    If memory grows from step to step, the command makes a recording, which shows the line that
+    keeps the memory. If the script does not fit, the command searches for changes that make it fit.
+    If it fits and has an argument for the batch size, the command searches for the largest batch.
+    Otherwise the command records a run.
     """
     from plimsoll.prediction.step_growth import growth_bytes
 

@@ -1,4 +1,4 @@
-"""What `predict` and `fit` run: a script, a module, or a recipe for a model."""
+"""The program that `predict` and `fit` run: a script, a module, or a recipe for a model."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Program:
-    """What is run.
+    """The program to run.
 
     Attributes:
         script: A file, or a module's name.
         arguments: Its arguments.
-        words: What names it on the command line.
+        words: The words that name it on the command line.
         further: The arguments that stand behind -- there.
         recipe: The recipe that it is; None of what people wrote themselves.
     """
@@ -47,7 +47,7 @@ class Program:
         """Write a recipe's script out, and say how it is run; from then on it is that file.
 
         Args:
-            path: Where to; None for nowhere.
+            path: The file to write; None writes nothing.
             force: Whether it may replace a file.
 
         Raises:

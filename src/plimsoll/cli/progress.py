@@ -1,4 +1,4 @@
-"""What takes long says where it is, on stderr: a bar on a terminal, else a line now and then."""
+"""Shows the progress of long work on stderr: a bar on a terminal, else a line now and then."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
 _SOON_SECONDS = 0.5
-"""What is over before this needs no bar, which would only flicker."""
+"""Work that ends sooner gets no bar, which would only flicker."""
 
 
 class Progress:
-    """For as long as the context lasts.
+    """Shows progress for as long as the context lasts.
 
     Args:
-        doing: What is being done, in words.
-        total: How many there are to do; None where nobody knows.
+        doing: The work, in words.
+        total: The number of parts of the work; None if it is unknown.
     """
 
     def __init__(self, doing: str = "", total: int | None = None) -> None:
@@ -51,7 +51,7 @@ class Progress:
             self._bar.update(self._task, description=printable(doing))
 
     def reach(self, done: int, total: int | None = None) -> None:
-        """So many are done, of so many."""
+        """Shows that `done` parts of `total` are done; None keeps the total."""
         self._done, self._total = done, total or self._total
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, total=self._total)

@@ -30,7 +30,7 @@ _STYLES = (
     (r"[^\s:]+\.py:\d+", "magenta"),
     (r"\b(?:does not fit|not enough for what failed|results differ)\b", "red"),
 )
-"""What words of a text look like, the later ones last."""
+"""Patterns of words and their styles. A later pattern is applied after those before it."""
 
 
 def console() -> Console:
@@ -55,7 +55,7 @@ def show(make: Callable[[int | None], str | Text], verdict: Verdict | None = Non
     """Print an answer, whose first line is what was asked for.
 
     Args:
-        make: Lays it out for so many columns; for None, with lines as long as they are.
+        make: Lays the answer out for a number of columns; None keeps lines at their full length.
         verdict: Whether that line is good news.
     """
     if not _is_terminal():
@@ -76,7 +76,7 @@ def show(make: Callable[[int | None], str | Text], verdict: Verdict | None = Non
 
 
 def hint(command: Sequence[str]) -> None:
-    """Name the next useful command, as a shell takes it, where somebody watches."""
+    """Name the next useful command, as a shell takes it, if stderr is a terminal."""
     if sys.stderr.isatty():
         print(printable(f"next: {shlex.join(command)}"), file=sys.stderr)
 

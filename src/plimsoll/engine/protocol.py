@@ -19,7 +19,7 @@ LiveAllocatorName = Literal["elastic", "native"]
 """The allocators that serve PyTorch on a real GPU."""
 
 SpillPolicyName = Literal["strict", "spill"]
-"""What happens to a request when dedicated memory is used up: it fails, or gets shared memory."""
+"""Whether a request fails or gets shared memory when dedicated memory is used up."""
 
 
 class Engine(Protocol):

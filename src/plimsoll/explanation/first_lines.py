@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def first_lines(e: ExplanationParts) -> Iterator[str]:
-    """Yields the answer to the given options, or the main finding; its reason; the first advice."""
+    """Yields the answer to the given options or the main finding, its reason, and first advice."""
     yield from answers(e)
     found = e.causes[0] if e.causes else None
     if e.leaks and not e.out_of_memory and not (found and found.growth_bytes):

@@ -223,7 +223,7 @@ class Advice:
         kind: The kind of change; "script" was tried by a simulated run of the script.
         what: The change in one line of words.
         how: The text to copy: a setting, a command, or lines of code.
-        cost: What the change costs, in the words of `plimsoll.explanation.ranking`.
+        cost: The cost of the change, in the words of `plimsoll.explanation.ranking`.
         saves_bytes: The saving in peak reserved memory, or in dedicated memory for "spill"; 0 if
             requests failed, because the advice then helps to serve them.
         peak_reserved_bytes: The peak of reserved memory in the trial.

@@ -1,7 +1,8 @@
 """The program that the GitHub Action runs: `python -m plimsoll.integrations.pull_request`.
 
-Exit status: 0 for success; 2 for bad input, or if a script fails only after the change; 4 if a
-script no longer fits, or grows by more than is allowed. A crash of Python has exit status 1.
+The exit status is 0 for success. It is 2 for bad input, or if a script fails only after the change.
+It is 4 if a script no longer fits, or grows by more than is allowed. A crash of Python has exit
+status 1.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Profile:
         events: The events in order.
         program_bytes: For each event, the peak of the program's own memory until the next event,
             minus its own memory at the beginning of the step.
-        older_bytes: The same for the previous generation of steps. Equal steps may differ in
+        older_bytes: `program_bytes` of the previous generation of steps. Equal steps may differ in
             memory: with accumulated gradients only the first step allocates the gradients.
         steps: The number of steps in this generation.
         gone: For each dropped storage, the number of events before it was dropped.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
 
 MOST_GROUPS = 11
-"""The most groups whose colours the eye can tell apart. Of more groups, the smallest are joined."""
+"""The most groups whose colours the eye can tell apart. The smallest of more groups are joined."""
 
 _SIZE_BOUNDS = (64 * KiB, MiB, 10 * MiB, 100 * MiB, GiB)
 _SIZE_NAMES = (

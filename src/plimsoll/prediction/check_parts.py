@@ -42,7 +42,7 @@ class CheckParts:
         recorded_allocated_bytes: The most in live blocks in a replay of the recording.
         predicted_requests: The number of predicted requests for memory.
         recorded_requests: The number of recorded requests.
-        held_by: What `held` compares: "line", or "size" if the recording has no call stacks.
+        held_by: The key of `held`: "line", or "size" if the recording has no call stacks.
         held: The bytes at the two peaks where they differ, the largest difference first.
         reasons: The known reasons for the differences, a sentence each.
     """

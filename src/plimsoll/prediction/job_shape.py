@@ -23,7 +23,7 @@ class JobShape:
     Attributes:
         nproc_per_node: The number of ranks on each machine; None if the script is no job.
         nnodes: The number of machines.
-        ranks: The ranks that run; "distinct" for one rank of each group of equal ranks; None for
+        ranks: The ranks that run. "distinct" runs one rank of each group of equal ranks. None runs
             all.
     """
 

@@ -47,10 +47,10 @@ class NotKept:
     """A guarantee that could not be given.
 
     Attributes:
-        promise: The guarantee, a key of `_SAID`: "isolation" (the script's writes are deleted),
-            "card" (kernels take the memory that was measured), "pace" (the result does not depend
-            on the host's pace), "values" (the values that sizes depend on are computed), or
-            "watching" (plimsoll observed the whole run).
+        promise: The guarantee, a key of `_SAID`. "isolation": the script's writes are deleted.
+            "card": kernels take the memory that was measured. "pace": the result does not depend on
+            the host's pace. "values": the values that sizes depend on are computed. "watching":
+            plimsoll observed the whole run.
         why: Why it could not be given.
     """
 

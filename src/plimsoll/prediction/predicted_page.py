@@ -67,7 +67,7 @@ def write_page(
         found: The predictions.
         output: The file of the page.
         force: Whether to replace an existing file.
-        names: What the page calls the runs. The default is the script and its card.
+        names: The names of the runs on the page. The default is the script and its card.
 
     Raises:
         InputError: If there is nothing to show, or the page cannot be written.

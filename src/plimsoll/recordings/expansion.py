@@ -27,7 +27,7 @@ _WIDEST = 8  # bytes of the widest value
 _PADDING = 64
 _UNCOMPRESSED = -1
 
-# Types of fields in Thrift's compact protocol.
+# Thrift's compact protocol has these types of fields.
 _STOP = 0
 _BOOLEANS = (1, 2)
 _BYTE = 3

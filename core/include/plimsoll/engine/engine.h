@@ -1,8 +1,8 @@
 // An engine: an allocator on one GPU that serves a program's requests, over any driver. It also
 // reports on that memory to the program and its user, and can keep an account of its whole life.
 //
-// Engines on real and on simulated GPUs differ only in the driver. What else an engine does depends
-// on how it is made:
+// Engines on real and on simulated GPUs differ only in the driver. The further duties of
+// an engine depend on how it is made:
 //
 // - Over a driver of its own, it serves threads that run at the same time, and may keep an account.
 //   PyTorch's own rules then run in the background, on a simulated GPU of the same size, and show

@@ -6,9 +6,13 @@
 // the blocks decides how high the area gets, so several orders are tried, and the lowest area wins.
 // Among equally low areas, the one whose top is in use for the shortest time wins. The orders are:
 //
-//   largest first; longest life first; both again, after sorting by the bytes live at the same
-//   time (most first); by birth. While the area is higher than the most bytes that are live at
-//   once, the next try takes the blocks at the top of the last area first.
+// - the largest block first
+// - the longest life first
+// - both again, after sorting by the bytes live at the same time (most first)
+// - by birth
+//
+// While the area is higher than the most bytes that are live at once, the next try takes the blocks
+// at the top of the last area first.
 //
 // A try takes time in the square of the number of blocks: 50 ms for 10,000. Programs with many
 // blocks get fewer tries.

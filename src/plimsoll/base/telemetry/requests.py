@@ -1,8 +1,9 @@
 """Snapshots on request: a process that plimsoll serves sends its user a snapshot of its memory.
 
 The process listens on a Unix socket beside its counters. Only the same user and root can connect,
-and the kernel reports the peer's user. The answer is a line of JSON, {"size": N} or {"error":
-"..."}, followed by N bytes: a pickle in PyTorch's format, which a reader must treat as untrusted.
+and the kernel reports the peer's user. The answer is a line of JSON, `{"size": N}` or
+`{"error": "..."}`. After a size follow N bytes, a pickle in PyTorch's format, which a reader must
+treat as untrusted.
 """
 
 from __future__ import annotations

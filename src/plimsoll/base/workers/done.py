@@ -46,7 +46,7 @@ def done_with(index: int, answered: Any, result_type: type[Any]) -> Done[Any]:
 
     Args:
         index: The item's position.
-        answered: What the worker sent. It should be the pair that `answer` returns.
+        answered: The worker's answer. It should be the pair that `answer` returns.
         result_type: The type of the function's result.
 
     Raises:

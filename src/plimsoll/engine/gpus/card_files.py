@@ -1,9 +1,13 @@
 """Reads and writes the files of `plimsoll measure`, one for each card and driver.
 
-A file is TOML, short enough that people can read it and mail it to the project. `[measured]` has
-the card, the date and the versions; `[card]` the fields of `GpuProfile`; `[rates]` the timings;
-`[convolutions]` the workspaces of cuDNN's kernels; `[searches]` the workspaces of cudnn.benchmark;
-`[checks]` other measured figures, each with plimsoll's prediction.
+A file is TOML, short enough that people can read it and mail it to the project. Its tables are:
+
+- `[measured]` has the card, the date and the versions.
+- `[card]` has the fields of `GpuProfile`.
+- `[rates]` has the timings.
+- `[convolutions]` has the workspaces of cuDNN's kernels.
+- `[searches]` has the workspaces of cudnn.benchmark.
+- `[checks]` has other measured figures, each with plimsoll's prediction.
 """
 
 from __future__ import annotations
@@ -55,10 +59,11 @@ CONTEXT_PARTS = (
 )
 """The libraries that a process loads on a card on first use.
 
-In order: PyTorch's kernels, its pool of streams, cuBLAS with one thread's handle, the handle of
-each further thread that multiplies (such as that of the backward pass), the larger stacks of
-convolutions, recurrent layers and attention, cuSOLVER with one thread's handle, the handle of each
-further thread, and cuFFT. The enumeration Library of csrc/device/runtime.h has the same order.
+The first are PyTorch's kernels, its pool of streams, cuBLAS with one thread's handle, and the
+handle of each further thread that multiplies (such as that of the backward pass). Then come the
+larger stacks of convolutions, recurrent layers and attention, cuSOLVER with one thread's handle,
+the handle of each further thread, and cuFFT. The enumeration Library of csrc/device/runtime.h has
+the same order.
 """
 OF_TRAINING = ("made", "kernels", "blas", "blas_handle", "stacks")
 """The parts of a context that most training programs load."""

@@ -61,7 +61,7 @@ def replay(
 
     Args:
         source: A file, or a recording read from one.
-        allocator: "native" follows PyTorch's rules; "elastic" is plimsoll's own; "uncached" calls
+        allocator: "native" follows PyTorch's rules. "elastic" is plimsoll's own. "uncached" calls
             the driver for each request.
         conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF; by default the recorded
             one.

@@ -87,10 +87,10 @@ class Allocator:
 
     Args:
         gpu: The device.
-        allocator: "native" follows PyTorch's rules; "elastic" is plimsoll's own, which moves free
-            memory to where it is needed; "uncached" makes a driver call for each request.
-        policy: What happens to a request when dedicated memory is used up. "strict": it fails.
-            "spill": it gets shared memory. The "elastic" allocator spills by itself; with "native"
+        allocator: "native" follows PyTorch's rules. "elastic" is plimsoll's own, which moves free
+            memory to where it is needed. "uncached" makes a driver call for each request.
+        policy: With "strict", a request fails when dedicated memory is used up. With "spill", it
+            gets shared memory. The "elastic" allocator spills by itself; with "native"
             and "uncached" only a GPU's `wddm` driver can. By default the driver's own behaviour.
         shared_limit: The most shared memory that "elastic" reserves; by default all of it.
         conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF; "elastic" uses only
@@ -256,7 +256,7 @@ class Allocator:
 
     @property
     def policy(self) -> SpillPolicyName:
-        """What happens to a request when dedicated memory is used up."""
+        """Whether a request fails or gets shared memory when dedicated memory is used up."""
         return "spill" if self.engine.may_spill else "strict"
 
     def set_shared_limit(self, limit: int | str | None) -> None:

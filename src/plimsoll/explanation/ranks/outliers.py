@@ -70,7 +70,7 @@ def find_outliers(summaries: Sequence[RankSummary], groups: Sequence[RankGroup])
 
     Args:
         summaries: One summary for each rank.
-        groups: The same ranks, grouped by behaviour.
+        groups: All these ranks, grouped by behaviour.
     """
     of_rank = {one.rank: one for one in summaries if one.rank is not None}
     teams = [[of_rank[rank] for rank in group.ranks] for group in groups]

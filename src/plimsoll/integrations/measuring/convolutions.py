@@ -209,7 +209,7 @@ def _words(
 
 
 def _layers() -> Iterator[_Layer]:
-    # ResNet-50 and similar networks, at 224 pixels.
+    # ResNet-50 and similar networks have these layers, at 224 pixels.
     yield False, 3, 224, 64, 7, 2, 3
     for side, channels in ((56, 64), (28, 128), (14, 256), (7, 512)):
         yield False, channels, side, channels, 3, 1, 1
@@ -219,13 +219,13 @@ def _layers() -> Iterator[_Layer]:
             yield False, channels // 2, 2 * side, channels, 3, 2, 1
             yield False, channels, 2 * side, channels, 3, 2, 1
             yield False, 2 * channels, 2 * side, 4 * channels, 1, 2, 0
-    # U-Nets and VGG, from 256 pixels on.
+    # U-Nets and VGG have these layers, from 256 pixels on.
     for side, channels in ((256, 64), (128, 128), (64, 256), (32, 512), (16, 1024)):
         yield False, channels, side, channels, 3, 1, 1
         yield False, channels // 2, side, channels, 3, 1, 1
         yield False, 2 * channels, side, channels, 3, 1, 1
         yield True, 2 * channels, side // 2, channels, 2, 2, 0
-    # Networks that denoise latent images.
+    # Networks that denoise latent images have these layers.
     for side, channels in ((64, 320), (32, 640), (16, 1280)):
         yield False, channels, side, channels, 3, 1, 1
         yield False, channels, side, channels, 3, 2, 1

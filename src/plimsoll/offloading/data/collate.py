@@ -53,8 +53,8 @@ class PinnedCollate:
     `pin_memory`, in a `PrefetchLoader`. Without `persistent_workers` each epoch has new workers
     with new memory, and locking it takes half a second for each GiB.
 
-    Batches are in ordinary memory if memory cannot be locked, which gives a warning, or while the
-    program holds so many batches on the host that all 16 slots of a worker are in use.
+    If memory cannot be locked, batches are in ordinary memory, and plimsoll gives a warning. They
+    are also in ordinary memory while the program's batches use all 16 slots of a worker.
 
     >>> from torch.utils.data import DataLoader  # doctest: +SKIP
     >>> collate = plimsoll.PinnedCollate()  # doctest: +SKIP

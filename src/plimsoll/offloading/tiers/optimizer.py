@@ -119,7 +119,7 @@ def place_optimizer(
 ) -> OptimizerPlacement:
     """Keeps an optimizer's state in shared memory, also the state that later steps create.
 
-    Existing state moves at once; state made by the first step is allocated there; state from
+    Existing state moves at once. State made by the first step is allocated there. State from
     `load_state_dict` moves after the load. Tensors below 64 KiB stay. The optimizer's kernels then
     read and write the state over the bus, in place. It works with any optimizer that keeps its
     state in `optimizer.state`.

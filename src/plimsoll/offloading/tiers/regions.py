@@ -61,8 +61,8 @@ _entered = threading.local()
 class region:  # noqa: N801
     """Names the GPU memory that a block of code allocates, and chooses its tier.
 
-    Memory that this thread allocates inside the block comes from the region, on any GPU. The same
-    name always means the same region. In nested regions the innermost one applies. Each block of
+    Memory that this thread allocates inside the block comes from the region, on any GPU. A name
+    always means the same region. In nested regions the innermost one applies. Each block of
     memory belongs to one region, so regions never overlap, and pausing one does not affect regions
     entered inside it. Memory that a CUDA graph allocates during capture belongs to the graph.
     Autograd computes gradients in its own threads, to which no region applies.
@@ -200,9 +200,9 @@ def pause(
 
     Args:
         names: The regions.
-        backup: Where the content is kept. "host": in page-locked memory, which plimsoll keeps for
-            the next pause. "disk": in unnamed files, which are gone when the process ends. "drop":
-            nowhere, so after `resume` the content is undefined.
+        backup: "host" keeps the content in page-locked memory, which plimsoll keeps for the next
+            pause. "disk" keeps it in unnamed files, which are gone when the process ends. "drop"
+            keeps nothing, so after `resume` the content is undefined.
         directory: The directory of these files; by default the system's for temporary files.
 
     Returns:
@@ -210,7 +210,7 @@ def pause(
 
     Raises:
         InputError: If a region does not exist, is named twice, is paused already, has no memory, or
-            has memory shared with other processes; if a graph is being captured; or if a file
+            has memory shared with other processes. Also if a graph is being captured, or a file
             cannot be written. The state is unchanged then.
         OutOfMemoryError: If the host has no memory for the content. The state is unchanged then.
         DriverError: If the driver fails. The state is unchanged, except that `backup="drop"` has

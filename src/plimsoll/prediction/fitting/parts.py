@@ -92,7 +92,7 @@ class FitParts:
     def fastest(self) -> tuple[int, float] | None:
         """The batch size with the most samples a second; None if no batch was varied.
 
-        Times are estimates. So of the values that count as equally fast it is the largest.
+        Times are estimates, so several values may count as equally fast. Then this is the largest.
         """
         if "batch" not in self.vary:
             return None

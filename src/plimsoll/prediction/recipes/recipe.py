@@ -112,8 +112,8 @@ def recipe(
         arguments: Further arguments for the script.
 
     Raises:
-        InputError: If the recipe is unknown, or does not exist for such a model; if the model's
-            configuration is missing or unreadable; if a library is missing.
+        InputError: If the recipe is unknown, or does not exist for such a model. Also if the
+            model's configuration is missing or unreadable, or a library is missing.
     """
     if name not in RECIPES:
         *others, last = sorted(RECIPES)

@@ -56,8 +56,8 @@ def fit_engine(
 
     Args:
         arguments: The arguments after `vllm serve`.
-        vary: What to vary, as `Varied.parse` takes it. Without an option to search and without
-            choices, the search tries changes until the engine serves.
+        vary: The options to vary, as `Varied.parse` takes them. Without an option to search and
+            without choices, the search tries changes until the engine serves.
         gpu: The card. None looks for the smallest card, or takes an H100 if an option is searched.
         bounds: The values that may be tried.
         headroom: The memory that must stay free under load, such as "2GiB" or "5%" of the card.

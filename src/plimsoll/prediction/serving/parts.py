@@ -51,7 +51,7 @@ class EngineBorder:
     """The result of one search: the last trial that serves, and the first that does not.
 
     Attributes:
-        vary: The searched option; "gpu" for the card; None if only `settings` were tried.
+        vary: The searched option, or "gpu" for the card; None if only `settings` were tried.
         settings: The options that were set throughout the search.
         trial: The trial of the answer; None if the engine never served.
         beyond: The nearest trial with which the engine does not serve; None if there is none.
@@ -94,8 +94,8 @@ class EngineFitParts:
     Attributes:
         command: The command, from `vllm serve` on.
         gpu: The card; None if the smallest card was looked for.
-        vary: The option that was searched; "gpu" for the card; None if plimsoll tried the choices
-            of options, or changes that could make the engine serve.
+        vary: The option that was searched, or "gpu" for the card; None if plimsoll tried the
+            choices of options, or changes that could make the engine serve.
         found: The searches, the best first. Changes are in the order in which they were tried.
         tried: All trials, in order; each command once.
         stopped: Why plimsoll ended before it tried everything; None if it tried everything.

@@ -10,7 +10,7 @@ from plimsoll.prediction.not_kept import NotKept, each_once
 from plimsoll.prediction.recipes.served import Engine, engine_of_script, served_title
 
 GOALS = ("least-memory", "fits", "most-samples", "least-cost")
-"""Goals: the least memory; the smallest card; the most samples a second; the least money."""
+"""Goals: the least memory, the smallest card, the most samples a second, and the least money."""
 
 
 @dataclass(frozen=True)

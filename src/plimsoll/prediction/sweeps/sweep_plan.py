@@ -28,7 +28,7 @@ _KEYS = (*_LISTS, "vary", "goal", "prices")
 class SweepPlan:
     """The lists of a sweep, which runs each combination of their values.
 
-    An empty list stands for the default of a single run.
+    With an empty list, each run has the default of a single run.
 
     Attributes:
         scripts: Python files; each is predicted.

@@ -82,7 +82,7 @@ class MathAttention:
 
 @dataclass(frozen=True)
 class Notes:
-    """What the running program noted besides its requests. Recordings may lack these notes.
+    """Notes of the running program besides its requests. Recordings may lack these notes.
 
     Attributes:
         math_attention: Calls of attention without a fused kernel.

@@ -1,4 +1,4 @@
-"""What a program calls first: `install`, `record`, and the simulation of GPUs.
+"""The functions that a program calls first: `install`, `record`, and the simulation of GPUs.
 
 `inherited`, with the `sitecustomize` in `site`, passes the simulation on to processes that the
 program starts. `environment` reads the variable that asks for a recording.

@@ -70,7 +70,7 @@ def install(
         allocator: "elastic", which wastes almost nothing, or "native", PyTorch's own rules.
         conf: Settings in the form of PYTORCH_CUDA_ALLOC_CONF; by default, those of the environment.
             "native" follows every key, "elastic" only `per_process_memory_fraction`.
-        policy: What happens when dedicated memory is full; see `plimsoll.set_tiers`.
+        policy: The policy for requests when dedicated memory is full; see `plimsoll.set_tiers`.
         dedicated: How much of each card's own memory may be used, in bytes or as "6GiB".
         shared: How much host memory each GPU may use; by default, half of the host's memory.
         rebalance: When spilled memory moves back to the card; see `plimsoll.set_tiers`.

@@ -22,12 +22,13 @@
 // take their addresses, when there are too many, or when memory is released to the driver; but only
 // after the work that used them is done.
 //
-//   books/   which addresses are used, free, retired or a hole, and which pieces lie there
-//            (mapped_space.h has the picture); an Arena for each stream, Lending, the Ledger
-//   plan/    reads the books and returns a Plan: where the request is to lie (place_search.h),
-//            which pieces fill the place (plan.h), how large new ones are (piece_sizes.h)
-//   apply/   carries a plan out, whole or not at all (applier.h); a request's steps (growth.h);
-//            queued work, release, tiers, paused regions; all calls of the driver
+// - books/ knows which addresses are used, free, retired or a hole, and which pieces lie there
+//   (mapped_space.h has the picture). It has an Arena for each stream, Lending, and the Ledger.
+// - plan/ reads the books and returns a Plan: where the request is to lie (place_search.h), which
+//   pieces fill the place (plan.h), and how large new ones are (piece_sizes.h).
+// - apply/ carries a plan out, whole or not at all (applier.h), and has a request's steps
+//   (growth.h). It handles queued work, release, tiers and paused regions, and makes all calls of
+//   the driver.
 //
 // Each folder uses only those before it: books know neither plan nor apply. One growth is
 //
@@ -133,15 +134,15 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   // Takes the dedicated memory under a region's live blocks off the card, and releases it to the
   // driver. The blocks keep their addresses, which the program must not access until `resume`. The
   // content goes to `backup`; with an empty Backup it is lost. Waits for the device. Returns the
-  // bytes that the card got back. Throws std::invalid_argument if the region is not pausable;
-  // HostOutOfMemory; BackupError; DriverError. The region is then unchanged, or, if the driver
-  // fails to restore it, paused with its content in the backup.
+  // bytes that the card got back. Throws std::invalid_argument if the region is not pausable,
+  // and HostOutOfMemory, BackupError and DriverError. The region is then unchanged, or, if the
+  // driver fails to restore it, paused with its content in the backup.
   Bytes pause(RegionId region, Backup backup);
   // Brings a paused region back, with the same content at the same addresses, except for blocks
   // that were freed meanwhile. Returns the bytes that it took on the card. Throws
-  // std::invalid_argument if the region is not paused, or a graph is captured; OutOfMemory if the
-  // card or the limit has no room; HostOutOfMemory and BackupError if a store cannot be read;
-  // DriverError. The region is then still paused.
+  // std::invalid_argument if the region is not paused, or a graph is captured. Throws OutOfMemory
+  // if the card or the limit has no room, HostOutOfMemory and BackupError if a store cannot be
+  // read, and DriverError. The region is then still paused.
   Bytes resume(RegionId region);
   [[nodiscard]] bool is_paused(RegionId region) const;
   // Returns the region's use of memory; nothing if it never had any memory.

@@ -6,7 +6,7 @@
 namespace plimsoll {
 namespace {
 
-// The prices of mapping and unmapping a byte. Unmapping is dearer than mapping a hole near by,
+// Mapping and unmapping a byte have these prices. Unmapping is dearer than mapping a hole near by,
 // because no piece can return to unmapped addresses. In a program that repeats its steps, two
 // requests may unmap each other's memory in every step. So the price of an address rises each time
 // it is unmapped, until one of the two requests lies elsewhere.

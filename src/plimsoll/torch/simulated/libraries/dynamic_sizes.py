@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Context:
-    """What `torch.library.get_ctx()` returns while a fake implementation runs."""
+    """The result of `torch.library.get_ctx()` while a fake implementation runs."""
 
     def __init__(self, simulation: Simulation, name: str, tensors: Sequence[Any]) -> None:
         self._unknown = simulation.setup.unknown

@@ -1,21 +1,21 @@
 // Finds memory for a request that the hot path could not serve. Each step is tried only if those
 // before it failed:
 //
-//   1. the borrowing block that was freed last (lending.h), if it has exactly this size
-//   2. shared memory, if the thread prefers it
-//   3. the place in the plan of the whole program, if there is a plan and the place gets memory
-//   4. the place that the request surely had in the previous step, if all memory returns there
-//   5. `grow_in`; then once more, with the free memory of planned areas as well
-//   6. free blocks of private pools that allow it (use_on_oom); before PyTorch 2.11 after step 7
-//   7. `grow_in` again, after waiting for all streams
-//   8. dedicated and shared memory together, if the policy is to spill; once more after waiting
+//   1. The borrowing block that was freed last (lending.h), if it has exactly this size.
+//   2. Shared memory, if the thread prefers it.
+//   3. The place in the plan of the whole program, if there is a plan and the place gets memory.
+//   4. The place that the request surely had in the previous step, if all memory returns there.
+//   5. `grow_in`, then once more, with the free memory of planned areas as well.
+//   6. Free blocks of private pools that allow it (use_on_oom); before PyTorch 2.11 after step 7.
+//   7. `grow_in` again, after waiting for all streams.
+//   8. Dedicated and shared memory together, if the policy is to spill. Once more after waiting.
 //
 // `grow_in` tries a free block, then a place to which all memory returns. Then it looks at queued
-// work and plans a place, which it fills in this order: free pieces of the request's own arena,
-// which can be mapped a second time at once because the stream itself orders the reuse; free pieces
-// of arenas whose work is known to be done; new memory. Outside a planned area, new memory is made
-// only if all free pieces together are less than the request. So the only free memory lost to
-// fragmentation is in pieces that a live block shares with a free one.
+// work and plans a place. It fills the place with free pieces of the request's own arena first,
+// which can be mapped a second time at once because the stream itself orders the reuse. Next come
+// free pieces of arenas whose work is known to be done, and then new memory. Outside a planned
+// area, new memory is made only if all free pieces together are less than the request. So the only
+// free memory lost to fragmentation is in pieces that a live block shares with a free one.
 //
 // Callers hold the allocator's `mutex_`. The functions here lock arenas themselves, the request's
 // own first.

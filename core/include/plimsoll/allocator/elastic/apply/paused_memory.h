@@ -28,8 +28,9 @@ struct PausedPiece {
   std::size_t batch = 0;   // number of the batch in which it is copied
 };
 
-// Where the content of paused memory is kept: in `store`, if it is set (`pool` then provides
-// buffers during a step); else in memory of `pool`; if neither is set, the content is dropped.
+// Keeps the content of paused memory in `store`, if it is set; `pool` then provides buffers during
+// a step. Without a store the content is kept in memory of `pool`. If neither is set, the content
+// is dropped.
 struct Backup {
   HostPool* pool = nullptr;  // outlives the paused memory
   std::unique_ptr<BackupStore> store = {};

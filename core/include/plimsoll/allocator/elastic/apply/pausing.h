@@ -1,7 +1,10 @@
 // Takes regions off the card for a while, and brings them back.
 //
-// Invariants: a pool is paused <=> `paused_` has its memory; a piece has no memory <=> its pool is
-// paused and it is off the card; statistics' paused_bytes == the sum of the pieces without memory.
+// Invariants:
+// - A pool is paused <=> `paused_` has its memory.
+// - A piece has no memory <=> its pool is paused and the piece is off the card.
+// - The statistics' paused_bytes == the sum of the pieces without memory.
+//
 // Callers hold the allocator's `mutex_`; the functions here lock arenas themselves.
 #pragma once
 

@@ -25,8 +25,8 @@ class Release {
   // program that never repeats its steps leaves ever more of them behind.
   void bound_retired(Arena& arena);
 
-  // Waits for pending frees and releases the free memory of one pool; {0, 0} stands for the default
-  // pool and all released pools. Throws DriverError.
+  // Waits for pending frees and releases the free memory of one pool. With {0, 0} it does so for
+  // the default pool and all released pools. Throws DriverError.
   void empty_cache(PoolId pool);
   // Waits for all streams and unmaps all retired addresses, so that every piece is mapped only
   // where it serves.

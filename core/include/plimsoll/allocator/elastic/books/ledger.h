@@ -2,9 +2,11 @@
 // released or moved in the history and the statistics.
 //
 // Invariants, over all pieces that have memory:
-//   reserved == sum of piece.size == sum of arena.reserved == statistics' reserved_bytes;
-//   shared_reserved == sum over the pieces of shared memory == statistics' shared_reserved_bytes;
-//   pool.reserved == sum of its arenas'; statistics' segment == number of pieces.
+// - reserved == sum of piece.size == sum of arena.reserved == statistics' reserved_bytes
+// - shared_reserved == sum over the pieces of shared memory == statistics' shared_reserved_bytes
+// - pool.reserved == sum of its arenas'
+// - statistics' segment == number of pieces
+//
 // Callers hold the allocator's `mutex_`, and the arena's lock when its own counts change.
 #pragma once
 

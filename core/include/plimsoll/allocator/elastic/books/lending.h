@@ -6,9 +6,10 @@
 // books, because the pieces are still mapped at home.
 //
 // Invariants, over the blocks of all arenas:
-//   arena.live == the blocks with `allocated`; a waiting block is active and not allocated, and
-//     arena.waiting counts its size;
-//   block.shared == bytes of the lent block in shared memory; shared_allocated == their sum.
+// - arena.live == the blocks with `allocated`.
+// - A waiting block is active and not allocated, and arena.waiting counts its size.
+// - block.shared == bytes of the lent block in shared memory; shared_allocated == their sum.
+//
 // The caller holds the lock of the block's arena and, for a block that borrows, the allocator's
 // `mutex_`.
 #pragma once

@@ -19,8 +19,8 @@
 //   free   <-> retired  a piece moves away, or returns      remove_piece, return_piece(s)
 //   retired -> hole     the old mapping was unmapped        clear, give_way
 //
-// Memory comes back in three ways, and each has one verb: the program *frees* a block to its space;
-// a piece *returns* to retired addresses of its own; the allocator *releases* memory to the driver.
+// Memory comes back in three ways, and each has one verb. The program *frees* a block to its space.
+// A piece *returns* to retired addresses of its own. The allocator *releases* memory to the driver.
 #pragma once
 
 #include <array>
@@ -276,8 +276,8 @@ class MappedSpace {
   static constexpr std::size_t kMostGivenWay = 4096;  // addresses whose counts are kept
   static constexpr std::size_t kMostLooked = 64;      // blocks that one search may look at
 
-  // What is mapped at an address: a piece that serves there, or, where the address is retired, its
-  // block.
+  // Names what is mapped at an address: a piece that serves there, or the block of a retired
+  // address.
   struct Mapping {  // (serves == nullptr) != (retired == nullptr)
     std::unique_ptr<Piece> serves = {};
     Block* retired = nullptr;

@@ -18,7 +18,7 @@ inline constexpr RegionId kNoRegion = 0;
 
 struct Placement {
   RegionId region = kNoRegion;
-  // The tier to take memory from first; the other one serves when it is spent.
+  // The tier to take memory from first. The other one serves when this one is full.
   Tier prefer = Tier::dedicated;
 };
 

@@ -13,10 +13,10 @@
 // to the size of the area. All decisions depend on requests, none on time, so a simulated run
 // decides as a real one does.
 //
-// What always holds:
-//   next_ < slots, or == slots where the plan has ended;
-//   place_ is the slot whose place `find` returned last, and reached_ the slot that the program has
-//     reached with that request, until `note` has seen it.
+// Invariants:
+// - next_ < slots, or == slots where the plan has ended.
+// - Until `note` has seen a request, place_ is the slot whose place `find` returned for it, and
+//   reached_ is the slot that the program has reached with it.
 #pragma once
 
 #include <cstdint>

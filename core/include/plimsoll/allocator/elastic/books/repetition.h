@@ -10,11 +10,13 @@
 // past request that the next one repeats. When they differ, `find_again` looks up the latest
 // request of the same size that came after the same kContext sizes. If there is none, kShortContext
 // sizes suffice for a request at least kLeastStep requests ago: layers of one step look alike, and
-// steps begin in different ways. Invariants:
-//   past_[i % kCapacity] is request number i, for count_ - kCapacity <= i < count_; before the
-//     first it is empty;
-//   an index's hash covers the last `context` sizes;
-//   if is_following_, followed_ < count_, and request number followed_ is in the past.
+// steps begin in different ways.
+//
+// Invariants:
+// - past_[i % kCapacity] is request number i, for count_ - kCapacity <= i < count_. Before the
+//   first it is empty.
+// - An index's hash covers the last `context` sizes.
+// - If is_following_, followed_ < count_, and request number followed_ is in the past.
 #pragma once
 
 #include <algorithm>

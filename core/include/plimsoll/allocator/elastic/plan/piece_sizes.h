@@ -1,13 +1,13 @@
 // Decides how large the pieces of new memory are. Many small pieces leave little memory over; few
 // large ones are mapped quickly.
 //
-//   requests up to 1 MiB      one granule; so are gaps above the border of a planned area
-//   up to 1/32 of the arena,  one piece of the request's size, because the next request like it
-//   and up to 64 MiB          will take all of it
-//   larger requests           half of the bytes that are still missing, but 1/512 to 1/64 of the
-//                             reserved memory (or of the gap, if that is more), and 2 to 16 MiB.
-//                             So few pieces are mapped, the last ones are small, and a live block
-//                             that ends there holds little
+// - A request of up to 1 MiB gets pieces of one granule. So does a gap above the border of a
+//   planned area.
+// - A request of up to 1/32 of the arena, and of up to 64 MiB, gets one piece of its own size,
+//   because the next request like it will take all of it.
+// - For a larger request a piece is half of the bytes that are still missing. It is at least 1/512
+//   and at most 1/64 of the reserved memory (or of the gap, if that is more), and 2 to 16 MiB. So
+//   few pieces are mapped, the last ones are small, and a live block that ends there holds little.
 //
 // The sizes do not depend on a limit, so a limit never makes a program need more (docs/elastic.md).
 //

@@ -5,8 +5,8 @@
 // request's own, and for `plan_growth`, `plan_growth_at` and `plan_whole_pieces` also those of all
 // other arenas that may give memory.
 //
-// Where a request is to lie comes from `MappedSpace::expected`; how large new pieces are is decided
-// in piece_sizes.h.
+// `MappedSpace::expected` says where a request is to lie, and piece_sizes.h decides how large new
+// pieces are.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ struct Filling {
 struct Plan {
   std::vector<Address> cleared;   // retired addresses, to be unmapped first
   std::vector<Filling> fillings;  // in the order of mapping
-  Bytes lacks_addresses = 0;      // not 0: reserve so many bytes of addresses and plan again
+  Bytes lacks_addresses = 0;      // not 0: reserve this many bytes of addresses and plan again
 
   [[nodiscard]] bool makes_memory() const {
     return std::ranges::any_of(fillings, &Filling::is_new);
@@ -48,10 +48,10 @@ struct Plan {
   }
 };
 
-// Returns a plan by which all memory of the request returns, without a call of the driver: to the
-// place that the request had in the previous step, or in the step before it; for a small request,
-// whose past is not kept, to any place. Returns nothing if no such place gets all its memory back
-// in this way.
+// Returns a plan by which all memory of the request returns without a call of the driver. The place
+// is the one that the request had in the previous step, or in the step before it. It is any place
+// for a small request, whose past is not kept. Returns nothing if no such place gets all its memory
+// back in this way.
 [[nodiscard]] std::optional<Plan> plan_return(const MappedSpace& space, Bytes size);
 // Does the same for the previous step only, if the program surely repeats it. Tried before any free
 // block is taken, because a later request of the step would miss that block's memory.

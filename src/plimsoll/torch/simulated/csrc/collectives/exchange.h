@@ -21,7 +21,7 @@ struct Meeting {
 
 // Sends this rank's bytes without waiting, and returns the meeting's number, with which to collect.
 std::uint64_t post(const Meeting& meeting, std::string_view given);
-// What `collect` returns: the bytes of all ranks.
+// The bytes of all ranks, as `collect` returns them.
 struct Collected {
   std::uint64_t series = 0;        // a random number, the same on all ranks
   std::int64_t from = -1;          // the sender's rank, after a receive from any rank

@@ -1,4 +1,4 @@
-// What a rank contributes to a collective: values if they are known, otherwise a description.
+// A rank's contribution to a collective: values if they are known, otherwise a description.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -30,7 +30,7 @@ constexpr double kWatchdogNs = 100e6;
 // The host's time for a collective, and the GPU's time before any bytes move. Estimated.
 constexpr double kCollectiveHostNs = 40000;
 constexpr double kCollectiveNs = 15000;
-// The rate of NVLink between two H200s in one direction. Estimated, not measured.
+// NVLink moves this many bytes a nanosecond from one H200 to another. Estimated, not measured.
 constexpr double kLinkBytesPerNs = 350;
 // A stream that no program uses. Nothing is queued on it, so it is always done now, at the host's
 // time.

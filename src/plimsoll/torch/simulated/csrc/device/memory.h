@@ -10,7 +10,7 @@
 
 namespace plimsoll::simulated {
 
-// What is known of an allocation's contents; values/contents.h has the implementation.
+// The known part of an allocation's contents; values/contents.h has the implementation.
 class ContentsOfAllocation {
  public:
   virtual ~ContentsOfAllocation() = default;

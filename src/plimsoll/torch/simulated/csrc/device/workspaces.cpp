@@ -17,8 +17,8 @@ namespace {
 
 using WorkspaceKey = std::tuple<c10::DeviceIndex, int, c10::StreamId>;
 
-// The workspaces of cuBLAS and cublasLt. PyTorch keeps one map for each library and frees the maps
-// one after the other; so does this class.
+// Keeps the workspaces of cuBLAS and cublasLt. PyTorch keeps one map for each library and frees the
+// maps one after the other; so does this class.
 class Workspaces {
  public:
   bool has(bool lt, const WorkspaceKey& key) {

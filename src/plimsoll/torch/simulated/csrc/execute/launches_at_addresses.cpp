@@ -1,5 +1,5 @@
-// Kernels of libraries that get plain addresses and bypass PyTorch. What they compute is unknown,
-// so the tensors that they write are described instead of computed.
+// Kernels of libraries that get plain addresses and bypass PyTorch. plimsoll does not know
+// what they compute, so it describes the tensors that they write.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>

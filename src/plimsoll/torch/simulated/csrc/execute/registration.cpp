@@ -29,8 +29,8 @@ constexpr const char* kCudaKernels[] = {
 #include "cuda_kernels.inc"
 };
 
-// plimsoll::assume: notes an assumption that plimsoll's Python code makes. `bytes`: the memory
-// concerned, 0 if none.
+// plimsoll::assume: notes an assumption that plimsoll's Python code makes. `bytes` is the
+// memory concerned, 0 if there is none.
 void assume(c10::string_view operation, c10::string_view what, std::int64_t bytes) {
   runtime().assume(runtime().name(operation), what, static_cast<std::uint64_t>(bytes));
 }

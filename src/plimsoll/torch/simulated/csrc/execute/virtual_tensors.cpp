@@ -23,7 +23,7 @@ namespace {
 using at::Tensor;
 
 constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
-// The host's cost of filling an element, in operations of the budget.
+// The host needs this many operations of the budget to fill an element.
 constexpr double kPerElement = 100;
 // Integers up to this size always get contents: they are often indices and counts, which programs
 // read.
@@ -79,7 +79,7 @@ c10::Allocator* budgeted_allocator() {
 constexpr c10::DispatchKeySet kHost{c10::DispatchKey::CPU};
 constexpr c10::DispatchKeySet kVirtual{c10::DispatchKey::CPU, kVirtualKey};
 
-// The allocator and the dispatch keys of a large host tensor.
+// Holds the allocator and the dispatch keys of a large host tensor.
 struct Place {
   c10::Allocator* allocator;
   c10::DispatchKeySet keys;

@@ -80,7 +80,7 @@ class Call {
   std::size_t run(std::function<std::vector<at::Tensor>()> operations);
   [[nodiscard]] std::vector<Step> take_steps() { return std::exchange(steps_, {}); }
 
-  // What a completed step keeps under its number: memory, or the results of `run`.
+  // A completed step keeps this under its number: memory, or the results of `run`.
   struct Kept {
     at::DataPtr memory;
     std::vector<at::Tensor> tensors;

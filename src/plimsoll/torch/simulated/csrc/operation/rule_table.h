@@ -36,7 +36,7 @@ using Traits = std::uint16_t;
 // A row of a rule table. For an operation, the row with its full name gives the rule; without one,
 // the row with its plain name does. The traits of all rows that name the operation are combined.
 struct RuleRow {
-  const char* name;   // "topk"; with the overload, "aten::max.dim"; or a family, "_foreach_*"
+  const char* name;   // "topk", "aten::max.dim" (with overload), or "_foreach_*" (family)
   Rule rule;          // null if the kernel's memory is unknown, or the row is a family's
   Traits traits = 0;  // joined by |
 };

@@ -14,7 +14,7 @@ namespace {
 
 using at::Tensor;
 
-// The sizes of query, key and value. The dimensions are batch, heads, rows, width.
+// Holds the sizes of query, key and value. The dimensions are batch, heads, rows, width.
 struct Shape {
   Shape(const Tensor& query, const Tensor& key)
       : batch(size(query, 0)),

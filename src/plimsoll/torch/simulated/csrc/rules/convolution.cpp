@@ -41,7 +41,7 @@ at::MemoryFormat format_of(const Tensor& input, const Tensor& weight) {
   return input.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
 }
 
-// The numeric parameters of `aten::convolution`.
+// Holds the numeric parameters of `aten::convolution`.
 struct Numbers {
   std::vector<std::int64_t> stride, padding, dilation;
   std::int64_t groups = 1;
@@ -223,7 +223,7 @@ void set_output_shape(Call& call, const Places& places) {
   call.set_shape(0, at::empty(sizes, input.options().device(at::kMeta), format));
 }
 
-// Arguments: cudnn_convolution(input, weight, padding, stride, dilation, groups, ...).
+// Simulates cudnn_convolution(input, weight, padding, stride, dilation, groups, ...).
 void convolution_forward(Call& call) {
   set_output_shape(call, kForward);
   const Tensor output = call.allocate(0);
@@ -234,7 +234,7 @@ void convolution_forward(Call& call) {
   note_work(call, call.tensor(0), weight, output, call.argument(5).toInt(), false, Pass::forward);
 }
 
-// Arguments: cudnn_convolution_transpose(input, weight, padding, output_padding, stride, dilation,
+// Simulates cudnn_convolution_transpose(input, weight, padding, output_padding, stride, dilation,
 // groups, ...).
 void transposed_forward(Call& call) {
   set_output_shape(call, kTransposed);
@@ -250,7 +250,7 @@ void transposed_forward(Call& call) {
   note_work(call, call.tensor(0), weight, output, call.argument(6).toInt(), true, Pass::forward);
 }
 
-// Arguments: _conv_depthwise2d(input, weight, kernel_size, bias, stride, padding, dilation).
+// Simulates _conv_depthwise2d(input, weight, kernel_size, bias, stride, padding, dilation).
 void depthwise_forward(Call& call) {
   set_output_shape(call, kDepthwise);
   const Tensor output = call.allocate(0);
@@ -273,7 +273,7 @@ void bias_gradient(Call& call, const Tensor& gradient, bool is_wanted) {
   call.note_reduction(gradient);
 }
 
-// Arguments: convolution_backward(grad_output, input, weight, bias_sizes, stride, padding,
+// Simulates convolution_backward(grad_output, input, weight, bias_sizes, stride, padding,
 // dilation, transposed, output_padding, groups, output_mask).
 void convolution_backward(Call& call) {
   const Tensor gradient = call.tensor(0);

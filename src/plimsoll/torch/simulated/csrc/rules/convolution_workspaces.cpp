@@ -17,7 +17,7 @@ namespace {
 
 bool is_transposed(std::int32_t kind) { return kind == kImagesBack || kind == kVolumesBack; }
 
-// A row of data/cudnn_workspaces.csv, or of one of the two other tables.
+// Holds a row of data/cudnn_workspaces.csv, or of one of the two other tables.
 struct Measured {
   std::int32_t kind, type, channels_last, batch, channels, side, out_channels, kernel, stride,
       padding, groups, dilation;
@@ -188,7 +188,7 @@ bool is_like(const Convolution& call, const Measured& entry) {
 }
 
 // Returns an upper estimate: copies of all operands in another layout, and further memory of the
-// kernels. Of the measured workspaces, 2 % are larger.
+// kernels. The estimate is too small for 2 % of the measured workspaces.
 std::uint64_t copies_of_all(const Convolution& call) {
   constexpr double kMiB = 1 << 20;
   const Operands bytes = padded(call.bytes, call.channels, call.out_channels, 8);

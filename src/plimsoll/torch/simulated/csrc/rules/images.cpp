@@ -48,7 +48,8 @@ void adaptive_max_pool_backward(Call& call) {
   copy_unless_contiguous(call, call.shape_of_result(0));
 }
 
-// The gradient of Tensor.unfold. The kernel needs an array of the positions along the dimension.
+// Simulates the gradient of Tensor.unfold. The kernel needs an array of the positions along the
+// dimension.
 void unfold_backward(Call& call) {
   call.allocate_all();
   const std::vector<std::int64_t> sizes = call.argument(1).toIntVector();

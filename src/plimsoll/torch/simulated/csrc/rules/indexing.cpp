@@ -1,4 +1,4 @@
-// Reading and writing elements by indices and masks; scattering; rolling.
+// Reading and writing elements by indices and masks, scattering, and rolling.
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/_index_put_impl.h>
@@ -29,7 +29,7 @@ bool is_mask(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
 }
 
-// One of the indices in x[i, j].
+// Describes one of the indices in x[i, j].
 struct Index {
   at::Tensor given;                      // undefined for a whole dimension, as in x[:]
   at::Tensor shape;                      // shape as int64; for a mask, known once nonzero has run
@@ -262,8 +262,8 @@ void masked_scatter(Call& call) {  // (self, mask, source)
   copy_unless_contiguous(call, source);
 }
 
-// Arguments: (self, dim, index, source, alpha). If the program requires deterministic algorithms,
-// the kernel writes in a fixed order.
+// The arguments are (self, dim, index, source, alpha). If the program requires deterministic
+// algorithms, the kernel writes in a fixed order.
 void index_add(Call& call) {
   const at::Tensor self = call.tensor(0);
   const at::Tensor source = call.tensor(3);

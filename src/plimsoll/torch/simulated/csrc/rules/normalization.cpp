@@ -9,7 +9,7 @@ namespace {
 
 using at::Tensor;
 
-// Arguments: native_layer_norm(input, shape, weight, bias, eps), or _fused_rms_norm(input, shape,
+// Simulates native_layer_norm(input, shape, weight, bias, eps) and _fused_rms_norm(input, shape,
 // weight, eps).
 void layer_norm(Call& call) {
   copy_unless_contiguous(call, call.tensor(0));
@@ -33,7 +33,7 @@ void layer_norm_backward(Call& call) {
   copy_unless_contiguous(call, call.tensor(0));
 }
 
-// Arguments: _fused_rms_norm_backward(grad_out, input, shape, rstd, weight, mask).
+// Simulates _fused_rms_norm_backward(grad_out, input, shape, rstd, weight, mask).
 void rms_norm_backward(Call& call) {
   drop_unwanted(call);
   copy_unless_contiguous(call, call.tensor(1));
@@ -41,7 +41,7 @@ void rms_norm_backward(Call& call) {
   copy_unless_contiguous(call, call.tensor(0));
 }
 
-// Arguments: native_group_norm(input, weight, bias, N, C, HxW, group, eps).
+// Simulates native_group_norm(input, weight, bias, N, C, HxW, group, eps).
 void group_norm(Call& call) {
   call.allocate_all();
   if (!call.tensor(1).defined() && !call.tensor(2).defined()) return;
@@ -116,7 +116,7 @@ void batch_norm(Call& call) {
   }
 }
 
-// Arguments: native_batch_norm_backward(grad_out, input, ...).
+// Simulates native_batch_norm_backward(grad_out, input, ...).
 void batch_norm_backward(Call& call) {
   drop_unwanted(call);
   const Tensor input = call.tensor(1);

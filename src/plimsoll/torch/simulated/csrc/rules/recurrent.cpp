@@ -130,7 +130,7 @@ void set_gradients(Call& call, const Tensor& buffer, const std::vector<Tensor>& 
   call.set_result(3, gradients);
 }
 
-// Results: (dx, dhx, dcx, gradients of the weights).
+// The results are (dx, dhx, dcx, gradients of the weights).
 void recurrent_backward(Call& call) {
   constexpr std::size_t kMode = 10;
   const Network net = network_of(call, kMode);
@@ -253,7 +253,8 @@ void gru_cell(Call& call) {
   for (const std::size_t result : {1, 0}) call.allocate(result);
 }
 
-// Results: the gradients of the input's gates, of the hidden state's gates, of hx, of both biases.
+// The results are the gradients of the input's gates, of the hidden state's gates, of hx, and of
+// both biases.
 void gru_cell_backward(Call& call) {
   const Tensor grad = call.tensor(0);
   const at::ScalarType type = grad.scalar_type();

@@ -22,8 +22,8 @@ std::size_t multiprocessors(const Call& call) {
 }
 
 // Takes the memory of a Marlin product. Its rows, columns and terms are the arguments from `sizes`
-// on. Each row occurs `copies` times, once for each of its experts. `sums` is the number of 32-bit
-// partial sums.
+// on. The product has each row `copies` times, once for each of its experts. `sums` is the number
+// of 32-bit partial sums.
 void multiply_by_marlin(Call& call, std::size_t sizes, std::int64_t copies, std::size_t sums) {
   const at::Tensor left = call.tensor(0);
   const at::Tensor given = call.tensor(1);
@@ -113,7 +113,7 @@ void scaled_products_of_experts(Call& call) {
                                    number(out.size(-1)), number(left.size(-1)), at::kHalf});
 }
 
-// Arguments: topk_softmax(weights, experts, rows, scores, ...). For some numbers of experts vLLM
+// Simulates topk_softmax(weights, experts, rows, scores, ...). For some numbers of experts vLLM
 // has no fused kernel, and allocates a temporary workspace for the softmax of all scores.
 void choose_experts(Call& call) {
   const at::Tensor scores = call.tensor(3);

@@ -41,14 +41,14 @@ void ctc_lengths(Call& call) {
   for (int i = 0; i < 3; ++i) call.temporary(batch * sizeof(std::int64_t));
 }
 
-// Results: the losses, and the probabilities of all prefixes.
+// The results are the losses, and the probabilities of all prefixes.
 void ctc_loss(Call& call) {
   ctc_lengths(call);
   call.allocate(1);
   call.allocate(0);
 }
 
-// Arguments: (grad, log_probs, targets, input_lengths, target_lengths, neg_log_likelihood,
+// The arguments are (grad, log_probs, targets, input_lengths, target_lengths, neg_log_likelihood,
 // log_alpha, ...).
 void ctc_loss_backward(Call& call) {
   const at::Tensor prefixes = call.tensor(6);

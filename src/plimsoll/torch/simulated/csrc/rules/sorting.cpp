@@ -62,7 +62,7 @@ void sort(Call& call) {  // (self, dim, descending) or (self, stable, dim, desce
   sort_inner(call, self, dim < 0 ? dim + self.dim() : dim);
 }
 
-// Rule of median over the whole tensor.
+// Simulates the median over the whole tensor.
 void median(Call& call) {
   const at::Tensor self = call.tensor(0);
   if (self.numel() == 0) return;

@@ -24,8 +24,8 @@ std::size_t fused_attention(Call& call, const at::Tensor& query) {
   return output;
 }
 
-// The memory that attention still holds before its last layer: the split query, key and value; the
-// scores; the last layer's input.
+// Keeps the numbers of the memory that attention still holds before its last layer: that of the
+// split query, key and value, that of the scores, and that of the last layer's input.
 struct Weighted {
   std::size_t inner;
   std::size_t scores;

@@ -1,5 +1,5 @@
 // The writes of CUDA graphs. Values are not computed during a capture, because each replay works on
-// other numbers. What is noted of a written tensor holds for all replays, and each replay draws the
+// other numbers. The notes about a written tensor hold for all replays, and each replay draws the
 // tensor's numbers anew.
 #pragma once
 

@@ -136,7 +136,7 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
 }
 
 // The host's cost of an element, for operations limited by memory, and for those that draw numbers
-// or take logarithms. In the unit of cost_of.
+// or take logarithms. The unit is that of cost_of.
 constexpr double kPerElement = 16;
 constexpr double kPerDrawnElement = 100;
 // How many times slower the host multiplies half precision than single precision.
@@ -221,7 +221,7 @@ std::optional<torch::jit::Stack> arguments_on_host(const Call& call) {
   return values;
 }
 
-// The outcome of a computation on the host. Whether a GPU would refuse the data is decided before,
+// Says how a computation on the host ended. Whether a GPU would refuse the data is decided before,
 // in checks/. CPU kernels refuse other data than GPU kernels do, so an exception of theirs only
 // means that the values stay unknown.
 enum class Outcome : std::uint8_t { computed, not_computed };

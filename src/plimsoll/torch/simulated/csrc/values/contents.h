@@ -1,5 +1,5 @@
-// What is known of the contents of an allocation: for each range, values or a description. All
-// storages over the allocation share it.
+// The known contents of an allocation: for each range, values or a description. All storages over
+// the allocation share them.
 #pragma once
 
 #include <ATen/core/Tensor.h>

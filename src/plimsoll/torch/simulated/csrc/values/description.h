@@ -23,8 +23,8 @@ struct Chance {
   bool is_random = false;
 };
 
-// What is known of numbers that were not computed. The numbers are taken to be finite, as in a
-// healthy run.
+// A description of numbers that were not computed. plimsoll takes the numbers to be finite, as in
+// a healthy run.
 struct Description {
   static constexpr double kNone = std::numeric_limits<double>::infinity();
   enum class Spread : std::uint8_t {
@@ -46,7 +46,7 @@ struct Description {
   Spread spread = Spread::data;
   double mean = 0;               // for `normal`; for truth values, the share of true
   double deviation = 0;          // for `normal`
-  std::int64_t per_row = 1;      // for `chosen`: so many consecutive numbers all differ
+  std::int64_t per_row = 1;      // for `chosen`: this many consecutive numbers all differ
   std::int64_t sums_to_one = 0;  // size of the dimension that sums to one; 0 if none does
   std::int64_t sum_stride = 0;   // stride of that dimension
   bool is_finite = true;         // false only for numbers that the program itself wrote

@@ -69,8 +69,8 @@ void draw_into(std::byte* to, const Contents::Part& part, std::uint64_t first, s
   at::from_blob(to, {count}, at::TensorOptions().dtype(type)).copy_(drawn);
 }
 
-// The dense pieces of a strided tensor: their offsets in bytes from the first element, and their
-// common length. No offsets if the pieces are too many or overlap.
+// Describes the dense pieces of a strided tensor: their offsets in bytes from the first element,
+// and their common length. There are no offsets if the pieces are too many or overlap.
 struct Pieces {
   std::vector<std::size_t> offsets;
   std::size_t bytes = 0;

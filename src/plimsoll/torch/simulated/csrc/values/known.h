@@ -1,5 +1,5 @@
-// What is known of the elements of device tensors. A tensor may cover several parts of its
-// allocation's contents (contents.h).
+// Reads and writes the knowledge about the elements of device tensors. A tensor may cover several
+// parts of its allocation's contents (contents.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

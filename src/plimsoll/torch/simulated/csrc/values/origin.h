@@ -20,12 +20,12 @@ struct Origin {
     bool is_turned = false;
     double share = 1;
   };
-  // `way` stands for the operations and the tensors they started from; 0 if unknown. A tensor with
+  // `way` identifies the operations and the tensors they started from; 0 if unknown. A tensor with
   // partly replaced elements keeps its `way` and gets a new `state`.
   std::uint64_t way = 0;
   std::uint64_t state = 0;
   std::uint64_t ancestors = 0;  // one bit for each way it was computed from; ways may share a bit
-  bool is_turned = false;       // for truth values: the negation of what `way` stands for
+  bool is_turned = false;       // whether truth values are the negation of those of `way`
   bool is_places = false;       // the indices at which the condition `way` is true
   double open = 1;              // the share of elements that still meet the condition
   std::array<Settled, 2> settled{};
@@ -41,7 +41,7 @@ struct Origin {
 
 // Hashes two numbers into one.
 std::uint64_t mixed(std::uint64_t one, std::uint64_t other);
-// Returns the bit that stands for a way in `Origin::ancestors`.
+// Returns the bit of a way in `Origin::ancestors`.
 inline std::uint64_t ancestor_bit(std::uint64_t way) { return std::uint64_t{1} << (way % 64); }
 
 // Returns an origin for a tensor that is identified by a number and not by an operation.

@@ -118,8 +118,8 @@ Tensor product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return plus(x.matmul(weight.t()), bias);
 }
 
-// A batch of sequences, the longest first. `running` is the number of sequences that reach each
-// time step. The rows of a step follow those of the step before.
+// Describes a batch of sequences, the longest first. `running` is the number of sequences that
+// reach each time step. The rows of a step follow those of the step before.
 struct Sequences {
   std::vector<std::int64_t> running;
 
@@ -313,7 +313,7 @@ void run_recurrent(const Call& call, torch::jit::Stack& stack) {
                              net.typed(net.cell), reserve, weights});
 }
 
-// Results: (dx, dhx, dcx, gradients of the weights).
+// The results are (dx, dhx, dcx, gradients of the weights).
 void run_recurrent_back(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   HostNetwork net(of);
@@ -375,7 +375,7 @@ void run_lstm_cell(const Call& call, torch::jit::Stack& stack) {
                 at::cat({made.gates[0], made.gates[1], made.gates[2], made.gates[3]}, 1).to(type)});
 }
 
-// Results: gradients of the gates, of cx, of the bias.
+// The results are the gradients of the gates, of cx, and of the bias.
 void run_lstm_cell_back(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   const Tensor cell = of.tensor("cx");
@@ -406,7 +406,8 @@ void run_gru_cell(const Call& call, torch::jit::Stack& stack) {
            .to(type)});
 }
 
-// Results: the gradients of the input's gates, of the hidden state's gates, of hx, of both biases.
+// The results are the gradients of the input's gates, of the hidden state's gates, of hx, and of
+// both biases.
 void run_gru_cell_back(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   const Tensor gradient = of.tensor("grad_hy");

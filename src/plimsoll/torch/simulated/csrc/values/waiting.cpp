@@ -17,12 +17,12 @@ namespace {
 
 // The number of reads before an unknown value changes. Programs of a few steps never see a change.
 constexpr std::int64_t kPatience = 8;
-// The same for truth values whose outcome is nearly certain by random draws.
+// The number of reads before a truth value changes whose outcome is nearly certain by random draws.
 constexpr std::int64_t kPatienceWithLuck = 64;
 // The number of reads before a value changes although memory grows, as when text is generated.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;
-// The number of reads before a value changes in a loop with a bound. After so many, the bound is so
-// high that it hardly counts as one.
+// The number of reads before a value changes in a loop with a bound. A bound above this number
+// hardly limits the loop.
 constexpr std::int64_t kPatienceWithinBounds = 4096;
 // Loops wait for one number or for one flag per element of a batch; tensors with more are data.
 constexpr std::int64_t kMostElements = 256;

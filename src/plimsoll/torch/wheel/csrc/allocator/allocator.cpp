@@ -193,7 +193,7 @@ Opened gpus[kGpus];
 int count = 0;           // number of GPUs
 bool has_begun = false;  // PyTorch's allocator begins when any GPU is first used
 
-// Attaches a tracker for one GPU. PyTorch calls each tracker for the events of all GPUs; this one
+// Adds a tracker for one GPU. PyTorch calls each tracker for the events of all GPUs; this one
 // passes on those of its own.
 void attach(int number) {
   allocator().attachAllocatorTraceTracker([number](const pytorch::TraceEntry& entry) {
