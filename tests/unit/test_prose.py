@@ -13,7 +13,7 @@ from tests.prose import AREAS, flagged_in, share_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-MOST_PERCENT = {"src": 0.74, "core and csrc": 1.92, "docs": 6.58}
+MOST_PERCENT = {"src": 0.07, "core and csrc": 0.1, "docs": 0.26}
 """The share of flagged lines in each area. Lower a number when it falls; never raise one."""
 
 
