@@ -172,7 +172,7 @@ def test_what_a_person_sets_holds_or_is_refused(machine: Machine) -> None:
         ((None, None, "3GiB"), "more than the host can lock for GPUs: 2.00 GiB"),
         ((None, "-1GiB"), "not a size"),
         ((None, "6"), "did you mean 6GiB"),
-        ((None, 6), "6 bytes is no size of a memory; did you mean 6GiB"),
+        ((None, 6), "6 bytes is no size of memory; did you mean 6GiB"),
         ((None, None, 32), "did you mean 32GiB"),
         (("hope",), "there are strict and spill"),
         ((None, None, None, "never"), "there are step and manual"),

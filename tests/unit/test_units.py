@@ -76,9 +76,9 @@ def test_text_without_a_unit_is_too_small_to_be_meant_as_bytes(text: str, meant:
 
 def test_a_memory_has_a_mebibyte_at_least() -> None:
     assert parse_memory(MiB) == parse_memory("1MiB") == MiB
-    with pytest.raises(InputError, match="6 bytes is no size of a memory; did you mean 6GiB"):
+    with pytest.raises(InputError, match="6 bytes is no size of memory; did you mean 6GiB"):
         parse_memory(6)
-    with pytest.raises(InputError, match=r"512\.00 KiB is no size of a memory, which is at least"):
+    with pytest.raises(InputError, match=r"512\.00 KiB is no size of memory, which is at least"):
         parse_memory("512K")
     with pytest.raises(InputError, match="above zero"):
         parse_memory(0)
