@@ -202,7 +202,8 @@ void bind_making(nb::class_<Engine>& engine) {
              self.elastic().set_plan(std::move(plan));
            }),
            "plan"_a,
-           "Of the elastic allocator: large requests lie where the plan says; before the first "
+           "Makes the elastic allocator place large requests as the plan says; call it before the "
+           "first "
            "request.")
       .def_prop_ro(
           "plan_use", [](Engine& self) { return plan_uses(self.elastic()); },

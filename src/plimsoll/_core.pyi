@@ -510,7 +510,7 @@ class Engine:
 
     def set_plan(self, plan: ProgramPlan) -> None:
         """
-        Of the elastic allocator: large requests lie where the plan says; before the first request.
+        Makes the elastic allocator place large requests as the plan says; call it before the first request.
         """
 
     @property

@@ -113,6 +113,8 @@ def _process(text: str, ends: float) -> ProcessCounters:
                 labels[found.get("device", "")] = found
             elif math.isfinite(number) and 0 <= number < 1 << 63:
                 values[name.removeprefix("plimsoll_"), found.get("device", "")] = int(number)
+            elif name.removeprefix("plimsoll_").removesuffix("_total") in (*_BYTES, *_COUNTS):
+                raise ValueError  # else an unknown figure would count as nothing
         indices = [device for device in labels if device.isascii() and device.isdecimal()]
         if not about or len(indices) > _MOST_DEVICES:
             raise ValueError
@@ -156,8 +158,8 @@ def _device(values: _Values, labels: Mapping[str, str], device: str) -> DeviceCo
         used_bytes=None,
         shared_allocated_bytes=0,
         **{name: values.get((name, device)) for name in _MAY_BE_UNKNOWN},  # type: ignore[arg-type]
-        **{name: values[name, device] for name in _BYTES},
-        **{f"num_{name}": values[f"{name}_total", device] for name in _COUNTS},
+        **{name: values.get((name, device), 0) for name in _BYTES},
+        **{f"num_{name}": values.get((f"{name}_total", device), 0) for name in _COUNTS},
     )
 
 
