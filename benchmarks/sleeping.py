@@ -1,0 +1,150 @@
+"""How much of the card vLLM frees while it sleeps, and takes when it wakes.
+
+    python benchmarks/sleeping.py [eager]                       prints RESULT and a JSON object
+    python benchmarks/sleeping.py --compare PREDICTED MEASURED  files of results, side by side
+
+A model of one billion made-up parameters serves, sleeps and wakes three times; then it sleeps
+without a copy of its weights, and wakes in two steps. The object has the bytes that are taken of
+the card after each step, and whether the weights and the answers stayed equal.
+Needs vLLM 0.24 and a GPU that no other process uses, under any allocator (`plimsoll run
+--allocator elastic benchmarks/sleeping.py`); or no GPU, under `plimsoll predict`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from serving import write_model
+
+ROUNDS = 3
+
+
+def weights_hash(model: Any) -> str:
+    """Returns a hash over the values of all parameters."""
+    import torch
+
+    found = hashlib.sha256()
+    for parameter in model.parameters():
+        found.update(parameter.detach().cpu().view(torch.uint8).numpy())
+    return found.hexdigest()
+
+
+class Card:
+    """The bytes that are taken of the card, by step."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, int]] = []
+
+    def read(self, step: str) -> None:
+        """Reads the card once all its work is done."""
+        import torch
+
+        torch.cuda.synchronize()
+        free, total = torch.cuda.mem_get_info()
+        self.taken.append((step, total - free))
+
+
+def measure(eager: bool) -> dict[str, Any]:
+    """Serves, sleeps and wakes; returns what was read."""
+    settings = {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
+        "VLLM_USE_FLASHINFER_SAMPLER": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+    import torch
+    from vllm import LLM, SamplingParams
+
+    card = Card()
+    llm = LLM(
+        model=str(write_model("1b")),
+        load_format="dummy",
+        skip_tokenizer_init=True,
+        enforce_eager=eager,
+        dtype="bfloat16",
+        max_model_len=8192,
+        gpu_memory_utilization=0.9,
+        enable_prefix_caching=False,
+        enable_sleep_mode=True,
+        kernel_config={"enable_flashinfer_autotune": False},
+    )
+    sampling = SamplingParams(max_tokens=16, temperature=0, ignore_eos=True, detokenize=False)
+    prompts = [{"prompt_token_ids": [300 + place + n for n in range(200)]} for place in range(4)]
+
+    def answers() -> list[list[int]]:
+        given = llm.generate(prompts, sampling, use_tqdm=False)
+        return [list(one.outputs[0].token_ids) for one in given]
+
+    def hashed() -> list[str]:
+        found: list[str] = llm.apply_model(weights_hash)
+        return found
+
+    first_answers, first_hash = answers(), hashed()
+    card.read("awake")
+    equal = []
+    for _ in range(ROUNDS):
+        llm.sleep(level=1)
+        card.read("asleep")
+        llm.wake_up()
+        card.read("awake")
+        equal.append((hashed() == first_hash, answers() == first_answers))
+        card.read("served")
+    llm.sleep(level=2)
+    card.read("asleep without a copy")
+    llm.wake_up(tags=["weights"])
+    card.read("weights awake")
+    llm.wake_up(tags=["kv_cache"])
+    card.read("awake")
+    return {
+        "eager": eager,
+        "card": torch.cuda.get_device_name(0),
+        "taken": card.taken,
+        "weights_equal": all(one for one, _ in equal),
+        "answers_equal": all(one for _, one in equal),
+    }
+
+
+def read_results(path: Path) -> list[dict[str, Any]]:
+    """Returns the results that a file holds, one a line."""
+    lines = path.read_text().splitlines()
+    return [json.loads(line[7:]) for line in lines if line.startswith("RESULT ")]
+
+
+def compare(predicted: Path, measured: Path) -> None:
+    """Prints, for each step, what it freed or took by the prediction and on the card."""
+    foreseen = {each["eager"]: each["taken"] for each in read_results(predicted)}
+    for result in read_results(measured):
+        print(
+            f"eager {result['eager']}, weights equal {result['weights_equal']},"
+            f" answers equal {result['answers_equal']}"
+        )
+        before = None
+        for (step, mine), (_, real) in zip(foreseen[result["eager"]], result["taken"], strict=True):
+            row = f"{step:22} {mine:>16,} {real:>16,} {mine - real:>+14,}"
+            if before is not None:
+                change = (mine - before[0], real - before[1])
+                off = f"{change[0] / change[1] - 1:+9.3%}" if abs(change[1]) > 1 << 26 else ""
+                row += f" {change[0]:>+17,} {change[1]:>+17,} {off}"
+            print(row)
+            before = (mine, real)
+
+
+def main() -> int:
+    """Reads the arguments and does what they ask."""
+    if sys.argv[1:2] == ["--compare"]:
+        compare(Path(sys.argv[2]), Path(sys.argv[3]))
+    else:
+        print("RESULT " + json.dumps(measure("eager" in sys.argv[1:])), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
