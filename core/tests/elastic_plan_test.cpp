@@ -327,6 +327,29 @@ TEST(the_memory_of_a_plan_that_was_dropped_goes_back) {
   gpu.allocator.check_invariants();
 }
 
+TEST(requests_that_no_plan_has_share_the_memory_of_the_area) {
+  StreamPlan stream;
+  for (Bytes i = 0; i < 10; ++i) stream.slots.push_back({64_MiB, 64_MiB, i * 64_MiB});
+  stream.sections = {{10, 30}};
+  ElasticGpu gpu(4_GiB);
+  give(gpu, {{stream}});
+  Program program;
+  std::size_t requests = 0;
+  const auto ask = [&](int count, Bytes size) {
+    for (int i = 0; i < count; ++i) program.push_back({size, 0});
+    for (int i = 0; i < count; ++i) program.push_back({0, requests++});
+  };
+  for (int step = 0; step < 30; ++step) {
+    ask(10, 64_MiB);
+    ask(5, 24_MiB);  // these are in no plan, and the area is free meanwhile
+  }
+  run(gpu, program);
+  const PlanUse use = gpu.allocator.plan_use().front();
+  CHECK(!use.dropped.has_value());
+  CHECK_EQUAL(use.placed_bytes, 30 * 640_MiB);
+  CHECK(peak_reserved(gpu) <= 640_MiB + StreamPlan::top_of(640_MiB));
+}
+
 TEST(a_request_more_or_less_does_not_lose_the_plan) {
   Random random(7);
   const Program program = training(random, 6);

@@ -183,6 +183,17 @@ TEST(steps_that_repeat_are_planned_once) {
   check_plan(plan, program.requests());
 }
 
+TEST(steps_whose_first_block_lives_until_the_next_one_is_there_are_planned_once) {
+  Program program;
+  for (int step = 0; step < 40; ++step) {
+    program.request(36_MiB, 41);  // `x = make()`: the new block is there before the old one goes
+    for (std::uint32_t i = 1; i < 40; ++i) program.request((3 + i % 11) * kMiB, 1 + i % 9);
+  }
+  const StreamPlan plan = plan_stream(program.requests());
+  CHECK(plan.slots.size() <= 5 * 40);
+  check_plan(plan, program.requests());
+}
+
 TEST(steps_of_one_length_are_planned_as_one_with_the_largest_sizes) {
   Program program;
   for (std::uint32_t step = 0; step < 30; ++step) {

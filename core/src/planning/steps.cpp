@@ -76,7 +76,9 @@ class StepSearch {
 
   // Returns the distances between similar requests that explain the most requests, as candidates
   // for the length of a step. Requests are compared alone, and also together with the requests
-  // before them, which tells equal ones apart.
+  // before them, which tells equal ones apart. Twice such a distance is a candidate too: in a loop
+  // like `x = make()` the old block lives until the new one is there, so it outlives a step, and
+  // only every second block can lie in the same place.
   [[nodiscard]] std::vector<std::uint32_t> likely_steps(std::uint32_t begin,
                                                         std::uint32_t end) const {
     std::unordered_map<std::uint32_t, std::uint64_t> weights;
@@ -96,7 +98,10 @@ class StepSearch {
     std::ranges::sort(sorted, std::ranges::greater{});
     if (sorted.size() > kMostDistances) sorted.resize(kMostDistances);
     std::vector<std::uint32_t> steps;
-    for (const auto& [weight, distance] : sorted) steps.push_back(distance);
+    for (const auto& [weight, distance] : sorted) {
+      steps.push_back(distance);
+      if (4 * distance <= end - begin) steps.push_back(2 * distance);
+    }
     std::ranges::sort(steps);
     return steps;
   }

@@ -43,6 +43,8 @@ struct StreamPlan {
 
   // Returns the size of the area in bytes.
   [[nodiscard]] Bytes height() const;
+  // Returns the bytes of all slots outside the area.
+  [[nodiscard]] Bytes elsewhere() const;
   // Returns the bytes at the top of an area of that height that the planner keeps in use only for a
   // short time. At other times their memory serves other requests.
   [[nodiscard]] static Bytes top_of(Bytes height) {

@@ -181,8 +181,12 @@ Block* Growth::grow_in(const Request& request) {
   const std::deque<Arena::Guard> givers = lock_givers(arena);
   const Bytes dedicated_room =
       space.tiers() == Tiers::both ? round_down(memory_.dedicated_room(), kGranule) : 0;
-  std::optional<Plan> plan = with_addresses(
-      space, [&] { return plan_growth(arenas_, space, request.size, dedicated_room); });
+  const auto make_plan = [&] {
+    return with_addresses(
+        space, [&] { return plan_growth(arenas_, space, request.size, dedicated_room); });
+  };
+  std::optional<Plan> plan = make_plan();
+  if (plan && plan->makes_memory() && begins_to_share(space, *plan)) plan = make_plan();
   if (plan && plan->makes_memory()) {
     // Whole free pieces come before new memory, even if the driver has some left. So a limit
     // changes nothing until memory is refused.
@@ -191,6 +195,18 @@ Block* Growth::grow_in(const Request& request) {
     if (whole) plan = std::move(whole);
   }
   return apply(request, std::move(plan));
+}
+
+// Lets the planned area's free memory serve other requests from now on, if this plan would make
+// more memory outside the area than the requests there should need. Returns whether it does.
+bool Growth::begins_to_share(const MappedSpace& space, const Plan& plan) {
+  Arena& arena = space.arena();
+  if (&space != &arena.large || !arena.is_planned() || arena.planned_gives) return false;
+  Bytes outside = plan.new_memory(Tier::dedicated);
+  space.for_each_piece([&outside](const Piece& piece) { outside += piece.size; });
+  if (outside <= arena.plan->most_outside()) return false;
+  arena.planned_gives = true;
+  return true;
 }
 
 template <typename MakePlan>

@@ -77,6 +77,8 @@ class Growth {
   [[nodiscard]] std::deque<Arena::Guard> lock_givers(const Arena& own);
   Block* apply(const Request& request, std::optional<Plan> plan);
 
+  [[nodiscard]] bool begins_to_share(const MappedSpace& space, const Plan& plan);
+
   void begin_plan(Arena& arena);
   [[nodiscard]] bool update_plan(Arena& arena);
   // Finds out which memory queued work still uses, so that the rest may move.

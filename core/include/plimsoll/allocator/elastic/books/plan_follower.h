@@ -8,7 +8,8 @@
 // lies elsewhere.
 //
 // Each place is checked to be free, so a wrong plan only costs memory; but under a tight limit a
-// later request may lack that memory. So the plan is dropped if less than `kLeastPlaced` percent of
+// later request may lack that memory. So the area shares its memory with other requests once those
+// take more than `most_outside`, and the plan is dropped if less than `kLeastPlaced` percent of
 // a step's bytes lie where the plan has them. The first step ends early, once its requests add up
 // to the size of the area. All decisions depend on requests, none on time, so a simulated run
 // decides as a real one does.
@@ -52,6 +53,9 @@ class PlanFollower {
 
   [[nodiscard]] bool is_followed() const { return !use_.dropped; }
   [[nodiscard]] const PlanUse& use() const { return use_; }
+  // Returns how much memory outside the area the stream's large requests should need at most: as
+  // much as the plan has there, and as much as the top of the area.
+  [[nodiscard]] Bytes most_outside() const { return most_outside_; }
   struct Answer {
     Address address = 0;   // 0: the plan has no place for the request
     bool is_next = false;  // whether the slot that should come next serves the request
@@ -135,7 +139,8 @@ class PlanFollower {
 
   const StreamPlan& plan_;
   Address base_;
-  Bytes height_;                     // size of the area
+  Bytes height_;  // size of the area
+  Bytes most_outside_;
   std::vector<std::uint32_t> ends_;  // ends of the sections
   std::uint32_t step_;               // length of a step, in requests
   std::uint32_t next_ = 0;

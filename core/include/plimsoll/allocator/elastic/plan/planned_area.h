@@ -1,8 +1,9 @@
 // Plans the memory of a planned area: the addresses in which a plan of the whole program places a
 // stream's large requests.
 //
-//   below the border   mapped in parts of up to 32 MiB, each at the first request that lies in it,
-//                      because most of an area is in use at the program's peak
+//   below the border   mapped in parts of 1/1024 to 1/512 of the area, 2 to 32 MiB, each at the
+//                      first request that lies in it, because most of an area is in use at the
+//                      program's peak
 //   above the border   mapped in granules. The top of an area is in use for a short time, so its
 //                      memory serves other requests as well: those of the stream at once, those of
 //                      other streams when the stream is done with it
@@ -10,6 +11,9 @@
 // When a place at the top is needed and its memory serves elsewhere, other free memory or new
 // memory fills the place. So where requests lie does not depend on time; only the amount of memory
 // does.
+//
+// A program that deviates from its plan has requests outside the area. Once these would need more
+// memory than the plan has there (PlanFollower::most_outside), all of the area is like its top.
 //
 // The functions here call no driver and change no books.
 #pragma once
