@@ -1,4 +1,4 @@
-"""Training jobs of several ranks, measured on GPUs and predicted.
+"""Measures training jobs of several ranks on GPUs, and predicts them.
 
     python benchmarks/jobs.py measure [--only ddp_gpt2,experts] [--nproc 2] [--runs 2]
     python benchmarks/jobs.py compare [--only ddp_gpt2] [--nproc 2] [--gpu H200]
@@ -37,19 +37,19 @@ BEGIN, END = "<!-- jobs: begin -->", "<!-- jobs: end -->"
 MIB = 1 << 20
 MOST_SECONDS = 600
 CLOSE = {"allocated_bytes": 0.005, "reserved_bytes": 0.015, "device_used_bytes": 0.02}
-"""The relative error that a prediction may have."""
+"""The largest relative error that a prediction may have."""
 FITTED = ("ddp_gpt2", "fsdp1_full", "hybrid_mesh", "pipeline_1f1b", "tensor_parallel")
-"""The jobs from which the rule for NCCL's memory may be derived."""
+"""The jobs whose measurements the rule for NCCL's memory may be derived from."""
 HELD_OUT = ("checkpoint", "ddp_compressed", "experts", "fsdp2_llama", "sequence_exchange")
-"""The jobs on which that rule is only tested."""
+"""The jobs that only test the rule for NCCL's memory."""
 FIGURES = ("allocated_bytes", "reserved_bytes", "device_used_bytes", "nccl_bytes")
 
 Figures = dict[str, Any]
-"""The figures of one rank, by name; ranges are pairs under NAME_range."""
+"""The figures of one rank, by name; NAME_range holds a pair, the lowest and the highest."""
 
 
 def names(only: str) -> list[str]:
-    """Returns the selected jobs, or all."""
+    """Returns the selected jobs; all if none are selected."""
     found = sorted(path.stem for path in JOBS.glob("*.py") if _is_job(path))
     chosen = [name for name in only.split(",") if name] or found
     if unknown := set(chosen) - set(found):
@@ -65,7 +65,7 @@ def _is_job(path: Path) -> bool:
 
 
 def measure(jobs: Sequence[str], nproc: int, runs: int, seconds: float, results: Path) -> None:
-    """Measure jobs: all once, then all again."""
+    """Measures jobs: all once, then all again."""
     import torch
 
     began = time.monotonic()
@@ -120,7 +120,7 @@ def _measured(name: str, nproc: int, most_seconds: float) -> Figures:
 
 
 def _ended(ranks: Sequence[subprocess.Popen[bytes]], said: Sequence[Path], most: float) -> str:
-    """Waits for all ranks, or for the first that fails; returns why it failed."""
+    """Waits until all ranks have ended or one has failed; returns why it failed."""
     began = time.monotonic()
     while True:
         statuses = [process.poll() for process in ranks]
@@ -149,7 +149,8 @@ def _free_port() -> int:
         return int(server.getsockname()[1])
 
 
-# --- without one ----------------------------------------------------------------------------------
+# --- simulated
+# -------------------------------------------------------------------------------------
 
 
 def compare(jobs: Sequence[str], nproc: int, gpu: str, results: Path) -> None:
@@ -214,7 +215,7 @@ def _predicted(name: str, nproc: int, gpu: str) -> Figures:
 
 
 def _depends_on_data(assumptions: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a size depends on unknown values."""
+    """Returns whether the prediction says that sizes depend on unknown values."""
     return any("its size depends" in str(each["what"]) for each in assumptions)
 
 
@@ -222,7 +223,7 @@ def _depends_on_data(assumptions: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _truths(kept: Mapping[str, Any], gpu: str, nproc: int) -> dict[str, dict[str, list[Figures]]]:
-    """Returns the measured runs of a card and number of ranks, by the machine's key and the job."""
+    """Returns the runs measured on this card with this number of ranks, by machine and job."""
     return {
         key: jobs
         for key, jobs in kept.items()
@@ -231,7 +232,7 @@ def _truths(kept: Mapping[str, Any], gpu: str, nproc: int) -> dict[str, dict[str
 
 
 def _beside(run: Figures, measured: Sequence[Figures]) -> list[str]:
-    """Returns each rank's figures beside those of all measured runs."""
+    """Returns lines that compare each rank's prediction with all measured runs."""
     good = [each for each in measured if "ranks" in each]
     if "ranks" not in run:
         return []
@@ -250,7 +251,7 @@ def _beside(run: Figures, measured: Sequence[Figures]) -> list[str]:
 
 
 def _real(truth: Figures, name: str, run: Figures) -> int:
-    """Returns a measured figure; NCCL's part is neither PyTorch's nor the context's."""
+    """Returns a measured figure; NCCL's is the memory outside PyTorch minus the context's."""
     if name == "nccl_bytes":
         return int(truth["outside_bytes"]) - int(run["context_bytes"])
     return int(truth[name])
@@ -269,7 +270,7 @@ def _held(figures: Figures, name: str, real: tuple[int, int]) -> str:
 
 
 def is_close(figures: Figures, name: str, real: tuple[int, int]) -> bool:
-    """Whether a figure is close enough to the measured one, or its range contains that."""
+    """Returns whether a prediction, or its range, is close enough to the measurement."""
     low, high = figures.get(f"{name}_range") or (figures[name], figures[name])
     return bool(low * (1 - CLOSE[name]) <= real[1] and high * (1 + CLOSE[name]) >= real[0])
 
@@ -311,7 +312,7 @@ def _shown(run: Figures) -> str:
 
 
 def table(results: Path) -> None:
-    """Write the table of the page between its markers."""
+    """Writes the table into docs/jobs.md, between its markers."""
     predicted, measured = _read(results / "jobs_predicted.json"), _read(results / "jobs.json")
     parts = [
         _table_of(key, jobs, measured)
@@ -343,7 +344,7 @@ def _table_of(key: str, jobs: Mapping[str, Figures], measured: Mapping[str, Any]
 
 
 def _rows(name: str, run: Figures, runs: Sequence[Figures]) -> list[str]:
-    """Returns a row for each rank, or one for all if they are alike."""
+    """Returns table rows: one for each rank, or a single one if all ranks are alike."""
     link = f"[{name}](../benchmarks/jobs/{name}.py)"
     if "ranks" not in run:
         return [f"| {link} | | {str(run['why_not']).splitlines()[-1]} | | | | | | | | |"]
