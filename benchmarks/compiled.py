@@ -1,4 +1,4 @@
-"""Compiled scripts on a GPU, measured and predicted: peaks, and a step's requests.
+"""Measures compiled scripts on a GPU, and predicts them: peaks, and a step's requests.
 
     python benchmarks/compiled.py measure [--only gpt2,llama_checkpointed] [--results FOLDER]
     python benchmarks/compiled.py compare [--only gpt2] [--gpu H200] [--results FOLDER]
@@ -35,7 +35,7 @@ RESULTS = HERE / "results"
 MODES = ("compiled", "eager")
 TIMEOUT_SECONDS = 400
 LARGE = 1 << 20
-"""The least size of requests kept of the first step."""
+"""The smallest requests of the first step that are kept, in bytes."""
 
 
 def run_here(path: Path, *, compiled: bool) -> dict[str, Any]:
@@ -115,12 +115,12 @@ def run_apart(name: str, mode: str, scripts: Path, gpu: str = "") -> dict[str, A
 
 
 def names_of(only: str, scripts: Path) -> list[str]:
-    """Returns the scripts, or the selected ones."""
+    """Returns the names of all scripts, or of the selected ones."""
     return only.split(",") if only else sorted(path.stem for path in scripts.glob("*.py"))
 
 
 def measure(only: str, scripts: Path, results: Path, jobs: int) -> None:
-    """Measure all scripts on a GPU, a few in parallel, since each process counts its own memory."""
+    """Measures all scripts on a GPU, some in parallel; each process counts only its own memory."""
     import torch
 
     path = results / "compiled.json"
@@ -171,7 +171,7 @@ def compare(only: str, scripts: Path, gpu: str, results: Path) -> None:
 
 
 def _alike(one: dict[str, Any], other: dict[str, Any]) -> str:
-    """Returns the share of the last step's requests and frees that are equal, in order."""
+    """Returns a line that says how much of the last step's sequence is equal in both."""
     if "last" not in one or "last" not in other:
         return ""
     if one["last"] == other["last"]:

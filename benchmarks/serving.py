@@ -260,7 +260,7 @@ class Configuration:
 
     @property
     def has_ranks(self) -> bool:
-        """Whether workers in processes of their own hold the model; `serving_rank` reads there."""
+        """Returns whether worker processes hold the model; `serving_rank` reads memory there."""
         return "worker_extension_cls" in self.options
 
 
