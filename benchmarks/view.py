@@ -126,7 +126,7 @@ class Training:
     def _weave(
         parts: list[tuple[list[Action], NDArray[Any], NDArray[Any], NDArray[Any]]],
     ) -> tuple[NDArray[Any], ...]:
-        """Interleaves the events of each operation."""
+        """Merges the events of the parts: the first event of each part, then the second."""
         count = len(parts[0][1])
         actions = [action for part in parts for action in part[0]]
         columns = [np.tile(actions, count)]

@@ -1,4 +1,4 @@
-"""The accuracy required of predictions for the gallery, and scripts with known differences."""
+"""Defines how accurate predictions for the gallery must be, and the known exceptions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.gallery.results import short
 
 @dataclass(frozen=True)
 class Bounds:
-    """The largest relative differences from the measured figures.
+    """The largest relative differences that a prediction may have from the measurement.
 
     Attributes:
         allocated: The bound for peak allocated.
         reserved: The bound for peak reserved.
-        why: Why they differ from `CLOSE`.
-        fewer_bytes: By how much more either may be too low.
+        why: Why these bounds are wider than `CLOSE`.
+        fewer_bytes: Bytes by which a prediction may be too low in addition.
     """
 
     allocated: float
@@ -53,10 +53,10 @@ KNOWN: dict[str, Bounds] = {
     ),
     "ultralytics/yolo_training": Bounds(0.011, 0.02, _CONVOLUTIONS),
 }
-"""Scripts with larger differences under the measured PyTorch, and why."""
+"""Scripts that differ more under the measured PyTorch, each with the reason."""
 
 ELSEWHERE = {"diffusers/vae_tiling": 0.17}
-"""Bounds for reserved memory of scripts with few large tensors under other versions."""
+"""Bounds of reserved memory under other PyTorch versions, for scripts with few large tensors."""
 
 
 def bounds_of(name: str, torch: str, measured_torch: str) -> Bounds:

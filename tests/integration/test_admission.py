@@ -1,4 +1,4 @@
-"""The examples of docs/json.md, which check that a job fits before it runs."""
+"""Tests the examples of docs/json.md, which check that a job fits before it runs."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def paused(*names: str) -> list[bool]:
 
 
 def captured(mib: int) -> tuple[Any, Any]:
-    """A graph whose memory, a temporary tensor's included, is in the region "graphs"."""
+    """Returns a graph and its result; all its memory is in the region "graphs"."""
     graph = torch.cuda.CUDAGraph()
     source = torch.zeros(mib * MIB, dtype=torch.uint8, device="cuda")
     with torch.cuda.graph(graph, pool=plimsoll.graph_pool("graphs")):

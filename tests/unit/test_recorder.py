@@ -138,7 +138,7 @@ class TestMarks:
     def test_steps_of_optimizers_are_those_of_pytorchs_memory(
         self, allocator: Allocator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Once optimizers are watched, their steps do not count for an allocator alone."""
+        """Ignores optimizer steps when only an allocator is recorded, even after torch loads."""
         with record(tmp_path / "run.plim", allocator=allocator):
             churn(allocator, 1)
             recorder._after_step()

@@ -236,7 +236,7 @@ def storages_describe_themselves() -> Observed:
 
 
 def collected(before: int) -> int:
-    """Returns the bytes still allocated once the other side's messages have been read."""
+    """Returns the bytes allocated beyond `before`, after collecting garbage and IPC memory."""
     gc.collect()
     torch.cuda.ipc_collect()
     torch.cuda.synchronize()
