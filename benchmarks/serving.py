@@ -292,8 +292,8 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "1b-graphs-tp2": Configuration("1b", options=TWO_RANKS),
     "8b-eager-tp2": Configuration("8b", eager=True, options=TWO_RANKS),
     "8b-graphs-tp2": Configuration("8b", options=TWO_RANKS),
-    # The KV cache takes nearly all that short steps and a small vocabulary leave. Capturing CUDA
-    # graphs of 51 sizes for 41 pieces each then runs out of memory.
+    # The KV cache takes nearly all that short steps and a small vocabulary leave. Capturing 41
+    # CUDA graphs for each of 51 sizes then runs out of memory.
     "oom-capture": Configuration(
         "13b",
         length=4096,

@@ -33,8 +33,11 @@ OTHER_VERSION = Bounds(
     " blocks, and has other workspaces (docs/versions.md)",
 )
 WITHOUT_WORKSPACES = replace(OTHER_VERSION, reserved=0.25, fewer_bytes=66 << 20)
-"""From 2.15 on, which keeps no workspaces of cuBLAS (those of two threads on a GPU of 9.0), so that
-free blocks differ. No card was measured under it."""
+"""Bounds from PyTorch 2.15 on, which keeps no cuBLAS workspaces, so that other blocks are free.
+
+`fewer_bytes` are the workspaces of two threads on compute capability 9.0. No card was measured
+under 2.15.
+"""
 _CONVOLUTIONS = "workspaces of cuDNN for convolutions that nobody has measured (docs/predict.md)"
 KNOWN: dict[str, Bounds] = {
     "audio/wav2vec2": Bounds(0.005, 0.035, _CONVOLUTIONS),
@@ -60,7 +63,7 @@ ELSEWHERE = {"diffusers/vae_tiling": 0.17}
 
 
 def bounds_of(name: str, torch: str, measured_torch: str) -> Bounds:
-    """Returns the bounds for a prediction under one PyTorch, measured under another or the same."""
+    """Returns the bounds for a prediction under `torch`, against a run of `measured_torch`."""
     if short(torch) == short(measured_torch):
         return KNOWN.get(name, CLOSE)
     usual = WITHOUT_WORKSPACES if _keeps_no_workspaces(torch) else OTHER_VERSION
@@ -75,7 +78,7 @@ def _keeps_no_workspaces(torch: str) -> bool:
 
 
 def holds(found: Figures, measured: Figures, bounds: Bounds = CLOSE) -> bool:
-    """Whether both peaks are within the bounds, or within their range if sizes depend on data."""
+    """Returns whether both peaks are within the bounds, or in their ranges where data decides."""
     pairs = (
         (found.allocated_bytes, found.allocated_range, measured.allocated_bytes, bounds.allocated),
         (found.reserved_bytes, found.reserved_range, measured.reserved_bytes, bounds.reserved),

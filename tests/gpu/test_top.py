@@ -117,7 +117,7 @@ def test_watching_makes_no_context(allocator: str) -> None:
         active, flags = ctypes.c_int(), ctypes.c_uint()
         driver = ctypes.CDLL("libcuda.so.1")
         driver.cuDevicePrimaryCtxGetState(1, ctypes.byref(flags), ctypes.byref(active))
-        # the second GPU has no context: its counters are published without one
+        # publishing made no context on the second GPU
         assert active.value == 0
 
 

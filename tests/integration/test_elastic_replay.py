@@ -80,7 +80,7 @@ def peak_under(
 )
 @pytest.mark.long
 def test_a_limit_never_makes_a_program_need_more(path: Path) -> None:
-    """Its use without a limit is enough, and a limit that fits implies all above it."""
+    """The peak without a limit suffices as a limit; so does any limit above one that suffices."""
     recording = read_recording(path)
     version = _core.plain_version(recording.version)
     for trace in recording.devices:

@@ -385,7 +385,7 @@ def test_what_reads_only_a_shape_does_not_get_values() -> None:
 @on_simulated_gpus()
 def test_values_come_back_as_they_left() -> None:
     offload_module._SMALLEST = 1  # small tensors, whose values are computed here, are offloaded too
-    saved_storage._SHAPE_ONLY.clear()  # forgets that tensors without values need no copy
+    saved_storage._SHAPE_ONLY.clear()  # no backward function is known to read only a shape
 
     def train(block: Any, *, twice: bool) -> list[Any]:
         torch.manual_seed(0)

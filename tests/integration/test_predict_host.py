@@ -54,7 +54,7 @@ def test_page_locked_memory_is_rounded_up_as_pytorch_does(nothing: int) -> None:
 @pytest.mark.long
 def test_batches_that_wait_are_in_it(nothing: int) -> None:
     batches = 4 * SIZE // 4
-    held = 2 * SIZE // 4  # and each worker holds the samples of a batch
+    held = 2 * SIZE // 4  # each of two workers also holds the samples of a batch
     assert batches - NEAR < peak("loader") - nothing < batches + 2 * held + 2 * NEAR
 
 

@@ -194,7 +194,7 @@ def test_virtual_memory_is_taken_when_it_is_created_and_free_once_it_is_unmapped
     size, address, handle = ctypes.c_size_t(64 * MIB), ctypes.c_uint64(), ctypes.c_uint64()
     no = ctypes.c_uint64(0)
     assert driver.cuMemAddressReserve(ctypes.byref(address), size, no, no, no) == 0
-    properties = (ctypes.c_int * 8)(1, 0, 1, 0)  # pinned, on device 0
+    properties = (ctypes.c_int * 8)(1, 0, 1, 0)  # pinned memory (1) on a device (1), number 0
     assert driver.cuMemCreate(ctypes.byref(handle), size, properties, no) == 0
     assert free - torch.cuda.mem_get_info()[0] == 64 * MIB
     assert driver.cuMemMap(address, size, no, handle, no) == 0

@@ -88,7 +88,7 @@ Bytes random_size(Choices& choices, Bytes memory) {
   return std::max<Bytes>(size, 1);
 }
 
-// Returns one of a few usual sizes again and again, so that free blocks of equal size exist.
+// Draws a few usual sizes again and again, so that free blocks of equal size exist.
 class Sizes {
  public:
   Sizes(Choices& choices, Bytes memory) : choices_(choices), memory_(memory) {

@@ -100,7 +100,11 @@ class EngineArgs:
         )  # fmt: skip
 
     def create_engine_config(self, usage_context: UsageContext) -> VllmConfig:
-        """Returns all settings of an engine."""
+        """Returns all settings of an engine.
+
+        Raises:
+            ValueError: If they contradict each other, or the machine has too few cards.
+        """
         del usage_context
         asked = self.asked
         if asked.max_num_batched_tokens < asked.max_num_seqs:
@@ -212,7 +216,11 @@ class LLMEngine:
 
     @classmethod
     def from_vllm_config(cls, config: VllmConfig, usage_context: UsageContext) -> LLMEngine:
-        """Starts an engine."""
+        """Starts an engine.
+
+        Raises:
+            ValueError: If the cache holds no request of the greatest length.
+        """
         del usage_context
         from vllm.v1.core import kv_cache_utils
         from vllm.v1.worker import gpu_worker

@@ -58,7 +58,7 @@ class Program:
 
 
 def training(steps: int, *, seed: int = 0, layers: int = 12) -> tuple[Program, list[int]]:
-    """A loop of forward and backward passes with batches of random length, and its beginning."""
+    """Returns steps with batches of random length, and the event at which each begins."""
     chance = random.Random(seed)
     program = Program()
     for layer in range(layers):

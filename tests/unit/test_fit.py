@@ -585,7 +585,7 @@ def test_an_interrupt_before_anything_is_known_is_one(search: Search) -> None:
 
 
 def test_where_the_runs_are_spent_the_answer_lies_between(search: Search) -> None:
-    def need(n: int) -> int:  # the need does not grow with n, so runs give no slope
+    def need(n: int) -> int:  # a jump, which smaller values do not foretell
         return ROOM if n <= 77_777 else 2 * ROOM
 
     found, runs = search(lambda n: need(n) - 100 * MiB + n, start=64)

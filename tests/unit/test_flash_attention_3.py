@@ -116,7 +116,7 @@ def test_training_is_not_split() -> None:
     """64 row blocks, 8 key heads and 4 sequences make more blocks than the card runs at a time."""
     assert splits(TRAINING, 0) == 1
     assert schedule_numbers(TRAINING, 0) == 1 + 4
-    assert schedule_numbers(TRAINING, 2) == 0  # the simple schedule needs no numbers
+    assert schedule_numbers(TRAINING, 2) == 0  # no schedule: blocks keep their order
     assert schedule_numbers(replace(TRAINING, is_causal=False), 0) == 0
 
 
@@ -125,4 +125,4 @@ def test_keys_of_more_than_the_cache_are_split_by_its_size() -> None:
     long = replace(TRAINING, batch=1, rows=16896, key_rows=300_000, is_causal=False)
     assert splits(long, 0) == 3
     assert splits(replace(long, is_causal=True), 0) == 1
-    assert splits(replace(long, rows=1024), 0) == 1  # only 32 of 264 row blocks
+    assert splits(replace(long, rows=1024), 0) == 1  # 32 row blocks; the rule asks for 264

@@ -44,7 +44,7 @@ GARBAGE = (b"\xff" * 100, b"K\x05.", b"cos\nno_such_name\n.", b"(K\x05K\x06t.", 
 
 
 def garbles(item: tuple[str, int, bytes]) -> int:
-    """Writes to the stream of its worker's answers, as a broken library would, so many times."""
+    """Writes garbage into its worker's answers the first `times` times; then returns 7."""
     path, times, garbage = item
     with Path(path).open("a") as file:
         file.write("x")

@@ -36,7 +36,7 @@ def why_descriptors_cannot_be_fetched() -> str:
 
 
 def require_descriptors() -> None:
-    """Skips the behaviour where processes cannot share descriptors, as expandable segments need."""
+    """Raises UnavailableError where processes cannot share descriptors, as pieces need it."""
     if reason := why_descriptors_cannot_be_fetched():
         raise UnavailableError(f"processes cannot fetch each other's descriptors here: {reason}")
 

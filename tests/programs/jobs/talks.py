@@ -114,7 +114,7 @@ def disagree(mode: str, rank: int) -> None:
 
 
 def again(rank: int) -> None:
-    """A group made again has nothing of the first; a sent message outlasts its sender."""
+    """Makes a group again, without anything of the first; receives from an ended sender."""
     for number in (1, 10):
         total = torch.tensor([number * (rank + 1)], device="cuda")
         dist.all_reduce(total)
