@@ -70,7 +70,7 @@ class Trainer:
         self.train()
 
     def train(self) -> None:
-        """Train a step."""
+        """Trains a step."""
         self.model(self.batch).square().mean().backward()
         with plimsoll.region("training"):  # the first step creates Adam's state
             self.optimizer.step()

@@ -39,7 +39,7 @@ LARGE = 1 << 20
 
 
 def run_here(path: Path, *, compiled: bool) -> dict[str, Any]:
-    """Run a script in this process."""
+    """Runs a script in this process."""
     import torch
 
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -91,7 +91,7 @@ def run_here(path: Path, *, compiled: bool) -> dict[str, Any]:
 
 
 def run_apart(name: str, mode: str, scripts: Path, gpu: str = "") -> dict[str, Any]:
-    """Run a script in a process of its own, on a simulated GPU if one is named."""
+    """Runs a script in a process of its own, on a simulated GPU if one is named."""
     command = [__file__, *(["--"] if gpu else []), "here", "--only", name, "--mode", mode]
     command += ["--scripts", str(scripts)]
     python = [sys.executable, *(["-m", "plimsoll", "run", "--simulate", gpu] if gpu else [])]
@@ -150,7 +150,7 @@ def _shown(row: dict[str, Any]) -> str:
 
 
 def compare(only: str, scripts: Path, gpu: str, results: Path) -> None:
-    """Compare predictions with the measurements."""
+    """Compares predictions with the measurements."""
     path = results / "compiled.json"
     rows = json.loads(path.read_text()) if path.exists() else {}
     print(f"measured: {rows.get('gpu')}, PyTorch {rows.get('torch')}")
@@ -181,7 +181,7 @@ def _alike(one: dict[str, Any], other: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare", "here"])
     parser.add_argument("--only", default="")

@@ -106,7 +106,7 @@ def measure(gpu: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", type=int, default=0)
     parser.add_argument("--out", type=Path)

@@ -195,7 +195,7 @@ def merge(measured: Path, searched: Path) -> None:
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "search", "merge"])
     parser.add_argument("files", type=Path, nargs="*")

@@ -346,7 +346,7 @@ def _run(file: Path, use: dict[str, str], limit: int | None) -> dict[str, Any]:
 
 
 def table(path: Path) -> None:
-    """Print the results."""
+    """Prints the results."""
     found = json.loads(path.read_text())
     print(found["gpu"])
     fits = {name: each["outcome"] for name, each in found["held"].items() if "fits" in name}

@@ -157,7 +157,7 @@ def measure(scripts: list[Script], results: Path, jobs: int, record: Path | None
 
 
 def compare(scripts: list[Script], gpu: str, results: Path, jobs: int) -> None:
-    """Compare predictions with the measurements."""
+    """Compares predictions with the measurements."""
     torch = importlib.metadata.version("torch")
     truths = Measured.read(results)
     kept = Predicted.read(results)
@@ -224,7 +224,7 @@ def _each(
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     if sys.argv[1:2] == ["here"]:
         run_here(Path(sys.argv[2]), Path(sys.argv[3]))
         return

@@ -239,7 +239,7 @@ def times(now: Callable[[], float], repetitions: int) -> dict[str, float]:
 
 
 def measure(results: Path) -> None:
-    """Measure all cases on a GPU, and write their times."""
+    """Measures all cases on a GPU, and writes their times."""
     rows = times(lambda: time.perf_counter() * 1e6, 15)
     with (results / "host.csv").open("w", newline="") as file:
         out = csv.writer(file)
@@ -250,7 +250,7 @@ def measure(results: Path) -> None:
 
 
 def compare(results: Path) -> None:
-    """Compare the simulated clock with the measurements."""
+    """Compares the simulated clock with the measurements."""
     from plimsoll.torch.simulated.start import running
 
     simulation = running()
@@ -271,7 +271,7 @@ def compare(results: Path) -> None:
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("--results", type=Path, default=RESULTS)

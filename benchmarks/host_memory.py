@@ -36,7 +36,7 @@ _MIB = 1 << 20
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("parts", "compare"))
     parser.add_argument("--device", default="cpu")

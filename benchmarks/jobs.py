@@ -154,7 +154,7 @@ def _free_port() -> int:
 
 
 def compare(jobs: Sequence[str], nproc: int, gpu: str, results: Path) -> None:
-    """Predict jobs, and compare them with the measurements."""
+    """Predicts jobs, and compares them with the measurements."""
     version = importlib.metadata.version("torch")
     count = nproc or 2
     key = f"{gpu}, PyTorch {version}, {count} ranks"
@@ -392,7 +392,7 @@ def _write(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare", "table"])
     parser.add_argument("--only", default="", help="names, with commas between")

@@ -643,7 +643,7 @@ def simulated_ns(case: Case) -> float:
 
 
 def compare(only: str, worst: int, results: Path) -> None:
-    """Compare the simulated clock with the measurements."""
+    """Compares the simulated clock with the measurements."""
     with (results / "kernels.csv").open() as file:
         next(file)
         measured = {(row["operation"], row["case"]): row for row in csv.DictReader(file)}
@@ -667,7 +667,7 @@ def compare(only: str, worst: int, results: Path) -> None:
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("--only", default="")

@@ -64,7 +64,7 @@ SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
     "all_reduce_1MiB_buffers": ("all_reduce", {"NCCL_BUFFSIZE": "1048576"}),
     "all_to_all_8_channels": ("all_to_all", {"NCCL_MAX_P2P_NCHANNELS": "8"}),
 }
-"""Experiments that run another one's statements under settings of NCCL."""
+"""Experiments that run the statements of a named experiment under settings of NCCL."""
 
 
 def work_of(name: str) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -312,7 +312,7 @@ def compare(gpu: str, counts: Sequence[int], results: Path) -> None:
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("--gpu", default="H100", help="the card that is simulated")

@@ -77,7 +77,7 @@ class OffloadRun(Run):
 
 
 def run_here(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
-    """Run a script in this process, which has done nothing else."""
+    """Runs a script in this process, which has done nothing else."""
     import torch
 
     import plimsoll

@@ -129,7 +129,7 @@ def forked(path: Path, allocator: str, kernels: str) -> Run:
 
 
 def use_deterministic_kernels(*, warn_only: bool) -> None:
-    """Select deterministic kernels, in a process that has not touched the GPU."""
+    """Selects deterministic kernels, in a process that has not touched the GPU."""
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     import torch
 

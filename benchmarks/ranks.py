@@ -130,7 +130,7 @@ def look(folder: Path, processes: int | None = 2) -> set[tuple[int, str]]:
 
 
 def clean(out: list[str], events: int, jobs: int) -> None:
-    """Explain healthy jobs, and count false alarms."""
+    """Explains healthy jobs, and counts false alarms."""
     named: list[str] = []
     for number in range(jobs):
         with tempfile.TemporaryDirectory() as folder:
@@ -144,7 +144,7 @@ def clean(out: list[str], events: int, jobs: int) -> None:
 
 
 def faults(out: list[str], events: int, jobs: int) -> None:
-    """Explain jobs with one fault each, and count hits and false alarms."""
+    """Explains jobs with one fault each, and counts hits and false alarms."""
     for kind in FAULTS:
         found = others = 0
         missed: list[str] = []
@@ -162,7 +162,7 @@ def faults(out: list[str], events: int, jobs: int) -> None:
 
 
 def large(out: list[str], events: int, ranks: int, processes: int) -> None:
-    """Explain a large job: time, memory, and outliers."""
+    """Explains a large job: time, memory, and outliers."""
     random = np.random.default_rng(7)
     chosen = random.choice(ranks, min(OF_EACH_KIND * len(FAULTS), ranks // 4), replace=False)
     faulty = {int(rank): FAULTS[place % len(FAULTS)] for place, rank in enumerate(chosen)}
@@ -208,7 +208,7 @@ def large(out: list[str], events: int, ranks: int, processes: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the selected parts."""
+    """Runs the selected parts."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--ranks", type=int, default=1024)

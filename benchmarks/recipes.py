@@ -184,7 +184,7 @@ def run(limit: int, command: Sequence[str]) -> None:
 
 
 def table(folder: Path, names: Sequence[str]) -> None:
-    """Print the results."""
+    """Prints the results."""
     print(f"{'recipe':20} {'limit':>8} {'largest':>8}  {'it':14} {'reserved':>10}  the next one")
     right = count = 0
     machines = set()

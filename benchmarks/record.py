@@ -159,7 +159,7 @@ class Turns:
         self._steps += 1
 
     def switch(self, *, on: bool) -> None:
-        """Start or stop recording."""
+        """Starts or stops recording."""
         if self._recorder is not None and not on:
             self._recorder.stop()
             self.events += self._recorder.event_count
@@ -203,7 +203,7 @@ def train_here(path: Path, steps: int, setting: Setting, order: tuple[bool, ...]
 
 
 def train_apart(script: Path, steps: int, name: str, order: str) -> Found:
-    """Run a script in a process of its own."""
+    """Runs a script in a process of its own."""
     command = [sys.executable, __file__, str(script), "--here", name, "--order", order]
     return Found(**found_by([*command, "--steps", str(steps)], script.name))
 
@@ -255,7 +255,7 @@ def compare(script: Path, steps: int, repetitions: int, names: list[str]) -> str
 
 
 def main() -> None:
-    """Measure, print and keep the tables."""
+    """Measures, prints and keeps the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -201,7 +201,7 @@ def _row(truth: dict[str, Any], found: dict[str, Any], prediction: dict[str, Any
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("of", help="a network, or a file")

@@ -156,7 +156,7 @@ class Soak:
         self.graphs.append(Graph(graph, source, result, in_region))
 
     def replay(self) -> None:
-        """Replay some graph with new input."""
+        """Replays some graph with new input."""
         if not self.graphs:
             return
         graph = self.random.choice(self.graphs)
@@ -271,7 +271,7 @@ class Soak:
         now = self.footprint()
         self.rows.append(now)
         growth = now.growth_since(self.rows[:2][-1])
-        # Some drivers count page-locked memory as resident, others do not.
+        # Page-locked memory counts as resident under some drivers only.
         host = min(growth["resident"], growth["resident"] - growth["page_locked"])
         require(host <= MOST_HOST_GROWTH, f"the host's memory grew by {size_text(host)}")
         require(growth["maps"] <= MOST_MAPS_GROWTH, f"{growth['maps']:+} maps")

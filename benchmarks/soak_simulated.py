@@ -128,7 +128,7 @@ class Program:
         del self.live[address]
 
     def use_on_another_stream(self) -> None:
-        """Use a live block on another stream."""
+        """Uses a live block on another stream."""
         if self.live:
             self.allocator.record_stream(self._any(), self.random.randrange(STREAMS))
             self._count("uses by other streams")
@@ -184,14 +184,14 @@ class Program:
                 raise
 
     def change_the_fraction(self) -> None:
-        """Change the fraction of the card."""
+        """Changes the fraction of the card."""
         self.allocator.set_per_process_memory_fraction(self.random.choice((0.5, 0.8, 1.0)))
         self._count("fractions")
 
     # --- what must hold --------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Compare the allocator's books with its statistics, the program and the driver."""
+        """Compares the allocator's books with its statistics, the program and the driver."""
         self.allocator.check_invariants()
         alive = sum(block.size for block in self.live.values())
         require(self.allocator.memory_allocated() == alive, "allocated is not what lives")

@@ -63,7 +63,7 @@ def parse(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def run_here(path: Path, options: dict[str, Any], *, profiled: bool) -> dict[str, Any]:
-    """Run a script in this process; returns its steps, and the times of its operations."""
+    """Runs a script in this process; returns its steps, and the times of its operations."""
     import torch
 
     torch.cuda.init()
@@ -104,7 +104,7 @@ def run_here(path: Path, options: dict[str, Any], *, profiled: bool) -> dict[str
 
 
 def run_apart(name: str, folder: Path, *, profiled: bool, gpu: str = "") -> dict[str, Any]:
-    """Run a script in a process of its own, on a simulated GPU if one is named."""
+    """Runs a script in a process of its own, on a simulated GPU if one is named."""
     script, _ = parse(name)
     path = HERE / "steps" / f"{script}.py"
     if script not in OWN:
@@ -134,7 +134,7 @@ def names_of(folder: Path, only: str) -> list[str]:
 
 
 def measure(folder: Path, only: str, results: Path, *, profiled: bool) -> None:
-    """Measure all scripts on a GPU."""
+    """Measures all scripts on a GPU."""
     import torch
 
     path = results / "steps.json"
@@ -153,7 +153,7 @@ def measure(folder: Path, only: str, results: Path, *, profiled: bool) -> None:
 
 
 def compare(folder: Path, only: str, gpu: str, results: Path) -> None:
-    """Compare the simulated clock with the measurements."""
+    """Compares the simulated clock with the measurements."""
     rows = json.loads((results / "steps.json").read_text())
     errors = []
     for name in names_of(folder, only):
@@ -176,7 +176,7 @@ def compare(folder: Path, only: str, gpu: str, results: Path) -> None:
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare", "here"])
     parser.add_argument("folder", type=Path)

@@ -30,7 +30,7 @@ CONFS = (
 
 
 def main() -> int:
-    """Run the command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description="Time a sweep.")
     parser.add_argument("folder", type=Path, help="With the scripts.")
     parser.add_argument("--every", type=int, default=9, help="Check one row of so many.")

@@ -155,7 +155,7 @@ class Runner:
         ]
 
     def repeat(self, allocators: Iterable[str], jobs: int) -> None:
-        """Run failing tests again, alone."""
+        """Runs failing tests again, alone."""
         units = [(allocator, name) for allocator in allocators for name in self.failing(allocator)]
         before = {unit: self.results[unit[0]][unit[1]] for unit in units}
         self.run_all(((allocator, [name]) for allocator, name in units), jobs)
@@ -176,7 +176,7 @@ def explanation(allocator: str, name: str) -> str:
 
 
 def differing(results: Table) -> dict[tuple[str, str], Outcome]:
-    """Returns tests that pass under PyTorch's allocator but not under another one."""
+    """Returns tests that pass under PyTorch's allocator but fail under one of plimsoll's."""
     return {
         (allocator, name): outcome
         for allocator in ALLOCATORS[1:]

@@ -142,7 +142,7 @@ class Steps:
         tensor.backward = marked
 
     def watch_generation(self) -> None:
-        """Record generation: a step is one call of `generate`."""
+        """Records generation: a step is one call of `generate`."""
         from transformers.generation.utils import GenerationMixin
 
         generate = GenerationMixin.generate
@@ -280,7 +280,7 @@ def found_by(command: list[str], title: str, conf: str = "") -> dict[str, Any]:
 def run_apart(
     path: Path, setting: Setting, steps: int | None, limit: int | None, plans: Path
 ) -> Run:
-    """Run a script in a process of its own, under a setting."""
+    """Runs a script in a process of its own, under a setting."""
     command = [sys.executable, __file__, str(path), "--here", setting.allocator]
     if steps is not None:
         command += ["--steps", str(steps)]

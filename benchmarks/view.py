@@ -287,7 +287,7 @@ def frame_rates(page: Page) -> list[tuple[str, float, float]]:
 
 
 def main() -> None:
-    """Measure and print a table."""
+    """Measures and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--keep", type=Path, help="Keep the trace and the page here.")

@@ -377,7 +377,7 @@ class BrokenError(Exception):
 
 
 def give_to_command(path: Path, chance: random.Random) -> None:
-    """Give a file to one of the commands.
+    """Gives a file to one of the commands.
 
     Raises:
         BrokenError: If it ended in an unexpected way, or took too much memory.
@@ -441,7 +441,7 @@ def run_cases(
 
 
 def main() -> int:
-    """Run the command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description="Fuzz the readers of recordings.")
     parser.add_argument("--cases", type=int, default=1 << 40)
     parser.add_argument("--seconds", type=float, default=1e9)

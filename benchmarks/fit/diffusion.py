@@ -84,7 +84,7 @@ class UNet(nn.Module):
 
 
 def main() -> None:
-    """Train for a few steps."""
+    """Trains for a few steps."""
     torch.manual_seed(0)
     net = UNet().cuda()
     average = copy.deepcopy(net).requires_grad_(False)

@@ -46,7 +46,7 @@ def adapt(model: nn.Module, rank: int) -> None:
 
 
 def main() -> None:
-    """Train for a few steps."""
+    """Trains for a few steps."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch-size", type=int, default=1)
     parser.add_argument("--seq-len", type=int, default=1024)

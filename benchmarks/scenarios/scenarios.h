@@ -56,7 +56,7 @@ struct Operation {
 struct Sequence {
   // allocated in all threads, then freed, to fill the cache; not timed
   std::vector<Operation> reserve;
-  std::vector<Operation> before;   // also not timed
+  std::vector<Operation> before;  // also not timed
   std::vector<Operation> timed;
   std::size_t rounds = 1;  // how often `timed` is played; it frees all that it allocates
   std::size_t slots = 0;
@@ -79,7 +79,7 @@ struct Options {
   std::vector<std::string> traces;
   // returns the count so far; empty if not counted
   std::function<std::uint64_t()> heap_allocations;
-  std::function<void(const std::string&)> print;    // prints a line
+  std::function<void(const std::string&)> print;  // prints a line
 };
 
 inline constexpr std::uint64_t kKibi = 1024;

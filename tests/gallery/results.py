@@ -38,7 +38,7 @@ class Measured:
         return cls(values.get("gpu", ""), values.get("torch", ""), figures)
 
     def write(self, folder: Path = RESULTS) -> None:
-        """Write the file."""
+        """Writes the file."""
         scripts = _values(self.figures)
         values = {"gpu": self.gpu, "torch": self.torch, "scripts": scripts}
         _write(folder / "gallery.json", values)
@@ -62,7 +62,7 @@ class Predicted:
         return cls({version: _figures(each) for version, each in values.items()})
 
     def write(self, folder: Path = RESULTS) -> None:
-        """Write the file."""
+        """Writes the file."""
         versions = sorted(self.figures, key=lambda text: [int(part) for part in text.split(".")])
         values = {version: _values(self.figures[version]) for version in versions}
         _write(folder / "gallery_predicted.json", values)

@@ -35,7 +35,7 @@ class Script:
     Attributes:
         name: The name, AREA/NAME.
         path: The script's file.
-        shows: What the script shows, as a sentence.
+        shows: The subject of the script, as a sentence.
         needs: The PyPI names of its libraries, besides PyTorch and NumPy.
         by_data: Whether sizes of tensors depend on data.
         only_simulated: Whether it runs with stand-ins only, never on a real GPU.

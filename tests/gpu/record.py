@@ -92,7 +92,7 @@ class Heap:
         self.requested_bytes = 0
 
     def take(self, size: int) -> torch.Tensor:
-        """Allocate `size` bytes on the current stream; raise torch.OutOfMemoryError."""
+        """Allocates `size` bytes on the current stream; raises torch.OutOfMemoryError."""
         tensor = torch.empty(size, dtype=torch.uint8, device="cuda")
         self.tensors.append(tensor)
         self.requested_bytes += size
@@ -108,7 +108,7 @@ class Heap:
         return True
 
     def pop(self, index: int) -> torch.Tensor:
-        """Remove and return one tensor; the last one takes its place."""
+        """Removes and returns one tensor; the last one takes its place."""
         tensors = self.tensors
         tensors[index], tensors[-1] = tensors[-1], tensors[index]
         tensor = tensors.pop()
@@ -116,7 +116,7 @@ class Heap:
         return tensor
 
     def drop_random(self) -> None:
-        """Free one tensor, if there is any."""
+        """Frees one tensor, if there is any."""
         if self.tensors:
             self.pop(self.rng.randrange(len(self.tensors)))
 
@@ -126,16 +126,16 @@ class Heap:
             self.drop_random()
 
     def drop_all(self) -> None:
-        """Free every tensor, in random order."""
+        """Frees every tensor, in random order."""
         while self.tensors:
             self.drop_random()
 
     def size_between(self, low: int, high: int) -> int:
-        """Draw a size in bytes whose logarithm is uniform."""
+        """Draws a size in bytes whose logarithm is uniform."""
         return int(math.exp(self.rng.uniform(math.log(low), math.log(high))))
 
     def churn(self, steps: int, cap: int, high: int = 200 * MIB, period: int = 250) -> None:
-        """Allocate and free at random, alternately growing and shrinking.
+        """Allocates and frees at random, alternately growing and shrinking.
 
         At most `cap` bytes are alive; `high` is the largest request and `period` the number of
         steps in one phase. An out-of-memory error frees a third and the churn goes on.
@@ -153,7 +153,7 @@ class Heap:
 
 
 def record_history(max_entries: int = MAX_ENTRIES, stacks: bool = False) -> None:
-    """Start PyTorch's memory history, with Python stacks if asked."""
+    """Starts PyTorch's memory history, with Python stacks if asked."""
     record: Callable[..., None] = torch.cuda.memory._record_memory_history
     if stacks:
         record("all", context="all", stacks="python", max_entries=max_entries)
@@ -162,7 +162,7 @@ def record_history(max_entries: int = MAX_ENTRIES, stacks: bool = False) -> None
 
 
 def set_allocator_settings(settings: str) -> None:
-    """Change the allocator's settings in mid-run, by the function of this PyTorch."""
+    """Changes the allocator's settings in mid-run, by the function of this PyTorch."""
     setter = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
     if setter is None:
         setter = torch.cuda.memory._set_allocator_settings
@@ -170,19 +170,19 @@ def set_allocator_settings(settings: str) -> None:
 
 
 def sleep(cycles: int) -> None:
-    """Keep the current stream busy for that many clock cycles (1.7 million: about 1 ms)."""
+    """Keeps the current stream busy for that many clock cycles (1.7 million: about 1 ms)."""
     kernel: Callable[[int], None] = torch.cuda._sleep
     kernel(cycles)
 
 
 def new_stream() -> torch.cuda.Stream:
-    """Return a side stream."""
+    """Returns a side stream."""
     make: Callable[[], torch.cuda.Stream] = torch.cuda.Stream
     return make()
 
 
 def new_pool(**options: bool) -> torch.cuda.MemPool:
-    """Return a private pool; raise UnsupportedError if this PyTorch lacks an option."""
+    """Returns a private pool; raises UnsupportedError if this PyTorch lacks an option."""
     make: Callable[..., torch.cuda.MemPool] = torch.cuda.MemPool
     try:
         return make(**options)
@@ -192,7 +192,7 @@ def new_pool(**options: bool) -> torch.cuda.MemPool:
 
 @contextlib.contextmanager
 def inside(pool: torch.cuda.MemPool, stream: torch.cuda.Stream | None = None) -> Iterator[None]:
-    """Send allocations to the pool, on the given stream or the current one."""
+    """Sends allocations to the pool, on the given stream or the current one."""
     with torch.cuda.stream(stream), torch.cuda.use_mem_pool(pool):
         yield
 
@@ -208,7 +208,7 @@ def churn(run: Run, steps: int = 4000, cap: float = 0.05, high: int = 200 * MIB)
 
 
 def limited_churn(run: Run, steps: int = 1500, most_ooms: int = 60) -> object:
-    """Ask for more than the limit allows; halve a refused request until it fits."""
+    """Asks for more than the limit allows; halves a refused request until it fits."""
     heap = Heap(run)
     for _ in range(steps):
         if run.rng.random() < 0.35:
@@ -804,7 +804,7 @@ class PlainUnpickler(pickle.Unpickler):
 
 
 def record(program: Program, out: Path) -> object:
-    """Run one program in this process and write its two files to `out`.
+    """Runs one program in this process and writes its two files to `out`.
 
     Returns the objects that the program kept alive, so that the process can end without freeing
     them.
@@ -861,7 +861,7 @@ def record(program: Program, out: Path) -> object:
 
 
 def environment(conf: str) -> dict[str, str]:
-    """Return this process's environment with `conf` as the only allocator setting."""
+    """Returns this process's environment with `conf` as the only allocator setting."""
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
     result = {name: value for name, value in os.environ.items() if name not in names}
     result.setdefault("OMP_NUM_THREADS", "2")
@@ -872,7 +872,7 @@ def environment(conf: str) -> dict[str, str]:
 
 
 def describe_failure(returncode: int, stderr: str) -> tuple[int, str]:
-    """Turn a child's exit status and messages into a status and one line."""
+    """Turns a child's exit status and messages into a status and one line."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     told = [line for line in lines if "Error" in line or "nrecognized" in line]
     text = (told or lines or [f"exit status {returncode}"])[-1]
@@ -881,7 +881,7 @@ def describe_failure(returncode: int, stderr: str) -> tuple[int, str]:
 
 
 def spawn(program: Program, out: Path) -> tuple[int, str]:
-    """Record one program in a process of its own; return its status and an error line."""
+    """Records one program in a process of its own; returns its status and an error line."""
     for suffix in OUTPUT_SUFFIXES:
         (out / (program.name + suffix)).unlink(missing_ok=True)
     command = [sys.executable, str(Path(__file__).resolve()), str(out), program.name, "--child"]
@@ -909,7 +909,7 @@ def spawn(program: Program, out: Path) -> tuple[int, str]:
 
 
 def table_row(name: str, out: Path) -> str:
-    """Return the table's line for a recorded program."""
+    """Returns the table's line for a recorded program."""
     row = json.loads((out / f"{name}.json").read_text())
     actions, stats = row["actions"], row["stats"]
     segments = sum(count for action, count in actions.items() if action.startswith("segment_"))
@@ -921,7 +921,7 @@ def table_row(name: str, out: Path) -> str:
 
 
 def record_all(programs: Sequence[Program], out: Path, jobs: int) -> int:
-    """Record the programs, `jobs` at a time, and print the table; return the exit status."""
+    """Records the programs, `jobs` at a time, and prints the table; returns the exit status."""
     started, worst = time.perf_counter(), DONE
     print(
         f"{'name':<28}{'events':>8}{'segments':>10}{'retries':>9}{'ooms':>6}"
@@ -945,7 +945,7 @@ def record_all(programs: Sequence[Program], out: Path, jobs: int) -> int:
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
+    """Reads the command line."""
     parser = argparse.ArgumentParser(
         description="Record memory histories of small programs on a CUDA device.",
         epilog="Exit status: 0 recorded, 1 a program failed, 2 bad input or no CUDA device.",
@@ -973,7 +973,7 @@ def select(names: Sequence[str]) -> list[Program]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run from the command line; return the exit status."""
+    """Runs from the command line; returns the exit status."""
     options = parse_arguments(arguments)
     try:
         programs = select(options.names)

@@ -324,7 +324,7 @@ def test_all_streams_of_a_backward_pass_wait_for_what_returns() -> None:
 
     torch.cuda.Event.query = lambda _: False  # copies never seem to have finished
     with Streams():
-        # 1 byte: every tensor returns on request; 1 GiB: they return ahead of time
+        # with 1 byte tensors return on request, with 1 GiB ahead of time
         for budget in (1, 1 << 30):
             for _ in range(4):
                 step(budget)

@@ -29,7 +29,7 @@ from tests.pages import (
 torch = pytest.importorskip("torch")
 
 QUICK = {"which-line-leaks.md"}
-"""Pages that are tested always; each of the others takes 15 seconds or more."""
+"""Pages that are always tested. Every other page takes 15 seconds or more."""
 KINDS = {"console", "csv", "diff", "python", "text", "toml"}
 ON_A_CARD = {"run": "--simulate", "predict": "--gpu", "fit": "--gpu"}
 """The option with which each verb's command names its card."""

@@ -21,7 +21,7 @@ TAKES = PROGRAMS / "prediction" / "host_memory.py"
 LAYERS = PROGRAMS / "prediction" / "two_layers.py"
 SIZE = 300 * MiB
 NEAR = 24 * MiB
-"""What two runs of a program may differ by, with the overhead of allocations."""
+"""The tolerance: two runs of a program differ, and allocations have an overhead."""
 
 
 def found(kind: str, size: int = SIZE, allocator: str = "native") -> Prediction:

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 MANY = 1 << 26  # more elements than any budget lets compute
 FEW_TRIES = 8
-"""Of 67 million normal numbers 181,000 are beyond 3; of those redrawn, 489; then 1.3."""
+"""On average 181,000 of 67 million normal numbers are beyond 3; redrawn, 489; again, 1.3."""
 
 
 def drawn(size: int = MANY) -> Any:

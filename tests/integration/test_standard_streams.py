@@ -82,14 +82,14 @@ def test_a_complaint_that_nobody_reads_is_bad_input_all_the_same(arguments: list
 
 
 def test_an_answer_is_whole_where_nobody_reads_the_notes() -> None:
-    # the command's hint goes to stderr, which nobody reads
+    # the command's hint goes to stderr, which has no reader
     status, answer = unread("top", "--once", streams="err")
     assert status == 0
     assert answer
 
 
 def unread(*arguments: str, streams: str) -> tuple[int, str]:
-    """Runs a command with a pipe that nobody reads; returns its exit status and output.
+    """Runs a command with a pipe that has no reader; returns its exit status and output.
 
     Args:
         arguments: The verb and its options.

@@ -1,4 +1,4 @@
-"""Tests systems other than Linux: recordings can be read; all else says what it requires."""
+"""Tests systems other than Linux: recordings can be read; the rest reports what it requires."""
 
 from __future__ import annotations
 

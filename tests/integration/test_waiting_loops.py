@@ -41,7 +41,7 @@ class Loop:
             self._peak = torch.cuda.max_memory_allocated()
 
     def check(self) -> None:
-        """Check that memory is constant."""
+        """Checks that memory is constant."""
         assert self.rounds > 0
         if self.rounds > 4:
             assert torch.cuda.max_memory_allocated() == self._peak

@@ -9,7 +9,7 @@
 #include "program.h"
 
 struct Verdict {
-  std::string difference;        // the first difference, in several lines; empty if there is none
+  std::string difference;  // the first difference, in several lines; empty if there is none
   // operations that were carried out, without those that made no sense
   std::uint64_t operations = 0;
 };

@@ -191,11 +191,11 @@ class Worker:
         _KEPT.extend(take(tensor.size) for tensor in sizes.kv_cache_tensors)
 
     def compile_or_warm_up_model(self) -> None:
-        """Run a small step."""
+        """Runs a small step."""
         take(ROW_BYTES)
 
     def execute_model(self) -> None:
-        """Run a step under load."""
+        """Runs a step under load."""
         asked = self.vllm_config.asked
         take(asked.max_num_seqs * (ROW_BYTES + LOAD_BYTES))
 
@@ -248,7 +248,7 @@ class LLMEngine:
         self.left = 2
 
     def abort_request(self, names: list[str]) -> None:
-        """Drop the requests."""
+        """Drops the requests."""
         del names
         self.left = 0
 

@@ -1,4 +1,4 @@
-"""Tests files of measured cards: written files can be read, and all others are refused."""
+"""Tests files of measured cards: written files are read back, and invalid files are refused."""
 
 from __future__ import annotations
 

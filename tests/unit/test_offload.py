@@ -89,7 +89,7 @@ def test_as_much_leaves_early_as_the_budget_lacks_and_the_first_saved() -> None:
     plan = Plan(BUDGET)
     program = Program([256 * MiB] * 20)
     program.step(plan, 0)
-    # Of the 5 GiB saved, 4 GiB minus a margin of 8 MiB fit. 1 GiB leaves early; the rest can wait.
+    # 5 GiB are saved; 4 GiB minus a margin of 8 MiB fit. 1 GiB leaves early; the rest can wait.
     assert program.step(plan, 0).early == [0, 1, 2, 3]
     assert program.step(plan, GiB).early == [*range(8)]
     assert program.step(plan, 2 * GiB).early == [*range(12)]

@@ -114,7 +114,7 @@ def test_the_least_that_it_costs_is_told(allocator: Allocator) -> None:
         assert use.host_memory_seconds == pytest.approx(2 * GiB / 5.65e9)
         assert allocator.gpu.driver_seconds > 2 * GiB / 5.65e9
     else:
-        assert use.host_memory_seconds is None  # nobody has measured what this costs on Windows
+        assert use.host_memory_seconds is None  # its cost on Windows was never measured
 
 
 def test_a_snapshot_tells_how_much_of_each_block_is_shared(allocator: Allocator) -> None:

@@ -1,4 +1,4 @@
-"""Tests the counters file: counters are read back, others refused; no half record is seen."""
+"""Tests the counters file: counters are read back, other data is refused; no half record."""
 
 from __future__ import annotations
 

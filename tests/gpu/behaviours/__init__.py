@@ -29,7 +29,7 @@ GROUPS = (  # the slow groups come first
 
 
 def load() -> list[Behaviour]:
-    """Import the groups and return all behaviours, in order."""
+    """Imports the groups and returns all behaviours, in order."""
     for group in GROUPS:
         import_module(f"tests.gpu.behaviours.{group}")
     return list(BEHAVIOURS.values())
