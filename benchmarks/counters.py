@@ -129,7 +129,7 @@ class Turns:
         self.blocks: list[tuple[int, bool]] = []
 
     def step(self) -> None:
-        """Notes the begin of a step."""
+        """Notes the start of a step."""
         now = time.monotonic()
         if not self.blocks or now - self._began > BLOCK_SECONDS:
             self._began = now

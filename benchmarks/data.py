@@ -12,8 +12,7 @@ Needs a GPU. Three tables:
    `pin_memory=True`, and PrefetchLoader with `pin_memory=True` and with PinnedCollate. The second
    of two epochs counts.
 3. A convolutional classifier on batches of five sizes: peak reserved over peak allocated memory,
-each in a
-   process of its own, under PyTorch's allocator and plimsoll's.
+   each in a process of its own, under PyTorch's allocator and plimsoll's.
 
 Results go to benchmarks/results/data.txt.
 """

@@ -152,8 +152,7 @@ def measure(scripts: list[Script], results: Path, jobs: int, record: Path | None
         print(f"{script.name:36} {_shown(found)}", flush=True)
 
 
-# --- simulated
-# -------------------------------------------------------------------------------------
+# --- on a simulated GPU ---------------------------------------------------------------------------
 
 
 def compare(scripts: list[Script], gpu: str, results: Path, jobs: int) -> None:

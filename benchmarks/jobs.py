@@ -149,8 +149,7 @@ def _free_port() -> int:
         return int(server.getsockname()[1])
 
 
-# --- simulated
-# -------------------------------------------------------------------------------------
+# --- on simulated GPUs ----------------------------------------------------------------------------
 
 
 def compare(jobs: Sequence[str], nproc: int, gpu: str, results: Path) -> None:

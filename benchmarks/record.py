@@ -150,7 +150,7 @@ class Turns:
         self.events = self.dropped = self.recorded_steps = 0
 
     def step(self) -> None:
-        """Notes the begin of a step."""
+        """Notes the start of a step."""
         if self._steps % BLOCK_STEPS == 0:
             on = self._order[len(self.blocks) % len(self._order)]
             self.switch(on=on)

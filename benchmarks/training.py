@@ -86,7 +86,7 @@ class Run:
         peak_reserved_bytes: The peak of reserved memory, by the allocator's statistics.
         taken_bytes: The memory taken from the card, by the driver's figures.
         retries: Requests that were retried after emptying the cache. If there are any,
-        `taken_bytes` at the end may be less than at the peak.
+            `taken_bytes` at the end may be less than at the peak.
         error: Why `main` failed.
     """
 
@@ -103,7 +103,7 @@ class Run:
 
 
 class Steps:
-    """Records the begin, end and result of each step without waiting for the GPU."""
+    """Records the start, end and result of each step without waiting for the GPU."""
 
     CAPACITY = 4096
 

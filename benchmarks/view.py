@@ -126,7 +126,7 @@ class Training:
     def _weave(
         parts: list[tuple[list[Action], NDArray[Any], NDArray[Any], NDArray[Any]]],
     ) -> tuple[NDArray[Any], ...]:
-        """Merges the events of the parts: the first event of each part, then the second."""
+        """Interleaves the parts: for each operation in turn, the events of every part."""
         count = len(parts[0][1])
         actions = [action for part in parts for action in part[0]]
         columns = [np.tile(actions, count)]

@@ -137,7 +137,7 @@ def shell(
     Args:
         command: The command line, for bash.
         folder: The working directory. plimsoll sees only the programs that this folder's commands
-        started.
+            started.
         columns: The width of the terminal.
         merged: Whether stderr is merged into stdout.
     """

@@ -78,7 +78,7 @@ def read_script(path: Path) -> Script:
 
     Raises:
         ScriptRuleError: If the docstring does not say what the script shows, or no line begins with
-        `done:`.
+            `done:`.
     """
     name = f"{path.parent.name}/{path.stem}"
     tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -16,7 +16,7 @@ from tests.simulated import on_simulated_gpus, output_of, simulate
 
 torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.long  # builds a library against CUDA's headers
+pytestmark = pytest.mark.long  # compiles a library for CUDA
 
 
 def register_native(library: str, name: str) -> Any:

@@ -28,7 +28,7 @@ class Tries:
         self._most = most
 
     def more(self) -> None:
-        """Notes the begin of an iteration."""
+        """Notes the start of an iteration."""
         self.count += 1
         assert self.count <= self._most
 

@@ -91,8 +91,7 @@ def test_what_spills_is_told_once_with_the_line() -> None:
     _first = empty(900)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        # the card is full, so this tensor spills into host memory
-        _second = torch.empty(600 * MIB, dtype=torch.uint8, device="cuda")
+        _second = torch.empty(600 * MIB, dtype=torch.uint8, device="cuda")  # here it spills
         _third = empty(100)
     (warning,) = caught
     assert warning.category is plimsoll.SpillWarning

@@ -215,7 +215,7 @@ def test_segments_are_on_top_of_each_other_from_when_they_are_taken(
     expect(said).to_contain_text("2 segments, 96.00 MiB; the line is what is live.")
 
     def heights(_: object = None) -> list[int]:
-        """Returns how much of the segment's height is filled at these events, in percent."""
+        """Returns the filled percentage of the height at the first, middle and last event."""
         found: list[int] = page.evaluate(
             """(places) => {
               const canvas = document.querySelector(".segments canvas");

@@ -34,7 +34,7 @@ class Loop:
         self._peak = 0
 
     def turn(self) -> None:
-        """Notes the begin of an iteration."""
+        """Notes the start of an iteration."""
         self.rounds += 1
         assert self.rounds < 1000
         if self.rounds == 4:

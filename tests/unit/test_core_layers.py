@@ -17,12 +17,12 @@ ORDER = (
     "allocator/host", "allocator/native", "allocator/elastic/books", "allocator/elastic/plan",
     "allocator/elastic/apply", "allocator/elastic", "allocator/wheel", "replay", "engine",
 )  # fmt: skip
-# An allocator runs on a simulated or a real driver, from a program or a recorded history, and must
-# not know which.
 SHARED = {
     "plimsoll/torch_versions.h", "plimsoll/torch_versions.inc", "plimsoll/wheel_api.h",
 }  # fmt: skip
 """Headers that both the core and the separately built libraries include."""
+# An allocator must not know whether its driver is simulated or real, nor whether its requests come
+# from a program or from a recorded history.
 UNKNOWN_TO_ALLOCATORS = {"simulated", "formats"}
 UNKNOWN_TO_RECORDS = {"driver", "simulated"}
 

@@ -259,7 +259,7 @@ def test_an_exception_ends_the_file_in_good_order(allocator: Allocator, tmp_path
 def test_each_call_of_a_decorated_function_has_a_file(allocator: Allocator, tmp_path: Path) -> None:
     @record(tmp_path / "run.plim", allocator=allocator)
     def work(rounds: int) -> str:
-        """Churns."""
+        """Works."""
         churn(allocator, rounds)
         return "done"
 

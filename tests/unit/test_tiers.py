@@ -90,7 +90,7 @@ def test_the_lower_of_two_limits_counts(machine: Machine) -> None:
     assert engine.limit == 512 * MiB
 
 
-# A live engine would back up into page-locked memory of the real machine, so it only drops.
+# Live engines share one pool of page-locked memory, which would be that of another test's machine.
 @pytest.mark.parametrize(
     ("kind", "backup"),
     [("simulated", "host"), ("simulated", "disk"), ("simulated", "drop"), ("live", "drop")],

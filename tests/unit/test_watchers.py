@@ -135,7 +135,7 @@ def test_what_is_meant_for_the_program_passes(error: type[BaseException]) -> Non
 
 def test_what_stands_in_for_a_function_has_its_name_and_signature() -> None:
     def original(a: int, *, b: int = 3) -> int:
-        """Returns the sum."""
+        """Adds."""
         return a + b
 
     noted = standing_in(original, lambda *given, **named: original(*given, **named))

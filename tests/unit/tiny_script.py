@@ -68,7 +68,7 @@ class TinyScript:
         waste: PyTorch's reserved over allocated memory; the elastic allocator reserves what is
             allocated.
         least: The smallest memory in which a replay under the elastic allocator runs, relative to
-        allocated memory.
+            allocated memory.
         least_itself: The same figure if the script itself runs under the elastic allocator.
     """
 

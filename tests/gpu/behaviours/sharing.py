@@ -36,7 +36,7 @@ def why_descriptors_cannot_be_fetched() -> str:
 
 
 def require_descriptors() -> None:
-    """Raises UnavailableError where processes cannot share descriptors, as pieces need it."""
+    """Raises UnavailableError if processes cannot share memory by descriptors here."""
     if reason := why_descriptors_cannot_be_fetched():
         raise UnavailableError(f"processes cannot fetch each other's descriptors here: {reason}")
 

@@ -19,9 +19,8 @@ optimizer = torch.optim.AdamW(model.parameters())
 def train(steps: int) -> None:
     """Trains `steps` steps."""
     for _ in range(steps):
-        # the forward and backward pass of this loss
-        model(torch.randn(64, 256, device="cuda")).square().mean().backward()
-        optimizer.step()  # the optimizer's step
+        model(torch.randn(64, 256, device="cuda")).square().mean().backward()  # forward, backward
+        optimizer.step()  # the optimizer
         optimizer.zero_grad()
 
 

@@ -119,7 +119,7 @@ def threads() -> None:
 
 
 def spill() -> None:
-    """Keeps 2 GiB, which do not fit on the test's card."""
+    """Keeps 2 GiB; the test limits dedicated memory to 1 GiB, so some of it spills."""
     with record("run.plim"):
         _kept = [torch.empty(256 << 20, dtype=torch.uint8, device="cuda") for _ in range(8)]
 
