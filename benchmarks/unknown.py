@@ -46,7 +46,7 @@ def row(of: int, predicted: int, bounds: tuple[int, int] | None) -> str:
 
 
 def main() -> None:
-    """Prints two lines for each script."""
+    """Prints a line for each script."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parent / "unknown")
     parser.add_argument("--gpu", default="H200")

@@ -1,4 +1,4 @@
-"""Has the common parts of all jobs: begin, end, and report the memory.
+"""Provides the common parts of all jobs: begin, end, and report the memory.
 
 If the variable JOB_REPORT names a folder, each rank writes rank<R>.json there at the end. It has
 PyTorch's peaks of allocated and reserved memory, and the most memory in use on the card at the end

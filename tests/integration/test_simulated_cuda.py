@@ -284,7 +284,7 @@ def test_recorded_operations_allocate_what_their_kernels_did() -> None:
         environment={"TORCH_CUBLAS_WORKSPACE_CACHE": "1"},  # the default before PyTorch 2.15
     )
     assert done.returncode == 0, done.stderr
-    # 2.15 implements a few operations by other kernels, such as group_norm of channels-last.
+    # 2.15 composes a few operations differently, such as group_norm of channels-last.
     changed = 18 if versions.torch_version() >= (2, 15) else 0
     last = done.stdout.splitlines()[-1]
     assert last.endswith(f" operations, {changed} differ"), done.stdout[:2000]

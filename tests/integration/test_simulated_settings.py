@@ -68,7 +68,7 @@ def test_what_was_set_before_the_settings_stays() -> None:
     _x = torch.ones(1 << 20, device="cuda")
     (trace,) = torch.cuda.memory._snapshot()["device_traces"]
     assert [entry["action"] for entry in trace][-1:] == ["alloc"]
-    with pytest.raises(torch.OutOfMemoryError):  # the fraction in `HALF` refuses it
+    with pytest.raises(torch.OutOfMemoryError):  # the memory fraction refuses it
         torch.empty(30 << 30, dtype=torch.uint8, device="cuda")
 
 

@@ -41,7 +41,7 @@ steps = _benchmark()
 
 @cache
 def measured(gpu: str = "H200") -> dict[str, float]:
-    """Returns the seconds of each step on the card, the median over all measured hosts."""
+    """Returns the seconds of each script's step on the card: medians over all measured hosts."""
     file = "steps.json" if gpu == "H200" else f"steps_{gpu.lower()}.json"
     rows = json.loads((BENCHMARKS / "results" / file).read_text())
     return {

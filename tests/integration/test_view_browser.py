@@ -1,4 +1,4 @@
-"""Tests the page in a real browser: its contents, its actions, and that it needs no server."""
+"""Tests the page in a real browser: its contents, its actions, and that it contacts no server."""
 
 from __future__ import annotations
 

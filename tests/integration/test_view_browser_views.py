@@ -47,7 +47,7 @@ TORCH = "/x/site-packages/torch/nn/modules/module.py"
 STACKS: dict[int, list[Frame]] = {
     1: [("/me/model.py", 10, "forward"), (TORCH, 1, "_call_impl"), ("/me/train.py", 90, "main")],
     2: [("/me/model.py", 20, "forward"), (TORCH, 1, "_call_impl"), ("/me/train.py", 90, "main")],
-    # A recursive function is twice in this stack.
+    # A recursive function appears twice in this stack.
     3: [("/me/tree.py", 5, "walk"), ("/me/tree.py", 5, "walk"), ("/me/train.py", 95, "main")],
     4: [("/me/train.py", 99, "clean_up")],
 }

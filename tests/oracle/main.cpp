@@ -1,10 +1,10 @@
 // Compares PyTorch's allocator with plimsoll's `native`:
 //
-//   oracle random FIRST COUNT OPERATIONS   programs of these seeds, those that differ made short
-//   oracle first FIRST COUNT OPERATIONS    the same, up to the first that differs, unshortened
-//   oracle run                             programs from the standard input, one a line
+//   oracle random FIRST COUNT OPERATIONS   programs of these seeds; shortens those that differ
+//   oracle first FIRST COUNT OPERATIONS    the same, up to the first that differs, which stays long
+//   oracle run                             programs from the standard input, one per line
 //
-// Each program runs in a process of its own, since PyTorch has one allocator a process.
+// Each program runs in a process of its own, since PyTorch has one allocator per process.
 #include <sys/personality.h>
 #include <sys/wait.h>
 #include <unistd.h>

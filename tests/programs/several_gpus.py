@@ -1,4 +1,4 @@
-"""Programs that use two GPUs in one process; the argument names the program.
+"""Runs a program on two GPUs in one process; the argument names the program.
 
 The last line of each is JSON: PyTorch's own counters of each GPU, as `[max_memory_allocated,
 max_memory_reserved]`.

@@ -1,4 +1,4 @@
-"""Has small stand-ins for CuPy, Numba and RMM, and engines on simulated GPUs."""
+"""Provides small stand-ins for CuPy, Numba and RMM, and engines on simulated GPUs."""
 
 from __future__ import annotations
 

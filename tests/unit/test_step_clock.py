@@ -70,7 +70,7 @@ def step_of(clock: StepClock) -> StepTime:
 
 
 class Model:
-    """A module whose forward pass is not run in a loop."""
+    """A stand-in for a module."""
 
 
 def train(clock: StepClock, machine: FakeSimulation, optimizer: object, host_ms: float) -> None:

@@ -58,7 +58,8 @@ def work(rank: int, ranks: int, how: str, orders: Any) -> None:
     free, reserved = torch.cuda.mem_get_info()[0], torch.cuda.memory_reserved()
     device = torch.device("cuda", rank)
     buffer = symmetric.empty(BUFFER_BYTES // 2, dtype=torch.bfloat16, device=device)
-    # The buffer fills its pieces exactly, so the signal pad takes another piece.
+    # The signals use the free half of the buffer's last piece. If the buffer filled its pieces,
+    # they would take a piece of their own.
     assert free - torch.cuda.mem_get_info()[0] == BUFFER_BYTES + PIECE_BYTES // 2
     # the memory comes from the driver, not from PyTorch's allocator
     assert torch.cuda.memory_reserved() == reserved

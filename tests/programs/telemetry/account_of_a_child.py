@@ -6,7 +6,7 @@ from plimsoll.base.telemetry.accounts import Account, report_at_exit
 
 
 def work(rank: int) -> None:
-    """Uses memory, then ends with an account."""
+    """Registers an account that the process reports at its end."""
     report_at_exit(lambda: [Account("torch", rank, 7, 0, 1, 2)], "1")
 
 
