@@ -90,7 +90,7 @@ METHODS: dict[str, Callable[[Iterable[Any]], Iterable[Any]]] = {
 }
 
 
-# --- copies beside computing ----------------------------------------------------------------------
+# --- copies during computing ----------------------------------------------------------------------
 
 
 class Computing:

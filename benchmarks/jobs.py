@@ -4,14 +4,14 @@
     python benchmarks/jobs.py compare [--only ddp_gpt2] [--nproc 2] [--gpu H200]
     python benchmarks/jobs.py table
 
-The jobs are in benchmarks/jobs. `measure` runs each several times, all once before any again, on
---nproc GPUs of this machine, by default all. Each rank is a process with the environment that
-torchrun gives. It needs only PyTorch and transformers, and cards without other programs. After each
-run it writes jobs.json among the results, under the card's name, PyTorch's version, NCCL's and the
-number of ranks. Results of other machines stay; those of this machine from earlier commands are
-replaced. No run begins after --seconds. `compare` predicts the jobs under the PyTorch that runs it,
-compares each rank with the measurements of that card and number of ranks, and writes
-jobs_predicted.json. `table` writes the table of docs/jobs.md from both.
+The jobs are in benchmarks/jobs. `measure` runs the jobs in several rounds, on --nproc GPUs of this
+machine (default: all). Each rank is a process with the environment that torchrun gives. `measure`
+needs only PyTorch and transformers, and cards without other programs. After each run it writes
+jobs.json among the results, under the card's name, PyTorch's version, NCCL's and the number of
+ranks. Results of other machines stay; those of this machine from earlier commands are replaced. No
+run begins after --seconds. `compare` predicts the jobs under the PyTorch that runs it, compares
+each rank with the measurements of that card and number of ranks, and writes jobs_predicted.json.
+`table` writes the table of docs/jobs.md from both.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def _depends_on_data(assumptions: Sequence[Mapping[str, Any]]) -> bool:
     return any("its size depends" in str(each["what"]) for each in assumptions)
 
 
-# --- both -----------------------------------------------------------------------------------------
+# --- comparison with measurements -----------------------------------------------------------------
 
 
 def _truths(kept: Mapping[str, Any], gpu: str, nproc: int) -> dict[str, dict[str, list[Figures]]]:

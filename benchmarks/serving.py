@@ -9,7 +9,7 @@
 Each configuration runs in a process of its own and prints one line, RESULT and a JSON object.
 All sizes in it are bytes. A run that runs out of memory prints its line too: `failed_in` names the
 step, `error` holds PyTorch's message. The logs go to $OUT, or to the working directory.
-A configuration of several ranks has the figures of rank 0, and of each under `ranks`.
+With several ranks, the figures are those of rank 0; `ranks` has those of each rank.
 Needs vLLM 0.24 and a GPU of 80 GB (two for `-tp2`), no network and no model files; or no GPU, under
 `plimsoll predict benchmarks/serving.py --gpu H100 --gpus 2 -- --one NAME`.
 """

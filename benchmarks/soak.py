@@ -79,7 +79,7 @@ class Soak:
             with plimsoll.region(name):
                 self.kept[name] = [self.own.take(self.own.size()) for _ in range(5)]
 
-    # --- what it does ----------------------------------------------------------------------------
+    # --- actions ---------------------------------------------------------------------------------
 
     def run(self, seconds: float) -> Iterator[str]:
         """Yields rows as they complete."""
@@ -229,7 +229,7 @@ class Soak:
             torch.empty(2 * self.total, dtype=torch.uint8, device="cuda")
             require(False, "there is more than there is")
 
-    # --- what must hold --------------------------------------------------------------------------
+    # --- checks ----------------------------------------------------------------------------------
 
     def footprint(self) -> Footprint:
         """Returns this process's memory. Its `card` figure leaves out what PyTorch reserved."""

@@ -8,7 +8,7 @@ resumed, a fraction that changes, and rarely an emptied cache. The first reading
 the time. From there on the host's memory, the maps of the process and the driver's addresses,
 events and mappings may not grow. The allocator's books are checked at intervals, and must agree
 with the program's and the driver's; at the end nothing may be left. Exit status 1: a figure grew or
-does not agree. A seed's run is always the same.
+does not agree. The same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Program:
         for name in REGIONS:
             self.take(4 * MiB, name)
 
-    # --- what it does ----------------------------------------------------------------------------
+    # --- actions ---------------------------------------------------------------------------------
 
     def step(self) -> None:
         """Makes some requests and frees, and rarely another action."""
@@ -188,7 +188,7 @@ class Program:
         self.allocator.set_per_process_memory_fraction(self.random.choice((0.5, 0.8, 1.0)))
         self._count("fractions")
 
-    # --- what must hold --------------------------------------------------------------------------
+    # --- checks ----------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Compares the allocator's books with its statistics, the program and the driver."""

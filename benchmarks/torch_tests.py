@@ -58,7 +58,7 @@ class Outcome:
     why: str = ""
 
 
-Table = dict[str, dict[str, Outcome]]  # by allocator and test
+Table = dict[str, dict[str, Outcome]]  # outcomes by allocator, then by test
 
 
 @dataclass

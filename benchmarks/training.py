@@ -15,9 +15,9 @@ the settings alternate. A step is from one `backward` to the next, or one call o
 by events on the GPU; the first quarter of the steps, at most five, does not count. Losses are
 compared bit for bit with those of the first run under PyTorch's allocator.
 
-A program's memory on the card is the difference of `mem_get_info` between the end of `main`, when
-all cached memory is still held, and the release of all of it. Contexts and the libraries' own
-memory are in neither reading. With --fraction, the limit is that part of an 80 GB H100, on any
+A program's memory on the card is the difference between two readings of `mem_get_info`: at the end
+of `main`, when all cached memory is still held, and after its release. So contexts and the
+libraries' own memory do not count. With --fraction, the limit is that part of an 80 GB H100, on any
 card. Results go to benchmarks/results/training.txt.
 """
 

@@ -4,7 +4,7 @@
     python -m tests.fuzz --cases 500 --commands
     python -m tests.fuzz --seconds 3600 --workers 2 --keep build/fuzz/found
 
-Only the product's own errors are allowed, within a time and a memory limit. Half of the cases are
+Only plimsoll's own errors are allowed, within a time and a memory limit. Half of the cases are
 changed bytes; the other half are well-formed files, with valid checksums, that contain impossible
 histories. A case depends only on its number: `--first N --cases 1` runs case N again.
 """
@@ -67,7 +67,7 @@ _VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-# --- well-formed files to begin with -------------------------------------------------------------
+# --- well-formed files to mutate -----------------------------------------------------------------
 
 
 @cache
@@ -342,7 +342,7 @@ def make_case(number: int) -> tuple[str, bytes]:
     return form, content
 
 
-# --- what is done with each ----------------------------------------------------------------------
+# --- uses of a mutated file ----------------------------------------------------------------------
 
 
 def exercise(path: Path, chance: random.Random) -> None:

@@ -120,8 +120,8 @@ inline Sequence hot_pair(std::uint64_t size) {
   return sequence;
 }
 
-// The free memory that a churn begins with. tight: no more than it needs. ample: more than twice
-// that, so that every request finds a free block.
+// The free memory that a churn begins with. `tight` is no more than it needs; `ample` is more than
+// twice that, so that every request finds a free block.
 enum class Cache : std::uint8_t { tight, ample };
 
 // Returns a sequence that keeps about `live` blocks, frees random ones and allocates others.

@@ -1,4 +1,4 @@
-"""Writes the text of docs/gallery.md."""
+"""Makes the text of docs/gallery.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record memory histories of small programs, each made to exercise one rule of the allocator.
+"""Records memory histories of small programs, each made to exercise one rule of the allocator.
 
 Run it on a machine with one NVIDIA GPU and PyTorch 2.9 or later (written for 2.11 on an H100)::
 
@@ -14,12 +14,12 @@ A program is named WORKLOAD.TAG and runs in a process of its own, because PyTorc
 - ``NAME.json``: the settings it ran under, and ``memory_stats()`` taken right after the dump;
 - ``NAME.error.txt`` instead of both, if it failed or this PyTorch lacks what it needs.
 
-In the JSON, ``fraction`` is what ``set_per_process_memory_fraction`` was given before the first
-allocation (null: never called), ``error`` the out-of-memory text that ended the program (null: it
-ran to its end) and ``caught_errors`` the first of those it caught before going on. ``actions``
-counts the events left in the history. Tensors still alive when a program ends are alive in its
-snapshot too. Notes that begin with "changed" mean that something outside the history changed
-in mid-run: a limit, a setting, a counter.
+In the JSON, ``fraction`` is the argument of ``set_per_process_memory_fraction`` before the first
+allocation (null if it was never called). ``error`` is the out-of-memory text that ended the program
+(null if it ran to its end), and ``caught_errors`` has the first of the errors that it caught before
+going on. ``actions`` counts the events left in the history. Tensors still alive when a program ends
+are alive in its snapshot too. Notes that begin with "changed" mean that something outside the
+history changed in mid-run: a limit, a setting, a counter.
 
 Sizes are drawn from seeded generators, so a run repeats itself except where GPU timing or thread
 scheduling decides. Limits are shares of the card's memory. Several programs run at once
@@ -65,7 +65,7 @@ OUTPUT_SUFFIXES = (".pickle.gz", ".json", ".error.txt")
 
 
 class UnsupportedError(Exception):
-    """This PyTorch lacks the program's subject; the program is skipped."""
+    """Raised if this PyTorch lacks what a program exercises; the program is then skipped."""
 
 
 @dataclasses.dataclass
@@ -162,7 +162,7 @@ def record_history(max_entries: int = MAX_ENTRIES, stacks: bool = False) -> None
 
 
 def set_allocator_settings(settings: str) -> None:
-    """Changes the allocator's settings in mid-run, by the function of this PyTorch."""
+    """Changes the allocator's settings in mid-run, by the function that this PyTorch has."""
     setter = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
     if setter is None:
         setter = torch.cuda.memory._set_allocator_settings

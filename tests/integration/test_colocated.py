@@ -227,7 +227,7 @@ def test_a_graph_that_is_gone_gives_its_memory_back() -> None:
     assert before - free() <= 2
 
 
-# --- what else goes on ---------------------------------------------------------------------------
+# --- other streams, and failures during a cycle --------------------------------------------------
 
 
 @on_h100s()

@@ -37,7 +37,7 @@ def explained(path: Path, *, advice: bool = False, gpu: str | None = None) -> Ex
     return explain(path, advice=advice, gpu=gpu)
 
 
-# --- what was live at the peak -------------------------------------------------------------------
+# --- live memory at the peak ---------------------------------------------------------------------
 
 
 def naive_peak(path: Path) -> tuple[int, dict[str, int]]:

@@ -129,7 +129,7 @@ def test_a_gpu_that_nobody_knows_is_one_line() -> None:
     assert done.stderr.count("\n") == 1
 
 
-# --- widths between, without a process for each --------------------------------------------------
+# --- other widths, in one process ----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ def run_recipes(commands: list[list[str]]) -> None:
         print(figures(run))
 
 
-# --- by hand --------------------------------------------------------------------------------------
+# --- hand-written scripts -------------------------------------------------------------------------
 
 
 def by_hand(what: str, folder: str, names: list[str]) -> None:

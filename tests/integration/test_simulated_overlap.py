@@ -68,7 +68,7 @@ def writes(device: str) -> dict[str, Any]:
     }
     found = {f"expanded {name}": outcome(call) for name, call in on_expanded.items()}
     for name, call in both.items():
-        for start in (1, 0):  # 1: partial overlap; 0: the same memory
+        for start in (1, 0):  # overlapping in part (1), or the same memory (0)
             memory = numbers()
             to, of = memory[start : start + 5], memory[:5]
             found[f"{name} {start}"] = outcome(partial(call, to, of))

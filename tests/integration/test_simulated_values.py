@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 MANY = (30_000, 10_000)  # more elements than any budget lets compute
 
 
-# --- what is computed ----------------------------------------------------------------------------
+# --- computed values -----------------------------------------------------------------------------
 
 
 @on_simulated_gpus()
@@ -100,7 +100,7 @@ def test_a_part_of_a_flat_buffer_keeps_its_values() -> None:
     assert math.isfinite(flat[250].item())
 
 
-# --- the numbers of a seed -----------------------------------------------------------------------
+# --- random numbers of a seed --------------------------------------------------------------------
 
 
 @on_simulated_gpus(gpu="H200")
@@ -132,7 +132,7 @@ def test_a_seed_gives_the_same_numbers_again() -> None:
     assert not torch.equal(first, torch.rand(10, device="cuda", generator=generator))
 
 
-# --- what is described ---------------------------------------------------------------------------
+# --- values that are described, not computed -----------------------------------------------------
 
 
 @on_simulated_gpus()
@@ -271,7 +271,7 @@ def test_early_stopping_sees_a_loss_that_falls() -> None:
     assert epochs == 60
 
 
-# --- numbers that many elements are --------------------------------------------------------------
+# --- how often a value occurs in a tensor --------------------------------------------------------
 
 
 @on_simulated_gpus()
@@ -328,7 +328,7 @@ def test_hardly_any_is_hardly_any_whatever_is_unknown() -> None:
     assert x[x == 0].numel() == 0
 
 
-# --- what only GPUs have -------------------------------------------------------------------------
+# --- networks that learn on simulated GPUs -------------------------------------------------------
 
 
 def rounds_until_learned(model: Any, x: Any, y: Any) -> int:

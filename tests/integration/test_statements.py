@@ -44,7 +44,7 @@ def listed(program: str, name: str, *options: str) -> list[str]:
     return [line.removeprefix(f"{name}: ") for line in lines if line.startswith(f"{name}: ")]
 
 
-# --- memory is taken when it is needed, and kept --------------------------------------------------
+# --- memory is taken when needed, and kept --------------------------------------------------------
 
 
 def test_cuda_starts_with_the_first_tensor() -> None:
@@ -206,7 +206,7 @@ def test_each_device_has_its_own_cache() -> None:
     assert figures["cache of 1"] == f"{4 * MiB} {20 * MiB}"
 
 
-# --- running out of memory, and what helps --------------------------------------------------------
+# --- running out of memory, and remedies ----------------------------------------------------------
 
 
 def test_out_of_memory_is_caught_and_survived() -> None:
@@ -296,7 +296,7 @@ def test_the_prefetching_loader_delivers_every_batch_in_order() -> None:
     assert shown("prefetch")["of none"] == "[]"
 
 
-# --- Windows: the host's memory, which GPUs share -------------------------------------------------
+# --- Windows: host memory that GPUs share ---------------------------------------------------------
 
 WAYS = {
     "Windows": ("--driver", "wddm", "--host-memory", "128GiB"),

@@ -289,7 +289,7 @@ def test_all_gpus_are_paused_or_none() -> None:
     assert plimsoll.pause("r") == 30 * MIB
 
 
-# --- back to the card ----------------------------------------------------------------------------
+# --- return to the card --------------------------------------------------------------------------
 
 
 class Spilled:

@@ -231,7 +231,7 @@ def test_tokens_that_change_are_tokens_of_the_vocabulary(kept_in: str) -> None:
             break
 
 
-# --- whole trials --------------------------------------------------------------------------------
+# --- whole predictions ---------------------------------------------------------------------------
 
 
 @pytest.mark.long

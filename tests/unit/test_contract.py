@@ -68,7 +68,7 @@ def most_for(size: int) -> int:
     return 2 * size + 20 * MiB
 
 
-# --- steps that only this suite takes -----------------------------------------------------------
+# --- steps only for this suite ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ class Contract(RuleBasedStateMachine):
     def now(self) -> float:
         return self.gpu.machine.now
 
-    # --- what holds after each step --------------------------------------------------------------
+    # --- checks after each step ------------------------------------------------------------------
 
     @invariant()
     def live_blocks_are_whole_aligned_and_apart(self) -> None:

@@ -487,7 +487,7 @@ def test_an_engine_says_what_is_wrong_with_its_options(
         Live(allocator=allocator, conf=conf)
 
 
-# --- PyTorch's own way in ------------------------------------------------------------------------
+# --- PyTorch's own interface ---------------------------------------------------------------------
 
 
 def test_pluggable_functions_serve_the_newest_engine_of_a_gpu() -> None:

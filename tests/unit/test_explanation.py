@@ -462,7 +462,7 @@ def test_no_search_at_all_is_no_search_that_ended() -> None:
         explain(recording, search_events=-1)
 
 
-# --- other sources -------------------------------------------------------------------------------
+# --- other sources, and edge cases ---------------------------------------------------------------
 
 
 def snapshot_without_history() -> bytes:

@@ -297,7 +297,7 @@ def test_a_limit_makes_no_fragments_of_the_elastic_allocator_cached(tmp_path: Pa
     assert free == found.fragmentation.free_bytes
 
 
-# --- replays that are not what happened ----------------------------------------------------------
+# --- replays that differ from the recording ------------------------------------------------------
 
 
 def test_where_the_replay_differs_the_recording_is_told() -> None:
@@ -331,7 +331,7 @@ def test_what_was_returned_for_a_request_is_told_from_the_recording(tmp_path: Pa
     assert told == replace(replayed, at=told.at)
 
 
-# --- no history, no search ----------------------------------------------------------------------
+# --- snapshots without a history, and short searches --------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["native", "elastic"])

@@ -82,7 +82,7 @@ def test_more_than_both_is_refused_and_nothing_is_lost(allocator: Allocator) -> 
     allocator.free(kept)
 
 
-# --- what is told of it --------------------------------------------------------------------------
+# --- reports about shared memory -----------------------------------------------------------------
 
 
 def test_the_counters_tell_both_tiers(allocator: Allocator) -> None:
@@ -145,7 +145,7 @@ def test_the_summary_ends_with_the_tiers(allocator: Allocator) -> None:
     assert "num_spills" not in alone.memory_stats()
 
 
-# --- what the elastic allocator can do besides ---------------------------------------------------
+# --- further abilities of the elastic allocator --------------------------------------------------
 
 
 @pytest.fixture

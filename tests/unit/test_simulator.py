@@ -104,7 +104,7 @@ def test_without_a_cache_each_request_and_each_free_calls_the_driver() -> None:
     assert seconds("uncached") > 9 * seconds("native")
 
 
-# --- limits and running out ----------------------------------------------------------------------
+# --- limits and out-of-memory errors -------------------------------------------------------------
 
 
 def test_a_fraction_limits_what_is_reserved(allocator: Allocator) -> None:
@@ -450,7 +450,7 @@ def test_recording_ends_and_starts_anew(allocator: Allocator) -> None:
     assert actions() == []
 
 
-# --- more of pools -------------------------------------------------------------------------------
+# --- further tests of pools ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("conf", ["", "expandable_segments:True"])

@@ -292,7 +292,7 @@ def test_the_viewer_pairs_each_request_with_its_free(
     ]
 
 
-# --- the round trip: what is recorded here replays here ------------------------------------------
+# --- round trip: a recording replays here --------------------------------------------------------
 
 
 @pytest.mark.parametrize("conf", CONFS)

@@ -251,7 +251,7 @@ def test_hosts_with_the_same_numbers_are_told_apart() -> None:
     assert "a:0" in view.text.plain
 
 
-# --- what machines say, as JSON ------------------------------------------------------------------
+# --- JSON from other machines --------------------------------------------------------------------
 
 
 def test_a_machine_survives_its_json() -> None:

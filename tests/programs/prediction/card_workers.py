@@ -1,9 +1,12 @@
 """Runs workers that share a card: python card_workers.py KIND OWN THEIRS (in GiB).
 
-KIND is one of these. KILL, TERM: the program holds OWN, and a worker takes THEIRS until this signal
-ends it. in_turn: a worker starts when the one before has ended. by_turns: two live workers take
-memory alternately, and wait for each other. apart: each worker sees another card. asks: the program
-holds OWN, and a worker asks how much is free.
+KIND is one of these:
+
+- KILL and TERM: the program holds OWN, and a worker takes THEIRS until this signal ends it;
+- in_turn: a worker starts when the one before has ended;
+- by_turns: two live workers take memory alternately, and wait for each other;
+- apart: each worker sees another card;
+- asks: the program holds OWN, and a worker asks how much is free.
 """
 
 from __future__ import annotations
