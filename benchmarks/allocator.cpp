@@ -1,10 +1,10 @@
-// How long a request and a free take without a GPU: plimsoll's allocators over simulated drivers,
-// called by address as a program calls them.
+// Times requests and frees without a GPU: plimsoll's allocators run over simulated drivers, and are
+// called through pointers, as a program calls them.
 //
 //     allocator [--repetitions N] [TRACE...]
 //
-// allocator.py builds the traces, and compares with PyTorch's own where there is a GPU. Calls of
-// the driver and allocations on the heap are counted while time is taken; both should be 0.
+// allocator.py builds the traces, and compares with PyTorch's allocator on a GPU. Driver calls and
+// heap allocations during the timing are counted; both should be 0.
 
 #include <atomic>
 #include <charconv>
@@ -24,7 +24,7 @@ std::atomic<std::uint64_t> heap_allocations{0};
 
 }  // namespace
 
-// Not inlined: the compiler would take them for a mix of malloc and delete.
+// Not inlined, because the compiler would warn of a mix of malloc and delete.
 [[gnu::noinline]] void* operator new(std::size_t size) {
   heap_allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* const memory = std::malloc(size)) return memory;
@@ -78,7 +78,7 @@ void run(const Options& options) {
   compare_requests(teams, options);
   options.print("");
 
-  // Threads that have nothing in common show what the machine allows.
+  // An allocator for each thread, with nothing shared, shows what the machine allows.
   constexpr std::size_t kThreads = 8;
   std::vector<std::unique_ptr<OnSimulatedGpu>> own;
   Team apart{"elastic, one a thread", {}};

@@ -3,10 +3,10 @@
     python benchmarks/allocator.py [--program FILE] [--gpu] [--allocator NAME] [RECORDING ...]
 
 Without a GPU the program that CMake builds from allocator.cpp runs plimsoll's allocators over
-simulated drivers. With --gpu, plimsoll's allocator and PyTorch's alternate in this process, through
-the interface by which PyTorch calls its allocator. Both play the same requests: a pair of request
-and free at four sizes, random churn, the recordings, and threads on streams of their own. Results
-go to benchmarks/results/allocator.txt, or allocator_gpu.txt.
+simulated drivers. With --gpu, plimsoll's allocator and PyTorch's alternate in this process, called
+by the interface that PyTorch itself uses. Both get the same requests: a pair of request and free at
+four sizes, random churn, the recordings, and threads on their own streams. Results go to
+benchmarks/results/allocator.txt, or allocator_gpu.txt.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ RECORDINGS = ROOT / "examples" / "recordings"
 PROGRAM = ROOT / "build" / "benchmarks" / "allocator"
 STREAMS = 8
 OPERATION = np.dtype([("slot", np.uint32), ("stream", np.uint32), ("size", np.uint64)])
-"""The layout of `Operation` in scenarios.h: a size of 0 frees the slot."""
+"""The binary layout of `Operation` in scenarios.h; a size of 0 frees the slot."""
 
 _PRINT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
 def write_operations(recording: Path, path: Path) -> None:
-    """Write the requests and frees of a recording's first device, for the C++ scenarios."""
+    """Writes the requests and frees of a recording's first device, for the C++ scenarios."""
     live: dict[int, int] = {}
     unused: list[int] = []
     streams: dict[int, int] = {}
@@ -58,7 +58,7 @@ def write_operations(recording: Path, path: Path) -> None:
 
 
 def without_gpu(program: Path, traces: list[Path], repetitions: int) -> str:
-    """Run the program; returns its output."""
+    """Runs the C++ program; returns its output."""
     command = [str(program), "--repetitions", str(repetitions), *map(str, traces)]
     lines = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
@@ -90,7 +90,7 @@ def build_library() -> ctypes.CDLL:
 
 
 def on_gpu(allocator: Any, traces: list[Path], repetitions: int) -> str:
-    """Compare plimsoll's allocator with PyTorch's on the first GPU; returns the output."""
+    """Compares plimsoll's allocator with PyTorch's on the first GPU; returns the output."""
     import torch
 
     import plimsoll
@@ -123,7 +123,7 @@ def on_gpu(allocator: Any, traces: list[Path], repetitions: int) -> str:
 
 
 def main() -> None:
-    """Measure, print tables and keep them."""
+    """Measures; prints and saves the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", type=Path, default=PROGRAM)
     parser.add_argument("--gpu", action="store_true")

@@ -1,4 +1,4 @@
-"""The peak of a compiled model, by the share of activations that the compiler may keep.
+"""Measures a compiled model's peak by the share of activations that it may keep.
 
     python benchmarks/budgets.py predict OUT.json [SCRIPT]
     python benchmarks/budgets.py measure OUT.json [SCRIPT]
@@ -25,7 +25,7 @@ AT_A_TIME = max(1, min(4, (os.cpu_count() or 1) // 2))
 
 
 def predicted(script: Path, budget: float) -> int:
-    """Bytes allocated at the peak, on a simulated H200."""
+    """Returns the peak of allocated bytes on a simulated H200."""
     from plimsoll.prediction.predict import predict
 
     arguments = ["--compiled", "--budget", str(budget)]
@@ -33,7 +33,7 @@ def predicted(script: Path, budget: float) -> int:
 
 
 def measured(script: Path, budget: float) -> int:
-    """Bytes allocated at the peak, on this machine's GPU."""
+    """Returns the peak of allocated bytes on this machine's GPU."""
     with tempfile.TemporaryDirectory() as caches:
         folders = {"TORCHINDUCTOR_CACHE_DIR": caches, "TRITON_CACHE_DIR": f"{caches}/triton"}
         done = subprocess.run(
@@ -46,7 +46,7 @@ def measured(script: Path, budget: float) -> int:
 
 
 def main(verb: str, out: Path, script: Path = SCRIPT) -> None:
-    """Run and write the results, or print them."""
+    """Runs and writes the results, or prints them."""
     found = json.loads(out.read_text()) if out.exists() else {}
     if verb != "table":
         run = {"predict": predicted, "measure": measured}[verb]

@@ -1,10 +1,10 @@
-"""Programs on one card, measured and predicted with several tables.
+"""Measures programs on one card, and predicts them with several tables of cards.
 
     python benchmarks/cards.py measure
     python benchmarks/cards.py compare [--gpu H100] [--cards FOLDER]
 
 The programs are in benchmarks/cards. `measure` runs each on a GPU without other processes, and
-writes cards.json among the results: the most that PyTorch had, and the most that the card held.
+writes cards.json among the results: PyTorch's peaks, and the peak of the card's memory in use.
 `compare` predicts them, and with --cards once more with the card files of that folder.
 """
 
@@ -41,7 +41,7 @@ def programs() -> list[Path]:
 
 
 def measure(results: Path) -> None:
-    """Run each program once."""
+    """Runs each program once."""
     import torch
 
     key = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}"
@@ -59,7 +59,7 @@ def measure(results: Path) -> None:
 
 
 def predicted(program: Path, gpu: str, cards: str) -> Any:
-    """The prediction of a program, with the card files of a folder."""
+    """Returns the prediction of a program, with the card files of a folder."""
     done = subprocess.run(
         [sys.executable, "-m", "plimsoll", "predict", "--gpu", gpu, "--json", str(program)],
         capture_output=True,
@@ -73,7 +73,7 @@ def predicted(program: Path, gpu: str, cards: str) -> Any:
 
 
 def compare(gpu: str, cards: str, results: Path) -> None:
-    """Print a row a program: allocated, reserved, the card; in MiB."""
+    """Prints a row for each program, in MiB: allocated, reserved, and in use on the card."""
     kept = json.loads(results.read_text()) if results.exists() else {}
     runs = {name: run for key, all_ in kept.items() if gpu in key for name, run in all_.items()}
     figures = ("peak_allocated_bytes", "peak_reserved_bytes", "device_used_bytes")
@@ -96,7 +96,7 @@ def compare(gpu: str, cards: str, results: Path) -> None:
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("--gpu", default="H100")

@@ -1,18 +1,18 @@
-"""Two engines that take turns on one card: one trains, the other generates.
+"""Runs two engines that take turns on one card: one trains, the other generates.
 
     python benchmarks/colocated.py [--size 16GiB] [--cycles 20] [--processes 1]
 
-A cycle is that of reinforcement learning. The cache of the inference engine is dropped, its weights
-and graphs go to page-locked memory. The trainer comes back, trains a step and hands its weights
-over. The trainer leaves, and the inference engine gets its cache again and generates by its graph.
-With `--processes 2` each engine has a process of its own, and weights go from one to the other by
-CUDA IPC, through a tensor of 256 MiB that is in no region.
+A cycle is one of reinforcement learning. The inference engine's cache is dropped; its weights and
+graphs move to page-locked memory. The trainer returns to the card, trains a step and hands its
+weights over. The trainer leaves; the inference engine gets its cache again and generates with its
+CUDA graph. With `--processes 2` each engine has a process of its own, and weights go from one to
+the other by CUDA IPC, through a tensor of 256 MiB that is in no region.
 
-The table has the bytes that left and returned in each cycle with their rates, beside the bus's own
-rate in the same run with copies of page-locked memory. It also has the process's growth per cycle:
-memory of the card, of the host, page-locked memory, maps. The first two cycles, in which the host's
-memory is locked and caches settle, do not count. Values are compared after each return. Exit status
-1: values differ, or something grew by 2 MiB a cycle or more. Results go to
+The table has the bytes that left and returned in each cycle and their rates, and for comparison the
+bus's rate for page-locked copies in the same run. It also has the process's growth per cycle: card
+memory, host memory, page-locked memory, and maps. The first two cycles, in which the host's memory
+is locked and caches settle, do not count. Values are compared after each return. Exit status 1:
+values differ, or something grew by 2 MiB a cycle or more. Results go to
 benchmarks/results/colocated.txt.
 
 On simulated GPUs, which hold no values: `plimsoll run --simulate H100 --host-memory 128GiB
@@ -41,9 +41,9 @@ from plimsoll.torch.simulated.start import running
 if TYPE_CHECKING:
     import torch
 
-MOST_GROWTH = 2 * MiB  # in a cycle
-WARM = 2  # cycles that do not count
-SECONDS = 300  # the longest wait of one process for the other
+MOST_GROWTH = 2 * MiB  # bytes per cycle
+WARM = 2  # first cycles, which do not count
+SECONDS = 300  # the longest time that one process waits for the other
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Log:
     differences: list[str] = field(default_factory=list)
 
     def look(self) -> None:
-        """Record the end of a cycle."""
+        """Records the memory at the end of a cycle."""
         import torch
 
         torch.cuda.synchronize()
@@ -67,13 +67,13 @@ class Log:
         )
 
     def compare(self, what: str, *, equal: bool) -> None:
-        """Compare values, which simulated GPUs do not have."""
+        """Notes whether values are equal; skipped on simulated GPUs, which hold no values."""
         if not equal and running() is None:
             self.differences.append(f"{what} in cycle {len(self.footprints)}")
 
 
 class TrainerSide:
-    """The trainer's turns."""
+    """The trainer's part of a cycle."""
 
     def __init__(self, size: int, log: Log) -> None:
         self.trainer = Trainer(layers_for(size))
@@ -81,12 +81,12 @@ class TrainerSide:
         self.leave()
 
     def leave(self) -> None:
-        """Leave the card."""
+        """Moves the trainer off the card."""
         self._digest = digest(self.trainer.tensors())
         self.log.out.time(lambda: plimsoll.pause("training"))
 
     def come_and_train(self) -> None:
-        """Return to the card and train a step."""
+        """Moves the trainer back to the card and trains a step."""
         self.log.back.time(lambda: plimsoll.resume("training"))
         equal = digest(self.trainer.tensors()) == self._digest
         self.log.compare("the trainer's state", equal=equal)
@@ -94,21 +94,21 @@ class TrainerSide:
 
 
 class InferenceSide:
-    """The inference engine's turns."""
+    """The inference engine's part of a cycle."""
 
     def __init__(self, size: int, log: Log) -> None:
         self.engine = Inference(layers_for(size), size // 4)
         self.log = log
 
     def leave(self) -> None:
-        """Leave the card; the cache's content is useless with other weights."""
+        """Moves the engine off the card; drops the KV cache, which is useless with new weights."""
         self._digest = digest(self.engine.weights)
         self._answer = self.engine.answer.clone()
         self.log.dropped.time(lambda: plimsoll.pause("kv-cache", backup="drop"))
         self.log.out.time(lambda: plimsoll.pause("weights", "graphs"))
 
     def come(self) -> None:
-        """Return without the cache, for which there may be no room yet."""
+        """Moves the engine back without its cache, for which there may be no room yet."""
         self.log.back.time(lambda: plimsoll.resume("weights", "graphs"))
         equal = digest(self.engine.weights) == self._digest
         self.log.compare("the weights", equal=equal)
@@ -116,13 +116,13 @@ class InferenceSide:
         self.log.compare("the graph's memory", equal=equal)
 
     def generate(self) -> None:
-        """Restore the cache and generate."""
+        """Restores the cache and generates."""
         self.log.dropped.time(lambda: plimsoll.resume("kv-cache"))
         self.log.compare("what the graph computes", equal=self.engine.is_right())
 
 
 def in_one_process(size: int, cycles: int) -> list[Log]:
-    """Let both engines take turns."""
+    """Runs both engines in turn in this process."""
     log = Log()
     training = TrainerSide(size, log)
     inference = InferenceSide(size, log)
@@ -138,7 +138,7 @@ def in_one_process(size: int, cycles: int) -> list[Log]:
 
 
 def serve_inference(requests: Any, answers: Any, size: int) -> None:
-    """Run the inference engine in its process."""
+    """Runs the inference engine's process until the trainer ends it."""
     import torch
 
     plimsoll.install()
@@ -160,7 +160,7 @@ def serve_inference(requests: Any, answers: Any, size: int) -> None:
 
 
 def in_two_processes(size: int, cycles: int) -> list[Log]:
-    """Run the trainer here, and the other engine in a process of its own."""
+    """Runs the trainer here, and the inference engine in a process of its own."""
     import torch
     from torch import multiprocessing
 
@@ -196,7 +196,7 @@ def in_two_processes(size: int, cycles: int) -> list[Log]:
 
 
 def speed(name: str, moves: Moves, bus: float, cycles: int, per_cycle: int) -> str:
-    """A row: the bytes of a cycle, and their rate."""
+    """Returns a table row: the bytes moved in a cycle, and their rate."""
     moved, seconds = moves.moved[-cycles * per_cycle :], moves.seconds[-cycles * per_cycle :]
     sums = [sum(moved[i : i + per_cycle]) for i in range(0, len(moved), per_cycle)]
     rates = [m / s for m, s in zip(moved, seconds, strict=True) if m]
@@ -208,7 +208,7 @@ def speed(name: str, moves: Moves, bus: float, cycles: int, per_cycle: int) -> s
 
 
 def growth(name: str, log: Log) -> tuple[str, int]:
-    """A row, and the largest growth of a cycle."""
+    """Returns a table row, and the largest growth of a cycle."""
     first, last = log.footprints[WARM - 1], log.footprints[-1]
     cycles = len(log.footprints) - WARM
     per_cycle = {key: value // cycles for key, value in last.growth_since(first).items()}
@@ -221,7 +221,7 @@ def growth(name: str, log: Log) -> tuple[str, int]:
 
 
 def table(logs: list[Log], rates: tuple[float, float]) -> tuple[str, bool]:
-    """Returns the text, and whether all checks hold."""
+    """Returns the table, and whether all checks hold."""
     names = ["both engines"] if len(logs) == 1 else ["trainer", "inference"]
     per_cycle = [2] if len(logs) == 1 else [1, 1]
     out, back = rates
@@ -255,7 +255,7 @@ def table(logs: list[Log], rates: tuple[float, float]) -> tuple[str, bool]:
 
 
 def main() -> None:
-    """Measure, print and keep the table."""
+    """Measures; prints and saves the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,7 +1,7 @@
 """The two engines of benchmarks/colocated.py: one trains a model, the other generates with it.
 
-Each has its memory in regions, so that one leaves the card while the other works. Models are chains
-of square matrices, since only memory is measured.
+Each has its memory in regions, so that one engine can leave the card while the other works. The
+models are chains of square matrices, since only memory is measured.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 WIDTH = 4096
 BATCH = 64
-PARAMETER_BYTES = 12  # a weight and both of Adam's states, of 4 bytes each
+PARAMETER_BYTES = 12  # a weight and both states of Adam, 4 bytes each
 BUCKET_BYTES = 256 * MiB
 _WORDS = 251  # a prime, so that swapped words change the digest
 
 
 @dataclass
 class Moves:
-    """The time of moves in one direction."""
+    """How long moves in one direction take."""
 
     seconds: list[float] = field(default_factory=list)
     moved: list[int] = field(default_factory=list)
 
     def time(self, move: Callable[[], int]) -> None:
-        """Time one move, which returns the bytes that it moved, after the engine's work is done."""
+        """Times `move`, which returns the bytes that it moved; waits for the GPU first."""
         import torch
 
         torch.cuda.synchronize()
@@ -42,7 +42,7 @@ class Moves:
 
 
 def digest(tensors: Sequence[torch.Tensor]) -> int:
-    """Returns a digest of the contents: a sum in which words have weights."""
+    """Returns a digest of the contents: a weighted sum of their words."""
     import torch
 
     weights = torch.arange(1, _WORDS + 1, device="cuda", dtype=torch.int64)
@@ -70,14 +70,14 @@ class Trainer:
         self.train()
 
     def train(self) -> None:
-        """Train a step."""
+        """Trains a step."""
         self.model(self.batch).square().mean().backward()
-        with plimsoll.region("training"):  # the first step makes the state
+        with plimsoll.region("training"):  # the first step creates Adam's state
             self.optimizer.step()
         self.optimizer.zero_grad()
 
     def tensors(self) -> list[torch.Tensor]:
-        """Returns all tensors that must return unchanged."""
+        """Returns all tensors whose values must survive a pause."""
         state = self.optimizer.state.values()
         return [*self.model.parameters(), *(s[k] for s in state for k in ("exp_avg", "exp_avg_sq"))]
 
@@ -86,7 +86,7 @@ class Trainer:
         return [weight.detach() for weight in self.model.parameters()]
 
     def buckets(self, bucket: torch.Tensor) -> Iterator[list[int]]:
-        """Fill a flat tensor with one part of the weights after another; yields their numbers."""
+        """Fills a flat tensor with as many weights as fit, repeatedly; yields their indices."""
         part: list[int] = []
         offset = 0
         for number, weight in enumerate(self.weights()):
@@ -122,7 +122,7 @@ class Inference:
             self.answer = self.run()
 
     def run(self) -> torch.Tensor:
-        """The work that the graph captures."""
+        """Runs the model; the graph captures this."""
         import torch
 
         hidden = self.prompt
@@ -132,24 +132,24 @@ class Inference:
         return hidden + self.cache[0]
 
     def generate(self) -> torch.Tensor:
-        """Generate by the graph."""
+        """Generates by replaying the graph."""
         self.graph.replay()
         return self.answer.clone()
 
     def is_right(self) -> bool:
-        """Whether the graph's result equals that of the weights without it."""
+        """Returns whether the graph's result equals a run without the graph."""
         import torch
 
         by_graph, without = self.generate().float(), self.run().float()
         return bool(torch.allclose(by_graph, without, rtol=0.05, atol=0.05))
 
     def load(self, weights: Sequence[torch.Tensor]) -> None:
-        """Copy new weights from this process."""
+        """Copies new weights from tensors of this process."""
         for own, new in zip(self.weights, weights, strict=True):
             own.copy_(new)
 
     def load_bucket(self, bucket: torch.Tensor, part: Sequence[int]) -> None:
-        """Copy some of the weights from a flat tensor of another process."""
+        """Copies some of the weights from a flat tensor of another process."""
         offset = 0
         for number in part:
             own = self.weights[number]
@@ -158,5 +158,5 @@ class Inference:
 
 
 def layers_for(size: int) -> int:
-    """Returns the number of layers of a trainer with so much memory."""
+    """Returns the number of layers of a trainer that takes `size` bytes."""
     return max(1, size // (PARAMETER_BYTES * WIDTH * WIDTH))

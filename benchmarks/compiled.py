@@ -1,4 +1,4 @@
-"""Compiled scripts on a GPU, measured and predicted: peaks, and a step's requests.
+"""Measures compiled scripts on a GPU, and predicts them: peaks, and a step's requests.
 
     python benchmarks/compiled.py measure [--only gpt2,llama_checkpointed] [--results FOLDER]
     python benchmarks/compiled.py compare [--only gpt2] [--gpu H200] [--results FOLDER]
@@ -35,11 +35,11 @@ RESULTS = HERE / "results"
 MODES = ("compiled", "eager")
 TIMEOUT_SECONDS = 400
 LARGE = 1 << 20
-"""The least size of requests kept of the first step."""
+"""The smallest requests of the first step that are kept, in bytes."""
 
 
 def run_here(path: Path, *, compiled: bool) -> dict[str, Any]:
-    """Run a script in this process."""
+    """Runs a script in this process."""
     import torch
 
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -91,7 +91,7 @@ def run_here(path: Path, *, compiled: bool) -> dict[str, Any]:
 
 
 def run_apart(name: str, mode: str, scripts: Path, gpu: str = "") -> dict[str, Any]:
-    """Run a script in a process of its own, on a simulated GPU if one is named."""
+    """Runs a script in a process of its own, on a simulated GPU if one is named."""
     command = [__file__, *(["--"] if gpu else []), "here", "--only", name, "--mode", mode]
     command += ["--scripts", str(scripts)]
     python = [sys.executable, *(["-m", "plimsoll", "run", "--simulate", gpu] if gpu else [])]
@@ -115,12 +115,12 @@ def run_apart(name: str, mode: str, scripts: Path, gpu: str = "") -> dict[str, A
 
 
 def names_of(only: str, scripts: Path) -> list[str]:
-    """Returns the scripts, or the selected ones."""
+    """Returns the names of all scripts, or of the selected ones."""
     return only.split(",") if only else sorted(path.stem for path in scripts.glob("*.py"))
 
 
 def measure(only: str, scripts: Path, results: Path, jobs: int) -> None:
-    """Measure all scripts on a GPU, a few in parallel, since each process counts its own memory."""
+    """Measures all scripts on a GPU, some in parallel; each process counts only its own memory."""
     import torch
 
     path = results / "compiled.json"
@@ -150,7 +150,7 @@ def _shown(row: dict[str, Any]) -> str:
 
 
 def compare(only: str, scripts: Path, gpu: str, results: Path) -> None:
-    """Compare predictions with the measurements."""
+    """Compares predictions with the measurements."""
     path = results / "compiled.json"
     rows = json.loads(path.read_text()) if path.exists() else {}
     print(f"measured: {rows.get('gpu')}, PyTorch {rows.get('torch')}")
@@ -171,7 +171,7 @@ def compare(only: str, scripts: Path, gpu: str, results: Path) -> None:
 
 
 def _alike(one: dict[str, Any], other: dict[str, Any]) -> str:
-    """Returns the share of the last step's requests and frees that are equal, in order."""
+    """Returns a line that says how much of the last step's sequence is equal in both."""
     if "last" not in one or "last" not in other:
         return ""
     if one["last"] == other["last"]:
@@ -181,7 +181,7 @@ def _alike(one: dict[str, Any], other: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare", "here"])
     parser.add_argument("--only", default="")

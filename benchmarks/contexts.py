@@ -1,10 +1,11 @@
-"""The memory that a process's CUDA context takes, library by library.
+"""Measures the memory that a process's CUDA context takes, library by library.
 
     python benchmarks/contexts.py [--gpu 0] [--out FILE]
 
 No other process may use the GPU. Each run is a new process, which uses one library after the other.
 After each it asks the driver how much of the card is taken beside PyTorch's reserved memory. The
-results are in benchmarks/results/contexts.json; engine/gpus/profiles.toml has what follows.
+results are in benchmarks/results/contexts.json; the figures in engine/gpus/profiles.toml come from
+them.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ torch.nn.functional.scaled_dot_product_attention(q, q, q).sum().backward()""",
     "sparse": "torch.eye(64, device='cuda').to_sparse_csr() @ torch.randn(64, 64, device='cuda')",
     "triton": "torch.compile(lambda x: x.sin() + 1)(torch.randn(1000, device='cuda'))",
 }
-"""Names of libraries, and statements that use them."""
+"""Libraries by name, each with a statement that uses it."""
 ORDERS = (
     tuple(USES),
     ("kernels", *reversed(list(USES)[1:])),
@@ -65,7 +66,7 @@ class _Memory(ctypes.Structure):
 
 
 def _taken_bytes(gpu: int) -> int:
-    """Returns the bytes in use on a card, by the driver."""
+    """Returns the bytes in use on a card, as the driver reports them."""
     library = ctypes.CDLL("libnvidia-ml.so.1")
     library.nvmlInit_v2()
     handle, memory = ctypes.c_void_p(), _Memory()
@@ -75,7 +76,7 @@ def _taken_bytes(gpu: int) -> int:
 
 
 def steps(gpu: int, order: Sequence[str]) -> list[tuple[str, float]]:
-    """Use libraries in turn in this process; MiB that each added to the context."""
+    """Uses libraries in turn in this process; returns the MiB that each added to the context."""
     os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
     before = _taken_bytes(gpu)
     import torch
@@ -91,7 +92,7 @@ def steps(gpu: int, order: Sequence[str]) -> list[tuple[str, float]]:
 
 
 def measure(gpu: int) -> dict[str, Any]:
-    """Measure every order of `ORDERS`, each in a process."""
+    """Measures every order in `ORDERS`, each in a new process."""
     import torch
 
     runs = []
@@ -105,7 +106,7 @@ def measure(gpu: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", type=int, default=0)
     parser.add_argument("--out", type=Path)

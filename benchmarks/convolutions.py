@@ -1,13 +1,13 @@
-"""Workspaces of the convolutions of well-known networks, for the table that plimsoll comes with.
+"""Measures convolution workspaces of well-known networks, for the tables in plimsoll.
 
     python benchmarks/convolutions.py measure --out FILE [--workers 8] [--seconds 240]
     python benchmarks/convolutions.py search --out FILE [--seconds 240]
     python benchmarks/convolutions.py merge MEASURED SEARCHED
 
 `measure` and `search` need torchvision, plimsoll, and a GPU without other processes. They measure
-like `plimsoll measure`, for the networks below, the more common ones first, until their time is
-over. `merge` adds their results to data/cudnn_by_words.csv; new rows replace old ones.
-data/cudnn_workspaces.csv and the other two tables were measured by an earlier form of this program.
+like `plimsoll measure`, with the networks below, common ones first, until the time is up. `merge`
+adds their results to data/cudnn_by_words.csv; new rows replace old ones. An earlier version of this
+program measured data/cudnn_workspaces.csv and the other two tables.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ CONVOLUTIONS = (nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 Sizes = tuple[int, ...]
 Case = tuple[nn.Module, Sizes]
-"""A network on the device meta, and the sizes of its input."""
+"""A network on the meta device, and its input's size."""
 
 
 def searched_networks(batch: int | None) -> Iterator[Case]:
-    """The networks of benchmarks/searches.py, with their own batches or with the given one."""
+    """Yields the networks of benchmarks/searches.py, with their own or the given batch size."""
     for name, (_, (own_batch, *sizes)) in SEARCHED.items():
         yield _searched(name), (batch or own_batch, *sizes)
 
@@ -52,25 +52,25 @@ def _searched(name: str) -> nn.Module:
 def _torchvision(name: str) -> nn.Module:
     import torchvision  # type: ignore[import-not-found]
 
-    # Not made on the device meta: some compute their widths with tensors.
+    # Built on the CPU first, because some networks compute their widths with tensors.
     made: nn.Module = torchvision.models.get_model(name).to("meta")
     return made
 
 
 def networks_for_video(batch: int, frames: int) -> Iterator[Case]:
-    """Networks for video, whose kernels and sizes differ by dimension."""
+    """Yields networks for video; kernels and sizes differ between dimensions."""
     for name in ("r3d_18", "mc3_18", "r2plus1d_18"):
         yield _torchvision(name), (batch, 3, frames, 112, 112)
 
 
 def networks_for_images(batch: int) -> Iterator[Case]:
-    """Networks for images that the other tables lack."""
+    """Yields networks for images that the other tables lack."""
     for name in ("resnet34", "regnet_x_3_2gf", "regnet_y_3_2gf", "mnasnet1_0"):
         yield _torchvision(name), (batch, 3, 224, 224)
 
 
 class _Volumes(nn.Module):  # type: ignore[misc]
-    """A U-Net for volumes."""
+    """A U-Net for 3D volumes."""
 
     def __init__(self, widths: tuple[int, ...] = (16, 32, 64, 128)) -> None:
         super().__init__()
@@ -94,13 +94,13 @@ class _Volumes(nn.Module):  # type: ignore[misc]
 
 
 def networks_that_make_images(batch: int) -> Iterator[Case]:
-    """A generator and its discriminator of the usual width."""
+    """Yields a generator and its discriminator, with the usual widths."""
     for width in (64, 128):
         yield dcgan(width=width).to("meta"), (batch, 100, 1, 1)
 
 
 def cases() -> Iterator[Case]:
-    """All networks, the more common ones first."""
+    """Yields all networks, the more common ones first."""
     yield from searched_networks(None)
     for batch, frames in itertools.product((4, 8, 2, 16, 1), (16, 8, 32)):
         yield from networks_for_video(batch, frames)
@@ -115,7 +115,7 @@ def cases() -> Iterator[Case]:
 
 
 def all_words() -> list[str]:
-    """The convolutions of all networks, in single precision and in bfloat16."""
+    """Returns the convolutions of all networks, in single precision and in bfloat16."""
     found: dict[str, None] = {}
     for network, sizes in cases():
         calls = _calls(network, sizes)
@@ -125,7 +125,7 @@ def all_words() -> list[str]:
 
 
 def _calls(network: nn.Module, sizes: Sizes) -> list[tuple[Any, Sizes]]:
-    """Returns the convolutions of a network, and the shape of each one's input."""
+    """Returns a network's convolutions, each with its input's shape."""
     found: list[tuple[Any, Sizes]] = []
     hooks = [
         module.register_forward_pre_hook(
@@ -141,7 +141,7 @@ def _calls(network: nn.Module, sizes: Sizes) -> list[tuple[Any, Sizes]]:
 
 
 def _words(kind: str, conv: Any, sizes: Sizes) -> str:
-    """Returns the convolution in the words of csrc/rules/measured_convolutions.h."""
+    """Returns a convolution in the notation of csrc/rules/measured_convolutions.h."""
 
     def by(numbers: Sequence[int]) -> str:
         return "x".join(map(str, numbers))
@@ -155,7 +155,7 @@ def _words(kind: str, conv: Any, sizes: Sizes) -> str:
 
 
 def measure(part: str, out: Path, workers: int, seconds: float) -> None:
-    """Measure in several processes; each takes its share of the convolutions."""
+    """Measures in several processes; each takes its share of the convolutions."""
     words = all_words()
     started = []
     for index in range(workers):
@@ -177,7 +177,7 @@ def measure(part: str, out: Path, workers: int, seconds: float) -> None:
 
 
 def merge(measured: Path, searched: Path) -> None:
-    """Add the measurements to the table."""
+    """Adds the measurements to the table."""
     firsts = json.loads(measured.read_text())
     searches = json.loads(searched.read_text())
     lines = TABLE.read_text().splitlines()
@@ -195,7 +195,7 @@ def merge(measured: Path, searched: Path) -> None:
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "search", "merge"])
     parser.add_argument("files", type=Path, nargs="*")

@@ -1,18 +1,18 @@
-"""The cost of publishing a program's counters.
+"""Measures what it costs to publish a program's counters.
 
     python benchmarks/counters.py [FOLDER [--workload gpt2_adamw] [--steps 2400]]
         [--intervals 0.25,0.01] [--allocator elastic]
 
-First the processor time of one sample, read from an allocator on a simulated GPU and written to the
-file, and its share of the time between two samples. Then the time of reading all processes, as
-`plimsoll top` does.
+First, the CPU time of one sample, which is read from an allocator on a simulated GPU and written to
+the file, and its share of the time between two samples. Then the time to read all processes'
+counters, as `plimsoll top` does.
 
 With FOLDER, which holds scripts NAME.py with a function `main(steps)`, a GPU's step time with and
 without the publisher. Both are measured in one process: blocks of steps alternate in the order on,
 off, off, on, so that slow changes cancel. A step is from one `backward` to the next, by events on
-the GPU; the first block does not count. The mean counts, not the median: a sample falls into one
-step of many. An interval far below the real one shows effects that are too small at the real one.
-Results go to benchmarks/results/counters.txt.
+the GPU; the first block does not count. The mean is taken, because only one step of many has a
+sample. An interval far below the default shows effects that are too small at the default. Results
+go to benchmarks/results/counters.txt.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BLOCK_SECONDS = 1.5
 
 
 def processor_microseconds(work: Callable[[], object]) -> float:
-    """Returns the processor time of one call, by this thread's clock."""
+    """Returns the CPU microseconds of one call in this thread."""
     for _ in range(50):
         work()
     began = time.thread_time_ns()
@@ -60,7 +60,7 @@ def processor_microseconds(work: Callable[[], object]) -> float:
 
 
 def simulated_source(gpus: int, blocks: int) -> Any:
-    """Makes allocators on simulated GPUs, each with that many live blocks."""
+    """Returns allocators on simulated GPUs, each with `blocks` live blocks."""
     profile = gpu_profile("H100")
     machine = SimulatedMachine([profile.total_bytes] * gpus)
     allocators = [Allocator(gpu) for gpu in machine.gpus]
@@ -77,7 +77,7 @@ def simulated_source(gpus: int, blocks: int) -> Any:
 
 
 def sample_table(folder: Path) -> str:
-    """Tabulates the processor time of a sample, and of reading all processes."""
+    """Returns the table of the CPU time of a sample, and of reading all processes."""
     lines = [
         f"one sample, every {INTERVAL_SECONDS} s, by the processor time of its thread",
         f"{'GPUs':>6} {'live blocks':>12} {'read, us':>10} {'and write, us':>14} {'of a core':>10}",
@@ -103,9 +103,9 @@ class Found:
     """The results of one process.
 
     Attributes:
-        on_ms: The mean step of each block with the publisher.
-        off_ms: The mean step of each block without it.
-        sample_us: The processor time of a sample in that process.
+        on_ms: The mean step time of each block with the publisher.
+        off_ms: The mean step time of each block without the publisher.
+        sample_us: The CPU time of a sample in that process.
     """
 
     on_ms: list[float]
@@ -125,10 +125,11 @@ class Turns:
         self._is_on = False
         self._began = time.monotonic()
         self._steps = 0
-        self.blocks: list[tuple[int, bool]] = []  # the first step of each block
+        # the first step of each block, and whether the publisher runs
+        self.blocks: list[tuple[int, bool]] = []
 
     def step(self) -> None:
-        """Note the begin of a step."""
+        """Notes the start of a step."""
         now = time.monotonic()
         if not self.blocks or now - self._began > BLOCK_SECONDS:
             self._began = now
@@ -145,7 +146,7 @@ class Turns:
         self._is_on = on
 
     def publisher(self) -> Publisher:
-        """The publisher that is switched."""
+        """Returns a new publisher, for the next blocks."""
         if self._publisher is None:
             source = source_of_process()
             assert source is not None, "plimsoll does not serve this process"
@@ -154,7 +155,7 @@ class Turns:
 
 
 def train_here(path: Path, steps: int, allocator: str, interval: float, folder: Path) -> Found:
-    """Run a script in this process, which has done nothing else."""
+    """Runs a script in this process, which must be fresh."""
     import torch
 
     import plimsoll
@@ -185,7 +186,7 @@ def train_here(path: Path, steps: int, allocator: str, interval: float, folder: 
 
 
 def step_row(found: Found, interval: float) -> str:
-    """One line of the table."""
+    """Returns one line of the table."""
     on, off = statistics.mean(found.on_ms), statistics.mean(found.off_ms)
     error = sum(statistics.variance(values) / len(values) for values in (found.on_ms, found.off_ms))
     return (
@@ -196,7 +197,7 @@ def step_row(found: Found, interval: float) -> str:
 
 
 def main() -> None:
-    """Measure, print and keep the tables."""
+    """Measures; prints and saves the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -206,7 +207,7 @@ def main() -> None:
     parser.add_argument("--intervals", default=f"{INTERVAL_SECONDS},0.01")
     parser.add_argument("--allocator", default="elastic")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the table is kept")
-    # train in this process, with this interval
+    # internal: train in this process, with this interval
     parser.add_argument("--here", type=float, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -220,7 +221,7 @@ def main() -> None:
         text = f"{heading()}\n{sample_table(folder)}"
     print(text, flush=True)
     if arguments.path is not None:
-        os.environ["PLIMSOLL_PUBLISH"] = "0"  # only the switched publisher runs
+        os.environ["PLIMSOLL_PUBLISH"] = "0"  # no other publisher than the measured one
         script = arguments.path / f"{arguments.workload}.py"
         table = (
             f"{arguments.workload}, {arguments.steps} steps, {arguments.allocator}; ms of a step\n"

@@ -1,18 +1,18 @@
-"""Batches to the GPU: a plain loop, the tutorials' loader on a side stream, and PrefetchLoader.
+"""Times loading batches: a plain loop, a tutorial's side-stream loader, and PrefetchLoader.
 
     python benchmarks/data.py [--repetitions 5] [--steps 60] [--batch 256MiB] [--workers 8]
 
 Needs a GPU. Three tables:
 
 1. Batches in page-locked memory, whose copy takes 0.25, 0.5, 1 and 2 times the step's computing:
-   the time of a step by events on the GPU, beside the longer one of copy and computing, each
-   measured alone, and the most device memory, in batches. The least of the repetitions counts,
-   because other load on the host and its bus only adds time.
+   the time of a step by CUDA events, the longer of copy and computing when each runs alone, and the
+   peak of device memory, in batches. The fastest repetition counts, because other load on the host
+   and its bus only adds time.
 2. A DataLoader whose workers make the batches: the plain loop and the tutorials' loader with
-   `pin_memory=True`, PrefetchLoader with that and with PinnedCollate. The second of two epochs
-   counts.
-3. A convolutional classifier on batches of five sizes: peak reserved over peak allocated, each in a
-   process of its own, under PyTorch's allocator and plimsoll's.
+   `pin_memory=True`, and PrefetchLoader with `pin_memory=True` and with PinnedCollate. The second
+   of two epochs counts.
+3. A convolutional classifier on batches of five sizes: peak reserved over peak allocated memory,
+   each in a process of its own, under PyTorch's allocator and plimsoll's.
 
 Results go to benchmarks/results/data.txt.
 """
@@ -54,13 +54,13 @@ def moved(batch: Any) -> Any:
 
 
 def plain(loader: Iterable[Any]) -> Iterator[Any]:
-    """Copies on the computing stream."""
+    """Copies each batch on the computing stream."""
     for batch in loader:
         yield moved(batch)
 
 
 class TutorialLoader:
-    """The loader of tutorials: the next batch on a side stream, without further care."""
+    """The loader that tutorials show: copies ahead on a side stream, without record_stream."""
 
     def __init__(self, loader: Iterable[Any]) -> None:
         self._loader = loader
@@ -90,11 +90,11 @@ METHODS: dict[str, Callable[[Iterable[Any]], Iterable[Any]]] = {
 }
 
 
-# --- copies beside computing ----------------------------------------------------------------------
+# --- copies during computing ----------------------------------------------------------------------
 
 
 class Computing:
-    """Matrix products of a chosen duration."""
+    """Matrix products that keep the GPU busy for a chosen time."""
 
     def __init__(self) -> None:
         self._a = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
@@ -103,15 +103,15 @@ class Computing:
         self._ms = self.ms(100) / 100
 
     def products(self, ms: float) -> int:
-        """Returns the number of products for a duration."""
+        """Returns the number of products that take `ms` milliseconds."""
         return max(1, round(ms / self._ms))
 
     def ms(self, products: int) -> float:
-        """Returns the time of so many products."""
+        """Returns the time of `products` matrix products."""
         return milliseconds(lambda: self.run(products))
 
     def steps_ms(self, size: int, products: int, steps: int) -> float:
-        """Returns the time of a step whose batch has arrived: `step_ms` without a copy."""
+        """Returns the time of a step without any copy: its batch is already on the GPU."""
         batch = torch.empty(size, dtype=torch.uint8, device="cuda")
 
         def work() -> None:
@@ -121,18 +121,18 @@ class Computing:
         return milliseconds(work) / steps
 
     def step(self, batch: Any, products: int) -> None:
-        """Queue the work on a batch."""
+        """Queues the computing on a batch."""
         batch.add_(1)
         self.run(products)
 
     def run(self, products: int) -> None:
-        """Queue products."""
+        """Queues `products` matrix products."""
         for _ in range(products):
             torch.mm(self._a, self._a, out=self._out)
 
 
 def milliseconds(work: Callable[[], Any]) -> float:
-    """Returns the time of work on the GPU."""
+    """Returns the GPU time of `work`."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     work()
@@ -142,7 +142,7 @@ def milliseconds(work: Callable[[], Any]) -> float:
 
 
 def copy_ms(host: list[Any]) -> float:
-    """Returns the time of one batch on the bus."""
+    """Returns the time to copy one batch to the GPU."""
     device = torch.empty_like(host[0], device="cuda")
 
     def copy() -> None:
@@ -153,7 +153,7 @@ def copy_ms(host: list[Any]) -> float:
 
 
 def step_ms(batches: Iterable[Any], computing: Computing, products: int, steps: int) -> float:
-    """Returns the mean time from one batch's arrival to the next, after the first ones."""
+    """Returns the mean time between two batches, without the first ones."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     for number, batch in enumerate(batches):
         if number == WARM_UP:
@@ -166,7 +166,7 @@ def step_ms(batches: Iterable[Any], computing: Computing, products: int, steps: 
 
 
 def copies_beside_computing(size: int, steps: int, repetitions: int) -> str:
-    """Makes the first table."""
+    """Returns the first table."""
     computing = Computing()
     host = [torch.ones(size, dtype=torch.uint8, pin_memory=True) for _ in range(4)]
     source = [host[number % 4] for number in range(steps)]
@@ -179,7 +179,8 @@ def copies_beside_computing(size: int, steps: int, repetitions: int) -> str:
     ]
     for ratio in RATIOS:
         products = computing.products(first_copy / ratio)
-        alone: list[tuple[float, float]] = []  # copy and computing, measured just before the loops
+        # times of copy and computing, measured just before the loops
+        alone: list[tuple[float, float]] = []
         found: dict[str, list[float]] = {name: [] for name in METHODS}
         memory = dict.fromkeys(METHODS, 0.0)
         for _ in range(repetitions):
@@ -206,7 +207,7 @@ def copies_beside_computing(size: int, steps: int, repetitions: int) -> str:
 
 
 class Images(torch.utils.data.Dataset):  # type: ignore[misc]
-    """Samples that exist already, so that making a batch is only writing it."""
+    """Samples that already exist, so that a worker makes a batch by copying only."""
 
     def __init__(self, count: int) -> None:
         self._images = torch.randint(0, 255, (64, 3, 224, 224), dtype=torch.uint8)
@@ -220,7 +221,7 @@ class Images(torch.utils.data.Dataset):  # type: ignore[misc]
 
 
 def batches_of_workers(workers: int, batch: int, batches: int, repetitions: int) -> str:
-    """Makes the second table."""
+    """Returns the second table."""
     settings: list[tuple[str, Any, dict[str, Any]]] = [
         ("non_blocking, pin_memory", plain, {"pin_memory": True}),
         ("tutorial, pin_memory", TutorialLoader, {"pin_memory": True}),
@@ -284,7 +285,7 @@ LOADERS = {"side stream": side_stream, "non_blocking": plain, "PrefetchLoader": 
 
 
 def train(loader: Callable[[list[Any]], Iterable[Any]], steps: int = 30) -> tuple[int, int]:
-    """Trains the model of prefetch_streams.py; returns peak reserved and allocated."""
+    """Trains the model of prefetch_streams.py; returns the reserved and allocated peaks."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 64, 3, padding=1),
@@ -310,7 +311,7 @@ def train(loader: Callable[[list[Any]], Iterable[Any]], steps: int = 30) -> tupl
 
 
 def memory_of_training() -> str:
-    """Makes the third table."""
+    """Returns the third table."""
     lines = [
         "a classifier on batches of five sizes, in MiB",
         f"{'':15} {'allocator':12} {'reserved':>9} {'allocated':>9} {'ratio':>6}",
@@ -327,7 +328,7 @@ def memory_of_training() -> str:
 
 
 def main() -> None:
-    """Make the tables, print and keep them."""
+    """Makes the tables; prints and saves them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -337,7 +338,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--images", type=int, default=256, help="a batch of the second table")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables are kept")
-    # train in this process, with this loader and allocator
+    # internal: train in this process, with this loader and allocator
     parser.add_argument("--here", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.here is not None:
@@ -360,7 +361,8 @@ def main() -> None:
         made = table()
         print(made, flush=True)
         text += f"\n{made}"
-        save("data", text, arguments.results)  # saved now, because the next one may fail
+        # saved after each table, because the next one may fail
+        save("data", text, arguments.results)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""The share of its memory that the elastic allocator uses, on recorded programs.
+"""Measures the elastic allocator's utilization on recorded programs.
 
     python benchmarks/elastic_replay.py [FOLDER]
 
 FOLDER holds recordings NAME.default.pickle.gz with NAME.default.json beside them, and
-NAME.expandable.json if the program was also recorded under expandable segments:
-`max_memory_allocated` and `max_memory_reserved`, and `seconds`, the program's time. Utilization is
-the first over the second, at their peaks. Driver time is the time of the elastic allocator's calls
-by the cost model, which is measured on an H100. Results go to
+NAME.expandable.json if the program was also recorded under expandable segments. The JSON files have
+`max_memory_allocated`, `max_memory_reserved`, and `seconds`, the program's time. Utilization is the
+peak of allocated over the peak of reserved memory. Driver time is the time of the elastic
+allocator's calls by the cost model, which is measured on an H100. Results go to
 benchmarks/results/elastic_replay.txt.
 """
 
@@ -25,20 +25,20 @@ TRACES = Path(__file__).parents[2] / "shared" / "traces"
 
 
 def account(path: Path) -> dict[str, Any]:
-    """Returns the recorder's notes on a program; empty if there is no such file."""
+    """Returns the JSON file of a recording; empty if there is none."""
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return found
 
 
 def utilization(program: dict[str, Any]) -> str:
-    """Peak allocated over peak reserved; a dash if unknown."""
+    """Returns peak allocated over peak reserved memory as text; a dash if unknown."""
     if not program:
         return "-"
     return f"{program['max_memory_allocated'] / program['max_memory_reserved']:.3f}"
 
 
 def main() -> None:
-    """Replay, print a table and keep it."""
+    """Replays; prints and saves the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=TRACES)
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the table is kept")

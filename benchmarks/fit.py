@@ -1,4 +1,4 @@
-"""Checks on a GPU that plans of `plimsoll fit` fit, and take the predicted time.
+"""Checks on a GPU that plans of `plimsoll fit` fit, and that steps take the predicted time.
 
 `plan` searches without a GPU and writes each changed copy that it tried. `measure` runs the copies
 on a machine with a GPU, those of the plans under a hard limit. `table` compares.
@@ -41,38 +41,39 @@ SCRIPTS = {
     **{path.stem: path for path in sorted(OWN.glob("*.py"))},
     **{path.stem: path for path in sorted(WORKLOADS.glob("*.py"))},
 }
-SHARES = (0.8, 0.6, 0.45)  # of the unchanged script's memory
-FLOORS = ("bert_varlen_amp", "gpt2_adamw", "vision")  # these are also run at their least memory
+SHARES = (0.8, 0.6, 0.45)  # memory budgets, as parts of what the unchanged script takes
+# scripts that also run with the smallest memory that fit finds
+FLOORS = ("bert_varlen_amp", "gpt2_adamw", "vision")
 FLOOR = 0.1
 AT_FLOOR = ("bert_varlen_amp-60", "gpt2_adamw-45", "lora-60", "mixtral_moe-80")
-"""Plans that run with a little less than they reserve, and with a little more.
+"""Plans that also run with 2 % less and 2 % more memory than they reserve.
 
-They copy nothing to the host, whose pace would decide otherwise.
+None of them copies to the host, whose speed would decide the result.
 """
 GPU = "H200"
 PASSES = int(os.environ.get("PASSES", "2"))
-SECONDS = float(os.environ.get("SECONDS", "3600"))  # no further run is timed after so many seconds
+SECONDS = float(os.environ.get("SECONDS", "3600"))  # no timed run starts after this many seconds
 AT_A_TIME = 8
-ROOM = 120 << 30  # of a card, for parallel runs
-STEPS = 9  # of a timed copy
+ROOM = 120 << 30  # bytes of the card for runs in parallel
+STEPS = 9  # steps of a timed copy
 
 
 class EnoughError(Exception):
-    """A copy has made its steps."""
+    """Ends a copy that has made its steps."""
 
 
 class Quiet:
-    """Ignores each trial."""
+    """A progress display that shows nothing."""
 
     def begins(self, names: Sequence[str]) -> None:
-        """Does nothing."""
+        """Ignores the start of a trial."""
 
     def ended(self, attempt: Attempt) -> None:
-        """Does nothing."""
+        """Ignores the end of a trial."""
 
 
 def plan(folder: Path, names: Sequence[str]) -> None:
-    """Search and write the copies; as many scripts in parallel as there are four cores for each."""
+    """Searches for plans and writes the copies; each script in parallel has four cores."""
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 4)) as pool:
         for each in [pool.submit(_plan_one, folder, name) for name in names or SCRIPTS]:
@@ -141,10 +142,10 @@ def _copies(search: Search, folder: Path, name: str) -> Iterator[dict[str, Any]]
 
 
 def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
-    """Run the copies, in processes that have already imported everything.
+    """Runs the copies in forked processes that have already imported everything.
 
-    Runs that should fit are parallel, each in a process of its own. Timed runs are alone, one after
-    another in a process for each allocator, pass by pass, until the time is up.
+    Runs that only have to fit are parallel, each in a process of its own. Timed runs come one after
+    another, in one process for each allocator, until the time is up.
     """
     import torch  # noqa: F401
     import transformers  # noqa: F401
@@ -182,7 +183,7 @@ def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
 
 
 def _in_turns(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Interleaves the scripts' copies: first single changes and plans, then all others."""
+    """Orders the copies script by script in turn: plans and single changes first, then the rest."""
     first: dict[str, list[dict[str, Any]]] = {}
     rest: dict[str, list[dict[str, Any]]] = {}
     for plan in plans:
@@ -195,7 +196,7 @@ def _in_turns(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _limited(plans: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any], int]]:
-    """Yields names, files, allocators and limits of copies that should fit, or should not."""
+    """Yields name, file, allocator use and memory limit of each run under a limit."""
     for plan in plans:
         floor = min(plan["runs"], key=lambda run: least_reserved(run["least"]))
         for run in plan["runs"]:
@@ -214,7 +215,7 @@ def _limited(plans: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, dict[s
 
 
 def least_reserved(use: dict[str, Any]) -> int:
-    """Returns the least that an allocator needs."""
+    """Returns the fewest bytes that an allocator can reserve for this use."""
     from plimsoll.prediction.survey import AllocatorUse
 
     return AllocatorUse(**use).least_reserved_bytes
@@ -241,7 +242,7 @@ def _run_beside(
 
 
 def torch_name() -> str:
-    """Names the card and PyTorch, from a process of its own."""
+    """Returns the names of the card and PyTorch, read in a separate process."""
     import subprocess
 
     code = "import torch; print(torch.cuda.get_device_name(), torch.__version__)"
@@ -251,13 +252,13 @@ def torch_name() -> str:
 
 
 class Child:
-    """A process that answers once, as JSON."""
+    """A process that sends one result, as JSON."""
 
     def __init__(self, process: int, reader: int) -> None:
         self._process, self._reader = process, reader
 
     def result(self) -> dict[str, Any]:
-        """Returns the process's result, or that it died."""
+        """Returns the process's result, or an entry that says it died."""
         with os.fdopen(self._reader) as answer:
             text = answer.read()
         os.waitpid(self._process, 0)
@@ -294,7 +295,7 @@ def _run(file: Path, use: dict[str, str], limit: int | None) -> dict[str, Any]:
     parts: list[Any] = []
     losses: list[Any] = []
     backward = torch.Tensor.backward
-    cross_entropy = torch.nn.functional.cross_entropy  # some copies replace it
+    cross_entropy = torch.nn.functional.cross_entropy  # some copies replace torch's function
 
     def noted(loss: Any, *arguments: Any, **named: Any) -> None:
         parts.append(loss.detach())
@@ -345,7 +346,7 @@ def _run(file: Path, use: dict[str, str], limit: int | None) -> dict[str, Any]:
 
 
 def table(path: Path) -> None:
-    """Print the results."""
+    """Prints the results."""
     found = json.loads(path.read_text())
     print(found["gpu"])
     fits = {name: each["outcome"] for name, each in found["held"].items() if "fits" in name}
@@ -369,7 +370,7 @@ def table(path: Path) -> None:
             if seconds and run["step_seconds"]
         ]
         for (one, said, took), (other, other_said, other_took) in combinations(known, 2):
-            if (one, other) in counted:  # budgets share copies
+            if (one, other) in counted:  # the plans of two budgets may have the same copies
                 continue
             counted.update([(one, other), (other, one)])
             if max(took, other_took) > 1.05 * min(took, other_took):
@@ -384,7 +385,7 @@ def table(path: Path) -> None:
 
 
 def _timed(found: dict[str, Any], run: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the measurements of a copy, or of the same copy of another plan."""
+    """Returns the measurements of a copy, also those made for another plan with the same copy."""
     for plan in found["plans"]:
         for other in plan["runs"]:
             same = other["sha"] == run["sha"] and other["use"]["conf"] == run["use"]["conf"]
@@ -397,7 +398,8 @@ def _timed(found: dict[str, Any], run: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _seconds(found: dict[str, Any], run: dict[str, Any]) -> float | None:
     steps = [each["step_seconds"] for each in _timed(found, run) if each["step_seconds"]]
-    return min(steps, default=None)  # other load on the machine only slows a pass
+    # the fastest pass, because other load on the machine only adds time
+    return min(steps, default=None)
 
 
 def _row(
@@ -423,7 +425,7 @@ def _row(
 
 
 def _apart(one: dict[str, Any], other: dict[str, Any]) -> float | None:
-    """The largest relative difference of two runs' losses."""
+    """Returns the largest relative difference between two runs' losses."""
     pairs = list(zip(one["losses"], other["losses"], strict=False))
     return max((abs(a - b) / max(abs(b), 1e-9) for a, b in pairs), default=None)
 

@@ -1,4 +1,4 @@
-"""A process's memory on the host and on a card, for programs that must not grow."""
+"""Reads a process's memory on the host and on a card, for programs that must not grow."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Footprint:
     """The memory at one moment, in bytes.
 
     Attributes:
-        resident: Memory of the host that the process has, page-locked memory included.
+        resident: Host memory that is resident for the process, page-locked memory included.
         addresses: The process's address space, reserved ranges included.
         maps: Lines of /proc/self/maps; Linux allows 65530 (vm.max_map_count).
-        page_locked: The process's page-locked memory for copies.
+        page_locked: Page-locked memory that the process allocated for copies.
         card: Memory of the card that is in use, by all processes.
     """
 
@@ -30,7 +30,7 @@ class Footprint:
 
     @classmethod
     def now(cls, *, page_locked: int, card: int) -> Footprint:
-        """Returns that of this process, after a garbage collection."""
+        """Returns this process's footprint, after a garbage collection."""
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         status = dict(
@@ -56,5 +56,5 @@ class Footprint:
 
 
 def size_text(amount: int) -> str:
-    """A size with its sign."""
+    """Returns a size with its sign, as text."""
     return f"{'-' if amount < 0 else '+'}{format_size(abs(amount))}"

@@ -1,4 +1,4 @@
-"""The scripts of the gallery, measured on a GPU and predicted.
+"""Measures the gallery's scripts on a GPU, and predicts them.
 
     python benchmarks/gallery.py measure [--only detection,peft/lora] [--jobs 3] [--record FOLDER]
     python benchmarks/gallery.py compare [--only detection] [--jobs 2]
@@ -8,8 +8,8 @@
 results after each; it needs only PyTorch and the libraries. With `--record`, which needs plimsoll,
 the same runs are recorded, as FOLDER/AREA.NAME.plim for `plimsoll predict --check`. `compare`
 predicts them for an H200 under the PyTorch that runs it, prints both, and writes
-gallery_predicted.json. `table` writes docs/gallery.md from both files. Scripts that a run leaves
-out keep their earlier results.
+gallery_predicted.json. `table` writes docs/gallery.md from both files. A run replaces the results
+of its own scripts only.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MIB = 1 << 20
 
 
 def run_here(path: Path, out: Path) -> None:
-    """Run a script in this process, and write the peaks of the whole run."""
+    """Runs a script in this process, and writes the peaks of the whole run."""
     import torch
 
     peaks = {"allocated_bytes": 0, "reserved_bytes": 0, "allocations": 0}
@@ -72,7 +72,7 @@ def run_here(path: Path, out: Path) -> None:
         if (reset := getattr(torch._C, name, None)) is not None:
             setattr(torch._C, name, _after(keep, reset))
     sys.argv = [str(path)]
-    sys.path[:2] = [str(path.parent)]  # in place of the project's folder and this file's
+    sys.path[:2] = [str(path.parent)]  # replaces the project's folder and this file's folder
     try:
         runpy.run_path(str(path), run_name="__main__")
     finally:
@@ -91,7 +91,7 @@ def _after(first: Callable[[], None], then: Callable[..., Any]) -> Callable[...,
 
 
 def measured(script: Script, record: Path | None) -> Figures:
-    """Measure a script in a process of its own, which runs in an empty folder."""
+    """Measures a script in a new process, in an empty folder."""
     if script.only_simulated:
         return Figures(why_not="only simulated")
     if missing := script.missing():
@@ -137,11 +137,11 @@ def measured(script: Script, record: Path | None) -> Figures:
 
 
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""Caches that are empty for each script, as for a prediction."""
+"""The compilers' caches, emptied for each script, as predictions also start with empty ones."""
 
 
 def measure(scripts: list[Script], results: Path, jobs: int, record: Path | None) -> None:
-    """Measure scripts, a few in parallel, since each process counts its own memory."""
+    """Measures scripts, some in parallel, since each process counts only its own memory."""
     import torch
 
     kept = Measured.read(results)
@@ -152,11 +152,11 @@ def measure(scripts: list[Script], results: Path, jobs: int, record: Path | None
         print(f"{script.name:36} {_shown(found)}", flush=True)
 
 
-# --- without one ----------------------------------------------------------------------------------
+# --- on a simulated GPU ---------------------------------------------------------------------------
 
 
 def compare(scripts: list[Script], gpu: str, results: Path, jobs: int) -> None:
-    """Compare predictions with the measurements."""
+    """Compares predictions with the measurements."""
     torch = importlib.metadata.version("torch")
     truths = Measured.read(results)
     kept = Predicted.read(results)
@@ -215,7 +215,7 @@ def _shown(found: Figures) -> str:
 def _each(
     scripts: list[Script], run: Callable[[Script], Figures], jobs: int
 ) -> Iterator[tuple[Script, Figures]]:
-    """Yields the scripts with their results as they complete, a few in parallel."""
+    """Yields each script with its result once it is complete; some run in parallel."""
     with ThreadPoolExecutor(jobs) as pool:
         runs = {pool.submit(run, script): script for script in scripts}
         for done in as_completed(runs):
@@ -223,7 +223,7 @@ def _each(
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     if sys.argv[1:2] == ["here"]:
         run_here(Path(sys.argv[2]), Path(sys.argv[3]))
         return

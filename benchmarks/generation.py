@@ -1,4 +1,4 @@
-"""Memory of transformers' `generate`, with a static and a paged cache, one process each.
+"""Measures the memory of transformers' `generate` with a static or a paged cache.
 
     python benchmarks/generation.py KIND         measures on a GPU
     plimsoll predict benchmarks/generation.py --gpu H200 -- KIND
@@ -22,7 +22,7 @@ NEW_TOKENS = 40
 
 
 def make_model() -> Any:
-    """Return a Llama of 0.5 billion parameters, in bfloat16."""
+    """Returns a Llama of 0.5 billion parameters, in bfloat16."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -41,7 +41,7 @@ def make_model() -> Any:
 
 
 def generate_static(model: Any, compiled: bool) -> None:
-    """Generate twice with a cache of a fixed size."""
+    """Generates twice with a cache of fixed size."""
     import torch
 
     prompt = torch.randint(1, 32000, (16, 512), device="cuda")
@@ -57,7 +57,7 @@ def generate_static(model: Any, compiled: bool) -> None:
 
 
 def generate_paged(model: Any, **options: Any) -> None:
-    """Generate by continuous batching, whose cache is made of blocks."""
+    """Generates by continuous batching, whose cache consists of blocks."""
     from transformers import ContinuousBatchingConfig, GenerationConfig
 
     done = model.generate_batch(
@@ -71,7 +71,7 @@ def generate_paged(model: Any, **options: Any) -> None:
 
 
 def measure(kind: str) -> None:
-    """Generate, and print the memory."""
+    """Generates, and prints the memory."""
     import torch
 
     torch.manual_seed(0)
@@ -96,14 +96,14 @@ def measure(kind: str) -> None:
 
 
 def read(path: str) -> dict[str, dict[str, Any]]:
-    """Results by their kind: the last line of each."""
+    """Returns the results of a file by kind; the last line of each kind counts."""
     lines = Path(path).read_text().splitlines()
     rows = [json.loads(line.removeprefix("RESULT ")) for line in lines if line.strip()]
     return {row["kind"]: row for row in rows}
 
 
 def compare(measured_path: str, predicted_path: str) -> None:
-    """Print measured sizes, and the differences of the predicted ones."""
+    """Prints measured sizes, and how far the predicted ones differ."""
     measured, predicted = read(measured_path), read(predicted_path)
     print(f"{'':16}", *(f"{size + ', measured':>24}{'predicted':>10}" for size in SIZES))
     for kind in [kind for kind in KINDS if kind in measured and kind in predicted]:

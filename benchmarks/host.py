@@ -1,4 +1,4 @@
-"""The host's time to queue work, by kinds of programs with tiny kernels.
+"""Measures the host's time to queue work, for kinds of programs with tiny kernels.
 
     python benchmarks/host.py measure [--results FOLDER]
     python benchmarks/host.py compare [--results FOLDER]
@@ -28,12 +28,12 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def small(*shape: int, **options: object) -> torch.Tensor:
-    """A tensor on the GPU."""
+    """Returns a small tensor on the GPU."""
     return torch.randn(*shape, device="cuda", **options)
 
 
 def chain() -> Callable[[Callable[[str], None]], None]:
-    """Functions without modules, and views."""
+    """Returns a program that calls functions, without modules, and makes views."""
     x = small(16, 16, requires_grad=True)
 
     def run(mark: Callable[[str], None]) -> None:
@@ -58,7 +58,7 @@ def chain() -> Callable[[Callable[[str], None]], None]:
 def passes(
     net: nn.Module, x: torch.Tensor, name: str, *, autocast: bool = False
 ) -> Callable[[Callable[[str], None]], None]:
-    """The forward and the backward pass of a network."""
+    """Returns a program of a network's forward and backward pass."""
 
     def run(mark: Callable[[str], None]) -> None:
         net.zero_grad()
@@ -73,7 +73,7 @@ def passes(
 
 
 def layers(*, autocast: bool) -> Callable[[Callable[[str], None]], None]:
-    """Modules of one kernel each."""
+    """Returns a program of modules with one kernel each."""
     parts = [part for _ in range(20) for part in (nn.Linear(32, 32), nn.LayerNorm(32), nn.GELU())]
     net = nn.Sequential(*parts).to("cuda")
     name = "60 modules" + (", autocast" if autocast else "")
@@ -81,14 +81,14 @@ def layers(*, autocast: bool) -> Callable[[Callable[[str], None]], None]:
 
 
 def encoder() -> Callable[[Callable[[str], None]], None]:
-    """PyTorch's own transformer layers."""
+    """Returns a program of PyTorch's own transformer layers."""
     layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, norm_first=True)
     net = nn.TransformerEncoder(layer, 8).to("cuda")
     return passes(net, small(2, 16, 64), "8 encoder layers")
 
 
 def images() -> Callable[[Callable[[str], None]], None]:
-    """Convolutions with normalization."""
+    """Returns a program of convolutions with normalization."""
     parts = [
         part
         for _ in range(16)
@@ -99,7 +99,7 @@ def images() -> Callable[[Callable[[str], None]], None]:
 
 
 def optimizers() -> Callable[[Callable[[str], None]], None]:
-    """Steps over 150 small parameters."""
+    """Returns a program of optimizer steps over 150 small parameters."""
 
     def of(
         kind: type[torch.optim.Optimizer], *, count: int = 150, **options: object
@@ -137,7 +137,7 @@ def optimizers() -> Callable[[Callable[[str], None]], None]:
 
 
 def llama() -> Callable[[Callable[[str], None]], None]:
-    """A small model of a library."""
+    """Returns a program with a small Llama model of Transformers."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -162,7 +162,7 @@ def llama() -> Callable[[Callable[[str], None]], None]:
 
 
 def copies() -> Callable[[Callable[[str], None]], None]:
-    """Copies from the host, queued on a stream of their own."""
+    """Returns a program that copies from the host on a second stream."""
     side = torch.cuda.Stream()
     tensors = [torch.zeros(64).pin_memory() for _ in range(20)]
 
@@ -183,7 +183,7 @@ def copies() -> Callable[[Callable[[str], None]], None]:
 
 
 def plans() -> Callable[[Callable[[str], None]], None]:
-    """Shapes that cuDNN sees for the first time."""
+    """Returns a program whose shapes are new to cuDNN each time."""
     lengths = iter(range(64, 64000, 8))
 
     def run(mark: Callable[[str], None]) -> None:
@@ -239,7 +239,7 @@ def times(now: Callable[[], float], repetitions: int) -> dict[str, float]:
 
 
 def measure(results: Path) -> None:
-    """Measure all cases on a GPU, and write their times."""
+    """Measures all cases on a GPU, and writes their times."""
     rows = times(lambda: time.perf_counter() * 1e6, 15)
     with (results / "host.csv").open("w", newline="") as file:
         out = csv.writer(file)
@@ -250,7 +250,7 @@ def measure(results: Path) -> None:
 
 
 def compare(results: Path) -> None:
-    """Compare the simulated clock with the measurements."""
+    """Compares the simulated clock with the measurements."""
     from plimsoll.torch.simulated.start import running
 
     simulation = running()
@@ -271,7 +271,7 @@ def compare(results: Path) -> None:
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("--results", type=Path, default=RESULTS)

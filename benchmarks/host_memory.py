@@ -1,13 +1,13 @@
-"""Host memory of PyTorch and CUDA, and the error of predictions for the rest.
+"""Measures the host memory of PyTorch and CUDA, and the error of predictions for the rest.
 
     python benchmarks/host_memory.py parts                   # on a GPU: figures for host_use.py
     python benchmarks/host_memory.py compare                 # programs on the host alone
     python benchmarks/host_memory.py compare --device cuda   # on a GPU
 
 `parts` prints this process's own memory and mapped files as it uses more and more libraries.
-`compare` runs the programs of `benchmarks/host` and reads their memory meanwhile: the processes'
-own memory, each page once, and shared memory. It then predicts the same. Shared memory of other
-programs that run meanwhile, such as loaders, is in the figures.
+`compare` runs the programs of `benchmarks/host` and reads their memory as they run: the processes'
+own memory, each page once, and shared memory. Then it predicts the same programs. The figures
+include shared memory that other programs take at the same time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MIB = 1 << 20
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("parts", "compare"))
     parser.add_argument("--device", default="cpu")
@@ -125,7 +125,7 @@ def _compare(device: str, only: str) -> None:
 
 
 def _bare(device: str) -> str:
-    """Returns a program that uses the same libraries and holds nothing."""
+    """Returns a program that uses the same libraries but keeps no data."""
     if device == "cpu":
         return "import torch, time; time.sleep(0.5)"
     return (
@@ -137,7 +137,7 @@ def _bare(device: str) -> str:
 
 
 def _measured(command: list[str]) -> int:
-    """Returns the peak of a program's own and shared memory, with its children."""
+    """Returns the peak of own and shared memory of a program and its children."""
     shared_before = _fields(Path("/proc/meminfo"))["Shmem"]
     most = 0
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
@@ -155,7 +155,7 @@ def _measured(command: list[str]) -> int:
 
 
 def _tree(root: int) -> list[int]:
-    """Returns a process with its descendants."""
+    """Returns the ids of a process and its descendants."""
     parents: dict[int, int] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
@@ -169,7 +169,7 @@ def _tree(root: int) -> list[int]:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """Lines such as `RssAnon:  1024 kB`, in bytes."""
+    """Returns the fields of a /proc file, such as `RssAnon:  1024 kB`, in bytes."""
     lines = (line.split() for line in path.read_text().splitlines())
     return {
         line[0].removesuffix(":"): int(line[1]) * 1024

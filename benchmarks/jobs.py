@@ -1,17 +1,17 @@
-"""Training jobs of several ranks, measured on GPUs and predicted.
+"""Measures training jobs of several ranks on GPUs, and predicts them.
 
     python benchmarks/jobs.py measure [--only ddp_gpt2,experts] [--nproc 2] [--runs 2]
     python benchmarks/jobs.py compare [--only ddp_gpt2] [--nproc 2] [--gpu H200]
     python benchmarks/jobs.py table
 
-The jobs are in benchmarks/jobs. `measure` runs each several times, all once before any again, on
---nproc GPUs of this machine, by default all. Each rank is a process with the environment that
-torchrun gives. It needs only PyTorch and transformers, and cards without other programs. After each
-run it writes jobs.json among the results, under the card's name, PyTorch's version, NCCL's and the
-number of ranks. Results of other machines stay; those of this machine from earlier commands are
-replaced. No run begins after --seconds. `compare` predicts the jobs under the PyTorch that runs it,
-compares each rank with the measurements of that card and number of ranks, and writes
-jobs_predicted.json. `table` writes the table of docs/jobs.md from both.
+The jobs are in benchmarks/jobs. `measure` runs the jobs in several rounds, on --nproc GPUs of this
+machine (default: all). Each rank is a process with the environment that torchrun gives. `measure`
+needs only PyTorch and transformers, and cards without other programs. After each run it writes
+jobs.json among the results, under the card's name, PyTorch's version, NCCL's and the number of
+ranks. Results of other machines stay; those of this machine from earlier commands are replaced. No
+run begins after --seconds. `compare` predicts the jobs under the PyTorch that runs it, compares
+each rank with the measurements of that card and number of ranks, and writes jobs_predicted.json.
+`table` writes the table of docs/jobs.md from both.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ BEGIN, END = "<!-- jobs: begin -->", "<!-- jobs: end -->"
 MIB = 1 << 20
 MOST_SECONDS = 600
 CLOSE = {"allocated_bytes": 0.005, "reserved_bytes": 0.015, "device_used_bytes": 0.02}
-"""The relative error that a prediction may have."""
+"""The largest relative error that a prediction may have."""
 FITTED = ("ddp_gpt2", "fsdp1_full", "hybrid_mesh", "pipeline_1f1b", "tensor_parallel")
-"""The jobs from which the rule for NCCL's memory may be derived."""
+"""The jobs whose measurements the rule for NCCL's memory may be derived from."""
 HELD_OUT = ("checkpoint", "ddp_compressed", "experts", "fsdp2_llama", "sequence_exchange")
-"""The jobs on which that rule is only tested."""
+"""The jobs that only test the rule for NCCL's memory."""
 FIGURES = ("allocated_bytes", "reserved_bytes", "device_used_bytes", "nccl_bytes")
 
 Figures = dict[str, Any]
-"""The figures of one rank, by name; ranges are pairs under NAME_range."""
+"""The figures of one rank, by name; NAME_range holds a pair, the lowest and the highest."""
 
 
 def names(only: str) -> list[str]:
-    """Returns the selected jobs, or all."""
+    """Returns the selected jobs; all if none are selected."""
     found = sorted(path.stem for path in JOBS.glob("*.py") if _is_job(path))
     chosen = [name for name in only.split(",") if name] or found
     if unknown := set(chosen) - set(found):
@@ -65,7 +65,7 @@ def _is_job(path: Path) -> bool:
 
 
 def measure(jobs: Sequence[str], nproc: int, runs: int, seconds: float, results: Path) -> None:
-    """Measure jobs: all once, then all again."""
+    """Measures jobs: all once, then all again."""
     import torch
 
     began = time.monotonic()
@@ -120,7 +120,7 @@ def _measured(name: str, nproc: int, most_seconds: float) -> Figures:
 
 
 def _ended(ranks: Sequence[subprocess.Popen[bytes]], said: Sequence[Path], most: float) -> str:
-    """Waits for all ranks, or for the first that fails; returns why it failed."""
+    """Waits until all ranks have ended or one has failed; returns why it failed."""
     began = time.monotonic()
     while True:
         statuses = [process.poll() for process in ranks]
@@ -149,11 +149,11 @@ def _free_port() -> int:
         return int(server.getsockname()[1])
 
 
-# --- without one ----------------------------------------------------------------------------------
+# --- on simulated GPUs ----------------------------------------------------------------------------
 
 
 def compare(jobs: Sequence[str], nproc: int, gpu: str, results: Path) -> None:
-    """Predict jobs, and compare them with the measurements."""
+    """Predicts jobs, and compares them with the measurements."""
     version = importlib.metadata.version("torch")
     count = nproc or 2
     key = f"{gpu}, PyTorch {version}, {count} ranks"
@@ -214,15 +214,15 @@ def _predicted(name: str, nproc: int, gpu: str) -> Figures:
 
 
 def _depends_on_data(assumptions: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a size depends on unknown values."""
+    """Returns whether the prediction says that sizes depend on unknown values."""
     return any("its size depends" in str(each["what"]) for each in assumptions)
 
 
-# --- both -----------------------------------------------------------------------------------------
+# --- comparison with measurements -----------------------------------------------------------------
 
 
 def _truths(kept: Mapping[str, Any], gpu: str, nproc: int) -> dict[str, dict[str, list[Figures]]]:
-    """Returns the measured runs of a card and number of ranks, by the machine's key and the job."""
+    """Returns the runs measured on this card with this number of ranks, by machine and job."""
     return {
         key: jobs
         for key, jobs in kept.items()
@@ -231,7 +231,7 @@ def _truths(kept: Mapping[str, Any], gpu: str, nproc: int) -> dict[str, dict[str
 
 
 def _beside(run: Figures, measured: Sequence[Figures]) -> list[str]:
-    """Returns each rank's figures beside those of all measured runs."""
+    """Returns lines that compare each rank's prediction with all measured runs."""
     good = [each for each in measured if "ranks" in each]
     if "ranks" not in run:
         return []
@@ -250,7 +250,7 @@ def _beside(run: Figures, measured: Sequence[Figures]) -> list[str]:
 
 
 def _real(truth: Figures, name: str, run: Figures) -> int:
-    """Returns a measured figure; NCCL's part is neither PyTorch's nor the context's."""
+    """Returns a measured figure; NCCL's is the memory outside PyTorch minus the context's."""
     if name == "nccl_bytes":
         return int(truth["outside_bytes"]) - int(run["context_bytes"])
     return int(truth[name])
@@ -269,7 +269,7 @@ def _held(figures: Figures, name: str, real: tuple[int, int]) -> str:
 
 
 def is_close(figures: Figures, name: str, real: tuple[int, int]) -> bool:
-    """Whether a figure is close enough to the measured one, or its range contains that."""
+    """Returns whether a prediction, or its range, is close enough to the measurement."""
     low, high = figures.get(f"{name}_range") or (figures[name], figures[name])
     return bool(low * (1 - CLOSE[name]) <= real[1] and high * (1 + CLOSE[name]) >= real[0])
 
@@ -311,7 +311,7 @@ def _shown(run: Figures) -> str:
 
 
 def table(results: Path) -> None:
-    """Write the table of the page between its markers."""
+    """Writes the table into docs/jobs.md, between its markers."""
     predicted, measured = _read(results / "jobs_predicted.json"), _read(results / "jobs.json")
     parts = [
         _table_of(key, jobs, measured)
@@ -343,7 +343,7 @@ def _table_of(key: str, jobs: Mapping[str, Figures], measured: Mapping[str, Any]
 
 
 def _rows(name: str, run: Figures, runs: Sequence[Figures]) -> list[str]:
-    """Returns a row for each rank, or one for all if they are alike."""
+    """Returns table rows: one for each rank, or a single one if all ranks are alike."""
     link = f"[{name}](../benchmarks/jobs/{name}.py)"
     if "ranks" not in run:
         return [f"| {link} | | {str(run['why_not']).splitlines()[-1]} | | | | | | | | |"]
@@ -391,7 +391,7 @@ def _write(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare", "table"])
     parser.add_argument("--only", default="", help="names, with commas between")

@@ -1,11 +1,11 @@
-"""Times of single operations on a GPU, over many sizes: the source of the simulated clock.
+"""Times single operations on a GPU, over many sizes; the simulated clock is fitted to them.
 
     python benchmarks/kernels.py measure [--only mm,conv] [--results FOLDER]
     python benchmarks/kernels.py compare [--only mm,conv] [--worst 20]
 
 `measure` needs a GPU, and writes FOLDER/kernels.csv: a row for each case, with the time on the GPU
 and the time of the call on the host, in nanoseconds. The GPU sleeps while the host queues a case
-many times, so the GPU's time contains no time of the host. `compare` runs the same cases on a
+many times, so the time on the GPU does not include the host's. `compare` runs the same cases on a
 simulated GPU and prints, for each operation, the simulated clock's difference from that file.
 """
 
@@ -44,22 +44,22 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The operation and its operands."""
+        """Returns the operation with its operands."""
         return f"{self.operation} {self.what}"
 
 
 def tensor(*shape: int, dtype: torch.dtype = FP32) -> torch.Tensor:
-    """Random numbers on the GPU."""
+    """Returns random numbers on the GPU."""
     return torch.empty(shape, device="cuda", dtype=dtype).normal_()
 
 
 def integers(below: int, *shape: int) -> torch.Tensor:
-    """Random indices."""
+    """Returns random indices."""
     return torch.randint(below, shape, device="cuda")
 
 
 def elementwise() -> Iterator[Case]:
-    """Operations that read and write each element once."""
+    """Yields operations that read and write each element once."""
 
     def case(
         name: str, count: int, dtype: torch.dtype, call: Callable[..., object], n: int
@@ -103,7 +103,7 @@ def elementwise() -> Iterator[Case]:
 
 
 def strided() -> Iterator[Case]:
-    """Copies and operations over tensors that are not dense, and broadcasts."""
+    """Yields copies and operations over tensors that are not dense, and broadcasts."""
 
     def case(name: str, shape: tuple[int, ...], dtype: torch.dtype,
              call: Callable[[torch.Tensor], object]) -> Case:  # fmt: skip
@@ -137,7 +137,7 @@ def strided() -> Iterator[Case]:
 
 
 def rows() -> Iterator[Case]:
-    """Reductions, normalizations, scans and sorts over rows."""
+    """Yields reductions, normalizations, scans and sorts over rows."""
 
     def case(name: str, shape: tuple[int, ...], dtype: torch.dtype,
              make_call: Callable[[torch.Tensor], Callable[[], object]]) -> Case:  # fmt: skip
@@ -221,7 +221,7 @@ def rows() -> Iterator[Case]:
 
 
 def lookups() -> Iterator[Case]:
-    """Rows of tables, and their gradients."""
+    """Yields lookups of table rows, such as embeddings, and their gradients."""
 
     def embedding(count: int, width: int, dtype: torch.dtype) -> Case:
         def make() -> Callable[[], object]:
@@ -275,7 +275,7 @@ def lookups() -> Iterator[Case]:
 
 
 def products() -> Iterator[Case]:
-    """Matrix products by shape, type and layout."""
+    """Yields matrix products by shape, type and layout."""
 
     def case(m: int, n: int, k: int, dtype: torch.dtype, layout: str, *, tf32: bool = False,
              batch: int = 0, bias: bool = False) -> Case:  # fmt: skip
@@ -331,7 +331,7 @@ def products() -> Iterator[Case]:
 
 
 def attention() -> Iterator[Case]:
-    """Fused attention, forward and backward."""
+    """Yields fused attention, forward and backward."""
     kinds = {
         "flash": torch.nn.attention.SDPBackend.FLASH_ATTENTION,
         "efficient": torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION,
@@ -373,7 +373,7 @@ def attention() -> Iterator[Case]:
 
 
 def convolutions() -> Iterator[Case]:
-    """Convolutions by type and layout: forward, and both parts of backward."""
+    """Yields convolutions by type and layout: forward, and both parts of backward."""
     shapes = [  # batch, channels in, size, channels out, kernel, stride, groups
         (32, 3, 224, 64, 7, 2, 1), (32, 64, 56, 64, 1, 1, 1), (32, 64, 56, 64, 3, 1, 1),
         (32, 64, 56, 256, 1, 1, 1), (32, 256, 56, 128, 1, 1, 1), (32, 128, 56, 128, 3, 2, 1),
@@ -416,7 +416,7 @@ def convolutions() -> Iterator[Case]:
 
 
 def images() -> Iterator[Case]:
-    """Normalizations and pools over images."""
+    """Yields normalizations and pools over images."""
 
     def batch_norm(shape: tuple[int, ...], dtype: torch.dtype, *, last: bool, back: bool) -> Case:
         def make() -> Callable[[], object]:
@@ -475,7 +475,7 @@ def images() -> Iterator[Case]:
 
 
 def lists() -> Iterator[Case]:
-    """Operations over lists of tensors, as optimizers use."""
+    """Yields operations over lists of tensors, as optimizers use."""
 
     def make_lists(count: int, size: int, n: int) -> list[list[torch.Tensor]]:
         return [[tensor(size) for _ in range(count)] for _ in range(n)]
@@ -513,7 +513,7 @@ def lists() -> Iterator[Case]:
 
 
 def recurrent() -> Iterator[Case]:
-    """Recurrent layers, by cuDNN."""
+    """Yields recurrent layers, which cuDNN runs."""
 
     def case(kind: str, layers: int, batch: int, length: int, width: int, *, back: bool) -> Case:
         def make() -> Callable[[], object]:
@@ -536,7 +536,7 @@ def recurrent() -> Iterator[Case]:
 
 
 def copies() -> Iterator[Case]:
-    """Copies between host and device."""
+    """Yields copies between host and device."""
 
     def case(name: str, size: int, *, pinned: bool, to_device: bool) -> Case:
         def make() -> Callable[[], object]:
@@ -559,11 +559,11 @@ GROUPS = (
     recurrent, copies,
 )  # fmt: skip
 WAITS = {"nonzero", "index_by_mask", "item", "pageable_to_device", "pageable_from_device"}
-"""Calls that end only when the GPU has finished: their time is the time on the GPU."""
+"""Operations whose call returns only when the GPU has finished: the host's time is the GPU's."""
 
 
 def cases(only: str) -> Iterator[Case]:
-    """All cases, or those of some groups or operations."""
+    """Yields all cases, or those of some groups or operations."""
     wanted = set(only.split(",")) if only else None
     for group in GROUPS:
         for case in group():
@@ -572,7 +572,7 @@ def cases(only: str) -> Iterator[Case]:
 
 
 def measure_case(case: Case, sleep: float) -> tuple[float, float]:
-    """Time on the GPU, and of the call on the host, in ns; medians of three runs."""
+    """Returns the GPU's time and the host's time for the call, in ns; medians of three runs."""
     call = case.make()
     for _ in range(3):
         call()
@@ -606,7 +606,7 @@ def measure_case(case: Case, sleep: float) -> tuple[float, float]:
 
 
 def measure(only: str, results: Path) -> None:
-    """Measure cases on a GPU, and write their times."""
+    """Measures cases on a GPU, and writes their times."""
     path = results / "kernels.csv"
     skipped = 0
     begin = time.time()
@@ -643,7 +643,7 @@ def simulated_ns(case: Case) -> float:
 
 
 def compare(only: str, worst: int, results: Path) -> None:
-    """Compare the simulated clock with the measurements."""
+    """Compares the simulated clock with the measurements."""
     with (results / "kernels.csv").open() as file:
         next(file)
         measured = {(row["operation"], row["case"]): row for row in csv.DictReader(file)}
@@ -667,7 +667,7 @@ def compare(only: str, worst: int, results: Path) -> None:
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("--only", default="")

@@ -1,10 +1,10 @@
-"""Recordings of any length: the memory and the time that it takes to explain one.
+"""Measures the memory and time that explaining a long recording takes.
 
     python benchmarks/long_recordings.py [--events 1000000 10000000 30000000]
 
 A training run whose steps are all different (`view.py` makes it) is written as a streaming trace,
 once with its steps marked and once without. Each is summarized as one rank of a job, and explained
-by itself without advice, in a process of its own; the memory is the most that was resident there.
+on its own without advice, each time in a new process, whose peak resident memory is reported.
 Results go to benchmarks/results/long_recordings.txt as well.
 """
 
@@ -40,7 +40,7 @@ print(json.dumps([before, resident(), time.perf_counter() - start, steps]))
 
 
 def write(path: Path, events: int, *, marks: bool) -> int:
-    """Write the run as a streaming trace until there are at least so many events."""
+    """Writes the run as a streaming trace of at least `events` events; returns their number."""
     training = Training()
     writer = StreamWriter(path, frames)
     first = True
@@ -56,7 +56,7 @@ def write(path: Path, events: int, *, marks: bool) -> int:
 
 
 def measure(what: str, path: Path) -> tuple[int, int, float, int]:
-    """Resident bytes before and at most, seconds, and how many steps were found."""
+    """Returns resident bytes before and at the peak, seconds, and the number of steps found."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, what, str(path)], check=True, capture_output=True, text=True
     )
@@ -65,7 +65,7 @@ def measure(what: str, path: Path) -> tuple[int, int, float, int]:
 
 
 def main() -> None:
-    """Measure each length."""
+    """Measures each length."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--events", type=int, nargs="+", default=[10**6, 10**7, 3 * 10**7])
     parser.add_argument("--what", nargs="+", default=["rank", "file"])

@@ -1,4 +1,4 @@
-"""Names the machine that a benchmark ran on."""
+"""Describes the machine that a benchmark runs on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def machine() -> str:
-    """The processor, the number of cores and the Python version."""
+    """Returns the processor, the number of cores and the Python version."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

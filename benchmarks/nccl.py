@@ -1,14 +1,14 @@
-"""NCCL's memory on a card by the number of ranks, by operation and by group.
+"""Measures NCCL's memory on a card, by number of ranks, operation and group.
 
     python benchmarks/nccl.py measure [--ranks 4,3,2] [--seconds 200] [--logs FOLDER]
     python benchmarks/nccl.py compare [--gpu H100]
 
 `measure` needs PyTorch, and as many GPUs of one machine as ranks, without other processes. An
-experiment is a job of its own: a process a rank and a card, with the environment that torchrun
-gives. It does one thing after the other. After each it asks the driver how much of the card is
-taken beside PyTorch's reserved memory. Processes are forked from one that has imported PyTorch, so
-an experiment takes seconds. With --logs, NCCL writes there what it allocates (NCCL_DEBUG).
-`compare` runs the same experiments on simulated GPUs, and shows them beside what was measured.
+experiment is a job of its own: each rank is a process with a card, in torchrun's environment. After
+each of its statements it asks the driver how much of the card is taken beside PyTorch's reserved
+memory. Processes are forked from one that has imported PyTorch, so an experiment takes seconds.
+With --logs, NCCL writes its allocations into that folder (NCCL_DEBUG). `compare` runs the same
+experiments on simulated GPUs, and shows them beside what was measured.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ EXPERIMENTS: dict[str, tuple[str, ...]] = {
     "groups_of_sends": ("all_to_all:1048576", "new_group", "all_to_all:1048576"),
     "halves": ("all_reduce:1048576", "halves", "all_reduce:1048576", "all_to_all:1048576"),
 }
-"""The statements of each rank in order, with their bytes, by the experiment's name."""
+"""The statements that each rank runs in order, by experiment; a number is a size in bytes."""
 SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
     "all_reduce_8_channels": ("all_reduce", {"NCCL_MAX_NCHANNELS": "8"}),
     "all_reduce_1MiB_buffers": ("all_reduce", {"NCCL_BUFFSIZE": "1048576"}),
     "all_to_all_8_channels": ("all_to_all", {"NCCL_MAX_P2P_NCHANNELS": "8"}),
 }
-"""Experiments under NCCL's own settings."""
+"""Experiments that run the statements of a named experiment under settings of NCCL."""
 
 
 def work_of(name: str) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The statements of an experiment, and its environment."""
+    """Returns an experiment's statements, and its environment."""
     base, more = SETTINGS.get(name, (name, {}))
     return EXPERIMENTS[base], more
 
@@ -77,7 +77,7 @@ def work_of(name: str) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 class _Rank:
-    """One rank of an experiment."""
+    """One rank of an experiment; its methods are the statements."""
 
     def __init__(self) -> None:
         import torch
@@ -90,7 +90,7 @@ class _Rank:
         self.group: Any = None
 
     def run(self, statements: Sequence[str]) -> list[tuple[str, int]]:
-        """Run statements; returns the card's bytes outside PyTorch after each."""
+        """Runs statements; returns the card's bytes outside PyTorch after each."""
         self.torch.zeros(1, device=self.device)
         found = [("context", self._outside())]
         bound = statements[0] == "bound"
@@ -111,7 +111,7 @@ class _Rank:
         return self.torch.ones(size // 4, device=self.device)
 
     def bound(self) -> None:
-        """Do nothing: the communicator was made with the group."""
+        """Does nothing: `init_process_group` already made the communicator."""
 
     def barrier(self) -> None:
         self.dist.barrier(self.group)
@@ -159,7 +159,7 @@ class _Rank:
             work.wait()
 
     def send_alone(self, size: int) -> None:
-        """Send from rank to rank, as a pipeline without batches does."""
+        """Sends from rank to rank by single operations, as an unbatched pipeline does."""
         if self.rank:
             self.dist.recv(self._bytes(size), self.rank - 1)
         if self.rank + 1 < self.count:
@@ -178,8 +178,8 @@ class _Rank:
 
 
 def measure(counts: Sequence[int], seconds: float, results: Path, logs: Path | None) -> None:
-    """Measure every experiment with each number of ranks, and keep what was found."""
-    importlib.import_module("torch.distributed")  # imported once, for all processes
+    """Measures every experiment with each number of ranks, and saves the results."""
+    importlib.import_module("torch.distributed")  # imported here once; forked processes inherit it
     began = time.monotonic()
     for count in counts:
         for name in (*EXPERIMENTS, *SETTINGS):
@@ -194,7 +194,7 @@ def measure(counts: Sequence[int], seconds: float, results: Path, logs: Path | N
 
 
 def _measured(name: str, count: int, logs: Path | None) -> dict[str, Any]:
-    """Runs one experiment; again if another program had taken its port."""
+    """Runs an experiment, and repeats it if another program had taken its port."""
     found = _tried(name, count, logs)
     return _tried(name, count, logs) if "EADDRINUSE" in found.get("why_not", "") else found
 
@@ -238,7 +238,7 @@ def _rank(statements: Sequence[str], folder: str) -> None:
     Path(folder, f"rank{number}.json").write_text(json.dumps(found))
     count, end = int(os.environ["WORLD_SIZE"]), time.monotonic() + 10
     while len(list(Path(folder).glob("rank*.json"))) < count and time.monotonic() < end:
-        time.sleep(0.01)  # rank 0 keeps the job's store, which the other ranks may still need
+        time.sleep(0.01)  # rank 0 serves the job's store, which the other ranks may still need
 
 
 def _forked(what: Callable[[], None], environment: dict[str, str]) -> int:
@@ -255,7 +255,7 @@ def _forked(what: Callable[[], None], environment: dict[str, str]) -> int:
 
 
 def _ended(processes: Sequence[int]) -> bool:
-    """Returns whether all ended properly in time; the others are killed."""
+    """Waits for all processes, kills those that hang, and returns whether all succeeded."""
     left, good = set(processes), True
     end = time.monotonic() + EXPERIMENT_SECONDS
     while left:
@@ -283,11 +283,11 @@ def _shown(found: dict[str, Any]) -> str:
     return f"context {found['ranks'][0][0][1] / MIB:.0f}; " + " | ".join(ranks)
 
 
-# --- without one ----------------------------------------------------------------------------------
+# --- simulated ------------------------------------------------------------------------------------
 
 
 def compare(gpu: str, counts: Sequence[int], results: Path) -> None:
-    """Measure simulated GPUs, and print their memory beside that of real ones."""
+    """Runs the experiments on simulated GPUs, and prints their memory beside the measured one."""
     measured = json.loads(results.read_text())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "simulated.json")
@@ -312,7 +312,7 @@ def compare(gpu: str, counts: Sequence[int], results: Path) -> None:
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("--gpu", default="H100", help="the card that is simulated")

@@ -1,4 +1,4 @@
-"""Step time against the memory of the card, with saved tensors in host memory.
+"""Measures step time by the card's memory, with saved tensors in host memory.
 
     python benchmarks/offload.py FOLDER [--workloads gpt2_adamw,...] [--repetitions 3] [--steps N]
         [--cards 8400MiB,6GiB,...] [--methods plain,offload,...] [--budget-share 0.98]
@@ -6,12 +6,12 @@
 
 FOLDER holds scripts NAME.py with a function `main(steps)`. Every run is a process of its own, and
 the settings alternate: the unchanged script, under `save_on_cpu(pin_memory=True)`, under
-`plimsoll.offload`, with the optimizer's state in shared memory, and with both. With a card of so
-many bytes the process may not take more from the GPU, and the budget is a part of it, since the
-allocator's own needs come on top. A step is from one `backward` to the next, by events on the GPU;
-the first quarter of the steps, at most five, does not count. Losses are compared bit for bit with
-those of the unchanged script; two runs of one script give equal losses only with `--deterministic`
-kernels. Results go to benchmarks/results/offload.txt.
+`plimsoll.offload`, with the optimizer's state in shared memory, and with both. `--cards` limits
+what the process may take from the GPU. The budget is the part `--budget-share` of that limit,
+because the allocator needs some memory beyond the tensors. A step is from one `backward` to the
+next, by events on the GPU; the first quarter of the steps, at most five, does not count. Losses are
+compared bit for bit with those of the unchanged script; two runs of one script give equal losses
+only with `--deterministic` kernels. Results go to benchmarks/results/offload.txt.
 """
 
 from __future__ import annotations
@@ -77,15 +77,18 @@ class OffloadRun(Run):
 
 
 def run_here(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
-    """Run a script in this process, which has done nothing else."""
+    """Runs a script in this process, which has done nothing else."""
     import torch
 
     import plimsoll
 
     if setting.deterministic:
-        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # deterministic cuBLAS needs it
-        torch.use_deterministic_algorithms(True)  # with warn_only, attention is not deterministic
-        torch.backends.cuda.enable_cudnn_sdp(False)  # its backward pass adds in any order
+        # deterministic cuBLAS needs this workspace
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+        # raises if there is no deterministic kernel; with warn_only, attention's would not be
+        # deterministic
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cuda.enable_cudnn_sdp(False)  # cuDNN's backward pass adds in any order
     if setting.allocator != "torch":
         plimsoll.install(setting.allocator)  # type: ignore[arg-type]
     if setting.method in ("placed", "both"):
@@ -108,7 +111,7 @@ def run_here(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
 
 
 def place_optimizers() -> None:
-    """Keep the state of every optimizer in shared memory, from its first step on."""
+    """Keeps the state of every optimizer in host memory, from its first step on."""
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
     import plimsoll
@@ -123,7 +126,7 @@ def place_optimizers() -> None:
 
 
 def run_apart(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
-    """Run a script in a process of its own, under a setting."""
+    """Runs a script under a setting, in a process of its own."""
     command = [sys.executable, __file__, str(path), "--here", json.dumps(asdict(setting))]
     if steps is not None:
         command += ["--steps", str(steps)]
@@ -143,14 +146,14 @@ def describe(runs: list[OffloadRun], wanted: list[float]) -> str:
 
 
 def step_ms(runs: list[OffloadRun]) -> float | None:
-    """Returns the median of the runs' median steps, if all of them finished."""
+    """Returns the median of the runs' median steps; None if a run failed."""
     if not all(run.step_ms and run.error is None for run in runs):
         return None
     return statistics.median(statistics.median(run.step_ms) for run in runs)
 
 
 def row(setting: Setting, runs: list[OffloadRun], first: list[OffloadRun]) -> str:
-    """One line of the table; the ratio is to the first setting."""
+    """Returns one line of the table; the ratio is to the first setting."""
     line = setting.title()
     step, plain = step_ms(runs), step_ms(first)
     line += " {:>8}".format("-" if step is None else f"{step:.2f}")
@@ -164,7 +167,7 @@ def row(setting: Setting, runs: list[OffloadRun], first: list[OffloadRun]) -> st
 
 
 def compare(path: Path, settings: list[Setting], repetitions: int, steps: int | None) -> str:
-    """Run a script under alternating settings; returns the table."""
+    """Runs a script under each setting in turn; returns the table."""
     if steps is None:
         steps = STEPS.get(path.stem)
     runs: dict[Setting, list[OffloadRun]] = {setting: [] for setting in settings}
@@ -207,7 +210,7 @@ def all_settings(arguments: argparse.Namespace) -> list[Setting]:
 
 
 def main() -> None:
-    """Compare, print the tables and keep them."""
+    """Compares the settings; prints and saves the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -221,7 +224,7 @@ def main() -> None:
     parser.add_argument("--budget-share", type=float, default=0.98, help="of a card")
     parser.add_argument("--allocators", default="elastic", help="elastic, native, torch")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables are kept")
-    # run a script in this process, under this setting
+    # internal: run a script in this process, under this setting
     parser.add_argument("--here", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.here is not None:
@@ -237,7 +240,8 @@ def main() -> None:
         )
         print(table)
         text += f"\n{table}"
-        save("offload", text, arguments.results)  # saved now, because the next one may fail
+        # saved after each table, because the next one may fail
+        save("offload", text, arguments.results)
 
 
 if __name__ == "__main__":

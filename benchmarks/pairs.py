@@ -3,20 +3,20 @@
     python benchmarks/pairs.py SCRIPT ... [--seconds 400] [--least 6] [--deterministic]
     python benchmarks/pairs.py --table
 
-Each SCRIPT has a function `main(steps)`. A pair is two runs, one after the other, in an order that
-changes from pair to pair; each is a process of its own, forked from one that has imported the
-libraries and has not touched the GPU. A pair yields the ratio of the mean steps, as training.py
-takes them. All scripts get `--least` pairs; then the next pair is always that of the script whose
-interval is widest, until the time is over.
+Each SCRIPT has a function `main(steps)`. A pair is two runs, one under each allocator; which comes
+first alternates. Each run is forked from a process that has imported the libraries and has not
+touched the GPU. A pair yields the ratio of the mean steps, measured as training.py does. All
+scripts get `--least` pairs; after that, the script with the widest interval gets the next pair,
+until the time is over.
 
 Every pair is a row of results/pairs.csv, to which later runs add theirs. The table, over all rows,
 gives each script's ratio by Hodges and Lehmann, with its 95 % interval by Wilcoxon's signed ranks,
-and the memory taken from the card over the most in live blocks. A shared host sometimes delays a
-run for longer than all of its steps take: ranks ignore such outliers, a mean does not.
+and the memory taken from the card over the peak of allocated memory. A shared host sometimes delays
+a run for longer than all of its steps take; ranks ignore such outliers, a mean does not.
 
 With --deterministic one pair of each script runs with PyTorch's deterministic kernels, and its
-losses are compared to the bit. A script that uses an operation without such a kernel runs again
-with what deterministic kernels there are; attention's are not among those then.
+losses are compared bit for bit. If a script uses an operation without a deterministic kernel, it
+runs again with `warn_only`; attention is then not deterministic either.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ LIBRARIES = (
 )
 KINDS = {"str": str, "int": int, "float": float}
 NORMAL = 1.96
-"""Standard deviations around the mean that hold 95 %."""
+"""The range of ±1.96 standard deviations around the mean holds 95 %."""
 MOST_RATIO, TOUCHED_RATIO = 1.03, 1.01
 MOST_TAKEN, USUAL_TAKEN, SLACK_MIB = 1.02, 1.015, 16
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One row of the file: milliseconds of the mean step, MiB of memory."""
+    """One row of pairs.csv: the mean steps in milliseconds, memory in MiB."""
 
     date: str
     card: str
@@ -76,30 +76,31 @@ class Pair:
 
     @property
     def ratio(self) -> float:
-        """The ratio of the elastic allocator's mean step to PyTorch's."""
+        """Returns the elastic allocator's mean step over PyTorch's."""
         return self.elastic_ms / self.torch_ms
 
     @property
     def taken_ratio(self) -> float:
-        """The ratio of reserved to allocated memory at the peak."""
+        """Returns taken over allocated memory at the peak."""
         return self.elastic_taken_mib / self.elastic_allocated_mib
 
 
 def interval(ratios: list[float]) -> tuple[float, float, float]:
-    """Returns the median ratio with its 95 % interval; unbounded for fewer than six pairs."""
+    """Returns the ratio and its 95 % interval, unbounded for fewer than six pairs."""
     logs = [math.log(ratio) for ratio in ratios]
     pairs = itertools.combinations_with_replacement(logs, 2)
     averages = sorted(math.exp((one + other) / 2) for one, other in pairs)
     count = len(logs)
     deviation = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
-    outside = math.floor(len(averages) / 2 - NORMAL * deviation)  # at either end
+    # averages outside the interval, at either end
+    outside = math.floor(len(averages) / 2 - NORMAL * deviation)
     if outside < 1:
         return statistics.median(averages), 0.0, math.inf
     return statistics.median(averages), averages[outside - 1], averages[-outside]
 
 
 def forked(path: Path, allocator: str, kernels: str) -> Run:
-    """Run a script in a process forked from this one."""
+    """Runs a script in a process forked from this one."""
     reading, writing = os.pipe()
     sys.stdout.flush()
     child = os.fork()
@@ -128,7 +129,7 @@ def forked(path: Path, allocator: str, kernels: str) -> Run:
 
 
 def use_deterministic_kernels(*, warn_only: bool) -> None:
-    """Select deterministic kernels, in a process that has not touched the GPU."""
+    """Selects deterministic kernels, in a process that has not touched the GPU."""
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     import torch
 
@@ -137,7 +138,7 @@ def use_deterministic_kernels(*, warn_only: bool) -> None:
 
 
 def pair(path: Path, card: str, *, elastic_first: bool, deterministic: bool) -> Pair:
-    """Run a script twice."""
+    """Runs a script under both allocators; returns the pair."""
     order = ("elastic", "") if elastic_first else ("", "elastic")
     try:
         kernels = "all" if deterministic else ""
@@ -163,7 +164,7 @@ def pair(path: Path, card: str, *, elastic_first: bool, deterministic: bool) -> 
 
 
 def read(file: Path) -> list[Pair]:
-    """Reads all kept pairs."""
+    """Returns all stored pairs."""
     if not file.exists():
         return []
     kinds = {field.name: KINDS[str(field.type)] for field in fields(Pair)}
@@ -184,7 +185,7 @@ def write(file: Path, pairs: Iterable[Pair]) -> None:
 
 
 def table(pairs: list[Pair]) -> str:
-    """Tabulates all pairs."""
+    """Returns the table of all pairs."""
     by_script: dict[str, list[Pair]] = defaultdict(list)
     for each in pairs:
         by_script[each.script].append(each)
@@ -230,8 +231,8 @@ def card_name() -> str:
 
 
 def measure(paths: list[Path], options: argparse.Namespace, kept: list[Pair]) -> None:
-    """Run pairs until the time is over; each is saved at once."""
-    # otherwise forked processes could not use CUDA
+    """Runs pairs until the time is over; saves each at once."""
+    # Without this, `torch.cuda` would initialize CUDA here, and forked processes could not use it.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     for name in LIBRARIES:
         importlib.import_module(name)
@@ -273,7 +274,7 @@ def measure(paths: list[Path], options: argparse.Namespace, kept: list[Pair]) ->
 
 
 def main() -> None:
-    """Measure, and print the table."""
+    """Measures pairs; prints the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

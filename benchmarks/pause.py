@@ -1,11 +1,11 @@
-"""The rate at which a region leaves the card and returns, beside the bus's best rate.
+"""Measures how fast a region leaves the card and returns, and the bus's best rate.
 
     python benchmarks/pause.py [--size 20GiB] [--repetitions 5]
 
-A region of tensors of all sizes is paused to page-locked memory and resumed repeatedly; the first
-time, which locks the memory, is a row of its own. The bus is measured in the same process by copies
-of 1 GiB between page-locked memory and the card. Contents are compared after each resume, and a
-CUDA graph captured before runs again. Results go to benchmarks/results/pause.txt.
+A region with tensors of all sizes is paused to page-locked memory and resumed repeatedly. The first
+pause, which page-locks the memory, has a row of its own. The bus is measured in the same process by
+copies of 1 GiB between page-locked memory and the card. Contents are compared after each resume,
+and a CUDA graph captured before runs again. Results go to benchmarks/results/pause.txt.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COPIES = 8
 
 
 def fill(size: int) -> list[torch.Tensor]:
-    """Returns tensors of many sizes with distinct contents and this total."""
+    """Returns tensors of many sizes with distinct contents, `size` bytes in total."""
     import torch
 
     tensors: list[torch.Tensor] = []
@@ -46,7 +46,7 @@ def fill(size: int) -> list[torch.Tensor]:
 
 
 def sums(tensors: list[torch.Tensor]) -> list[int]:
-    """Returns digests of contents: sums in which every byte has a weight."""
+    """Returns a digest of each tensor: a sum in which every byte has a weight."""
     import torch
 
     found = []
@@ -58,7 +58,7 @@ def sums(tensors: list[torch.Tensor]) -> list[int]:
 
 
 def bus_rate(*, to_card: bool) -> float:
-    """Bytes a second of page-locked copies in one direction."""
+    """Returns the bytes per second of page-locked copies in one direction."""
     import torch
 
     host = torch.empty(COPY_BYTES, dtype=torch.uint8, pin_memory=True)
@@ -74,14 +74,14 @@ def bus_rate(*, to_card: bool) -> float:
 
 
 def seconds(what: str) -> tuple[float, int]:
-    """Returns the time of pausing or resuming, and the bytes moved."""
+    """Pauses or resumes; returns the seconds, and the bytes moved."""
     began = time.perf_counter()
     moved = plimsoll.pause("measured") if what == "pause" else plimsoll.resume("measured")
     return time.perf_counter() - began, moved
 
 
 def measure(size: int, repetitions: int) -> str:
-    """Makes the table."""
+    """Returns the table."""
     import torch
 
     with plimsoll.region("measured"):
@@ -123,7 +123,7 @@ def measure(size: int, repetitions: int) -> str:
 
 
 def main() -> None:
-    """Measure, print and keep the table."""
+    """Measures; prints and saves the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

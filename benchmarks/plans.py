@@ -1,13 +1,14 @@
-"""Measures the memory that the elastic allocator takes with a plan of places, on recordings.
+"""Measures what the elastic allocator reserves for recordings, with and without a plan.
 
     python benchmarks/plans.py FOLDER [--scripts FOLDER]
 
-FOLDER holds recordings NAME.VARIANT.pickle.gz, several of a program under different settings. Each
-is replayed without a plan, with a plan from another recording of its program, and, where the folder
-of scripts has NAME.py, with the plan that `plimsoll predict --write-plan` makes of it. The figures
-are the peak of reserved memory over the peak of live bytes, blocks counted whose free waits for
-another stream. `placed` is the share of the bytes of requests above 1 MiB that lie where the plan
-says. Driver time is by the cost model of an H100. Results go to benchmarks/results/plans.txt.
+FOLDER holds recordings NAME.VARIANT.pickle.gz, several of each program under different settings.
+Each is replayed without a plan, and with a plan from another recording of the same program. If the
+scripts' folder has NAME.py, it is also replayed with the plan that `plimsoll predict --write-plan`
+makes. The figures are peak reserved memory over peak live bytes; blocks whose free waits for
+another stream count as live. `placed` is the share of bytes, in requests above 1 MiB, that lie
+where the plan says. Driver time is by the cost model of an H100. Results go to
+benchmarks/results/plans.txt.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ ENDING = ".pickle.gz"
 
 
 def program_of(recording: Path) -> str:
-    """The name of the program that was recorded."""
+    """Returns the name of the program that was recorded."""
     return recording.name.split(".")[0]
 
 
 def other_run(recording: Path, recordings: Sequence[Path]) -> Path | None:
-    """The longest other recording of the same program."""
+    """Returns the longest other recording of the same program; None if there is none."""
     others = [
         each
         for each in recordings
@@ -52,7 +53,7 @@ def other_run(recording: Path, recordings: Sequence[Path]) -> Path | None:
 
 
 def predicted(script: Path, folder: Path) -> Plan:
-    """The plan that a prediction of the script makes."""
+    """Returns the plan that a prediction of the script makes."""
     file = folder / f"{script.stem}.plan.json"
     command = [sys.executable, "-m", "plimsoll", "predict", str(script), "--write-plan", str(file)]
     done = subprocess.run([*command, "--quiet"], capture_output=True, check=False, text=True)
@@ -62,7 +63,7 @@ def predicted(script: Path, folder: Path) -> Plan:
 
 
 def cells(result: ReplayResult | None, live: int) -> str:
-    """A replay's columns."""
+    """Returns a replay's columns of the table."""
     if result is None:
         return f"{'-':>9} {'-':>7} {'-':>8}"
     placed = "-"
@@ -73,12 +74,12 @@ def cells(result: ReplayResult | None, live: int) -> str:
 
 
 def summary(name: str, ratios: Sequence[float]) -> str:
-    """Mean and worst of some replays."""
+    """Returns a line with the mean and the worst ratio."""
     return f"{name}: mean {sum(ratios) / len(ratios):.4f}, worst {max(ratios):.4f}"
 
 
 def main() -> None:
-    """Replay, print a table and keep it."""
+    """Replays; prints and saves the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--scripts", type=Path, help="the programs' scripts, NAME.py")
@@ -112,7 +113,8 @@ def main() -> None:
                     (result,) = replay(
                         recording, allocator="elastic", limit=WITHOUT_LIMIT, plan=plan
                     )
-                    live = live or result.peak_active_bytes  # of the replay without a plan
+                    # the peak of the first replay, which has no plan
+                    live = live or result.peak_active_bytes
                     found[name].append(result.peak_reserved_bytes / live)
                 line += f" {cells(result, live)}"
             lines.append(line)

@@ -1,10 +1,10 @@
-"""Predicts scripts and compares the predictions with their real use.
+"""Predicts scripts and compares the predictions with measured runs.
 
     python benchmarks/predict.py FOLDER [--truth FOLDER] [--gpu NAME]
 
-FOLDER holds scripts NAME.py; the folder of truth holds NAME.default.json or NAME.json, as the
-recorders write them: `max_memory_allocated` and `max_memory_reserved` (or `peak_allocated` and
-`peak_reserved`), and `seconds`, the real run's time.
+FOLDER holds scripts NAME.py. The folder of --truth holds NAME.default.json or NAME.json from real
+runs, with `max_memory_allocated` and `max_memory_reserved` (or `peak_allocated` and
+`peak_reserved`), and the time in `seconds`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from plimsoll.prediction.predict import predict
 
 
 def truth_of(name: str, folder: Path | None) -> dict[str, float]:
-    """Peak bytes and seconds of the real run; empty without one."""
+    """Returns a real run's peak bytes and seconds; empty if there is none."""
     for path in (folder / f"{name}.default.json", folder / f"{name}.json") if folder else ():
         if path.exists():
             found = json.loads(path.read_text())
@@ -37,7 +37,7 @@ def truth_of(name: str, folder: Path | None) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print a line a script and the medians."""
+    """Prints a line for each script, and the medians."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--truth", type=Path)

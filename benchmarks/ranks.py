@@ -1,11 +1,11 @@
-"""Many ranks explained together: time and memory of a large folder, faults found, false alarms.
+"""Measures `explain` for many ranks: time and memory of a large job, hits, false alarms.
 
     python benchmarks/ranks.py [large | faults | clean]... [--ranks 1024] [--events 100000]
 
-The recordings are made from real ones (`tests/made_ranks.py`). `large`: a job of many ranks with 20
-faults of each kind in it, explained by two processes; the memory is that of all processes together,
-seen twice a second. `faults`: a fault of each kind in 20 jobs of 32 ranks. `clean`: 100 healthy
-jobs of 32 ranks with varying lengths, uneven shards and stages of a pipeline. Results go to
+The recordings are made from real ones (`tests/made_ranks.py`). `large` is a job of many ranks with
+20 faults of each kind, explained by two processes; the memory of all processes together is read
+twice a second. `faults` has, for each kind of fault, 20 jobs of 32 ranks. `clean` has 100 healthy
+jobs of 32 ranks with varying lengths, uneven shards and pipeline stages. Results go to
 benchmarks/results/ranks.txt as well.
 """
 
@@ -45,7 +45,7 @@ GiB = 1 << 30
 
 
 class Footprint:
-    """The most memory of this process and its children; shared pages count for each."""
+    """The peak memory of this process and its children; each counts the pages that they share."""
 
     def __init__(self) -> None:
         self.most_bytes = 0
@@ -78,7 +78,7 @@ def _resident_bytes(process: int) -> Iterator[int]:
 
 
 def shards(random: np.random.Generator, ranks: int) -> list[float]:
-    """Returns uneven shards of one kind: all uneven, the last one smaller, or a few larger."""
+    """Returns the size of each rank's shard: all uneven, the last one smaller, or a few larger."""
     kind = int(random.integers(4))
     if kind == 0:
         return [1.0] * ranks
@@ -92,17 +92,17 @@ def shards(random: np.random.Generator, ranks: int) -> list[float]:
 def job(
     folder: Path, number: int, events: int, faulty: dict[int, Fault], *, ranks: int = RANKS_OF_A_JOB
 ) -> None:
-    """Write the recordings of a job."""
+    """Writes the recordings of a job."""
     random = np.random.default_rng(number)
-    # The peak of one of them is its optimizer's, which a larger batch does not change.
+    # BERT's peak is in the optimizer's step, so the fault of a larger batch would not change it.
     known_to_fill = [path for path in RECORDED if "bert" not in path.name]
     recorded = known_to_fill if "full" in faulty.values() else RECORDED
     program = program_of(recorded[number % len(recorded)])
     stages = int(random.choice([1, 2, 4]))
-    # Varying lengths fragment all ranks, more than a fault adds.
+    # Varying lengths fragment every rank's memory more than a fault does.
     lengths = 1.0 if faulty else float(random.choice([1.0, 0.9, 0.7]))
     sizes = shards(random, ranks)
-    is_alike = bool(random.integers(2))  # whether all ranks end after the same number of events
+    is_alike = bool(random.integers(2))  # whether all ranks stop after the same number of events
     marks = bool(random.integers(2))
     known: dict[Rank, History] = {}
     for rank in range(ranks):
@@ -123,14 +123,14 @@ def job(
 
 
 def look(folder: Path, processes: int | None = 2) -> set[tuple[int, str]]:
-    """Returns rank and kind of all outliers of a folder."""
+    """Returns the rank and kind of each outlier in a folder."""
     read = read_job(folder, processes=processes)
     assert not read.not_read, read.not_read
     return {(one.rank, one.kind) for one in read.outliers}
 
 
 def clean(out: list[str], events: int, jobs: int) -> None:
-    """Explain healthy jobs, and count false alarms."""
+    """Explains healthy jobs, and counts false alarms."""
     named: list[str] = []
     for number in range(jobs):
         with tempfile.TemporaryDirectory() as folder:
@@ -144,7 +144,7 @@ def clean(out: list[str], events: int, jobs: int) -> None:
 
 
 def faults(out: list[str], events: int, jobs: int) -> None:
-    """Explain jobs with one fault each, and count hits and false alarms."""
+    """Explains jobs with one fault each, and counts hits and false alarms."""
     for kind in FAULTS:
         found = others = 0
         missed: list[str] = []
@@ -162,7 +162,7 @@ def faults(out: list[str], events: int, jobs: int) -> None:
 
 
 def large(out: list[str], events: int, ranks: int, processes: int) -> None:
-    """Explain a large job: time, memory, and outliers."""
+    """Explains a large job: time, memory, and outliers."""
     random = np.random.default_rng(7)
     chosen = random.choice(ranks, min(OF_EACH_KIND * len(FAULTS), ranks // 4), replace=False)
     faulty = {int(rank): FAULTS[place % len(FAULTS)] for place, rank in enumerate(chosen)}
@@ -208,7 +208,7 @@ def large(out: list[str], events: int, ranks: int, processes: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the selected parts."""
+    """Runs the selected parts."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--ranks", type=int, default=1024)

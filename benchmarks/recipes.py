@@ -1,4 +1,4 @@
-"""Checks on a GPU that the largest batch predicted for a recipe is the largest.
+"""Checks on a GPU that a recipe's predicted largest batch is really the largest.
 
     python benchmarks/recipes.py predict build/recipes [NAME…]
     python benchmarks/recipes.py measure build/recipes [NAME…]
@@ -7,7 +7,7 @@
 `predict` searches, without a GPU, for the exact largest batch within a limit. `measure` runs that
 batch, and the next one, on the machine with the GPU, each in a process of its own whose allocator
 has a hard limit; it needs only PyTorch and the recipe's libraries, and no weights. `table`
-compares. Names are those of the cases; both should run under the same PyTorch.
+compares. NAME selects a case. `predict` and `measure` should run under the same PyTorch.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _DIT_XL = {
 
 @dataclass(frozen=True)
 class Case:
-    """A recipe for a model, within a limit."""
+    """A recipe for a model, with a memory limit."""
 
     configuration: dict[str, Any]
     recipe: str
@@ -100,7 +100,7 @@ CASES = {
 
 
 def predict(folder: Path, names: Sequence[str]) -> None:
-    """Search for each largest batch, and write the runs."""
+    """Searches for each case's largest batch, and writes the runs."""
     import plimsoll
     from plimsoll.prediction.recipes.recipe import recipe
 
@@ -116,7 +116,8 @@ def predict(folder: Path, names: Sequence[str]) -> None:
         )  # fmt: skip
         made.saved(place / "recipe.py", force=True)
         predicted = {
-            "arguments": made.arguments[2:],  # without the model, whose path differs there
+            # without --model and its path: `measure` passes its own
+            "arguments": made.arguments[2:],
             "largest": found.largest,
             "limit": case.limit_gib * GIB,
             "gpu": found.gpu,
@@ -128,7 +129,7 @@ def predict(folder: Path, names: Sequence[str]) -> None:
 
 
 def measure(folder: Path, names: Sequence[str]) -> None:
-    """Run each case's largest batch, and the next one."""
+    """Runs each case with its largest batch, and with the next one."""
     for place in _places(folder, names):
         predicted = json.loads((place / "predicted.json").read_text())
         if predicted["largest"] is None:
@@ -159,7 +160,7 @@ def _measured(place: Path, predicted: dict[str, Any], batch: int) -> dict[str, A
 
 
 def run(limit: int, command: Sequence[str]) -> None:
-    """Run a script under a limit in this process, and print the outcome."""
+    """Runs a script under a limit in this process, and prints the outcome."""
     import torch
 
     total = torch.cuda.get_device_properties(0).total_memory
@@ -183,7 +184,7 @@ def run(limit: int, command: Sequence[str]) -> None:
 
 
 def table(folder: Path, names: Sequence[str]) -> None:
-    """Print the results."""
+    """Prints the results."""
     print(f"{'recipe':20} {'limit':>8} {'largest':>8}  {'it':14} {'reserved':>10}  the next one")
     right = count = 0
     machines = set()

@@ -1,14 +1,14 @@
-"""The cost of recording a program.
+"""Measures what it costs to record a program.
 
     python benchmarks/record.py [FOLDER [--workload gpt2_adamw] [--steps 1200] [--repetitions 3]]
         [--settings torch,torch-without-stacks,elastic]
 
-First the parts, on the processor: the number of a call stack, and emptying the buffer into the
-file, which a thread does for many events together.
+First, the parts on the CPU: giving a call stack its number, and writing the buffered events to the
+file, which a thread does for many events at once.
 
-With FOLDER, which holds scripts NAME.py with a function `main(steps)`, a GPU's step time. It is
-measured twice. First in one process: blocks of steps with and without recording, in the order on,
-off, off, on, so that slow changes cancel; the first two steps of a block do not count. Then in
+With FOLDER, which holds scripts NAME.py with a function `main(steps)`, it measures the step time on
+a GPU in two ways. First in one process: blocks of steps with and without recording, in the order
+on, off, off, on, so that slow changes cancel; the first two steps of a block do not count. Then in
 alternating processes of their own, which record from the first step to the last, or never: once a
 program has followed PyTorch's events, PyTorch continues to report them. A step is from one
 `backward` to the next, by events on the GPU. Results go to benchmarks/results/record.txt.
@@ -38,19 +38,19 @@ from plimsoll.torch.session.record import record
 
 BLOCK_STEPS = 20
 NOT_COUNTED = 2
-FIRST_BLOCKS = 2  # the first blocks of a process do not count; nor does the last one
+FIRST_BLOCKS = 2  # a process's first blocks of steps do not count, and neither does its last
 LEAST_STEPS = 4 * (FIRST_BLOCKS + 2) * BLOCK_STEPS
 ORDER = (True, False, False, True)
 EVENTS = 4200
-"""The events of a step of 29 ms with 2,500 events between two readings of the buffer."""
+"""The events between two readings of the buffer, for steps of 29 ms with 2,500 events each."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """An allocator, and the parts of it that are recorded."""
+    """An allocator, and what is recorded of it."""
 
     title: str
-    allocator: str = ""  # one of plimsoll's allocators
+    allocator: str = ""  # name of a plimsoll allocator, or ""
     stacks: bool = True
 
 
@@ -61,11 +61,11 @@ SETTINGS = {
 }
 
 
-# --- the parts ------------------------------------------------------------------------------------
+# --- the parts of recording -----------------------------------------------------------------------
 
 
 def capture_nanoseconds(depth: int) -> tuple[int, float]:
-    """Returns the levels of this call stack, and the least time to number it again."""
+    """Returns the depth of this call stack, and the shortest time to find its number again."""
     if depth > 0:
         return capture_nanoseconds(depth - 1)
     number = _core.capture_stack()
@@ -83,7 +83,7 @@ def capture_nanoseconds(depth: int) -> tuple[int, float]:
 
 
 def writing(folder: Path) -> tuple[float, float]:
-    """Returns processor microseconds to write the events of one reading, and bytes an event."""
+    """Returns CPU microseconds to write the events of one reading, and bytes per event."""
     allocator = Allocator(SimulatedGpu("80GB"))
     chance = random.Random(1)
     recorder = record(folder / "parts.plim", allocator=allocator)
@@ -124,9 +124,9 @@ class Found:
     """The results of one process.
 
     Attributes:
-        on_ms: The mean step of each block that was recorded.
-        off_ms: The mean step of each block that was not recorded.
-        events: Events recorded in a step.
+        on_ms: The mean step time of each recorded block, in ms.
+        off_ms: The mean step time of each block without recording, in ms.
+        events: Events recorded per step.
         dropped: Events that were lost.
     """
 
@@ -145,11 +145,12 @@ class Turns:
         self._stacks = stacks
         self._recorder: Recorder | None = None
         self._steps = 0
-        self.blocks: list[tuple[int, bool]] = []  # the first step of each block
+        # the first step of each block, and whether it is recorded
+        self.blocks: list[tuple[int, bool]] = []
         self.events = self.dropped = self.recorded_steps = 0
 
     def step(self) -> None:
-        """Note the begin of a step."""
+        """Notes the start of a step."""
         if self._steps % BLOCK_STEPS == 0:
             on = self._order[len(self.blocks) % len(self._order)]
             self.switch(on=on)
@@ -158,7 +159,7 @@ class Turns:
         self._steps += 1
 
     def switch(self, *, on: bool) -> None:
-        """Start or stop recording."""
+        """Starts or stops recording."""
         if self._recorder is not None and not on:
             self._recorder.stop()
             self.events += self._recorder.event_count
@@ -170,7 +171,7 @@ class Turns:
 
 
 def train_here(path: Path, steps: int, setting: Setting, order: tuple[bool, ...]) -> Found:
-    """Run a script in this process, which has done nothing else."""
+    """Runs a script in this process, which must be fresh."""
     import torch
 
     if setting.allocator:
@@ -202,13 +203,13 @@ def train_here(path: Path, steps: int, setting: Setting, order: tuple[bool, ...]
 
 
 def train_apart(script: Path, steps: int, name: str, order: str) -> Found:
-    """Run a script in a process of its own."""
+    """Runs a script in a process of its own."""
     command = [sys.executable, __file__, str(script), "--here", name, "--order", order]
     return Found(**found_by([*command, "--steps", str(steps)], script.name))
 
 
 def row(title: str, off: list[float], on: list[float], found: Found, error: float) -> str:
-    """One line of the table; `error` is the standard error of the difference, in ms."""
+    """Returns one line of the table; `error` is the standard error of the difference, in ms."""
     before = statistics.mean(off)
     return (
         f"{title:44} {before:>9.3f} {statistics.mean(on):>9.3f} "
@@ -218,13 +219,13 @@ def row(title: str, off: list[float], on: list[float], found: Found, error: floa
 
 
 def error_by_turns(off: list[float], on: list[float]) -> float:
-    """Returns the error of the difference between adjacent blocks, which share slow changes."""
+    """Returns the standard error of on minus off, taken between adjacent blocks."""
     differences = [a - b for a, b in zip(on, off, strict=False)]
     return float(statistics.stdev(differences) / len(differences) ** 0.5)
 
 
 def error_apart(off: list[float], on: list[float]) -> float:
-    """Returns the error of the difference between independent blocks."""
+    """Returns the standard error of on minus off, for independent blocks."""
     return float(sum(statistics.variance(ms) / len(ms) for ms in (on, off)) ** 0.5)
 
 
@@ -254,7 +255,7 @@ def compare(script: Path, steps: int, repetitions: int, names: list[str]) -> str
 
 
 def main() -> None:
-    """Measure, print and keep the tables."""
+    """Measures, prints and keeps the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -264,7 +265,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--settings", default="torch,torch-without-stacks,elastic")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables are kept")
-    # train in this process, under this setting
+    # internal: train in this process, under this setting
     parser.add_argument("--here", help=argparse.SUPPRESS)
     parser.add_argument("--order", default="turns", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

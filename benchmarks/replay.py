@@ -1,9 +1,9 @@
-"""The speed of replays: the engine, the whole command, and a trace that only streams.
+"""Measures the speed of replays: the engine, the whole command, and a streamed trace.
 
     python benchmarks/replay.py [--events 50000000] [RECORDING]
 
-The recording is repeated, with frees of its remaining blocks in between, until the Parquet trace
-has the stated number of events. Results go to benchmarks/results/replay.txt as well.
+The recording is repeated until the Parquet trace has the given number of events; between rounds,
+its remaining blocks are freed. Results go to benchmarks/results/replay.txt as well.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHIPPED = ROOT / "examples" / "recordings" / "gpt2_adamw.pickle.gz"
 
 
 def engine_rate(recording: Recording, runs: int = 15) -> tuple[float, float]:
-    """Median and best of recorded events a second through the engine, checked on the way."""
+    """Returns the engine's median and best events per second; checks each replay."""
     rates = []
     for _ in range(runs):
         (result,) = replay(recording)
@@ -46,7 +46,7 @@ def engine_rate(recording: Recording, runs: int = 15) -> tuple[float, float]:
 
 
 def command_seconds(path: Path, runs: int = 5) -> float:
-    """Median wall time of the whole command on one file."""
+    """Returns the median wall time of the whole command on one file."""
     times = []
     for _ in range(runs):
         start = time.perf_counter()
@@ -60,7 +60,7 @@ def command_seconds(path: Path, runs: int = 5) -> float:
 
 
 def closed(recording: Recording) -> EventBatch:
-    """Returns the events of the first device, with frees of its live or pending blocks."""
+    """Returns the first device's events, followed by frees of all live or pending blocks."""
     (batch,) = _joined(recording)
     action, address = batch.action, batch.address
     alive: dict[int, int] = {}
@@ -89,7 +89,7 @@ def _joined(recording: Recording) -> list[EventBatch]:
 
 
 def write_long_trace(recording: Recording, path: Path, events: int) -> int:
-    """Repeat a recording until there are at least `events`; segments only in the first round."""
+    """Repeats a recording up to at least `events`; only the first round has segment events."""
     first = closed(recording)
     later = first[~np.isin(first.action, [Action.SEGMENT_ALLOC, Action.SEGMENT_MAP])]
     written = 0
@@ -103,7 +103,7 @@ def write_long_trace(recording: Recording, path: Path, events: int) -> int:
 
 
 def stream(path: Path) -> tuple[float, float, int]:
-    """Replay a trace in a fresh process: wall seconds, engine seconds, peak resident bytes."""
+    """Replays a trace in a fresh process; returns wall and engine seconds, peak resident bytes."""
     program = (
         "import json, pathlib, sys, time\n"
         "start = time.perf_counter()\n"
@@ -123,7 +123,7 @@ def stream(path: Path) -> tuple[float, float, int]:
 
 
 def main() -> None:
-    """Measure and print a table."""
+    """Measures; prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=50_000_000)
     parser.add_argument("recording", nargs="?", type=Path, default=None)

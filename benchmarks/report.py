@@ -1,4 +1,4 @@
-"""The heading of every result, and the file of the result."""
+"""Writes results to their files, and makes the heading of every result."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def _gpus() -> str:
 
 
 def save(name: str, text: str, folder: Path = RESULTS) -> None:
-    """Write a result as NAME.txt."""
+    """Writes a result as NAME.txt."""
     folder.mkdir(exist_ok=True, parents=True)
     (folder / f"{name}.txt").write_text(text)

@@ -1,4 +1,4 @@
-"""Memory of networks for images with torch.backends.cudnn.benchmark, and without.
+"""Measures the memory of image networks with torch.backends.cudnn.benchmark, and without.
 
     python benchmarks/searches.py measure NETWORK [--benchmark] [--bfloat16]
     python benchmarks/searches.py compare FILE
@@ -39,7 +39,7 @@ class _Twice(nn.Module):  # type: ignore[misc]
 
 
 class _UNet(nn.Module):  # type: ignore[misc]
-    """Down and up again, with transposed convolutions."""
+    """A U-Net with transposed convolutions."""
 
     def __init__(self, widths: tuple[int, ...] = (64, 128, 256, 512, 1024)) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class _UNet(nn.Module):  # type: ignore[misc]
 
 
 def dcgan(noise: int = 100, width: int = 64) -> nn.Module:
-    """A generator, and its discriminator behind it."""
+    """Returns a DCGAN: a generator, followed by its discriminator."""
     wide = [8 * width, 4 * width, 2 * width, width]
     layers: list[nn.Module] = []
     for place, (before, after) in enumerate(pairwise((noise, *wide))):
@@ -100,7 +100,7 @@ class _Split(nn.Module):  # type: ignore[misc]
 
 
 class _Detector(nn.Module):  # type: ignore[misc]
-    """Splits and joins channels, and looks at three scales, as YOLO does."""
+    """A detector like YOLO: splits and joins channels, and has outputs at three scales."""
 
     def __init__(self, widths: tuple[int, ...] = (32, 64, 128, 256, 512)) -> None:
         super().__init__()
@@ -140,11 +140,11 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "yolo": (_Detector, (8, 3, 640, 640)),
     "video": (_torchvision("r3d_18"), (4, 3, 16, 112, 112)),
 }
-"""The networks, with the sizes of their inputs."""
+"""The networks, each with its input's size."""
 
 
 def measure(name: str, *, benchmark: bool, bfloat16: bool) -> dict[str, Any]:
-    """Train for some steps; returns the peaks of each."""
+    """Trains for some steps; returns the peaks of each step."""
     torch.backends.cudnn.benchmark = benchmark
     torch.manual_seed(0)
     make, sizes = NETWORKS[name]
@@ -166,7 +166,7 @@ def measure(name: str, *, benchmark: bool, bfloat16: bool) -> dict[str, Any]:
 
 
 def compare(file: Path) -> None:
-    """Predict the runs in a file of measurements."""
+    """Predicts the runs in a file of measurements, and prints the comparison."""
     for line in file.read_text().splitlines():
         truth = json.loads(line)
         options = [
@@ -201,7 +201,7 @@ def _row(truth: dict[str, Any], found: dict[str, Any], prediction: dict[str, Any
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("of", help="a network, or a file")

@@ -1,4 +1,4 @@
-"""How much memory vLLM takes, step by step, for models with made-up weights.
+"""Measures the memory that vLLM takes, step by step, for models with made-up weights.
 
     python benchmarks/serving.py [NAME ...]      all configurations, or those named
     python benchmarks/serving.py --list          their names
@@ -9,7 +9,7 @@
 Each configuration runs in a process of its own and prints one line, RESULT and a JSON object.
 All sizes in it are bytes. A run that runs out of memory prints its line too: `failed_in` names the
 step, `error` holds PyTorch's message. The logs go to $OUT, or to the working directory.
-A configuration of several ranks has the figures of rank 0, and of each under `ranks`.
+With several ranks, the figures are those of rank 0; `ranks` has those of each rank.
 Needs vLLM 0.24 and a GPU of 80 GB (two for `-tp2`), no network and no model files; or no GPU, under
 `plimsoll predict benchmarks/serving.py --gpu H100 --gpus 2 -- --one NAME`.
 """
@@ -243,7 +243,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Configuration:
-    """A model, the engine's options, and the load that follows."""
+    """A model, the engine's options, and the requests that it then serves."""
 
     model: str
     eager: bool = False
@@ -260,7 +260,7 @@ class Configuration:
 
     @property
     def has_ranks(self) -> bool:
-        """Whether workers in processes of their own hold the model; `serving_rank` reads there."""
+        """Returns whether worker processes hold the model; `serving_rank` reads memory there."""
         return "worker_extension_cls" in self.options
 
 
@@ -292,8 +292,8 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "1b-graphs-tp2": Configuration("1b", options=TWO_RANKS),
     "8b-eager-tp2": Configuration("8b", eager=True, options=TWO_RANKS),
     "8b-graphs-tp2": Configuration("8b", options=TWO_RANKS),
-    # Short steps and a small vocabulary leave little beside the cache, and 41 graphs for each of
-    # 51 sizes need more.
+    # The KV cache takes nearly all that short steps and a small vocabulary leave. Capturing 41
+    # CUDA graphs for each of 51 sizes then runs out of memory.
     "oom-capture": Configuration(
         "13b",
         length=4096,
@@ -354,7 +354,7 @@ def write_processor(folder: Path) -> None:
 
 
 def reading() -> dict[str, int]:
-    """Bytes now: free on the card, and allocated and reserved by PyTorch, with their peaks."""
+    """Returns the bytes free on the card, and PyTorch's allocated and reserved, with peaks."""
     import torch
 
     torch.cuda.synchronize()
@@ -370,7 +370,7 @@ def reading() -> dict[str, int]:
 
 
 def pools() -> dict[str, int]:
-    """Bytes that PyTorch reserved in each private pool; CUDA graphs allocate from these."""
+    """Returns the bytes reserved in each of PyTorch's private pools, which CUDA graphs use."""
     import torch
 
     sizes: dict[str, int] = {}
@@ -383,7 +383,7 @@ def pools() -> dict[str, int]:
 
 
 class Steps:
-    """Readings by step, the results of vLLM's methods, and the step now running."""
+    """Memory readings by step, the results of vLLM's methods, and the name of the running step."""
 
     def __init__(self) -> None:
         self.readings: dict[str, dict[str, int]] = {}
@@ -462,7 +462,7 @@ def figures(steps: Steps) -> dict[str, Any]:
 
 
 def prompts(chosen: Configuration) -> list[dict[str, Any]]:
-    """Prompts of token ids, each with an image of 1024 by 1024 for the vision model."""
+    """Returns prompts of token ids, each with an image of 1024 by 1024 for the vision model."""
     made: list[dict[str, Any]] = []
     for i in range(chosen.requests):
         # 256 to 263 are the tiny tokenizer's special tokens.
@@ -529,7 +529,7 @@ def load_ranks(llm: Any, chosen: Configuration) -> list[dict[str, Any]]:
 
 
 def measure(name: str) -> dict[str, Any]:
-    """Starts the engine, runs the load, and returns all that was read; catches out of memory."""
+    """Starts the engine and runs the load; returns all readings, even if memory ran out."""
     chosen = CONFIGURATIONS[name]
     quiet = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -548,7 +548,7 @@ def measure(name: str) -> dict[str, Any]:
     steps = Steps()
     result: dict[str, Any] = {"name": name, **asdict(chosen)}
     result["versions"] = {m.__name__: m.__version__ for m in (torch, vllm, transformers)}
-    if not chosen.has_ranks:  # else this process uses no card
+    if not chosen.has_ranks:  # with ranks, only the worker processes use a card
         result["card"] = torch.cuda.get_device_name(0)
         steps.readings["start"] = reading()
         watch_engine(steps)
@@ -600,7 +600,7 @@ def run_each(names: list[str]) -> int:
 
 
 def compared(predicted: Path, measured: Path) -> Iterator[str]:
-    """Rows of a table: what was predicted, what was measured, and by how much they differ."""
+    """Yields the rows of a table: predicted and measured figures, and their difference."""
     rows = [
         {each["name"]: each for each in map(parsed, path.open())} for path in (predicted, measured)
     ]
@@ -621,13 +621,13 @@ def compared(predicted: Path, measured: Path) -> Iterator[str]:
 
 
 def parsed(line: str) -> dict[str, Any]:
-    """Returns the result that a line holds."""
+    """Returns the result in a line RESULT; the rest of the line is JSON."""
     found: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
     return found
 
 
 def main() -> int:
-    """Reads the arguments and does what they ask; returns the exit status."""
+    """Runs the command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("names", nargs="*", metavar="NAME", help="configurations to measure")
     parser.add_argument("--list", action="store_true", help="print the configurations' names")

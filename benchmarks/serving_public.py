@@ -1,7 +1,7 @@
-"""Predicts figures of vLLM that people posted, and holds the predictions against them.
+"""Predicts vLLM's memory figures that people posted, and compares both.
 
-    python benchmarks/serving_public.py run POSTED.csv [NUMBER ...]   all tries, or those of rows
-    python benchmarks/serving_public.py table POSTED.csv              the table of what was found
+    python benchmarks/serving_public.py run POSTED.csv [NUMBER ...]   all rows, or these
+    python benchmarks/serving_public.py table POSTED.csv              the table of results
 
 POSTED.csv has a row for each post; serving_public.toml says how a row is tried, or why it is not.
 Each try runs `plimsoll predict vllm serve` with the Python that runs this script, which has vLLM,
@@ -33,7 +33,7 @@ HERE = Path(__file__).parent
 PLAN = HERE / "serving_public.toml"
 FOUND = HERE / "results" / "serving_public.jsonl"
 SHORT_LOAD = ("--requests", "1", "--input-len", "16", "--output-len", "2")
-"""The figures are settled before the first request."""
+"""One short request: the compared figures are settled before the first request."""
 LIMIT_SECONDS = 1200
 NEAR = 0.03
 HEADING = (
@@ -47,7 +47,7 @@ SETTINGS = {
     "max_num_batched_tokens": "",
     "gpu_memory_utilization": "0.9",
 }
-"""Columns of the table of posts that are options of vLLM, with what holds where they are empty."""
+"""Columns of POSTED.csv that are options of vLLM, each with its value where the cell is empty."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ class Try:
     """One prediction for a row.
 
     Attributes:
-        model: The name of a model of the plan.
+        model: The name of a model in serving_public.toml.
         gpu: The card, as `--gpu` takes it.
         options: Options of `vllm serve`, as in a shell.
-        because: The change from the row's settings, and what it stands for; "" in the first try.
+        because: The change from the row's settings, and the reason for it; "" in the first try.
         environment: Variables of the environment that the try sets.
         machine: Options of `plimsoll predict` besides the card.
     """
@@ -72,13 +72,13 @@ class Try:
 
     @property
     def key(self) -> str:
-        """The name under which the figures of this try are kept."""
+        """Returns the name under which this try's figures are stored."""
         parts = (self.environment, self.model, self.gpu, self.machine, self.options)
         return " ".join(part for part in parts if part)
 
 
 def read_plan() -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
-    """Returns the configurations of the models by name, and the plan's rows by number."""
+    """Returns the models' configurations by name, and the rows of serving_public.toml by number."""
     plan = tomllib.loads(PLAN.read_text())
     return plan["models"], sorted(plan["rows"], key=lambda row: row["number"])
 
@@ -117,7 +117,7 @@ def predict(models: dict[str, dict[str, Any]], each: Try) -> dict[str, Any]:
 
 
 def tries_of(row: dict[str, Any], posted: dict[str, str]) -> list[Try]:
-    """Returns the tries of a row of the plan, with the settings of the row that was posted."""
+    """Returns the tries for a row, with the settings that the post gives."""
     settings = [
         f"--{name.replace('_', '-')} {posted[name] or default}"
         for name, default in SETTINGS.items()
@@ -131,10 +131,10 @@ def tries_of(row: dict[str, Any], posted: dict[str, str]) -> list[Try]:
 
 
 def read_posted(path: Path) -> list[dict[str, str]]:
-    """Returns the rows of the table of what people posted.
+    """Returns the rows of POSTED.csv.
 
     Raises:
-        ValueError: If the plan is of another table.
+        ValueError: If serving_public.toml was written for another table.
     """
     with path.open(newline="") as file:
         posted = list(csv.DictReader(file))
@@ -146,7 +146,7 @@ def read_posted(path: Path) -> list[dict[str, str]]:
 
 
 def found_before() -> dict[str, dict[str, Any]]:
-    """Returns what was predicted before, by the key of the try."""
+    """Returns the stored predictions, by the key of the try."""
     if not FOUND.exists():
         return {}
     lines = (json.loads(line) for line in FOUND.read_text().splitlines())
@@ -154,10 +154,10 @@ def found_before() -> dict[str, dict[str, Any]]:
 
 
 def run(posted: list[dict[str, str]], numbers: list[int]) -> int:
-    """Predicts the tries of these rows, or of all, that have no figures yet.
+    """Predicts the tries of these rows, or of all rows; skips tries that have figures.
 
     Returns:
-        1 if one gave no answer, else 0.
+        1 if a prediction failed, else 0.
     """
     models, plan = read_plan()
     missing = 0
@@ -180,13 +180,13 @@ def run(posted: list[dict[str, str]], numbers: list[int]) -> int:
 
 
 def number(text: str) -> float | None:
-    """Returns the number that a cell begins with; None where it begins with none."""
+    """Returns the number at the start of a cell; None if there is none."""
     found = re.match(r"-?[\d.]+", text)
     return float(found[0]) if found else None
 
 
 def compared(posted: dict[str, str], serving: dict[str, Any]) -> list[tuple[str, float, float]]:
-    """Returns the figures that were posted and predicted; the last decides."""
+    """Returns name, posted and predicted value of each figure; the last one decides the verdict."""
     tokens = serving["kv_tokens"] or serving["fitting_len"]
     predicted = {
         "weights_GiB": serving["weights_bytes"],
@@ -197,13 +197,13 @@ def compared(posted: dict[str, str], serving: dict[str, Any]) -> list[tuple[str,
     }
     pairs = [(name, number(posted[name]), size / GIB) for name, size in predicted.items() if size]
     pairs.append(("kv_tokens", number(posted["kv_tokens"]), tokens))
-    if "estimate" in posted["graph_GiB"]:  # vLLM's own, before it captures any
+    if "estimate" in posted["graph_GiB"]:  # vLLM's own estimate, made before it captures a graph
         pairs = [pair for pair in pairs if pair[0] != "graph_GiB"]
     return [(name, seen, ours) for name, seen, ours in pairs if seen is not None and ours]
 
 
 def is_near(figures: list[tuple[str, float, float]]) -> list[bool]:
-    """Returns whether the cache is as posted; nothing where nothing was posted of it."""
+    """Returns whether the cache size is near the posted one; empty if none was posted."""
     caches = [(seen, ours) for name, seen, ours in figures if name.startswith("kv")]
     return [abs(ours / seen - 1) <= NEAR for seen, ours in caches[-1:]]
 
@@ -226,7 +226,7 @@ def table(posted: list[dict[str, str]]) -> Iterator[str]:
 def row_lines(
     row: dict[str, Any], post: dict[str, str], found: dict[str, dict[str, Any]]
 ) -> tuple[list[str], str]:
-    """Returns what the table says of a row, and how the row ended."""
+    """Returns the table's lines for a row, and how the row ended."""
     about = (post["engine"], post["card"] or "no card named", post["note"])
     lines = [
         f"{row['number']:2}  {post['source']}: {post['model'] or 'no model named'}",
@@ -252,7 +252,7 @@ def row_lines(
 
 
 def figure_line(name: str, seen: float, ours: float) -> str:
-    """Returns a line of the table with what was posted and what was predicted."""
+    """Returns a line of the table with a posted and a predicted figure."""
     digits = 0 if name == "kv_tokens" else 2
     return (
         f"      {name:15} posted {seen:12,.{digits}f}   predicted {ours:12,.{digits}f}"
@@ -261,7 +261,7 @@ def figure_line(name: str, seen: float, ours: float) -> str:
 
 
 def verdict(near: list[bool]) -> str:
-    """Returns how a row ended, by whether the cache of each try is near the posted one."""
+    """Returns the verdict; `near` says for each try whether the cache is near the posted one."""
     if not near:
         return "no cache to compare"
     if near[0]:
@@ -275,7 +275,7 @@ def wrapped(text: str) -> list[str]:
 
 
 def main() -> int:
-    """Reads the arguments and does what they ask; returns the exit status."""
+    """Runs the command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("what", choices=("run", "table"))
     parser.add_argument("posted", type=Path, metavar="POSTED.csv", help="what people posted")

@@ -1,4 +1,4 @@
-"""Each of vLLM's workers reads its own card: `serving.py` has vLLM load this file in each."""
+"""Reads each worker's own card: `serving.py` has vLLM load this file in every worker."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ watch_engine(STEPS)
 
 
 class RankFigures:
-    """Methods that each of vLLM's workers gets; the engine calls them on all of them."""
+    """Methods that vLLM adds to each of its workers; the engine calls them on all workers."""
 
     def read_card(self, step: str) -> None:
-        """Read the card of this rank, and begin its peaks anew."""
+        """Reads this rank's card, and resets the peaks."""
         STEPS.readings[step] = reading()
         torch.cuda.reset_peak_memory_stats()
 
     def all_figures(self) -> dict[str, Any]:
-        """Return what was read, in bytes, and vLLM's own figures."""
+        """Returns all readings in bytes, and vLLM's own figures."""
         return {"card": torch.cuda.get_device_name(), **figures(STEPS)}

@@ -1,10 +1,10 @@
-"""Random use of PyTorch's memory for minutes, under the elastic allocator.
+"""Uses PyTorch's memory at random for minutes, under the elastic allocator.
 
     python benchmarks/soak.py [--seconds 600] [--memory 24GiB] [--threads 3] [--seed 1]
 
 Threads on streams of their own allocate tensors of random sizes, write to them, let other streams
 use them and check their contents before freeing them. The main thread captures CUDA graphs, into
-pools of their own and into a region, replays and destroys them; makes and drops
+private pools and into a region, and replays and destroys them. It makes and drops
 `torch.cuda.MemPool`s, pauses and resumes regions, copies from page-locked memory, empties the
 cache, changes the fraction and requests more than exists. Ten times, with all threads at rest, it
 writes a row: the allocator's books are checked, and its statistics must agree with its blocks and
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 ROWS = 10
 REGIONS = ("weights", "kv-cache")
-MOST_HOST_GROWTH = 64 * MiB  # of Python's and the driver's own memory, over the whole run
+MOST_HOST_GROWTH = 64 * MiB  # growth of Python's and the driver's own memory over the whole run
 MOST_MAPS_GROWTH = 500
-MOST_CARD_GROWTH = 64 * MiB  # kernels that are loaded on first use
+MOST_CARD_GROWTH = 64 * MiB  # the driver loads kernels on first use
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Graph:
 
 
 class Soak:
-    """The program, and the rows of its table."""
+    """The soak test's program, and the rows of its table."""
 
     def __init__(self, memory: int, threads: int, seed: int) -> None:
         import torch
@@ -64,7 +64,8 @@ class Soak:
         self.memory = memory
         self.random = random.Random(seed)
         self.workers = [Tensors(seed * 1000 + i, memory // (2 * threads)) for i in range(threads)]
-        self.locks = [threading.Lock() for _ in self.workers]  # held while a worker acts
+        # a worker holds its lock during an action
+        self.locks = [threading.Lock() for _ in self.workers]
         self.over = threading.Event()
         self.failures: list[BaseException] = []
         self.counts: dict[str, int] = {}
@@ -78,7 +79,7 @@ class Soak:
             with plimsoll.region(name):
                 self.kept[name] = [self.own.take(self.own.size()) for _ in range(5)]
 
-    # --- what it does ----------------------------------------------------------------------------
+    # --- actions ---------------------------------------------------------------------------------
 
     def run(self, seconds: float) -> Iterator[str]:
         """Yields rows as they complete."""
@@ -102,7 +103,7 @@ class Soak:
         self.end()
 
     def work(self, number: int) -> None:
-        """Runs a worker's thread."""
+        """Runs one worker thread's loop."""
         try:
             while not self.over.is_set():
                 with self.locks[number]:
@@ -123,7 +124,7 @@ class Soak:
             yield
 
     def act(self) -> None:
-        """Do one of the rare actions; on a full card, some graphs and pools are dropped first."""
+        """Does one of the rare actions; on a full card, some graphs and pools are dropped first."""
         import torch
 
         what = self.random.choice(
@@ -139,7 +140,7 @@ class Soak:
         self.own.act()
 
     def capture(self) -> None:
-        """Capture a graph that adds one, in a pool of its own or in a region."""
+        """Captures a graph that adds one, into a private pool or a region."""
         import torch
 
         if len(self.graphs) > 8:
@@ -155,7 +156,7 @@ class Soak:
         self.graphs.append(Graph(graph, source, result, in_region))
 
     def replay(self) -> None:
-        """Replay some graph with new input."""
+        """Replays some graph with new input."""
         if not self.graphs:
             return
         graph = self.random.choice(self.graphs)
@@ -168,7 +169,7 @@ class Soak:
             require(bool((graph.result == 2 * (value + 1)).all()), "a graph computes another value")
 
     def pool(self) -> None:
-        """Replace a MemPool with a tensor."""
+        """Makes a MemPool with a tensor; from the sixth on, an old one is dropped first."""
         import torch
 
         if len(self.pools) > 4:
@@ -180,7 +181,7 @@ class Soak:
             self.pools.append((pool, self.own.take(self.own.size())))
 
     def pause(self) -> None:
-        """Pause some regions, or resume all."""
+        """Pauses some regions, or resumes all."""
         away = [name for name in (*REGIONS, "graphs") if is_away(name)]
         if away:
             with self.at_rest():
@@ -194,7 +195,7 @@ class Soak:
             plimsoll.pause(*self.random.sample(names, self.random.randrange(1, len(names) + 1)))
 
     def pinned(self) -> None:
-        """Copy from page-locked memory to the card and back."""
+        """Copies from page-locked memory to the card and back."""
         import torch
 
         host = torch.empty(self.own.size(), dtype=torch.uint8, pin_memory=True)
@@ -207,31 +208,31 @@ class Soak:
             require(bool((back == value).all()), "a copy brings another value")
 
     def empty(self) -> None:
-        """Release free memory."""
+        """Empties PyTorch's cache."""
         import torch
 
         with self.at_rest():
             torch.cuda.empty_cache()
 
     def fraction(self) -> None:
-        """Change the fraction of the card."""
+        """Changes the fraction of the card that the process may use."""
         import torch
 
         part = self.random.choice((1.0, 1.2, 1.5)) * self.memory / self.total
         torch.cuda.set_per_process_memory_fraction(min(1.0, part))
 
     def too_much(self) -> None:
-        """Request more than exists."""
+        """Requests more memory than the card has."""
         import torch
 
         with contextlib.suppress(torch.OutOfMemoryError):
             torch.empty(2 * self.total, dtype=torch.uint8, device="cuda")
             require(False, "there is more than there is")
 
-    # --- what must hold --------------------------------------------------------------------------
+    # --- checks ----------------------------------------------------------------------------------
 
     def footprint(self) -> Footprint:
-        """Returns this process's footprint; its card is the memory beside the allocator's."""
+        """Returns this process's memory. Its `card` figure leaves out what PyTorch reserved."""
         import torch
 
         free, total = torch.cuda.mem_get_info()
@@ -241,10 +242,10 @@ class Soak:
         )
 
     def check_books(self) -> None:
-        """Compare the allocator's statistics with its blocks."""
+        """Compares the allocator's statistics with its blocks."""
         import torch
 
-        torch.cuda.empty_cache()  # frees that wait for other streams complete too
+        torch.cuda.empty_cache()  # also completes frees that wait for other streams
         engine_of().check_invariants()
         segments = plimsoll.memory_snapshot()["segments"]
         active = sum(segment["allocated_size"] for segment in segments)
@@ -255,7 +256,7 @@ class Soak:
         require(active >= mine, f"{active} bytes are allocated, {mine} are alive")
 
     def alive(self) -> Iterator[int]:
-        """Yields the bytes of each live tensor, rounded as the allocator does."""
+        """Yields the bytes of each live tensor, rounded up as the allocator rounds."""
         tensors = [tensor.data for worker in [*self.workers, self.own] for tensor in worker.live]
         tensors += [tensor.data for kept in self.kept.values() for tensor in kept]
         tensors += [tensor.data for _, tensor in self.pools]
@@ -263,14 +264,14 @@ class Soak:
         return (-(-tensor.nbytes // 512) * 512 for tensor in tensors)
 
     def row(self, seconds: float) -> str:
-        """Returns a row of the present state, after checking that it has not grown."""
+        """Returns a table row of the present state; fails if memory has grown."""
         import torch
 
         self.check_books()
         now = self.footprint()
         self.rows.append(now)
         growth = now.growth_since(self.rows[:2][-1])
-        # Depending on the driver, page-locked memory is resident or not.
+        # Page-locked memory counts as resident under some drivers only.
         host = min(growth["resident"], growth["resident"] - growth["page_locked"])
         require(host <= MOST_HOST_GROWTH, f"the host's memory grew by {size_text(host)}")
         require(growth["maps"] <= MOST_MAPS_GROWTH, f"{growth['maps']:+} maps")
@@ -283,7 +284,7 @@ class Soak:
         )
 
     def end(self) -> None:
-        """Free all: only PyTorch's own memory may be left."""
+        """Frees all tensors, and checks that only PyTorch's own memory is left."""
         import torch
 
         torch.cuda.set_per_process_memory_fraction(1.0)
@@ -304,7 +305,7 @@ class Soak:
 
 
 def is_away(name: str) -> bool:
-    """Whether a region is paused; it may not exist yet."""
+    """Returns whether a region is paused; False if it does not exist yet."""
     try:
         return plimsoll.is_paused(name)
     except plimsoll.InputError:
@@ -312,7 +313,7 @@ def is_away(name: str) -> bool:
 
 
 def main() -> None:
-    """Run, print and keep the table."""
+    """Runs the soak test; prints and saves the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

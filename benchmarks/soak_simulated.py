@@ -1,4 +1,4 @@
-"""Random use of an allocator for a simulated day, on a simulated GPU.
+"""Uses an allocator at random for a simulated day, on a simulated GPU.
 
     python benchmarks/soak_simulated.py [--simulated-hours 24] [--seed 1]
 
@@ -8,7 +8,7 @@ resumed, a fraction that changes, and rarely an emptied cache. The first reading
 the time. From there on the host's memory, the maps of the process and the driver's addresses,
 events and mappings may not grow. The allocator's books are checked at intervals, and must agree
 with the program's and the driver's; at the end nothing may be left. Exit status 1: a figure grew or
-does not agree. A seed's run is always the same.
+does not agree. The same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ MOST_MAPS_GROWTH = 64
 
 @dataclass(frozen=True)
 class Engines:
-    """The only engine, for `plimsoll.region` and related functions."""
+    """Holds the only engine, for `plimsoll.region` and related functions."""
 
     engine: Engine
     allocator: str = "elastic"
 
     def open(self, _device: int) -> Engine:
-        """Returns it."""
+        """Returns the only engine."""
         return self.engine
 
     def opened(self) -> Mapping[int, Engine]:
-        """Returns it."""
+        """Returns the only engine, as device 0's."""
         return {0: self.engine}
 
 
@@ -66,7 +66,7 @@ class Block:
 
 
 class Program:
-    """A random program, with its own books."""
+    """A random program that keeps its own list of blocks."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -81,10 +81,10 @@ class Program:
         for name in REGIONS:
             self.take(4 * MiB, name)
 
-    # --- what it does ----------------------------------------------------------------------------
+    # --- actions ---------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Do some requests and frees, and rarely another action."""
+        """Makes some requests and frees, and rarely another action."""
         for _ in range(self.random.randrange(4, 24)):
             if len(self.live) < MOST_LIVE and self.random.random() < 0.55:
                 self.take(self._size(), self._region())
@@ -107,7 +107,7 @@ class Program:
         self.machine.advance(self.random.uniform(0.5, 1.5))
 
     def take(self, size: int, region: str, pool: MemoryPool | None = None) -> None:
-        """Request memory; a full card is no error."""
+        """Requests memory; ignores that the card is full."""
         stream = self.random.randrange(STREAMS)
         try:
             with plimsoll.region(region):
@@ -123,25 +123,25 @@ class Program:
         self._count("requests")
 
     def free(self, address: int) -> None:
-        """Free a block, paused or not."""
+        """Frees a block, whether its region is paused or not."""
         self.allocator.free(address)
         del self.live[address]
 
     def use_on_another_stream(self) -> None:
-        """Use a live block on another stream."""
+        """Uses a live block on another stream."""
         if self.live:
             self.allocator.record_stream(self._any(), self.random.randrange(STREAMS))
             self._count("uses by other streams")
 
     def come_and_go(self) -> None:
-        """Make a pool with some memory and release it, like that of a destroyed graph."""
+        """Makes a pool, allocates from it and releases it, like the pool of a destroyed graph."""
         pool = self.allocator.make_pool()
         self._take_and_free(pool)
         self._release(pool)
         self._count("pools")
 
     def capture_into_a_region(self) -> None:
-        """Make a pool in a region, like that of a graph, which lives until the next one."""
+        """Makes a graph's pool in a region; the pool lives until the next call."""
         if plimsoll.is_paused("graphs"):
             return
         pool, engine = plimsoll.graph_pool("graphs"), self.allocator.engine
@@ -154,7 +154,7 @@ class Program:
         self._count("graphs in a region")
 
     def hold_a_pool(self) -> None:
-        """Make or release a long-lived pool."""
+        """Makes or releases a long-lived pool."""
         if len(self.pools) == MOST_POOLS:
             pool = self.pools.pop(self.random.randrange(MOST_POOLS))
             for address in [a for a, block in self.live.items() if block.pool is pool]:
@@ -165,7 +165,7 @@ class Program:
         self._count("pools")
 
     def pause_or_resume(self) -> None:
-        """Pause one region or all that can be, or resume them."""
+        """Pauses one region or all, or resumes them."""
         away = [name for name in REGIONS if plimsoll.is_paused(name)]
         here = [name for name in REGIONS if name not in away]
         names = self.random.sample(here, self.random.randrange(len(here) + 1)) if here else []
@@ -180,18 +180,18 @@ class Program:
             self._shed()
             self.allocator.set_per_process_memory_fraction(1.0)
         except plimsoll.InputError as error:
-            if "has no memory" not in str(error):  # all of it was freed
+            if "has no memory" not in str(error):  # the region's blocks may all have been freed
                 raise
 
     def change_the_fraction(self) -> None:
-        """Change the fraction of the card."""
+        """Changes the fraction of the card."""
         self.allocator.set_per_process_memory_fraction(self.random.choice((0.5, 0.8, 1.0)))
         self._count("fractions")
 
-    # --- what must hold --------------------------------------------------------------------------
+    # --- checks ----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Compare the allocator's books with its statistics, the program and the driver."""
+        """Compares the allocator's books with its statistics, the program and the driver."""
         self.allocator.check_invariants()
         alive = sum(block.size for block in self.live.values())
         require(self.allocator.memory_allocated() == alive, "allocated is not what lives")
@@ -201,7 +201,7 @@ class Program:
         require(stats["paused_bytes.current"] == paused, "paused is not what regions say")
 
     def check_reserved(self) -> None:
-        """Compare reserved memory with the driver's, once no work is pending."""
+        """Compares reserved memory with the driver's figure, once no work is pending."""
         self.machine.advance(1000)
         self.allocator.empty_cache()
         require(
@@ -212,7 +212,7 @@ class Program:
         require(self.gpu.shared_used_bytes == locked, "locked is not what the driver locked")
 
     def end(self) -> None:
-        """Free all: nothing may be left."""
+        """Frees all blocks, and checks that nothing is left."""
         self.allocator.set_per_process_memory_fraction(1.0)
         for address in list(self.live):
             self.free(address)
@@ -230,19 +230,19 @@ class Program:
         require(left.handles == left.mappings == left.events == 0, f"the driver has {left}")
 
     def footprint(self) -> Footprint:
-        """Returns the footprint of this process; the card is simulated."""
+        """Returns this process's memory; `card` is the simulated card's."""
         return Footprint.now(
             page_locked=self.allocator.engine.host_reserved_bytes(),
             card=self.gpu.dedicated_used_bytes,
         )
 
     def _release(self, pool: MemoryPool) -> None:
-        """Release a pool as PyTorch does: its free memory stays cached."""
+        """Releases a pool as PyTorch does: its free memory stays cached."""
         self.allocator.engine.release_pool(*pool.id)
         pool.released = True
 
     def _take_and_free(self, pool: MemoryPool | None = None) -> None:
-        """Allocate temporary tensors and free them in any order."""
+        """Allocates temporary tensors and frees them in random order."""
         before = set(self.live)
         for _ in range(self.random.randrange(1, 6)):
             self.take(self._size(), "", pool)
@@ -250,7 +250,7 @@ class Program:
             self.free(address)
 
     def _shed(self) -> None:
-        """Free a third of all blocks, as a program does that finds the card full."""
+        """Frees a third of all blocks, as a program does that finds the card full."""
         self._count("out of memory")
         for address in self.random.sample(list(self.live), len(self.live) // 3):
             self.free(address)
@@ -272,13 +272,13 @@ class Program:
 
 
 def require(holds: bool, what: str) -> None:
-    """End the run with one line if a check fails."""
+    """Ends the program with a one-line message if a check fails."""
     if not holds:
         sys.exit(f"soak_simulated: {what}")
 
 
 def run(hours: float, seed: int) -> str:
-    """Runs the program; returns a summary."""
+    """Runs the random program; returns a summary."""
     began = time.monotonic()
     program = Program(seed)
     until, steps = hours * 3600, 0
@@ -324,7 +324,7 @@ def run(hours: float, seed: int) -> str:
 
 
 def main() -> None:
-    """Run and print."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Random tensors with known contents, the work of each thread of benchmarks/soak.py."""
+"""Random tensors with known contents: what each thread of benchmarks/soak.py works on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Tensor:
-    """A tensor with its expected contents."""
+    """A tensor with the number that fills it."""
 
     data: torch.Tensor
     value: int
@@ -37,7 +37,7 @@ class Tensors:
         self.has_values = running() is None
 
     def act(self) -> None:
-        """Do a request or a free."""
+        """Makes one request or one free."""
         import torch
 
         with torch.cuda.stream(self.stream):
@@ -57,7 +57,7 @@ class Tensors:
         return int(min(most, 2 ** self.random.uniform(0, most.bit_length())))
 
     def take(self, size: int) -> Tensor:
-        """A tensor full of one number."""
+        """Returns a tensor filled with one number."""
         import torch
 
         data = torch.empty(size, dtype=torch.uint8, device="cuda")
@@ -67,7 +67,7 @@ class Tensors:
         return Tensor(data, value)
 
     def drop(self) -> None:
-        """Free one, which another stream may have used last."""
+        """Frees a tensor, perhaps right after its use on another stream."""
         import torch
 
         tensor = self.live.pop(self.random.randrange(len(self.live)))
@@ -81,20 +81,20 @@ class Tensors:
             self.check(tensor)
 
     def check(self, tensor: Tensor) -> None:
-        """Check that no other writer has changed the tensor."""
+        """Checks that the tensor still holds its number."""
         import torch
 
         if not self.has_values:
             return
         try:
             is_whole = bool((tensor.data == tensor.value).all())
-        except torch.OutOfMemoryError:  # the comparison needs memory too
+        except torch.OutOfMemoryError:  # comparing allocates memory
             self.counts["out of memory"] += 1
             return
         require(is_whole, "a tensor holds something else")
 
 
 def require(holds: bool, what: str) -> None:
-    """End the run with one line if a check fails."""
+    """Ends the program with a one-line message if a check fails."""
     if not holds:
         sys.exit(f"soak: {what}")

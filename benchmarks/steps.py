@@ -1,13 +1,13 @@
-"""The time of a script's step on a GPU, and on the simulated clock.
+"""Measures a script's step time on a GPU, and on the simulated clock.
 
     python benchmarks/steps.py measure FOLDER [--only gpt,vit] [--results FOLDER]
     python benchmarks/steps.py compare FOLDER [--only gpt,vit] [--gpu H200]
 
 FOLDER holds the recorded workloads, NAME.py with a function `main(steps)`; the scripts of
-benchmarks/steps and their variants are measured too. A step is as in benchmarks/training.py.
-`measure` writes steps.json: a row for each script with its median step; with --profiled also the
-number of calls of each operation, and the time of its kernels. `compare` runs the same scripts on a
-simulated GPU.
+benchmarks/steps and their variants are measured too. A step is defined as in
+benchmarks/training.py. `measure` writes steps.json: a row for each script with its median step;
+with --profiled also the number of calls of each operation, and the time of its kernels. `compare`
+runs the same scripts on a simulated GPU.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ PAIRS: list[tuple[str, str]] = [
     ("unet channels_last=False", "unet channels_last=True"),
     ("unet batch=4", "unet batch=16"),
 ]
-"""Variants that people choose between."""
+"""Pairs of variants between which people choose."""
 TIMEOUT_SECONDS = 500
 STEPS = {"gpt2_adamw": 12, "mixtral_moe": 12, "resnet_amp": 12, "prefetch_streams": 30}
 
 
 def parse(name: str) -> tuple[str, dict[str, Any]]:
-    """The script of "gpt batch=8 fused=True", and its arguments."""
+    """Splits a name such as "gpt batch=8 fused=True" into the script and its arguments."""
     script, *words = name.split()
     options: dict[str, Any] = {}
     for word in words:
@@ -63,7 +63,7 @@ def parse(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def run_here(path: Path, options: dict[str, Any], *, profiled: bool) -> dict[str, Any]:
-    """Run a script in this process; returns its steps, and the times of its operations."""
+    """Runs a script in this process; returns its steps, and the times of its operations."""
     import torch
 
     torch.cuda.init()
@@ -104,7 +104,7 @@ def run_here(path: Path, options: dict[str, Any], *, profiled: bool) -> dict[str
 
 
 def run_apart(name: str, folder: Path, *, profiled: bool, gpu: str = "") -> dict[str, Any]:
-    """Run a script in a process of its own, on a simulated GPU if one is named."""
+    """Runs a script in a process of its own, on a simulated GPU if one is named."""
     script, _ = parse(name)
     path = HERE / "steps" / f"{script}.py"
     if script not in OWN:
@@ -125,7 +125,7 @@ def run_apart(name: str, folder: Path, *, profiled: bool, gpu: str = "") -> dict
 
 
 def names_of(folder: Path, only: str) -> list[str]:
-    """Returns the scripts and variants, or the selected ones."""
+    """Returns the names of all scripts and variants, or of the selected ones."""
     every = [*sorted(path.stem for path in folder.glob("*.py")), *OWN]
     for pair in PAIRS:
         every += [name for name in pair if name not in every]
@@ -134,7 +134,7 @@ def names_of(folder: Path, only: str) -> list[str]:
 
 
 def measure(folder: Path, only: str, results: Path, *, profiled: bool) -> None:
-    """Measure all scripts on a GPU."""
+    """Measures all scripts on a GPU."""
     import torch
 
     path = results / "steps.json"
@@ -153,7 +153,7 @@ def measure(folder: Path, only: str, results: Path, *, profiled: bool) -> None:
 
 
 def compare(folder: Path, only: str, gpu: str, results: Path) -> None:
-    """Compare the simulated clock with the measurements."""
+    """Compares the simulated clock with the measurements."""
     rows = json.loads((results / "steps.json").read_text())
     errors = []
     for name in names_of(folder, only):
@@ -176,7 +176,7 @@ def compare(folder: Path, only: str, gpu: str, results: Path) -> None:
 
 
 def main() -> None:
-    """Run the command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare", "here"])
     parser.add_argument("folder", type=Path)

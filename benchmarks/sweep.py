@@ -1,9 +1,9 @@
-"""The time of a sweep, and whether its rows equal single predictions, to the byte.
+"""Times a sweep, and checks that its rows equal single predictions, to the byte.
 
     python benchmarks/sweep.py ../shared/workloads
 
-Three scripts, six cards, four configurations: 72 predictions, one process a core. One row in
-`--every` is predicted again, alone.
+Three scripts, six cards and four configurations are 72 predictions, with one process per core. One
+row of every `--every` rows is predicted again, alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONFS = (
 
 
 def main() -> int:
-    """Run the command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description="Time a sweep.")
     parser.add_argument("folder", type=Path, help="With the scripts.")
     parser.add_argument("--every", type=int, default=9, help="Check one row of so many.")
@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def is_alone_the_same(row: Row) -> bool:
-    """Whether a separate prediction is equal, except for measurements of this host."""
+    """Returns whether a separate prediction equals the row, except for this host's figures."""
     case = row.case
     alone = plimsoll.predict(case.program, gpu=case.gpu or "", conf=case.conf or "")
     values = json.loads(json.dumps({**alone.to_dict(), "timeline": None}))

@@ -1,9 +1,9 @@
-"""The speed of the product templates of PyTorch's compiler on a GPU, by their tiles.
+"""Times the matrix product templates of PyTorch's compiler on a GPU, by tile size.
 
     python benchmarks/templates.py [FILE]
 
 Writes one row for each product and each candidate of `max-autotune`: PyTorch's own kernel, and each
-template with its tile. The simulated clock knows templates by these times
+template with each tile. The simulated clock's times of templates come from these rows
 (src/plimsoll/torch/simulated/csrc/timing).
 """
 
@@ -27,13 +27,13 @@ SIZES = [
     (64, 4096, 4096),
     (16, 4096, 11008),
 ]
-"""Rows, columns, and the length of the sum."""
+"""Rows, columns, and the length of the inner dimension."""
 TYPES = ("bfloat16", "float32")
 COLUMNS = ("BLOCK_M", "BLOCK_K", "BLOCK_N", "num_stages", "num_warps")
 
 
 def measure(writer: Any) -> None:
-    """Tune all the products."""
+    """Tunes all products, and writes a row for each candidate."""
     import torch
     from torch._inductor import select_algorithm
 
@@ -63,7 +63,7 @@ def measure(writer: Any) -> None:
 
 
 def main() -> None:
-    """Write the rows to the named file."""
+    """Writes the rows to the named file."""
     path = Path(sys.argv[1] if len(sys.argv) > 1 else "templates.csv")
     with path.open("w", newline="") as file:
         writer = csv.writer(file)

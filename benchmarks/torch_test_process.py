@@ -1,9 +1,9 @@
-"""Runs PyTorch's tests in this process, with a line of JSON when each begins and ends.
+"""Runs PyTorch's tests in this process; writes a line of JSON when each begins and ends.
 
     python benchmarks/torch_test_process.py list FOLDER MODULE...
     python benchmarks/torch_test_process.py run FOLDER RESULTS SECONDS NAME...
 
-The tests' modules are in FOLDER, and their other imports in FOLDER/site. A name is
+The tests' modules are in FOLDER, and the packages that they import in FOLDER/site. A name is
 MODULE.CLASS.TEST. A test that takes longer than SECONDS ends the process.
 """
 
@@ -24,12 +24,12 @@ from typing import Any
 
 Problem = (
     tuple[type[BaseException], BaseException, TracebackType]
-    | tuple[None, None, None]  # allowed by unittest's types
+    | tuple[None, None, None]  # unittest's types allow None, too
 )
 
 
 def installed_allocator() -> str:
-    """Names plimsoll's allocator under PyTorch in this process, or torch."""
+    """Returns the name of plimsoll's allocator in this process, or "torch"."""
     module: Any = sys.modules.get("plimsoll.torch.live.live_engines")
     installed = None if module is None else module._installed
     return "torch" if installed is None else str(installed.choice.allocator)
@@ -46,10 +46,10 @@ def where(folder: Path, problem: Problem) -> str:
 
 
 class Outcome(unittest.TestResult):
-    """The end of one test: passed, skipped or failed, and why."""
+    """The result of one test: passed, skipped or failed, and why."""
 
     def __init__(self, folder: Path) -> None:
-        """Begins with a test that passes."""
+        """Starts with "passed" as the outcome of a test."""
         super().__init__()
         self.folder = folder
         self.outcome = "passed"
@@ -60,31 +60,31 @@ class Outcome(unittest.TestResult):
             self.outcome, self.why = "failed", where(self.folder, problem)
 
     def addError(self, test: unittest.TestCase, err: Problem) -> None:  # noqa: N802
-        """Note an error in the test or its setup."""
+        """Notes an error in the test or its setup."""
         super().addError(test, err)
         self._fail(err)
 
     def addFailure(self, test: unittest.TestCase, err: Problem) -> None:  # noqa: N802
-        """Note a failed assertion."""
+        """Notes a failed assertion."""
         super().addFailure(test, err)
         self._fail(err)
 
     def addSubTest(  # noqa: N802
         self, test: unittest.TestCase, subtest: unittest.TestCase, err: Problem | None
     ) -> None:
-        """Note a failed part of a test."""
+        """Notes a failed subtest."""
         super().addSubTest(test, subtest, err)
         if err is not None:
             self._fail(err)
 
     def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: N802
-        """Note that this machine, or this PyTorch, does not run the test."""
+        """Notes that this machine or this PyTorch skips the test."""
         super().addSkip(test, reason)
         if self.outcome == "passed":
             self.outcome, self.why = "skipped", reason
 
     def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802
-        """Note that a test passes which should fail."""
+        """Notes that a test passed although it is marked to fail."""
         super().addUnexpectedSuccess(test)
         self.outcome, self.why = "failed", "it passes, and should fail"
 
@@ -110,13 +110,14 @@ def _tests_of(case: type[unittest.TestCase]) -> Iterator[unittest.TestCase]:
 
 
 def run(folder: Path, results: Path, seconds: float, names: list[str]) -> None:
-    """Run the tests of those names."""
+    """Runs the named tests."""
     importlib.import_module("torch")
     wanted = os.environ["PLIMSOLL_ALLOCATOR"]
     if installed_allocator() != wanted:
         raise SystemExit(f"the allocator in place is {installed_allocator()}, not {wanted}")
     viewer: Any = importlib.import_module("torch.cuda._memory_viz")
-    # The drawing is done by a downloaded program; several modules hold the function.
+    # PyTorch draws a flame graph by a program that it downloads. Several modules import this
+    # function, so its code is replaced.
     viewer.format_flamegraph.__code__ = (lambda lines, _script=None: lines).__code__
     known: dict[str, unittest.TestCase] = {}
     for module in dict.fromkeys(name.split(".")[0] for name in names):
@@ -141,12 +142,12 @@ def run(folder: Path, results: Path, seconds: float, names: list[str]) -> None:
                 seconds=round(time.monotonic() - started, 3),
             )
     sys.stdout.flush()
-    os._exit(0)  # threads that a test left behind are not waited for
+    os._exit(0)  # ends without waiting for threads that a test left running
 
 
 def main(verb: str, folder: Path, rest: list[str]) -> None:
-    """List tests or run some."""
-    sys.argv = [str(folder / "tests.py")]  # PyTorch's helpers read the arguments
+    """Lists tests or runs some."""
+    sys.argv = [str(folder / "tests.py")]  # PyTorch's test helpers read sys.argv
     os.environ["PYTORCH_PRINT_REPRO_ON_FAILURE"] = "0"
     sys.path[:0] = [str(folder), str(folder / "site")]
     os.environ["PYTHONPATH"] = os.pathsep.join(

@@ -3,17 +3,17 @@
     python benchmarks/torch_tests.py FOLDER
 
 FOLDER holds PyTorch's test_cuda.py, test_cuda_multigpu.py, test_cuda_trace.py and
-test_cuda_primary_ctx.py, their version in VERSION, and their other imports in site. They are
-PyTorch's, and no part of this project.
+test_cuda_primary_ctx.py. VERSION in it names their version, and site holds what they import. These
+files belong to PyTorch, not to this project.
 
 Each test runs under PyTorch's allocator and each of plimsoll's. Tests run in batches, several
-processes at a time; failed ones run again, each in a process of its own. Tests that pass under
-PyTorch's allocator and still fail under another run once more with the card for themselves, at last
-under PyTorch's too: some pass there only because earlier tests have filled the cache. The last run
-counts. Results go to benchmarks/results/torch_tests.txt.
+processes at a time; failed tests run again, each in a process of its own. Tests that pass under
+PyTorch's allocator and still fail under another run once more, alone on the card, and finally under
+PyTorch's too: some pass only because earlier tests have filled the cache. The last run counts.
+Results go to benchmarks/results/torch_tests.txt.
 
-Exit status: 0 if every failing test also fails under PyTorch's allocator, or asserts PyTorch's
-segments; 1 if another test fails, or some did not run.
+Exit status: 0 if every failing test also fails under PyTorch's allocator, or asserts the sizes of
+PyTorch's segments; 1 if another test fails, or some did not run.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ ASSERT_SEGMENTS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a test."""
+    """How a test ended."""
 
     outcome: str  # passed, skipped, failed or not run
     why: str = ""
 
 
-Table = dict[str, dict[str, Outcome]]  # by allocator and test
+Table = dict[str, dict[str, Outcome]]  # outcomes by allocator, then by test
 
 
 @dataclass
 class Runner:
-    """Starts the processes, until there is no time left."""
+    """Runs test processes until the time is up."""
 
     folder: Path
     test_seconds: float
-    ends: float  # by time.monotonic()
+    ends: float  # the deadline, by time.monotonic()
     results: Table = field(default_factory=lambda: {name: {} for name in ALLOCATORS})
     again: Table = field(default_factory=lambda: {name: {} for name in ALLOCATORS})
 
@@ -91,12 +91,12 @@ class Runner:
             with suppress(subprocess.TimeoutExpired):
                 status = process.wait(max(self.left(), 1))
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with all processes that it left running
+                os.killpg(process.pid, signal.SIGKILL)  # kills the process and all that it started
             process.wait()
         return status
 
     def list_tests(self) -> list[str]:
-        """The names of all tests."""
+        """Returns the names of all tests."""
         with tempfile.TemporaryDirectory() as scratch:
             log = Path(scratch) / "log.txt"
             if self.start("torch", ["list", str(self.folder), *MODULES], log) != 0:
@@ -106,7 +106,7 @@ class Runner:
         return names
 
     def run(self, allocator: str, names: Sequence[str]) -> None:
-        """Run tests in one process, and the rest in a new one after each test that ended it."""
+        """Runs tests in one process; after a test that ended the process, the rest in a new one."""
         found = self.results[allocator]
         remaining = list(names)
         with tempfile.TemporaryDirectory() as scratch:
@@ -140,7 +140,7 @@ class Runner:
             found.setdefault(name, Outcome("not run"))
 
     def run_all(self, units: Iterable[tuple[str, Sequence[str]]], jobs: int) -> None:
-        """Run several processes at a time."""
+        """Runs the units, up to `jobs` processes at a time."""
         with ThreadPoolExecutor(jobs) as workers:
             for done in [workers.submit(self.run, *unit) for unit in units]:
                 done.result()
@@ -155,7 +155,7 @@ class Runner:
         ]
 
     def repeat(self, allocators: Iterable[str], jobs: int) -> None:
-        """Run failing tests again, alone."""
+        """Runs failing tests again, alone."""
         units = [(allocator, name) for allocator in allocators for name in self.failing(allocator)]
         before = {unit: self.results[unit[0]][unit[1]] for unit in units}
         self.run_all(((allocator, [name]) for allocator, name in units), jobs)
@@ -176,7 +176,7 @@ def explanation(allocator: str, name: str) -> str:
 
 
 def differing(results: Table) -> dict[tuple[str, str], Outcome]:
-    """Returns tests that pass under PyTorch's allocator and not under another one."""
+    """Returns tests that pass under PyTorch's allocator but fail under one of plimsoll's."""
     return {
         (allocator, name): outcome
         for allocator in ALLOCATORS[1:]
@@ -186,7 +186,7 @@ def differing(results: Table) -> dict[tuple[str, str], Outcome]:
 
 
 def table(results: Table, again: Table) -> str:
-    """Formats the results."""
+    """Returns the table of the results."""
 
     def count(allocator: str, wanted: str, module: str = "") -> int:
         return sum(
@@ -228,7 +228,7 @@ def table(results: Table, again: Table) -> str:
 
 
 def kind_of(why: str) -> str:
-    """Returns the kind of an error, without its place and message."""
+    """Returns the type of an error, without its place and message."""
     place, _, rest = why.partition(": ")
     return rest.partition(": ")[0] or place
 
@@ -253,7 +253,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run the tests, print a table and keep it."""
+    """Runs the tests; prints and saves the table."""
     options = arguments()
     folder = options.folder.resolve()
     started = time.monotonic()
@@ -267,7 +267,7 @@ def main() -> int:
     if not names:
         raise SystemExit(f"no test's name contains {options.only!r}")
     groups = batches(names, BATCH)
-    # The first run compiles the libraries for the others.
+    # The first run compiles the libraries that the other runs then load.
     first = [("native", groups[0]), *(("torch", group) for group in groups)]
     runner.run_all(first, options.jobs)
     report("all ran under PyTorch's allocator")

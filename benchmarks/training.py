@@ -1,4 +1,4 @@
-"""Training under PyTorch's allocators and plimsoll's, in alternation.
+"""Times training under PyTorch's allocators and plimsoll's, in alternation.
 
     python benchmarks/training.py FOLDER [--workloads gpt2_adamw,...] [--repetitions 5]
         [--settings torch,expandable,async,elastic,planned,native] [--steps N] [--fraction 0.10]
@@ -8,16 +8,16 @@
 
     plimsoll predict benchmarks/training.py --gpu H100 --write-plan NAME.json -- OWN
 
-where OWN is `FOLDER/NAME.py --here ""`, and `--steps N` if the script has another number here.
+where OWN is `FOLDER/NAME.py --here ""`, with `--steps N` if `STEPS` has a number for the script.
 
 FOLDER holds scripts NAME.py with a function `main(steps)`. Every run is a process of its own, and
-the settings alternate. A step is from one `backward` to the next, or one call of `generate`, by
-events on the GPU; the first quarter of the steps, at most five, does not count. Losses are compared
-bit for bit with those of the first run under PyTorch's allocator.
+the settings alternate. A step is from one `backward` to the next, or one call of `generate`, timed
+by events on the GPU; the first quarter of the steps, at most five, does not count. Losses are
+compared bit for bit with those of the first run under PyTorch's allocator.
 
-A program's memory on the card is the difference of `mem_get_info` between the end of `main`, when
-all cached memory is still held, and the release of all of it. Contexts and the libraries' own
-memory are in neither reading. With --fraction, the limit is that part of an 80 GB H100, on any
+A program's memory on the card is the difference between two readings of `mem_get_info`: at the end
+of `main`, when all cached memory is still held, and after its release. So contexts and the
+libraries' own memory do not count. With --fraction, the limit is that part of an 80 GB H100, on any
 card. Results go to benchmarks/results/training.txt.
 """
 
@@ -50,18 +50,18 @@ if TYPE_CHECKING:
 H100_BYTES = 85_017_493_504
 """The total memory of an H100 80GB, as CUDA reports it."""
 STEPS = {"gpt2_adamw": 40, "mixtral_moe": 20, "resnet_amp": 20}
-"""The number of steps of scripts whose own number is too small to time."""
+"""Steps for scripts whose default number is too small to time."""
 TIMEOUT_SECONDS = 300
 MIB = 2**20
 
 
 @dataclass(frozen=True)
 class Setting:
-    """An allocator, and the way a process gets it."""
+    """An allocator, and how a process comes to use it."""
 
     title: str
     conf: str = ""
-    allocator: str = ""  # one of plimsoll's allocators
+    allocator: str = ""  # name of a plimsoll allocator, or ""
     is_planned: bool = False
 
 
@@ -82,11 +82,11 @@ class Run:
     Attributes:
         step_ms: The milliseconds of each counted step.
         results: The loss of each step, or a checksum of the generated tokens.
-        peak_allocated_bytes: The most in live blocks.
-        peak_reserved_bytes: The most reserved from the driver, by the allocator's statistics.
-        taken_bytes: The bytes taken from the card, by the driver.
-        retries: Requests that were retried after releasing the cache; then memory was released
-            before the end, and `taken_bytes` is less than at the peak.
+        peak_allocated_bytes: The peak of allocated memory.
+        peak_reserved_bytes: The peak of reserved memory, by the allocator's statistics.
+        taken_bytes: The memory taken from the card, by the driver's figures.
+        retries: Requests that were retried after emptying the cache. If there are any,
+            `taken_bytes` at the end may be less than at the peak.
         error: Why `main` failed.
     """
 
@@ -103,7 +103,7 @@ class Run:
 
 
 class Steps:
-    """Notes the begin and end of steps, and their results, without waiting for the GPU."""
+    """Records the start, end and result of each step without waiting for the GPU."""
 
     CAPACITY = 4096
 
@@ -121,7 +121,7 @@ class Steps:
         return event
 
     def watch_training(self) -> None:
-        """Record training: a step ends where `backward` begins; its loss goes to pinned memory."""
+        """Records training: a step ends where `backward` begins; its loss goes to pinned memory."""
         tensor = self._torch.Tensor
         backward = tensor.backward
 
@@ -142,7 +142,7 @@ class Steps:
         tensor.backward = marked
 
     def watch_generation(self) -> None:
-        """Record generation: a step is one call of `generate`."""
+        """Records generation: a step is one call of `generate`."""
         from transformers.generation.utils import GenerationMixin
 
         generate = GenerationMixin.generate
@@ -187,7 +187,7 @@ def card_in_use(torch: Any) -> int:
 
 
 def shared_bytes() -> int:
-    """Returns the reserved memory outside the card."""
+    """Returns the bytes that plimsoll reserved in host memory."""
     from plimsoll.engine.current import opened_engine
 
     engine = opened_engine(0)
@@ -200,7 +200,7 @@ def run_watched(
     limit: int | None,
     around: AbstractContextManager[Any] | None = None,
 ) -> Run:
-    """Run a script in this process, which has done nothing else, inside a `with` block."""
+    """Runs a script inside the context manager `around`, in a fresh process."""
     import torch
 
     torch.cuda.init()
@@ -246,7 +246,7 @@ def run_here(
     limit: int | None,
     plan: str | None = None,
 ) -> Run:
-    """Run a script in this process under one of plimsoll's allocators, or PyTorch's."""
+    """Runs a script in this process under one of plimsoll's allocators, or PyTorch's."""
     if allocator:
         import plimsoll
 
@@ -258,7 +258,7 @@ def run_here(
 
 
 def found_by(command: list[str], title: str, conf: str = "") -> dict[str, Any]:
-    """Run a command under a configuration of PyTorch's allocator; returns its last JSON."""
+    """Runs a command with PYTORCH_CUDA_ALLOC_CONF=`conf`; returns the last JSON that it prints."""
     drop = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PLIMSOLL_ALLOCATOR")
     environment = {name: value for name, value in os.environ.items() if name not in drop}
     if conf:
@@ -280,7 +280,7 @@ def found_by(command: list[str], title: str, conf: str = "") -> dict[str, Any]:
 def run_apart(
     path: Path, setting: Setting, steps: int | None, limit: int | None, plans: Path
 ) -> Run:
-    """Run a script in a process of its own, under a setting."""
+    """Runs a script in a process of its own, under a setting."""
     command = [sys.executable, __file__, str(path), "--here", setting.allocator]
     if steps is not None:
         command += ["--steps", str(steps)]
@@ -292,7 +292,7 @@ def run_apart(
 
 
 def largest_difference(results: list[float], wanted: list[float]) -> float:
-    """Returns the largest relative difference over the common steps."""
+    """Returns the largest relative difference of the results that both runs have."""
     return max(
         (abs(a - b) / max(abs(b), 1e-30) for a, b in zip(results, wanted, strict=False)), default=0
     )
@@ -310,7 +310,7 @@ def describe(runs: list[Run], wanted: list[float]) -> str:
 
 
 def row(setting: Setting, runs: list[Run], first: list[Run]) -> str:
-    """One line of the table; ratios are to the first setting."""
+    """Returns one line of the table; ratios are to the first setting."""
 
     def median(of: list[Run], what: Callable[[Run], float]) -> float:
         return statistics.median(what(run) for run in of)
@@ -332,7 +332,8 @@ def row(setting: Setting, runs: list[Run], first: list[Run]) -> str:
     line += f" {allocated / MIB:10.1f}"
     line += f" {median(runs, lambda run: run.peak_reserved_bytes) / MIB:10.1f}"
     line += f" {taken / MIB:10.1f}"
-    given_back = any(run.retries for run in runs)  # released before the end, so more was taken
+    # the run emptied its cache before the end, so the true peak is higher
+    given_back = any(run.retries for run in runs)
     line += f" {'>=' if given_back else ''}{taken / allocated:.3f}".rjust(9)
     return line + f"  {describe(runs, first[0].results)}"
 
@@ -345,7 +346,7 @@ def compare(
     limit: int | None,
     plans: Path,
 ) -> str:
-    """Run a script under alternating settings; returns the table."""
+    """Runs a script under each setting in turn; returns the table."""
     if steps is None:
         steps = STEPS.get(path.stem)
     runs: dict[str, list[Run]] = {setting.title: [] for setting in settings}
@@ -375,7 +376,7 @@ def compare(
 
 
 def main() -> None:
-    """Compare, print the tables and keep them."""
+    """Compares the settings; prints and saves the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -390,8 +391,9 @@ def main() -> None:
     parser.add_argument(
         "--plans", type=Path, default=Path("plans"), help="NAME.json of each script"
     )
-    parser.add_argument("--plan", help=argparse.SUPPRESS)  # of the script that runs here
-    # run a script in this process, under this allocator
+    # for the script that runs in this process
+    parser.add_argument("--plan", help=argparse.SUPPRESS)
+    # internal: run a script in this process, under this allocator
     parser.add_argument("--here", help=argparse.SUPPRESS)
     parser.add_argument("--limit", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -417,7 +419,8 @@ def main() -> None:
         )
         print(table)
         text += f"\n{table}"
-        save("training", text, arguments.results)  # saved now, because the next one may fail
+        # saved after each table, because the next one may fail
+        save("training", text, arguments.results)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Scripts whose sizes depend on random numbers or on data: measured on a GPU, and predicted.
+"""Measures scripts whose sizes depend on random numbers or data, and predicts them.
 
     python benchmarks/unknown.py [FOLDER] [--gpu NAME]
 
-Each script runs once on the GPU and is predicted, on the named card and with the same PyTorch.
-Sizes are MiB; the range shows the effect of the data.
+Each script runs once on the GPU, and is predicted for the named card with the same PyTorch. Sizes
+are in MiB; the range shows the effect of the data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ print(json.dumps([torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reser
 
 
 def measured(script: Path) -> tuple[int, int]:
-    """Peak allocated and reserved bytes of a run on the GPU."""
+    """Returns the peaks of allocated and reserved bytes of a run on the GPU."""
     done = subprocess.run(
         [sys.executable, "-c", _RUN, str(script)], capture_output=True, text=True, check=True
     )
@@ -37,7 +37,7 @@ def measured(script: Path) -> tuple[int, int]:
 
 
 def row(of: int, predicted: int, bounds: tuple[int, int] | None) -> str:
-    """One peak: measured, predicted, the difference and the range."""
+    """Returns the line of one peak: measured, predicted, difference and range."""
     said = f"{of / MiB:9.1f} {predicted / MiB:9.1f} {predicted / of - 1:+8.2%}"
     if bounds is None:
         return f"{said} {'':>17}   "
@@ -46,7 +46,7 @@ def row(of: int, predicted: int, bounds: tuple[int, int] | None) -> str:
 
 
 def main() -> None:
-    """Print a line a script."""
+    """Prints a line for each script."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parent / "unknown")
     parser.add_argument("--gpu", default="H200")

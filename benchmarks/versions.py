@@ -1,7 +1,7 @@
-"""Predictions for the same scripts under several versions of PyTorch.
+"""Predicts the same scripts under several versions of PyTorch.
 
     python benchmarks/versions.py predict FOLDER --results FOLDER   # under the installed PyTorch
-    python benchmarks/versions.py table --results FOLDER            # of all that were done
+    python benchmarks/versions.py table --results FOLDER            # of all versions' results
 
 FOLDER holds scripts NAME.py; examples/train_gpt.py is added. Peaks go to VERSION.json
 among the results; the table is Markdown, for docs/versions.md.
@@ -25,7 +25,7 @@ Peaks = dict[str, dict[str, int] | str]
 
 
 def predicted(folder: Path) -> Peaks:
-    """Returns peaks in bytes by the script's name, or why there are none."""
+    """Returns the peaks in bytes by script name, or why there are none."""
     found: Peaks = {}
     for path in [ROOT / "examples" / "train_gpt.py", *sorted(folder.glob("*.py"))]:
         try:
@@ -42,7 +42,7 @@ def predicted(folder: Path) -> Peaks:
 
 
 def table(versions: dict[str, Peaks], key: str) -> list[str]:
-    """A row for each script, a column for each PyTorch, in MiB."""
+    """Returns table rows in MiB: one for each script, with a column for each PyTorch version."""
     scripts = dict.fromkeys(script for peaks in versions.values() for script in peaks)
     lines = [f"| script | {' | '.join(versions)} |", "|---" * (len(versions) + 1) + "|"]
     for script in scripts:
@@ -53,7 +53,7 @@ def table(versions: dict[str, Peaks], key: str) -> list[str]:
 
 
 def main() -> None:
-    """Predict, or print the tables."""
+    """Predicts, or prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["predict", "table"])
     parser.add_argument("folder", type=Path, nargs="?")

@@ -1,11 +1,11 @@
-"""The page of ten million events: its size, its first paint, its frames, its server's memory.
+"""Measures a page of ten million events: size, first paint, frame rates, server memory.
 
     python benchmarks/view.py [--events 10000000] [--keep FOLDER]
 
-The trace is made here, the same every time: a training run whose steps have batches of varying
-length and skip some of their operations at random, so that no two are alike. A headless Chromium
-opens the page and gets scripted input, a turn of the wheel in every frame; frames are counted by
-requestAnimationFrame. Results go to benchmarks/results/view.txt as well.
+This program makes the trace, the same every time: a training run whose steps all differ, since
+batches vary in length and some operations are skipped at random. A headless Chromium opens the page
+and gets scripted input, such as a turn of the wheel in every frame; requestAnimationFrame counts
+the frames. Results go to benchmarks/results/view.txt as well.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ ARENA_SIZES = {
 
 
 class Training:
-    """A training run, step by step, as events.
+    """Makes the events of a training run, step by step.
 
-    Activations and temporaries have arenas of their own and are freed in reverse order, so an
-    address is the sum of the sizes below; gradients have fixed addresses.
+    Activations and temporaries each have an address range, in which they are stacked and freed in
+    reverse order. So an address is the sum of the sizes below it. Gradients have fixed addresses.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Training:
         return self._batch(*map(np.array, (actions, addresses, sizes, stacks)))
 
     def step(self) -> EventBatch:
-        """One step: forward, backward, and the gradients set to None."""
+        """Returns the events of one step: forward, backward, and setting the gradients to None."""
         tokens = int(self._random.integers(64, 512))
         runs = np.flatnonzero(self._random.random(LAYERS * OPERATIONS) < 0.95)
         size = self._per_token[runs] * tokens + self._random.integers(0, 64, len(runs)) * 512
@@ -103,8 +103,8 @@ class Training:
         small = 512 + self._random.integers(0, 2048, (3, len(runs))) * 8
 
         alloc, free = [Action.ALLOC], [Action.FREE_REQUESTED, Action.FREE_COMPLETED]
-        # Forward: the activation stays, two temporaries are freed. Backward: one more temporary,
-        # then the activation is freed.
+        # Forward: allocate two temporaries and the activation; only the activation stays. Backward:
+        # allocate one temporary, then free the activation.
         forward = self._weave(
             [(alloc, place, size, stack), (alloc + free, scratch, small[0], stack + 4000),
              (alloc + free, scratch, small[1], stack + 8000)]
@@ -126,7 +126,7 @@ class Training:
     def _weave(
         parts: list[tuple[list[Action], NDArray[Any], NDArray[Any], NDArray[Any]]],
     ) -> tuple[NDArray[Any], ...]:
-        """Interleaves the events of each operation."""
+        """Interleaves the parts: for each operation in turn, the events of every part."""
         count = len(parts[0][1])
         actions = [action for part in parts for action in part[0]]
         columns = [np.tile(actions, count)]
@@ -153,7 +153,7 @@ class Training:
 
 
 def frames(stack: int) -> list[tuple[str, int, str]]:
-    """Returns the frames of a stack of the run."""
+    """Returns the frames of a numbered stack of the run."""
     torch = "/opt/site-packages/torch/"
     call = (torch + "nn/modules/module.py", 1780, "_call_impl")
     start = ("/home/me/train.py", 88, "main")
@@ -171,7 +171,7 @@ def frames(stack: int) -> list[tuple[str, int, str]]:
 
 
 def write_trace(path: Path, events: int) -> int:
-    """Write the run until there are at least so many events."""
+    """Writes the run until it has at least `events` events; returns their number."""
     training = Training()
     with TraceWriter(path) as writer:
         writer.write(0, training.setup())
@@ -182,7 +182,7 @@ def write_trace(path: Path, events: int) -> int:
 
 
 def make_page(trace: Path, page: Path) -> tuple[float, int, dict[str, Any]]:
-    """Write the page in a process of its own; returns seconds, peak resident bytes, output."""
+    """Makes the page in a separate process; returns seconds, peak resident bytes, output."""
     program = (
         "import json, pathlib, sys, time\n"
         "start = time.perf_counter()\n"
@@ -202,7 +202,7 @@ def make_page(trace: Path, page: Path) -> tuple[float, int, dict[str, Any]]:
 
 @contextmanager
 def server(trace: Path, most_bytes: int) -> Iterator[tuple[str, int]]:
-    """Serve a page of at most so many bytes in a process of its own; yields address and process."""
+    """Serves a page in a process of its own; yields its address and the process id."""
     program = (
         "import sys\n"
         "from plimsoll.page.server import PageServer\n"
@@ -227,13 +227,13 @@ def server(trace: Path, most_bytes: int) -> Iterator[tuple[str, int]]:
 
 
 def memory(pid: int, what: str) -> int:
-    """Returns resident bytes of a process: now (VmRSS), or at most (VmHWM)."""
+    """Returns a process's resident bytes: VmRSS for now, VmHWM for the peak."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split(f"{what}:")[1].split()[0]) * 1024
 
 
 def first_paint(page: Page, address: str) -> tuple[float, float]:
-    """Returns seconds from opening to the first picture, and to the last block's arrival."""
+    """Returns the seconds from opening to the first picture, and to the last block's arrival."""
     begin = time.perf_counter()
     page.goto(address, wait_until="commit")
     page.wait_for_selector("html[data-state=ready]", state="attached", timeout=120_000)
@@ -242,7 +242,7 @@ def first_paint(page: Page, address: str) -> tuple[float, float]:
     return painted / 1e3, ready
 
 
-# Sends an input in every frame, as from a wheel or a key, and records the time between frames.
+# Sends one input per frame, like a wheel or a key, and records the time between frames.
 _PLAY = """
 async ({ frames, input }) => {
   const canvas = document.querySelector(".timeline canvas[tabindex]");
@@ -269,7 +269,7 @@ async ({ frames, input }) => {
 
 
 def frame_rates(page: Page) -> list[tuple[str, float, float]]:
-    """Returns for each movement the frames a second, on average and at the slowest 5 %."""
+    """Returns for each movement the frame rate, on average and in the slowest 5 % of frames."""
     rows = []
     for name, script in (
         ("zoom in, from all to single events", ("zoomIn", 130)),
@@ -287,7 +287,7 @@ def frame_rates(page: Page) -> list[tuple[str, float, float]]:
 
 
 def main() -> None:
-    """Measure and print a table."""
+    """Measures and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--keep", type=Path, help="Keep the trace and the page here.")

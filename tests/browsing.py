@@ -1,4 +1,4 @@
-"""A real browser, and pages of `plimsoll view` in it."""
+"""Opens pages of `plimsoll view` in a real browser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 expect = playwright.expect
-SECONDS = 10  # the longest wait for a state
+SECONDS = 10  # the longest wait for a condition
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -30,7 +30,7 @@ if not CHROMIUM.exists():
 
 
 class Open(Protocol):
-    """Opens an address in a window of its own, as `opened_pages` describes."""
+    """Opens an address in a new window; see `opened_pages`."""
 
     def __call__(
         self,
@@ -41,11 +41,11 @@ class Open(Protocol):
         noted: str | None = None,
         **options: Any,
     ) -> Page:
-        """Open it, and wait until it is complete."""
+        """Opens the address, and waits until the page is complete."""
 
 
 def started_browser() -> Iterator[Browser]:
-    """A fixture: a browser."""
+    """Is a fixture: yields a browser."""
     with playwright.sync_playwright() as running:
         started = running.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         yield started
@@ -53,10 +53,10 @@ def started_browser() -> Iterator[Browser]:
 
 
 def opened_pages(browser: Browser) -> Iterator[Open]:
-    """A fixture: opens addresses; checks for errors, and for requests to other addresses.
+    """Is a fixture: yields a function that opens pages. Fails on errors and foreign requests.
 
-    `allowed` are beginnings of further allowed requests, `noted` expected messages of the console;
-    options are those of a window, such as its `viewport`.
+    The function's `allowed` are prefixes of further addresses that the page may request, `noted`
+    are expected console messages, and its options are those of a window, such as `viewport`.
     """
     contexts = []
     troubles: list[str] = []
@@ -98,27 +98,27 @@ def opened_pages(browser: Browser) -> Iterator[Open]:
 
 
 def written(tmp_path: Path, *recordings: Any, most_bytes: int = MOST_BYTES) -> str:
-    """Returns the address of a page of these recordings."""
+    """Writes a page of these recordings; returns its address."""
     page = tmp_path / "page.html"
     page.write_text(make_page([prepare(one) for one in recordings], most_bytes=most_bytes).html)
     return page.as_uri()
 
 
 def moment(page: Page) -> int:
-    """Returns the selected event."""
+    """Returns the number of the selected event."""
     value = page.get_attribute(".timeline canvas[role=slider]", "aria-valuenow")
     assert value is not None
     return int(value)
 
 
 def press(page: Page, *keys: str) -> None:
-    """Press keys one after another."""
+    """Presses keys one after another."""
     for key in keys:
         page.keyboard.press(key)
 
 
 def wait_for(page: Page, holds: Callable[[], bool]) -> None:
-    """Check in every frame of the page until a condition holds."""
+    """Waits until a condition holds, by checking it in every frame of the page."""
     end = time.monotonic() + SECONDS
     while not holds():
         assert time.monotonic() < end, f"not after {SECONDS} s"
@@ -126,19 +126,19 @@ def wait_for(page: Page, holds: Callable[[], bool]) -> None:
 
 
 def wait_for_value(page: Page, expected: object, read: Callable[[Page], object]) -> None:
-    """Wait until the page shows the expected value."""
+    """Waits until the page shows the expected value."""
     with suppress(AssertionError):
         wait_for(page, lambda: read(page) == expected)
     assert read(page) == expected
 
 
 def wait_for_other(page: Page, before: object, read: Callable[[Page], object]) -> None:
-    """Wait until the page shows another value than before."""
+    """Waits until the page shows another value than before."""
     wait_for(page, lambda: read(page) != before)
 
 
 def window(page: Page) -> list[str]:
-    """Returns the ticks, which change when the pictures are drawn for another window."""
+    """Returns the texts of the time axis's ticks; they change with the visible window."""
     found: list[str] = page.evaluate(
         """() => new Promise((done) => {
           const texts = [];

@@ -4,9 +4,9 @@
     python -m tests.fuzz --cases 500 --commands
     python -m tests.fuzz --seconds 3600 --workers 2 --keep build/fuzz/found
 
-Only the product's own errors are allowed, within a time and a memory limit. Half of the cases are
-changed bytes; the other half are well-formed files, with right checksums, that contain impossible
-histories. The number of a case determines it: `--first N --cases 1` runs case N again.
+Only plimsoll's own errors are allowed, within a time and a memory limit. Half of the cases are
+changed bytes; the other half are well-formed files, with valid checksums, that contain impossible
+histories. A case depends only on its number: `--first N --cases 1` runs case N again.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ _VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-# --- well-formed files to begin with -------------------------------------------------------------
+# --- well-formed files to mutate -----------------------------------------------------------------
 
 
 @cache
 def snapshot(name: str) -> bytes:
-    """A recording of this project, safe for Python's own reader."""
+    """Returns a recording from tests/data, which Python's own pickle may load safely."""
     if name == "elastic":
         return elastic_snapshot()
     if name == "two devices":
@@ -83,7 +83,7 @@ def snapshot(name: str) -> bytes:
 
 
 def elastic_snapshot() -> bytes:
-    """The elastic allocator: two streams, memory that moves, a request too large."""
+    """Returns a recording of the elastic allocator: two streams, moved memory, a failed request."""
     chance = random.Random(0)
     allocator = Allocator(SimulatedGpu("256MiB"), allocator="elastic")
     allocator.record_memory_history()
@@ -104,7 +104,7 @@ def elastic_snapshot() -> bytes:
 
 
 def joined_snapshots(*names: str) -> bytes:
-    """Joins recordings into one of a program with a device for each."""
+    """Returns one recording with several devices, made of a recording for each."""
     merged, *others = (pickle.loads(snapshot(name)) for name in names)
     merged["device_traces"] = [merged["device_traces"][0]]
     for device, other in enumerate(others, 1):
@@ -115,7 +115,7 @@ def joined_snapshots(*names: str) -> bytes:
 
 @cache
 def seed(name: str, form: str) -> bytes:
-    """The same recording in each format, with two marks."""
+    """Returns the named recording as a file of the given format, with two marks."""
     if form == "pickle":
         return snapshot(name)
     if form == "pickle.gz":
@@ -136,7 +136,7 @@ def seed(name: str, form: str) -> bytes:
 
 
 def write_plim(recording: Recording, path: Path) -> None:
-    """Writes the events of each device in two batches, the second of which ends the recording."""
+    """Writes each device's events in two batches; the second ends the recording."""
     traces = [trace for trace in recording.devices if trace.event_count]
     writer = StreamWriter(path, traces[0].frames, recording.settings)
     for trace in traces:
@@ -155,7 +155,7 @@ def write_plim(recording: Recording, path: Path) -> None:
 
 
 def mutate_bytes(content: bytes, chance: random.Random) -> bytes:
-    """Changes, removes, repeats or inserts a few bytes."""
+    """Returns `content` with a few bytes changed, removed, repeated or inserted."""
     damaged = bytearray(content)
     for _ in range(chance.choice((1, 1, 1, 2, 4, 16))):
         place = chance.randrange(len(damaged) + 1)
@@ -182,7 +182,7 @@ def mutate_bytes(content: bytes, chance: random.Random) -> bytes:
 
 
 def mutate_tree(value: Any, chance: random.Random) -> Any:
-    """Replaces, drops, repeats or shares parts of plain data."""
+    """Returns plain data with parts replaced, dropped, repeated or shared."""
     for _ in range(chance.choice((1, 1, 2, 5))):
         container, key = _place(value, chance)
         if container is None:
@@ -204,7 +204,7 @@ def mutate_tree(value: Any, chance: random.Random) -> Any:
 
 
 def _place(value: Any, chance: random.Random) -> tuple[Any, Any]:
-    """Returns a container and a key or index in it; none without containers."""
+    """Returns a random container in `value`, and a key or index in it; None twice if none."""
     container, key = None, None
     while isinstance(value, dict | list) and value:
         container = value
@@ -220,7 +220,7 @@ def mutate_pickle(content: bytes, chance: random.Random) -> bytes:
 
 
 def mutate_columns(batch: pa.RecordBatch, chance: random.Random) -> pa.RecordBatch:
-    """Changes a value, a row or a run of rows of a batch."""
+    """Returns a batch with a changed value, row or run of rows."""
     if batch.num_rows == 0:
         return batch
     match chance.randrange(4):
@@ -280,7 +280,7 @@ def pack_plim(
     parts: Sequence[tuple[pa.RecordBatch, Any]],
     compression: str | None = "zstd",
 ) -> bytes:
-    """Returns a stream of batches and their metadata, with the checksums of its writer."""
+    """Returns a .plim file of batches and their metadata, with valid checksums."""
     text = json.dumps(header).encode()
     checksum = zlib.crc32(text)
     schema = schema.with_metadata({b"plimsoll": text, b"plimsoll.crc": str(checksum).encode()})
@@ -330,23 +330,23 @@ _WELL_FORMED: dict[str, Callable[[bytes, random.Random], bytes]] = {
 
 
 def make_case(number: int) -> tuple[str, bytes]:
-    """Returns the format and the bytes of a case."""
+    """Returns the format and the bytes of case `number`."""
     chance = random.Random(number)
     form = FORMATS[number % len(FORMATS)]
     content = seed(chance.choice(SEEDS), form)
     if chance.random() < 0.5:
         return form, mutate_bytes(content, chance)
-    # The result may be invalid for this format: circular, or of other types.
+    # If the mutated data cannot be written in this format (circular, other types), the seed stays.
     with contextlib.suppress(ValueError, TypeError, RecursionError, OverflowError, LookupError):
         content = _WELL_FORMED[form](content, chance)
     return form, content
 
 
-# --- what is done with each ----------------------------------------------------------------------
+# --- uses of a mutated file ----------------------------------------------------------------------
 
 
 def exercise(path: Path, chance: random.Random) -> None:
-    """Use a file as people do. Any error but `InputError` is a fault."""
+    """Reads and uses a file as people do; lets every error pass but `InputError`."""
     with contextlib.suppress(InputError):
         recording = read_recording(path, needs_history=False)
         for trace in recording.devices:
@@ -373,11 +373,11 @@ def exercise(path: Path, chance: random.Random) -> None:
 
 
 class BrokenError(Exception):
-    """A command behaved as no command may."""
+    """A command crashed, hung, or took too much memory."""
 
 
 def give_to_command(path: Path, chance: random.Random) -> None:
-    """Give a file to one of the commands.
+    """Gives a file to one of the commands.
 
     Raises:
         BrokenError: If it ended in an unexpected way, or took too much memory.
@@ -404,12 +404,12 @@ def run_cases(
     until: float,
     what: Callable[[Path, random.Random], None] = exercise,
 ) -> None:
-    """Runs cases one by one; each case's file is in `folder` while it runs, and stays if it fails.
+    """Runs cases one by one, each from a file in `folder`; the files of failed cases stay there.
 
     Args:
         numbers: The numbers of the cases.
-        folder: The folder for their files.
-        until: The end, on the monotonic clock.
+        folder: The folder for the cases' files.
+        until: The time to stop at, on the monotonic clock.
         what: Called with each file; its errors are reported.
     """
     for number in numbers:
@@ -418,7 +418,7 @@ def run_cases(
         form, content = make_case(number)
         path = folder / f"case-{number}.{form}"
         path.write_bytes(content)
-        signal.alarm(2 * MOST_SECONDS)  # the alarm ends the process
+        signal.alarm(2 * MOST_SECONDS)  # a case that hangs is killed by SIGALRM
         began = time.monotonic()
         try:
             what(path, random.Random(number))
@@ -441,7 +441,7 @@ def run_cases(
 
 
 def main() -> int:
-    """Run the command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description="Fuzz the readers of recordings.")
     parser.add_argument("--cases", type=int, default=1 << 40)
     parser.add_argument("--seconds", type=float, default=1e9)
@@ -465,7 +465,7 @@ def main() -> int:
 
 
 _BATCH = 2000
-"""Cases of a process, so that leftovers of one do not count for many."""
+"""Cases per process: a new process then starts without the leftovers of earlier cases."""
 
 
 def _drive(given: argparse.Namespace, folder: Path) -> int:
@@ -494,7 +494,7 @@ def _drive(given: argparse.Namespace, folder: Path) -> int:
         for worker in workers:
             if worker.returncode != 0:
                 print(f"a worker ended with status {worker.returncode}", file=sys.stderr)
-        for case in folder.glob("case-*"):  # the cases at which workers died
+        for case in folder.glob("case-*"):  # left by workers that died
             case.rename(folder / f"found-{case.name}")
         at += batch
         print(f"{done:,} cases, {len(list(folder.glob('found-*')))} found", flush=True)

@@ -1,11 +1,11 @@
-"""The blocks of a documentation page, run as a reader would run them.
+"""Runs the code blocks of a documentation page as a reader would.
 
 A page is run from top to bottom in one folder, beside a copy of `examples`:
 
 - a block with a title (`python title="train.py"`) is a file of that name;
 - a console block holds commands, each after `$ `, and what each prints on both streams;
-- of what is shown, a line `…` stands for any lines, and `…` within a line for any text;
-- how far a slow command is (`PROGRESS`) is left out;
+- in a shown output, a line `…` stands for any lines, and `…` within a line for any text;
+- progress messages of slow commands (`PROGRESS`) are left out;
 - `<!-- exit 1 -->` before a console block is the status with which each of its commands ends;
 - other languages, such as diff, are not run.
 
@@ -41,14 +41,14 @@ BLOCK = re.compile(
 )
 COMMAND = re.compile(r"^\$ ((?:[^\n]*\\\n)*[^\n]*)\n?((?:(?!\$ )[^\n]*\n?)*)", re.M)
 PROGRESS = re.compile(r"^plimsoll: (?:after \d+ s|building|waiting for)\b[^\n]*\n", re.M)
-"""Lines that only slow machines print."""
+"""Progress messages, which appear only on slow machines."""
 ENVIRONMENT = {"PYTHONIOENCODING": "utf-8", "TOKENIZERS_PARALLELISM": "false"}
 SHOWN: str = re.findall(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.M)[0]
-"""The version of PyTorch beside which the pages' outputs were printed."""
+"""The version of PyTorch that printed the outputs shown on the pages."""
 _MOST_SECONDS = 600
-"""The longest run of a command."""
+"""The time limit of a command, in seconds."""
 _MOST_BETWEEN = 12
-"""How many new lines are looked through for the next one that is shown."""
+"""The number of new lines in which the next shown line is looked for."""
 
 
 def pages() -> list[Path]:
@@ -60,7 +60,7 @@ def pages() -> list[Path]:
 
 
 def is_shown(torch: str) -> bool:
-    """Whether what is shown was printed beside this version of PyTorch, such as 2.13.0+cpu."""
+    """Returns whether the pages show the output of this PyTorch version, such as 2.13.0+cpu."""
     return torch.split("+")[0] == SHOWN
 
 
@@ -71,14 +71,14 @@ def in_chinese(page: Path) -> Path:
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block."""
+    """A fenced code block of a page."""
 
     language: str
     title: str | None
     status: int
     text: str
     start: int
-    """The position of its text in the page."""
+    """The position of the block's text in the page."""
 
 
 def blocks(page: str) -> list[Block]:
@@ -94,26 +94,26 @@ def blocks(page: str) -> list[Block]:
 
 @dataclass(frozen=True)
 class Step:
-    """A command of a page, with its shown output."""
+    """A command of a page, with the output that the page shows."""
 
     what: str
     shown: str
     span: tuple[int, int]
     """The position of the shown output in the page."""
     printed: str = ""
-    """The real output."""
+    """The output that the command really printed."""
     status: int = 0
-    """The real exit status."""
+    """The exit status that the command really had."""
     wanted_status: int = 0
 
     @property
     def is_right(self) -> bool:
-        """Whether the real output and status agree with the page."""
+        """Returns whether the real output and status agree with the page."""
         return self.status == self.wanted_status and agrees(self.shown, self.printed)
 
 
 def run(page: Path, folder: Path) -> Iterator[Step]:
-    """Run a page in an empty folder, a step at a time."""
+    """Runs a page in an empty folder; yields each command."""
     copy_examples(folder)
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.title:
@@ -132,13 +132,14 @@ def copy_examples(folder: Path) -> None:
 def shell(
     command: str, folder: Path, *, columns: int = 100, merged: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command in a folder as a reader with a bare machine would.
+    """Runs a command in a folder as a reader without a GPU would.
 
     Args:
-        command: For bash.
-        folder: Where it runs. plimsoll sees only the programs that this folder's commands started.
+        command: The command line, for bash.
+        folder: The working directory. plimsoll sees only the programs that this folder's commands
+            started.
         columns: The width of the terminal.
-        merged: Whether both streams come as one, `stdout`.
+        merged: Whether stderr is merged into stdout.
     """
     environment = {name: value for name, value in os.environ.items() if "PLIMSOLL" not in name}
     runtime = folder / ".runtime"
@@ -163,7 +164,7 @@ def shell(
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Whether the output agrees with the shown one, in which `…` matches any text."""
+    """Returns whether the output agrees with the shown one, in which `…` matches any text."""
     lines = [
         r"(?:[^\n]*\n)*?" if line.strip() == "…" else _pattern(line) + r"[ ]*\n"
         for line in shown.rstrip().splitlines()
@@ -173,7 +174,7 @@ def agrees(shown: str, printed: str) -> bool:
 
 
 def renewed(shown: str, printed: str) -> str:
-    """Returns the new output, shortened like the old one."""
+    """Returns the new output, shortened with `…` where the shown one is."""
     new = [line.rstrip() for line in printed.rstrip().splitlines()]
     old = shown.rstrip().splitlines()
     cut = next((number for number, line in enumerate(old) if line.strip() == "…"), len(old))
@@ -191,7 +192,7 @@ def renewed(shown: str, printed: str) -> str:
 
 
 def _place(old: list[str], new: list[str]) -> tuple[int, int]:
-    """Returns where the new lines that are like the old ones begin and end."""
+    """Returns the range of new lines that correspond to the old ones."""
     places: list[int] = []
     for line in old:
         at = places[-1] + 1 if places else 0
@@ -203,7 +204,7 @@ def _place(old: list[str], new: list[str]) -> tuple[int, int]:
 
 
 def _as_shown(old: list[str], new: list[str]) -> list[str]:
-    """Returns the new lines, with `…` within a line where an old line has it."""
+    """Returns the new lines, with `…` in the places where an old line has it."""
     return [next((line for line in old if agrees(line, one)), one) for one in new]
 
 
@@ -220,7 +221,7 @@ def _commands(block: Block, folder: Path) -> Iterator[Step]:
 
 
 def _output(command: str, folder: Path) -> tuple[str, int]:
-    """Returns the output of a command on both streams, and its status."""
+    """Returns a command's output on both streams, and its exit status."""
     done = shell(command, folder, merged=True)
     return done.stdout.replace(f"{folder}/", ""), done.returncode
 

@@ -1,10 +1,10 @@
-"""Finds sentences that have to be read twice, in comments, docstrings and documents.
+"""Finds sentences in comments, docstrings and documents that have to be read twice.
 
     python -m tests.prose                    # the whole project
     python -m tests.prose src/plimsoll/integrations/top   # a folder or files
 
-Each row is a sentence to look at, and the reason. The rules see only mechanical faults. Prose
-without a row still needs a reader.
+Each printed row is a sentence to look at, and the reason. The rules see only mechanical faults, so
+prose without a row still needs a reader.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ AREAS = {
     ),
     "docs": ("*.md", "docs/**/*.md"),
 }
-_LONGEST_SENTENCE = 40  # words
-_FEWEST_WORDS = 4  # a shorter note beside code needs no verb
+_LONGEST_SENTENCE = 40  # in words
+_FEWEST_WORDS = 4  # shorter notes beside code need no verb
 
 _NO_SUBJECT = re.compile(
     r"(Of|Likewise|Whose|The same|As (many|much|far|it|they|of|ever)|(With|From|Beyond|Without)"
@@ -52,8 +52,8 @@ _IDIOM = re.compile(
 _COLON_CHAIN = re.compile(r":\s[^:`]{3,60}:\s[^:`]{3,}")
 _CODE = re.compile(r"`[^`]*`|\"[^\"]*\"")
 
-# Verbs by their base forms, and forms that no rule makes. A word that is a noun too counts as a
-# verb, so that the rule misses some sentences and flags few wrong ones.
+# Base forms of verbs, and irregular forms. A word that is also a noun counts as a verb, so the rule
+# misses some sentences but flags few wrong ones.
 _VERBS = """
 accept accumulate add adopt agree align allocate allow answer appear append apply ask assert assume
 avoid become begin behave belong break build call cancel capture carry change check choose clean
@@ -101,7 +101,7 @@ _VERB_FORMS = {form for verb in _VERBS.split() for form in _forms(verb)} | set(_
 
 def _has_no_verb(text: str) -> bool:
     if not re.match(r"[A-Z]|this\b", text):
-        return False  # a heading, a formula, a signature
+        return False  # headings, formulas and signatures need no verb
     words = re.findall(r"[a-z]+(?:n't|'s|'re|'ve|'ll)?", text.lower())
     return len(words) > _FEWEST_WORDS and not any(
         word in _VERB_FORMS or word.endswith(("n't", "'re", "'ll", "'ve")) for word in words
@@ -118,15 +118,15 @@ RULES: dict[str, Callable[[str], object]] = {
     f"more than {_LONGEST_SENTENCE} words": lambda text: len(text.split()) > _LONGEST_SENTENCE,
 }
 OF_WHOLE_SENTENCES: dict[str, Callable[[str], object]] = {"no verb": _has_no_verb}
-"""The rules for text that explains. A value, a type or a file may be described by a noun phrase."""
+"""Rules for text that explains. They do not apply where a noun phrase is enough, as for a value."""
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Lines of prose that belong together.
+    """The lines of one paragraph.
 
     Attributes:
-        lines: The text of each line, with the line's number in the file.
+        lines: Each line's number in the file, and its text.
         may_be_noun_phrase: Whether a noun phrase is enough, as for a plain value.
     """
 
@@ -189,7 +189,7 @@ def flagged_in(path: Path) -> tuple[list[Flagged], int]:
 
 
 def files_of(area: str) -> list[Path]:
-    """Returns the files of an area, without those in Chinese."""
+    """Returns the files of an area, without the Chinese documents."""
     found = {path for pattern in AREAS[area] for path in ROOT.glob(pattern)}
     return sorted(path for path in found if ".zh." not in path.name)
 
@@ -256,7 +256,7 @@ def _cpp_comments(text: str) -> Iterator[_Comment]:
 
 
 def _joined(comments: Iterable[_Comment], *, describe_values: bool) -> Iterator[Paragraph]:
-    """Yields comments that continue each other as one paragraph.
+    """Yields each run of adjacent comment lines as one paragraph.
 
     Args:
         comments: The comments of a file, in their order.

@@ -1,12 +1,12 @@
-"""Commands with all that they print: a file for each in tests/data/screens, for people to read.
+"""Keeps all that commands print, in files of tests/data/screens that people can read.
 
 A file begins with the command, after `$ `. The exit status and both streams follow, as the command
 left them in a folder that has a copy of `examples`, 80 columns wide. Words in capitals stand for
-parts that vary (`VARYING`); how far a slow command is (`PROGRESS`) is left out. Files in a folder
-`long` belong to commands that take long.
+parts that vary (`VARYING`); progress messages of slow commands (`PROGRESS`) are left out. Files in
+a folder `long` belong to commands that take long.
 
-`python -m tests.screens` runs every command and writes what it prints now. `python -m tests.screens
-FILE` does so for one; a new file needs its first line only.
+`python -m tests.screens` runs every command and rewrites its file. `python -m tests.screens FILE`
+does so for one command; a new file needs only its first line.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def command_of(screen: Path) -> str:
 
 
 def screen_of(command: str) -> str:
-    """Runs a command and returns what its file should hold."""
+    """Runs a command; returns what its file should contain."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         copy_examples(folder)

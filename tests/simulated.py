@@ -1,8 +1,8 @@
-"""Runs programs on simulated GPUs for tests: as the command does, or faster.
+"""Runs programs on simulated GPUs for tests, by the command or faster by a fork.
 
 A program is a file, a few lines of text, or a function in a test's own file, which the process
-imports. Importing PyTorch on simulated GPUs takes seconds. So a process that has done it once forks
-for each program, which still has a process of its own.
+imports. Importing PyTorch on simulated GPUs takes seconds, so one process imports it and forks for
+each program.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ GPU = "A100-80GB"
 Program = Path | str | Callable[..., None]
 _Parameters = ParamSpec("_Parameters")
 _MOST_SIMULATORS = 4
-"""The most processes with PyTorch in memory at a time."""
+"""The most processes that hold PyTorch in memory at a time."""
 _MOST_SECONDS = 600
-"""The longest run of a program, and of importing PyTorch before the first one."""
+"""Time limit of a program, and of importing PyTorch, in seconds."""
 
 
 def on_simulated_gpus(
     *options: str, gpu: str = GPU
 ) -> Callable[[Callable[_Parameters, None]], Callable[_Parameters, None]]:
-    """Run a test in a process of its own with simulated GPUs, in an empty folder."""
+    """Returns a decorator: runs a test in a new process on simulated GPUs, in an empty folder."""
 
     def decorate(test: Callable[_Parameters, None]) -> Callable[_Parameters, None]:
         @wraps(test)
@@ -77,9 +77,10 @@ def simulate(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end, with the options of `plimsoll run --simulate`.
 
-    It runs in `folder`, or in a temporary one; text becomes `script.py` there. The arguments of a
-    function must be valid JSON. With an environment, even an empty one, the command itself runs the
-    program, because the command and PyTorch read parts of it at their start.
+    The program runs in `folder`, or in a temporary folder; text becomes `script.py` there. A
+    function's arguments must be valid JSON. If `environment` is given, even an empty one, the
+    program runs by the command and not in a fork, because the command and PyTorch read variables at
+    their start.
     """
     with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as place:
         folder = Path(place)
@@ -118,7 +119,7 @@ def _command(program: Program, arguments: Sequence[object], folder: Path) -> lis
 
 
 class _Simulator:
-    """A process that has imported PyTorch on simulated GPUs, and forks."""
+    """A process that has imported PyTorch on simulated GPUs, and forks for each program."""
 
     def __init__(self, gpu: str, options: tuple[str, ...]) -> None:
         command = [sys.executable, "-m", "plimsoll", "run", "--simulate", gpu, *options]
@@ -149,7 +150,7 @@ class _Simulator:
 
     def close(self) -> None:
         self._process.kill()
-        with self._process:  # closes its pipes
+        with self._process:  # leaving the block closes the process's pipes
             pass
 
 
@@ -157,9 +158,9 @@ _simulators: dict[tuple[str, tuple[str, ...]], _Simulator] = {}
 
 
 def _simulator(gpu: str, options: tuple[str, ...]) -> _Simulator:
-    """Returns the process with such GPUs; a new one replaces the least recently used.
+    """Returns the process with these GPUs; a new one may replace the least recently used one.
 
-    Its standard error is this process's.
+    The process shares this process's standard error.
     """
     simulator = _simulators.pop((gpu, options), None)
     if simulator is None or simulator.is_closed:

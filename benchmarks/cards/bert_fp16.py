@@ -1,4 +1,4 @@
-"""A BERT that classifies, in half precision, with accumulated gradients."""
+"""Trains a BERT classifier in half precision, with accumulated gradients."""
 
 import torch
 from transformers import BertConfig, BertForSequenceClassification

@@ -1,4 +1,4 @@
-"""A mixer of patches, compiled."""
+"""Trains a compiled MLP-Mixer."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A Gaussian process: factorizations and solutions of dense matrices."""
+"""Fits a Gaussian process: factorizations and solutions of dense matrices."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""A transformer's encoder whose inference is a CUDA graph."""
+"""Runs a transformer encoder's inference by a CUDA graph."""
 
 import torch
 from torch import nn

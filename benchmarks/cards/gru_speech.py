@@ -1,4 +1,4 @@
-"""Spectra of sound, convolutions over lines, and a GRU with CTC's loss."""
+"""Trains a speech model: spectra, convolutions and a GRU, with the CTC loss."""
 
 import torch
 from torch import nn

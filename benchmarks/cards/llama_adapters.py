@@ -1,4 +1,4 @@
-"""A Llama whose weights are frozen in bfloat16, with small trained layers and checkpointing."""
+"""Trains adapters of a Llama with frozen bfloat16 weights and checkpointing."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A RegNet in bfloat16 with channels last."""
+"""Trains a RegNet in bfloat16, channels last."""
 
 import torch
 import torchvision

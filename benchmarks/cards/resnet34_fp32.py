@@ -1,4 +1,4 @@
-"""ResNet-34 of torchvision in single precision, by momentum."""
+"""Trains torchvision's ResNet-34 in single precision by SGD with momentum."""
 
 import torch
 import torchvision

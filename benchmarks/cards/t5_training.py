@@ -1,4 +1,4 @@
-"""A T5 of transformers, trained in single precision."""
+"""Trains a T5 of Transformers in single precision."""
 
 import torch
 from transformers import T5Config, T5ForConditionalGeneration

@@ -1,4 +1,4 @@
-"""A U-Net with transposed convolutions, in half precision with a scaler."""
+"""Trains a U-Net with transposed convolutions in half precision with a GradScaler."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A vision transformer that classifies, then only looks, without gradients."""
+"""Trains a vision transformer classifier, then runs inference without gradients."""
 
 import torch
 import torchvision

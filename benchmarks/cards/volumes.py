@@ -1,4 +1,4 @@
-"""A network over volumes, in bfloat16."""
+"""Trains a network on 3D volumes in bfloat16."""
 
 import torch
 from torch import nn

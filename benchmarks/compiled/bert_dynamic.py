@@ -1,4 +1,4 @@
-"""BERT of transformers on batches of varying lengths, compiled once for all of them."""
+"""Trains Transformers' BERT on batches of varying lengths, compiled once for all of them."""
 
 import torch
 from transformers import BertConfig, BertForMaskedLM

@@ -1,4 +1,4 @@
-"""A perceptron that runs eagerly, and whose optimizer is compiled."""
+"""Trains a perceptron that runs eagerly, with a compiled optimizer."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""GPT-2 of transformers, six layers, under autocast."""
+"""Trains Transformers' GPT-2 with six layers under autocast."""
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel

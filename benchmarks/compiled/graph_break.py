@@ -1,4 +1,4 @@
-"""A perceptron with a graph break in its middle, and another length after some steps."""
+"""Trains a perceptron with a graph break in the middle; the batch's length changes once."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Llama of transformers in bfloat16, whose layers are computed again in the backward pass."""
+"""Trains Transformers' Llama in bfloat16 with checkpointed layers."""
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM

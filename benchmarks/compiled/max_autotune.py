@@ -1,4 +1,4 @@
-"""A perceptron in bfloat16 whose matrix products are tuned (max-autotune)."""
+"""Trains a perceptron in bfloat16 whose matrix products are tuned (max-autotune)."""
 
 import torch
 from torch import nn

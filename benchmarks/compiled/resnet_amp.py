@@ -1,4 +1,4 @@
-"""A residual network on images with the channels last, in half precision with scaled gradients."""
+"""Trains a residual network in half precision: channels last, scaled gradients."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A matrix product of its own in Triton, tuned over a few configurations, for inference."""
+"""Runs inference with a hand-written Triton matrix product, tuned over a few configurations."""
 
 import torch
 import triton

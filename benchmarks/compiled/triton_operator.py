@@ -1,4 +1,4 @@
-"""A norm of its own in Triton, made an operation of PyTorch's with `triton_op`."""
+"""Trains with a hand-written Triton norm, made a PyTorch operation by `triton_op`."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""A classifier with a softmax of its own in Triton, forward and backward."""
+"""Trains a classifier with a hand-written Triton softmax, forward and backward."""
 
 import torch
 import triton

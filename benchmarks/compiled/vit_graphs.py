@@ -1,4 +1,4 @@
-"""A vision transformer whose passes are replayed as CUDA graphs (reduce-overhead)."""
+"""Trains a vision transformer whose passes are replayed as CUDA graphs (reduce-overhead)."""
 
 import torch
 from torch import nn

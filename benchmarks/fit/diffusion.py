@@ -1,4 +1,4 @@
-"""A diffusion model's U-Net trained to tell noise: bf16 autocast, AdamW, an average of weights."""
+"""Trains a diffusion U-Net to predict noise: bf16 autocast, AdamW, averaged weights."""
 
 import copy
 
@@ -10,7 +10,7 @@ BATCH, SIZE, WIDTH, STEPS = 32, 64, 160, 6
 
 
 class Residual(nn.Module):
-    """Two convolutions, with the time added between them."""
+    """Two convolutions; the time embedding is added between them."""
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()
@@ -21,14 +21,14 @@ class Residual(nn.Module):
         self.skip = nn.Conv2d(before, after, 1) if before != after else nn.Identity()
 
     def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
-        """Shape [batch, before, h, w] in, [batch, after, h, w] out."""
+        """Takes [batch, before, h, w]; returns [batch, after, h, w]."""
         h = self.conv_1(functional.silu(self.norm_1(x)))
         h = h + self.time(functional.silu(time))[:, :, None, None]
         return self.skip(x) + self.conv_2(functional.silu(self.norm_2(h)))
 
 
 class Attention(nn.Module):
-    """Attention over positions."""
+    """Self-attention over all positions of an image."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Attention(nn.Module):
         self.qkv, self.out = nn.Conv2d(width, 3 * width, 1), nn.Conv2d(width, width, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The same shape in and out."""
+        """Returns a tensor of the input's shape."""
         batch, width, high, wide = x.shape
         parts = self.qkv(self.norm(x)).view(batch, 3, 8, width // 8, high * wide)
         q, k, v = parts.transpose(-1, -2).unbind(1)
@@ -45,7 +45,7 @@ class Attention(nn.Module):
 
 
 class UNet(nn.Module):
-    """Down, through the middle, and up again."""
+    """A U-Net: downsampling, a middle, and upsampling."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class UNet(nn.Module):
         self.last = nn.Conv2d(WIDTH, 3, 3, padding=1)
 
     def forward(self, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        """Images [batch, 3, h, w] and times [batch] in; their noise out."""
+        """Takes images [batch, 3, h, w] and times [batch]; returns the predicted noise."""
         time = self.time(t[:, None])
         h, kept = self.first(x), []
         for (one, two), shrink in zip(self.down, self.shrink, strict=True):
@@ -84,7 +84,7 @@ class UNet(nn.Module):
 
 
 def main() -> None:
-    """Train for a few steps."""
+    """Trains for a few steps."""
     torch.manual_seed(0)
     net = UNet().cuda()
     average = copy.deepcopy(net).requires_grad_(False)

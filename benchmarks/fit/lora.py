@@ -1,4 +1,4 @@
-"""LoRA: Llama of 1.2 billion parameters in bfloat16, of which small matrices beside each learn."""
+"""Trains LoRA adapters on a Llama of 1.2 billion parameters in bfloat16."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ADAPTED = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 
 
 class Lora(nn.Module):
-    """A linear layer that stays as it is, and two small ones that learn what to add."""
+    """A frozen linear layer, and two small trainable ones whose product is added to it."""
 
     def __init__(self, base: nn.Linear, rank: int) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Lora(nn.Module):
 
 
 def adapt(model: nn.Module, rank: int) -> None:
-    """Put small matrices beside all that `ADAPTED` names."""
+    """Adds small matrices to all layers that `ADAPTED` names."""
     model.requires_grad_(False)
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
@@ -46,7 +46,7 @@ def adapt(model: nn.Module, rank: int) -> None:
 
 
 def main() -> None:
-    """Train for a few steps."""
+    """Trains for a few steps."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch-size", type=int, default=1)
     parser.add_argument("--seq-len", type=int, default=1024)

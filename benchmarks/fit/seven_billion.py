@@ -1,4 +1,4 @@
-"""A Llama of seven billion parameters, all of them fine-tuned in bfloat16: AdamW, 2048 tokens."""
+"""Fine-tunes all of a Llama's seven billion parameters in bfloat16: AdamW, 2048 tokens."""
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -7,9 +7,9 @@ BATCH, LENGTH, STEPS = 2, 2048, 4
 
 
 def main():
-    """Train for a few steps."""
+    """Trains for a few steps."""
     torch.manual_seed(0)
-    config = LlamaConfig()  # Llama 2, 7 B
+    config = LlamaConfig()  # the defaults are Llama 2 7B
     with torch.device("meta"):
         model = LlamaForCausalLM(config).to(torch.bfloat16)
     model = model.to_empty(device="cuda")

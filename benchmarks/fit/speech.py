@@ -1,4 +1,4 @@
-"""Whisper-small fine-tuned on speech: fp16 autocast with a GradScaler, Adam, clipped gradients."""
+"""Fine-tunes Whisper-small on speech: fp16 autocast with GradScaler, Adam, gradient clipping."""
 
 import torch
 from transformers import WhisperConfig, WhisperForConditionalGeneration
@@ -7,7 +7,7 @@ BATCH, TOKENS, STEPS = 12, 224, 6
 
 
 def train_step(model, batch, optimizer, scaler):
-    """One step; the loss."""
+    """Trains one step; returns the loss."""
     with torch.autocast("cuda", dtype=torch.float16):
         outputs = model(input_features=batch["features"], labels=batch["labels"])
     optimizer.zero_grad()
@@ -20,7 +20,7 @@ def train_step(model, batch, optimizer, scaler):
 
 
 def main():
-    """Train for a few steps."""
+    """Trains for a few steps."""
     torch.manual_seed(0)
     config = WhisperConfig(
         d_model=768, encoder_layers=12, decoder_layers=12, encoder_attention_heads=12,

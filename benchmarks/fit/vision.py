@@ -1,4 +1,4 @@
-"""A vision transformer (ViT-B/16 of Transformers) trained in fp32: AdamW, augmented batches."""
+"""Trains a vision transformer (ViT-B/16 of Transformers) in fp32: AdamW, augmented batches."""
 
 import argparse
 
@@ -7,7 +7,7 @@ from transformers import ViTConfig, ViTForImageClassification
 
 
 def main() -> None:
-    """Train for a few steps."""
+    """Trains for a few steps."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch-size", type=int, default=96)
     parser.add_argument("--steps", type=int, default=6)

@@ -1,4 +1,4 @@
-"""A checkpoint that is read to the host before it goes to the model: 640 MB, twice."""
+"""Reads a checkpoint of 640 MB to the host, then loads it into a model of the same size."""
 
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-"""A model that is built on the host, and moved: 1.3 GB of parameters, of which a copy is kept."""
+"""Builds a model of 1.3 GB in host memory, moves it to the device, and keeps a copy."""
 
 import sys
 

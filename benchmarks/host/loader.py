@@ -1,4 +1,4 @@
-"""A data set in a numpy array, read by a loader: DEVICE WORKERS [SIZE of an image's side]."""
+"""Reads a data set in a numpy array by a loader: DEVICE WORKERS [SIZE of an image's side]."""
 
 import sys
 import time
@@ -30,4 +30,5 @@ if __name__ == "__main__":
     with torch.no_grad():
         for batch in loader:
             model(batch.to(device, non_blocking=True)).sum().item()
-            time.sleep(0.3 if device == "cpu" else 0)  # the pace of a busy GPU
+            # on the CPU, waits as long as a busy GPU would
+            time.sleep(0.3 if device == "cpu" else 0)

@@ -1,4 +1,4 @@
-"""A data set in numpy, standardized, to train on: 400 MB, and 1.1 GB for a while."""
+"""Trains on a numpy data set of 400 MB; standardizing it takes 1.1 GB for a while."""
 
 import sys
 

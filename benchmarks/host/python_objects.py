@@ -1,4 +1,4 @@
-"""Texts as Python keeps them: two million of them, in lists and dictionaries, and their lengths."""
+"""Keeps a million texts in a list of dictionaries, and their lengths in a tensor."""
 
 import sys
 

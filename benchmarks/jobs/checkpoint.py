@@ -1,4 +1,4 @@
-"""FSDP2: the state is saved by torch.distributed.checkpoint, loaded again, and training goes on."""
+"""Saves FSDP2's state by torch.distributed.checkpoint, loads it, and goes on training."""
 
 import shutil
 import tempfile

@@ -1,9 +1,9 @@
-"""The common parts of all jobs: they begin, end, and report their memory.
+"""Provides the common parts of all jobs: begin, end, and report the memory.
 
-With JOB_REPORT, a folder, each rank writes rank<R>.json there at the end: the most that PyTorch had
-allocated and reserved, and the most that the card held at the end of each step: all of it, and the
-part that was not PyTorch's. Each rank must have a card of its own. Without JOB_REPORT nothing is
-measured, but the host still waits for the card at the end of each step.
+If the variable JOB_REPORT names a folder, each rank writes rank<R>.json there at the end. It has
+PyTorch's peaks of allocated and reserved memory, and the most memory in use on the card at the end
+of a step: in total, and without PyTorch's part. Each rank must have a card of its own. Without
+JOB_REPORT nothing is measured, but the host still waits for the card at the end of each step.
 """
 
 import json
@@ -17,7 +17,7 @@ most = {"device_used_bytes": 0, "outside_bytes": 0}
 
 
 def begin(bound=False):
-    """Join the job; bound: its communicator is made at once. Returns the device."""
+    """Joins the job and returns the device; `bound` makes the communicator at once."""
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device if bound else None)
@@ -26,12 +26,12 @@ def begin(bound=False):
 
 
 def own_data():
-    """Seed this rank's own random numbers."""
+    """Seeds this rank's own random numbers."""
     torch.manual_seed(1 + dist.get_rank())
 
 
 def stepped():
-    """Note the end of a step."""
+    """Notes the end of a step."""
     torch.cuda.synchronize()
     if "JOB_REPORT" not in os.environ:
         return
@@ -42,7 +42,7 @@ def stepped():
 
 
 def end():
-    """Leave the job."""
+    """Leaves the job."""
     stepped()
     if folder := os.environ.get("JOB_REPORT"):
         found = {

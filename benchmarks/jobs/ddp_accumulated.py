@@ -1,4 +1,4 @@
-"""Data parallel: gradients of three small batches add up before they are reduced."""
+"""Trains data parallel; gradients of three small batches add up before they are reduced."""
 
 from contextlib import nullcontext
 

@@ -1,4 +1,4 @@
-"""Data parallel with a static graph, its layers checkpointed; every step's loss is averaged."""
+"""Trains data parallel with a static graph and checkpointed layers; averages each step's loss."""
 
 import common
 import torch

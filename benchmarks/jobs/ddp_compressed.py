@@ -1,4 +1,4 @@
-"""Data parallel: gradients are views into the buckets, and go as halves (a communication hook)."""
+"""Trains data parallel; gradients are views into buckets, compressed to halves by a hook."""
 
 import common
 import torch

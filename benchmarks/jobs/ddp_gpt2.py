@@ -1,4 +1,4 @@
-"""GPT-2 of 124 million parameters, data parallel, under autocast, with AdamW."""
+"""Trains GPT-2 with 124 million parameters: data parallel, autocast, AdamW."""
 
 import common
 import torch

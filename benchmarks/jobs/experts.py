@@ -1,4 +1,4 @@
-"""A mixture of experts, two for each rank: tokens travel to the experts that a router names."""
+"""Trains a mixture of experts, two on each rank; tokens travel to the experts of a router."""
 
 import common
 import torch

@@ -1,4 +1,4 @@
-"""FSDP's first version: FULL_SHARD, a unit for each layer, computing in bfloat16."""
+"""Trains by FSDP1: FULL_SHARD, a unit for each layer, computing in bfloat16."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""FSDP's first version: SHARD_GRAD_OP, parameters and optimizer on the host."""
+"""Trains by FSDP1: SHARD_GRAD_OP, with parameters and optimizer on the host."""
 
 import functools
 

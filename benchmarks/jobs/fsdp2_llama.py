@@ -1,4 +1,4 @@
-"""FSDP's second version: a Llama of transformers, sharded layer by layer, in bfloat16."""
+"""Trains Transformers' Llama by FSDP2, sharded layer by layer, in bfloat16."""
 
 import common
 import torch

@@ -1,4 +1,4 @@
-"""FSDP2 on a mesh of two dimensions: sharded within pairs, replicated among them (HSDP)."""
+"""Trains by FSDP2 on a 2D mesh: sharded within pairs, replicated among them (HSDP)."""
 
 import common
 import torch

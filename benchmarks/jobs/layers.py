@@ -1,4 +1,4 @@
-"""A model of the kind that jobs train: attention, gated layers, norms."""
+"""The model that the jobs train: attention, gated layers, norms."""
 
 import torch
 from torch import nn
@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 
 class Attention(nn.Module):
-    """Causal; as many heads as its projections have columns for."""
+    """Causal attention; its number of heads follows from the width of its projections."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -27,7 +27,7 @@ class Attention(nn.Module):
 
 
 class Gated(nn.Module):
-    """A gated layer: SwiGLU."""
+    """A gated feed-forward layer (SwiGLU)."""
 
     def __init__(self, width, inner):
         super().__init__()
@@ -40,7 +40,7 @@ class Gated(nn.Module):
 
 
 class Block(nn.Module):
-    """One block of a model."""
+    """One transformer block."""
 
     def __init__(self, width, heads, inner):
         super().__init__()
@@ -72,10 +72,10 @@ class Model(nn.Module):
 
 
 def loss_of(logits, tokens):
-    """The loss of the next token."""
+    """Returns the loss of predicting the next token."""
     return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
 
 
 def tokens_of(batch, length, device, words=32000):
-    """A batch."""
+    """Returns a batch of random tokens."""
     return torch.randint(words, (batch, length), device=device)

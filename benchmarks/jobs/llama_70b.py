@@ -1,4 +1,4 @@
-"""A Llama of 70 billion parameters on 512 ranks: fully sharded, tensor and pipeline parallel.
+"""Trains a Llama of 70 billion parameters on 512 ranks: FSDP, tensor and pipeline parallel.
 
 plimsoll predict --gpu H100 --world 512 --ranks distinct benchmarks/jobs/llama_70b.py
 """
@@ -82,7 +82,7 @@ class Block(nn.Module):
 
 
 class Stage(nn.Module):
-    """The layers of a rank of the pipeline."""
+    """The layers of one pipeline stage."""
 
     def __init__(self, index):
         super().__init__()

@@ -1,4 +1,4 @@
-"""A pipeline, a stage a rank: eight small batches by 1F1B. Stages learn shapes from each other."""
+"""Trains a pipeline with a stage per rank: eight small batches by 1F1B, with inferred shapes."""
 
 import common
 import torch

@@ -1,4 +1,4 @@
-"""A pipeline, a stage a rank: all forward passes, then all backward ones (GPipe)."""
+"""Trains a pipeline with a stage per rank: all forward, then all backward passes (GPipe)."""
 
 import common
 import torch

@@ -1,4 +1,4 @@
-"""A long sequence in parts, a part a rank; for attention, ranks swap parts for heads (Ulysses)."""
+"""Splits a long sequence over the ranks; attention swaps the split for heads (Ulysses)."""
 
 import common
 import torch
@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def swap(x, to_heads):
-    """From (batch, heads, part, size) to fewer heads of the whole sequence, or back."""
+    """Exchanges (batch, heads, part, size) for fewer heads of the whole sequence, or back."""
     count = dist.get_world_size()
     given, taken = (1, 2) if to_heads else (2, 1)
     parts = torch.stack(x.chunk(count, given)).contiguous()

@@ -1,4 +1,4 @@
-"""Tensor and sequence parallel, by DTensor: columns and rows of a model of eight layers."""
+"""Trains eight layers with tensor and sequence parallelism, by DTensor."""
 
 import common
 import torch

@@ -1,4 +1,4 @@
-"""Data parallel, each rank with its part of Adam's state: ZeroRedundancyOptimizer."""
+"""Trains data parallel with ZeroRedundancyOptimizer: each rank has a part of Adam's state."""
 
 import common
 import torch

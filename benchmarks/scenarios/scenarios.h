@@ -1,9 +1,8 @@
-// The same requests for memory, played to several allocators in turn, and timed.
+// Plays the same memory requests to several allocators in turn, and times them.
 //
-// A sequence is a list of requests and frees of one thread, made beforehand, so that playing it
-// costs next to nothing besides the allocator. It is played from an empty allocator with a warm
-// cache: once all is freed at its end, the next time finds what this one found. So as soon as one
-// playing needs no driver, none after it does, and only those are timed.
+// A sequence is a prepared list of one thread's requests and frees, so that nearly all time is the
+// allocator's. It ends with all blocks freed, so each round finds the same cache as the one before.
+// Once a round makes no driver call, later rounds make none either; only these are timed.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +25,7 @@
 
 namespace plimsoll::benchmark {
 
-// An allocator as a program calls it. Streams are numbers from 0.
+// An allocator as a program calls it. Streams are numbered from 0.
 class Subject {
  public:
   Subject() = default;
@@ -40,14 +39,14 @@ class Subject {
   [[nodiscard]] virtual std::uint64_t driver_calls() const = 0;
 };
 
-// Who is compared, under one name; thread number n calls subject number n, and over again.
+// Allocators that are compared under one name. Thread n calls subject n modulo their number.
 struct Team {
   std::string name;
   std::vector<Subject*> subjects;
 };
 
-// A request for the slot, or, if its size is 0, the free of what the slot holds. The layout is that
-// of the files that allocator.py writes.
+// Allocates for a slot, or frees the slot's block if `size` is 0. Files from allocator.py have the
+// same layout.
 struct Operation {
   std::uint32_t slot = 0;
   std::uint32_t stream = 0;
@@ -55,21 +54,22 @@ struct Operation {
 };
 
 struct Sequence {
-  std::vector<Operation> reserve;  // held until every thread has its own, and then freed; not timed
-  std::vector<Operation> before;   // likewise not timed
+  // allocated in all threads, then freed, to fill the cache; not timed
+  std::vector<Operation> reserve;
+  std::vector<Operation> before;  // also not timed
   std::vector<Operation> timed;
-  std::size_t rounds = 1;  // of `timed`, which then frees all that it allocates
+  std::size_t rounds = 1;  // how often `timed` is played; it frees all that it allocates
   std::size_t slots = 0;
 };
 
 struct Scenario {
   std::string name;
   std::vector<Sequence> threads;
-  std::size_t operations_per_unit = 1;  // what a time is given for: an operation, or a pair of them
+  std::size_t operations_per_unit = 1;  // a time is per unit: one operation, or a pair of them
 };
 
 struct Sample {
-  double ns_per_unit = 0;  // of each thread
+  double ns_per_unit = 0;  // as each thread measures it
   std::uint64_t driver_calls = 0;
   std::uint64_t heap_allocations = 0;
 };
@@ -77,8 +77,9 @@ struct Sample {
 struct Options {
   int repetitions = 9;
   std::vector<std::string> traces;
-  std::function<std::uint64_t()> heap_allocations;  // so far; none if nobody counts
-  std::function<void(const std::string&)> print;    // a line
+  // returns the count so far; empty if not counted
+  std::function<std::uint64_t()> heap_allocations;
+  std::function<void(const std::string&)> print;  // prints a line
 };
 
 inline constexpr std::uint64_t kKibi = 1024;
@@ -86,7 +87,7 @@ inline constexpr std::uint64_t kMebi = 1024 * kKibi;
 
 // --- sequences ---------------------------------------------------------------------------------
 
-// Sizes between 512 bytes and 64 MiB, each power of two as likely as the next.
+// Draws sizes between 512 bytes and 64 MiB, log-uniformly.
 class RandomSizes {
  public:
   explicit RandomSizes(std::uint64_t seed) : random_(seed) {}
@@ -103,7 +104,8 @@ class RandomSizes {
   std::mt19937_64 random_;
 };
 
-// One block again and again, among 300 live ones with as many gaps.
+// Returns a sequence that allocates and frees one block again and again, among 300 live blocks with
+// 300 gaps.
 inline Sequence hot_pair(std::uint64_t size) {
   constexpr std::uint32_t kNeighbours = 600;
   RandomSizes random(1);
@@ -118,11 +120,11 @@ inline Sequence hot_pair(std::uint64_t size) {
   return sequence;
 }
 
-// How much free memory a churn begins with: none besides what it needs, or more than twice that, so
-// that every request finds a free block.
+// The free memory that a churn begins with. `tight` is no more than it needs; `ample` is more than
+// twice that, so that every request finds a free block.
 enum class Cache : std::uint8_t { tight, ample };
 
-// About `live` blocks, of which random ones are freed and others allocated.
+// Returns a sequence that keeps about `live` blocks, frees random ones and allocates others.
 inline Sequence churn(std::size_t live, Cache cache, std::uint32_t stream, std::size_t operations) {
   RandomSizes random(stream + 1);
   Sequence sequence;
@@ -205,7 +207,7 @@ inline std::uint64_t driver_calls(const Team& team) {
   return calls;
 }
 
-// Plays a scenario once, each thread from when all are ready until all are done.
+// Plays a scenario once. The threads start together; the time ends when all are done.
 inline Sample play(const Scenario& scenario, const Team& team, const Options& options) {
   using Clock = std::chrono::steady_clock;
   struct Moment {
@@ -213,7 +215,7 @@ inline Sample play(const Scenario& scenario, const Team& team, const Options& op
     std::uint64_t driver_calls = 0;
     std::uint64_t heap_allocations = 0;
   };
-  std::array<Moment, 3> moments;  // all have reserved, begin, end
+  std::array<Moment, 3> moments;  // when all have reserved, when timing begins, when it ends
   std::size_t reached = 0;
   const auto note = [&]() noexcept {
     const std::uint64_t heap = options.heap_allocations ? options.heap_allocations() : 0;
@@ -255,7 +257,7 @@ inline Sample play(const Scenario& scenario, const Team& team, const Options& op
           end.heap_allocations - begin.heap_allocations};
 }
 
-// Until no more memory is needed.
+// Plays the scenario until it needs no more memory from the driver.
 inline void warm_up(const Scenario& scenario, const Team& team, const Options& options) {
   constexpr int kMost = 10;
   for (Subject* const subject : team.subjects) subject->empty_cache();
@@ -266,7 +268,8 @@ inline void warm_up(const Scenario& scenario, const Team& team, const Options& o
   }
 }
 
-// The median time of each team; calls and allocations of all repetitions. The teams take turns.
+// Returns each team's median time, with the driver calls and heap allocations of all repetitions.
+// The teams alternate.
 inline std::vector<Sample> measure(const Scenario& scenario, const std::vector<Team>& teams,
                                    const Options& options) {
   for (const Team& team : teams) warm_up(scenario, team, options);
@@ -322,7 +325,7 @@ inline std::string row(const std::string& name, const std::vector<Sample>& found
   return line;
 }
 
-// One thread: the first team against the second.
+// Prints the times of one thread: the first team against the second.
 inline void compare_requests(const std::vector<Team>& teams, const Options& options) {
   constexpr std::size_t kPair = 2;
   std::vector<Scenario> scenarios{
@@ -345,8 +348,8 @@ inline void compare_requests(const std::vector<Team>& teams, const Options& opti
   }
 }
 
-// Threads that churn, each on a stream of its own. The time of an operation is that of its thread,
-// so where every thread has a core, it should not grow.
+// Prints the times of threads that churn, each on its own stream. If every thread has a core, the
+// time of an operation should not grow with their number.
 inline void compare_threads(const std::vector<Team>& teams, const Options& options) {
   const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
   options.print(heading(format("churn by threads, %u cores", cores), teams) + "   cores allow");

@@ -1,5 +1,5 @@
-// The scenarios on a GPU, in a process that runs PyTorch: plimsoll's allocator and PyTorch's own,
-// both through the interface by which PyTorch calls its allocator.
+// Plays the scenarios on a GPU, in a process that runs PyTorch, under plimsoll's allocator and
+// PyTorch's own. Both are called by the interface that PyTorch itself uses.
 //
 // allocator.py compiles this against the installed PyTorch, and calls it.
 
@@ -42,11 +42,11 @@ class InTorch final : public plimsoll::benchmark::Subject {
 
 }  // namespace
 
-// The allocator that PyTorch uses now.
+// Returns the allocator that PyTorch uses at present.
 PLIMSOLL_EXPORT void* plimsoll_benchmark_allocator() { return torch_allocator::get(); }
 
-// Plays all scenarios on device 0 and prints line by line. There must be eight streams. False, and
-// the last line says why, if something failed.
+// Plays all scenarios on device 0 and prints line by line. `streams` must hold eight streams.
+// Returns false if something failed; the last line says why.
 PLIMSOLL_EXPORT bool plimsoll_benchmark_compare(void* ours, void* torch, const uint64_t* streams,
                                                 size_t stream_count, const char* const* traces,
                                                 size_t trace_count, int repetitions,

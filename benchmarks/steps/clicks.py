@@ -1,4 +1,4 @@
-"""A click model: twenty embedding tables, a deep network, and batches copied from the host."""
+"""Trains a click model: twenty embedding tables, a deep network, batches from the host."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""A small GAN: transposed convolutions, batch normalization, two optimizers, fp32."""
+"""Trains a small GAN in fp32: transposed convolutions, batch norms, two optimizers."""
 
 import torch
 from torch import nn

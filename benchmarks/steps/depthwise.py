@@ -1,4 +1,4 @@
-"""An image classifier of depthwise convolutions, channels last, bf16, SGD with momentum and EMA."""
+"""Trains a classifier of depthwise convolutions: channels last, bf16, SGD, EMA."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""A GPT in plain PyTorch, with what people vary: batch, precision, checkpointing, attention."""
+"""Trains a GPT in plain PyTorch; options vary batch, precision, checkpointing, attention."""
 
 import math
 

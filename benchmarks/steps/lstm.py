@@ -1,4 +1,4 @@
-"""A word model: embedding, two layers of LSTM, truncated backpropagation, clipped gradients."""
+"""Trains a word model: embedding, two LSTM layers, truncated backpropagation, clipping."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Hugging Face T5 (small), fine-tuned in bf16 with Adafactor's cousin, AdamW, and accumulation."""
+"""Fine-tunes Hugging Face's T5 (small) in bf16 with AdamW and gradient accumulation."""
 
 import torch
 from transformers import T5Config, T5ForConditionalGeneration

@@ -1,4 +1,4 @@
-"""A denoising U-Net with group normalization and attention at the bottom, in bf16."""
+"""Trains a denoising U-Net in bf16: group norms, and attention at the bottom."""
 
 import torch
 from torch import nn

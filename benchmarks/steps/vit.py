@@ -1,4 +1,4 @@
-"""A vision transformer with automatic mixed precision, from PyTorch's own encoder layers."""
+"""Trains a vision transformer of PyTorch's encoder layers with automatic mixed precision."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Random masks: masked language modelling on selected positions, random drop of samples."""
+"""Trains with random masks: masked language modelling, and random drop of samples."""
 
 import torch
 from torch import nn

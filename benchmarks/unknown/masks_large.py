@@ -1,4 +1,4 @@
-"""Random masks of many elements, and selections by unknown data."""
+"""Makes random masks of many elements, and selects by unknown data."""
 
 import torch
 

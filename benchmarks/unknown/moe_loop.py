@@ -1,4 +1,4 @@
-"""Experts one after the other, as Mixtral's first implementation: tokens by nonzero."""
+"""Runs experts one after another, like Mixtral's first code: nonzero selects each one's tokens."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ D, H, E, K, T = (1024, 2816, 8, 2, 8192)
 
 
 class Expert(nn.Module):  # type: ignore[misc]
-    """Two products and an activation."""
+    """An expert: two products and an activation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -19,12 +19,12 @@ class Expert(nn.Module):  # type: ignore[misc]
         self.b = nn.Linear(H, D, bias=False)
 
     def forward(self, x: Any) -> Any:
-        """The layer of `x`."""
+        """Returns the expert's output for the tokens `x`."""
         return self.b(functional.silu(self.a(x)))
 
 
 class Experts(nn.Module):  # type: ignore[misc]
-    """Each token goes to some of the experts."""
+    """A layer in which each token goes to some of the experts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Experts(nn.Module):  # type: ignore[misc]
         self.experts = nn.ModuleList(Expert() for _ in range(E))
 
     def forward(self, x: Any) -> Any:
-        """The layer of `x`."""
+        """Returns the weighted sum of the experts' outputs."""
         w, i = torch.topk(functional.softmax(self.gate(x), -1), K, -1)
         w = w / w.sum(-1, keepdim=True)
         out = torch.zeros_like(x)

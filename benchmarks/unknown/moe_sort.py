@@ -1,4 +1,4 @@
-"""Tokens sorted by expert, counts read by the host, a matrix product each."""
+"""Sorts tokens by expert; the host reads the counts; one matrix product for each expert."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Lengths drawn on the device, padded to the longest; a mask of valid tokens packed."""
+"""Draws lengths on the device, pads to the longest, and packs the valid tokens by a mask."""
 
 import torch
 from torch import nn

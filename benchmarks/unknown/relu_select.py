@@ -1,4 +1,4 @@
-"""Sparse activations: the elements above zero in a layer's output, by data."""
+"""Selects elements of a layer's output by their values, so sizes depend on data."""
 
 import torch
 from torch import nn

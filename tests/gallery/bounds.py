@@ -1,4 +1,4 @@
-"""The accuracy required of predictions for the gallery, and scripts with known differences."""
+"""Defines how accurate predictions for the gallery must be, and the known exceptions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.gallery.results import short
 
 @dataclass(frozen=True)
 class Bounds:
-    """The largest relative differences from the measured figures.
+    """The largest relative differences that a prediction may have from the measurement.
 
     Attributes:
         allocated: The bound for peak allocated.
         reserved: The bound for peak reserved.
-        why: Why they differ from `CLOSE`.
-        fewer_bytes: By how much more either may be too low.
+        why: Why these bounds are wider than `CLOSE`.
+        fewer_bytes: Bytes by which a prediction may be too low in addition.
     """
 
     allocated: float
@@ -33,8 +33,11 @@ OTHER_VERSION = Bounds(
     " blocks, and has other workspaces (docs/versions.md)",
 )
 WITHOUT_WORKSPACES = replace(OTHER_VERSION, reserved=0.25, fewer_bytes=66 << 20)
-"""From 2.15 on, which keeps no workspaces of cuBLAS (those of two threads on a GPU of 9.0), so that
-free blocks differ. No card was measured under it."""
+"""Bounds from PyTorch 2.15 on, which keeps no cuBLAS workspaces, so that other blocks are free.
+
+`fewer_bytes` are the workspaces of two threads on compute capability 9.0. No card was measured
+under 2.15.
+"""
 _CONVOLUTIONS = "workspaces of cuDNN for convolutions that nobody has measured (docs/predict.md)"
 KNOWN: dict[str, Bounds] = {
     "audio/wav2vec2": Bounds(0.005, 0.035, _CONVOLUTIONS),
@@ -53,14 +56,14 @@ KNOWN: dict[str, Bounds] = {
     ),
     "ultralytics/yolo_training": Bounds(0.011, 0.02, _CONVOLUTIONS),
 }
-"""Scripts with larger differences under the measured PyTorch, and why."""
+"""Scripts that differ more under the measured PyTorch, each with the reason."""
 
 ELSEWHERE = {"diffusers/vae_tiling": 0.17}
-"""Bounds for reserved memory of scripts with few large tensors under other versions."""
+"""Bounds of reserved memory under other PyTorch versions, for scripts with few large tensors."""
 
 
 def bounds_of(name: str, torch: str, measured_torch: str) -> Bounds:
-    """Returns the bounds for a prediction under one PyTorch, measured under another or the same."""
+    """Returns the bounds for a prediction under `torch`, against a run of `measured_torch`."""
     if short(torch) == short(measured_torch):
         return KNOWN.get(name, CLOSE)
     usual = WITHOUT_WORKSPACES if _keeps_no_workspaces(torch) else OTHER_VERSION
@@ -75,7 +78,7 @@ def _keeps_no_workspaces(torch: str) -> bool:
 
 
 def holds(found: Figures, measured: Figures, bounds: Bounds = CLOSE) -> bool:
-    """Whether both peaks are within the bounds, or within their range if sizes depend on data."""
+    """Returns whether both peaks are within the bounds, or in their ranges where data decides."""
     pairs = (
         (found.allocated_bytes, found.allocated_range, measured.allocated_bytes, bounds.allocated),
         (found.reserved_bytes, found.reserved_range, measured.reserved_bytes, bounds.reserved),

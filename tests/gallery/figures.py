@@ -1,4 +1,4 @@
-"""The memory of a gallery script, measured on a card or predicted."""
+"""The memory figures of a gallery script, measured on a card or predicted."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _REFUSED = re.compile(r"\brefuse[ds]?\b|\bnot simulated\b")
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of one run, or why there are none.
+    """The figures of one run, or the reason why there are none.
 
     Attributes:
         why_not: Why there are no figures; "" if there are.
-        allocated_bytes: The most in live blocks.
-        reserved_bytes: The most reserved from the driver.
-        allocated_range: The least and the most, if a size is uncertain; only for a prediction.
+        allocated_bytes: Peak of allocated memory.
+        reserved_bytes: Peak of reserved memory.
+        allocated_range: The lowest and highest peak, if a size is uncertain; only for a prediction.
         reserved_range: The range of `reserved_bytes`.
         by_data: Whether a size depends on data that the prediction does not know.
         allocations: The number of allocations; only for a measurement.

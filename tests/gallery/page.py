@@ -1,4 +1,4 @@
-"""The text of docs/gallery.md."""
+"""Makes the text of docs/gallery.md."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def page(scripts: Sequence[Script], measured: Measured, predicted: Predicted) ->
 
 
 def _preferred(predicted: Predicted, torch: str) -> list[tuple[str, dict[str, Figures]]]:
-    """Returns predictions by version: the measured version first, then in their stored order."""
+    """Returns predictions by version: first the measured version, then the stored order."""
     return sorted(predicted.figures.items(), key=lambda item: item[0] != short(torch))
 
 
 def _first(
     name: str, preferred: Sequence[tuple[str, dict[str, Figures]]]
 ) -> tuple[str, Figures] | None:
-    """The first prediction of a script that has figures, and its version."""
+    """Returns a script's first prediction that has figures, with its version; None without one."""
     for version, figures in preferred:
         if (found := figures.get(name)) is not None and not found.why_not:
             return version, found
@@ -104,7 +104,7 @@ def _mib(value: int) -> str:
 
 
 def _libraries(scripts: Sequence[Script], measured: Measured, predicted: Predicted) -> str:
-    """The versions of all libraries, by PyTorch's version and on the card."""
+    """Returns the table of all libraries' versions, for each PyTorch and on the card."""
     columns = {
         f"PyTorch {version}": list(figures.values())
         for version, figures in predicted.figures.items()

@@ -1,4 +1,4 @@
-"""The sixth of the scripts that `make test` runs: they need only PyTorch and transformers.
+"""Lists the scripts that `make test` runs: a sixth of all, with only PyTorch and transformers.
 
 Scripts whose libraries have stand-ins run too.
 """

@@ -1,6 +1,6 @@
-"""The gallery's results in benchmarks/results: measured on a card, and predicted.
+"""Reads and writes the gallery's results in benchmarks/results: measured and predicted.
 
-Both files keep the results of scripts that a later run leaves out.
+A later run replaces the results of its own scripts only.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 @dataclass
 class Measured:
-    """The scripts' memory on a card.
+    """The scripts' memory, measured on a card.
 
     Attributes:
-        gpu: The card.
+        gpu: The card's name.
         torch: PyTorch's version.
-        figures: The figures by the script's name.
+        figures: The figures, by script name.
     """
 
     gpu: str = ""
@@ -32,44 +32,44 @@ class Measured:
 
     @classmethod
     def read(cls, folder: Path = RESULTS) -> Self:
-        """Reads the file; empty without one."""
+        """Reads the file; returns empty results if there is none."""
         values = _read(folder / "gallery.json")
         figures = _figures(values.get("scripts", {}))
         return cls(values.get("gpu", ""), values.get("torch", ""), figures)
 
     def write(self, folder: Path = RESULTS) -> None:
-        """Write the file."""
+        """Writes the file."""
         scripts = _values(self.figures)
         values = {"gpu": self.gpu, "torch": self.torch, "scripts": scripts}
         _write(folder / "gallery.json", values)
 
     def of(self, name: str) -> Figures | None:
-        """Returns a script's figures, if it was measured."""
+        """Returns a script's figures; None if it was not measured."""
         found = self.figures.get(name)
         return None if found is None or found.why_not else found
 
 
 @dataclass
 class Predicted:
-    """The scripts' predictions, by PyTorch's version (such as 2.11) and the script's name."""
+    """Predictions by PyTorch version (such as 2.11), then by script name."""
 
     figures: dict[str, dict[str, Figures]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path = RESULTS) -> Self:
-        """Reads the file; empty without one."""
+        """Reads the file; returns empty results if there is none."""
         values = _read(folder / "gallery_predicted.json")
         return cls({version: _figures(each) for version, each in values.items()})
 
     def write(self, folder: Path = RESULTS) -> None:
-        """Write the file."""
+        """Writes the file."""
         versions = sorted(self.figures, key=lambda text: [int(part) for part in text.split(".")])
         values = {version: _values(self.figures[version]) for version in versions}
         _write(folder / "gallery_predicted.json", values)
 
 
 def short(torch: str) -> str:
-    """PyTorch's version without its last part: 2.11 of 2.11.0+cu130."""
+    """Returns PyTorch's version as two numbers: 2.11 for 2.11.0+cu130."""
     return ".".join(torch.split("+")[0].split(".")[:2])
 
 

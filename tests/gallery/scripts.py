@@ -1,11 +1,12 @@
-"""The gallery's scripts, and the facts in their docstrings.
+"""Finds the gallery's scripts, and reads what their docstrings declare.
 
-A script is `AREA/NAME.py` in this folder. Its docstring says in the first line what it shows, and
-then, where it is so, `Needs: …`, the libraries that it takes besides PyTorch and NumPy, `Sizes hang
-on data.`, and `Only simulated.`: its libraries have stand-ins, and are not installed for a GPU. The
-last line that it prints begins with `done:`.
+A script is `AREA/NAME.py` in this folder. The first line of its docstring says what it shows. After
+that may come `Needs: …` (libraries besides PyTorch and NumPy), `Sizes hang on data.`, and `Only
+simulated.` (its libraries have stand-ins, and no GPU run has them). The last line that a script
+prints begins with `done:`.
 
-Independent of PyTorch and plimsoll: the scripts are measured where plimsoll is not installed.
+This module imports neither PyTorch nor plimsoll, because the scripts are measured where plimsoll is
+not installed.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ class ScriptRuleError(ValueError):
 
 @dataclass(frozen=True)
 class Script:
-    """One script.
+    """A script of the gallery.
 
     Attributes:
-        name: AREA/NAME.
-        path: The file.
-        shows: Its subject, a sentence.
-        needs: PyPI's names of the libraries, besides PyTorch and NumPy.
+        name: The name, AREA/NAME.
+        path: The script's file.
+        shows: The subject of the script, as a sentence.
+        needs: The PyPI names of its libraries, besides PyTorch and NumPy.
         by_data: Whether sizes of tensors depend on data.
-        only_simulated: Whether its libraries have stand-ins, and no GPU runs it.
-        last_line: The beginning of its last printed line.
+        only_simulated: Whether it runs with stand-ins only, never on a real GPU.
+        last_line: How the last line that it prints begins.
     """
 
     name: str
@@ -55,11 +56,11 @@ class Script:
         return [name for name in needs if version_of(name) is None]
 
     def ended_well(self, output: str) -> bool:
-        """Whether it printed its last line."""
+        """Returns whether the output ends with the script's last line."""
         return any(line.startswith(self.last_line) for line in output.splitlines())
 
     def versions(self) -> dict[str, str]:
-        """Returns the versions of its libraries that are installed here."""
+        """Returns the installed versions of the script's libraries."""
         found = {name: version_of(name) for name in self.needs}
         return {name: version for name, version in found.items() if version is not None}
 
@@ -76,7 +77,8 @@ def read_script(path: Path) -> Script:
     """Reads a script's docstring.
 
     Raises:
-        ScriptRuleError: If it lacks its subject, or its last line.
+        ScriptRuleError: If the docstring does not say what the script shows, or no line begins with
+            `done:`.
     """
     name = f"{path.parent.name}/{path.stem}"
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -104,7 +106,7 @@ def read_script(path: Path) -> Script:
 
 
 def all_scripts(only: str = "") -> list[Script]:
-    """Returns the scripts by name, or those in `only`: AREA/NAME or AREA, with commas between."""
+    """Returns the scripts in order of name; `only` selects AREA/NAME or AREA, comma-separated."""
     scripts = [read_script(path) for path in sorted(FOLDER.glob("[!_]*/*.py"))]
     if not only:
         return scripts

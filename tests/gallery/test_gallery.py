@@ -1,4 +1,4 @@
-"""Every script of the gallery is predicted, and matches the measurement if there is one."""
+"""Tests that every gallery script is predicted, and matches its measurement if there is one."""
 
 from __future__ import annotations
 

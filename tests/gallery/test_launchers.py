@@ -1,4 +1,4 @@
-"""Launchers of libraries, and trainers that start ranks themselves, run jobs unmodified."""
+"""Tests that libraries' launchers, and trainers that start ranks, run jobs unmodified."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEEPSPEED = ("deepspeed", "--num_gpus", "2")
 
 
 def need(library: str) -> None:
-    """Skip without the library; some need CUDA builds and cannot be imported here."""
+    """Skips a test without the library; does not import it, since some need CUDA builds."""
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
 

@@ -1,4 +1,4 @@
-"""Record memory histories of small programs, each made to exercise one rule of the allocator.
+"""Records memory histories of small programs, each made to exercise one rule of the allocator.
 
 Run it on a machine with one NVIDIA GPU and PyTorch 2.9 or later (written for 2.11 on an H100)::
 
@@ -14,12 +14,12 @@ A program is named WORKLOAD.TAG and runs in a process of its own, because PyTorc
 - ``NAME.json``: the settings it ran under, and ``memory_stats()`` taken right after the dump;
 - ``NAME.error.txt`` instead of both, if it failed or this PyTorch lacks what it needs.
 
-In the JSON, ``fraction`` is what ``set_per_process_memory_fraction`` was given before the first
-allocation (null: never called), ``error`` the out-of-memory text that ended the program (null: it
-ran to its end) and ``caught_errors`` the first of those it caught before going on. ``actions``
-counts the events left in the history. Tensors still alive when a program ends are alive in its
-snapshot too. Notes that begin with "changed" mean that something outside the history changed
-in mid-run: a limit, a setting, a counter.
+In the JSON, ``fraction`` is the argument of ``set_per_process_memory_fraction`` before the first
+allocation (null if it was never called). ``error`` is the out-of-memory text that ended the program
+(null if it ran to its end), and ``caught_errors`` has the first of the errors that it caught before
+going on. ``actions`` counts the events left in the history. Tensors still alive when a program ends
+are alive in its snapshot too. Notes that begin with "changed" mean that something outside the
+history changed in mid-run: a limit, a setting, a counter.
 
 Sizes are drawn from seeded generators, so a run repeats itself except where GPU timing or thread
 scheduling decides. Limits are shares of the card's memory. Several programs run at once
@@ -65,41 +65,41 @@ OUTPUT_SUFFIXES = (".pickle.gz", ".json", ".error.txt")
 
 
 class UnsupportedError(Exception):
-    """This PyTorch lacks the program's subject; the program is skipped."""
+    """Raised if this PyTorch lacks what a program exercises; the program is then skipped."""
 
 
 @dataclasses.dataclass
 class Run:
-    """The input of a program: randomness, the card's size, and a list for caught errors."""
+    """What a program gets: a random generator, the card's size, and a list for caught errors."""
 
     rng: random.Random
     total_memory: int
     caught: list[str] = dataclasses.field(default_factory=list)
 
     def share(self, part: float) -> int:
-        """Return that part of the card's memory, in bytes."""
+        """Returns the fraction `part` of the card's memory, in bytes."""
         return int(part * self.total_memory)
 
 
 class Heap:
-    """Device tensors held alive, and ways to add to them and to let go of them."""
+    """Device tensors that are kept alive, with methods that add some or free some."""
 
     def __init__(self, run: Run, rng: random.Random | None = None) -> None:
-        """Start empty; draw from `rng`, by default from the run's own generator."""
+        """Starts empty; draws from `rng`, by default from the run's own generator."""
         self.run = run
         self.rng = rng or run.rng
         self.tensors: list[torch.Tensor] = []
         self.requested_bytes = 0
 
     def take(self, size: int) -> torch.Tensor:
-        """Allocate `size` bytes on the current stream; raise torch.OutOfMemoryError."""
+        """Allocates `size` bytes on the current stream; raises torch.OutOfMemoryError."""
         tensor = torch.empty(size, dtype=torch.uint8, device="cuda")
         self.tensors.append(tensor)
         self.requested_bytes += size
         return tensor
 
     def try_take(self, size: int) -> bool:
-        """Allocate `size` bytes; note an out-of-memory error and return False instead."""
+        """Allocates `size` bytes; notes an out-of-memory error and returns False instead."""
         try:
             self.take(size)
         except torch.OutOfMemoryError as problem:
@@ -108,7 +108,7 @@ class Heap:
         return True
 
     def pop(self, index: int) -> torch.Tensor:
-        """Remove and return one tensor; the last one takes its place."""
+        """Removes and returns one tensor; the last one takes its place."""
         tensors = self.tensors
         tensors[index], tensors[-1] = tensors[-1], tensors[index]
         tensor = tensors.pop()
@@ -116,26 +116,26 @@ class Heap:
         return tensor
 
     def drop_random(self) -> None:
-        """Free one tensor, if there is any."""
+        """Frees one tensor, if there is any."""
         if self.tensors:
             self.pop(self.rng.randrange(len(self.tensors)))
 
     def drop_share(self, part: float) -> None:
-        """Free that part of the tensors, at least one."""
+        """Frees the fraction `part` of the tensors, at least one."""
         for _ in range(max(1, int(part * len(self.tensors)))):
             self.drop_random()
 
     def drop_all(self) -> None:
-        """Free every tensor, in random order."""
+        """Frees every tensor, in random order."""
         while self.tensors:
             self.drop_random()
 
     def size_between(self, low: int, high: int) -> int:
-        """Draw a size in bytes whose logarithm is uniform."""
+        """Draws a size in bytes whose logarithm is uniform."""
         return int(math.exp(self.rng.uniform(math.log(low), math.log(high))))
 
     def churn(self, steps: int, cap: int, high: int = 200 * MIB, period: int = 250) -> None:
-        """Allocate and free at random, alternately growing and shrinking.
+        """Allocates and frees at random, alternately growing and shrinking.
 
         At most `cap` bytes are alive; `high` is the largest request and `period` the number of
         steps in one phase. An out-of-memory error frees a third and the churn goes on.
@@ -153,7 +153,7 @@ class Heap:
 
 
 def record_history(max_entries: int = MAX_ENTRIES, stacks: bool = False) -> None:
-    """Start PyTorch's memory history, with Python stacks if asked."""
+    """Starts PyTorch's memory history, with Python stacks if asked."""
     record: Callable[..., None] = torch.cuda.memory._record_memory_history
     if stacks:
         record("all", context="all", stacks="python", max_entries=max_entries)
@@ -162,7 +162,7 @@ def record_history(max_entries: int = MAX_ENTRIES, stacks: bool = False) -> None
 
 
 def set_allocator_settings(settings: str) -> None:
-    """Change the allocator's settings in mid-run, by the function of this PyTorch."""
+    """Changes the allocator's settings in mid-run, by the function that this PyTorch has."""
     setter = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
     if setter is None:
         setter = torch.cuda.memory._set_allocator_settings
@@ -170,19 +170,19 @@ def set_allocator_settings(settings: str) -> None:
 
 
 def sleep(cycles: int) -> None:
-    """Keep the current stream busy for that many clock cycles (1.7 million: about 1 ms)."""
+    """Keeps the current stream busy for that many clock cycles (1.7 million: about 1 ms)."""
     kernel: Callable[[int], None] = torch.cuda._sleep
     kernel(cycles)
 
 
 def new_stream() -> torch.cuda.Stream:
-    """Return a side stream."""
+    """Returns a side stream."""
     make: Callable[[], torch.cuda.Stream] = torch.cuda.Stream
     return make()
 
 
 def new_pool(**options: bool) -> torch.cuda.MemPool:
-    """Return a private pool; raise UnsupportedError if this PyTorch lacks an option."""
+    """Returns a private pool; raises UnsupportedError if this PyTorch lacks an option."""
     make: Callable[..., torch.cuda.MemPool] = torch.cuda.MemPool
     try:
         return make(**options)
@@ -192,7 +192,7 @@ def new_pool(**options: bool) -> torch.cuda.MemPool:
 
 @contextlib.contextmanager
 def inside(pool: torch.cuda.MemPool, stream: torch.cuda.Stream | None = None) -> Iterator[None]:
-    """Send allocations to the pool, on the given stream or the current one."""
+    """Sends allocations to the pool, on the given stream or the current one."""
     with torch.cuda.stream(stream), torch.cuda.use_mem_pool(pool):
         yield
 
@@ -201,14 +201,14 @@ def inside(pool: torch.cuda.MemPool, stream: torch.cuda.Stream | None = None) ->
 
 
 def churn(run: Run, steps: int = 4000, cap: float = 0.05, high: int = 200 * MIB) -> object:
-    """Sizes from one byte up, freed at random; `cap` is a share of the card's memory."""
+    """Allocates sizes from one byte up, and frees at random; `cap` is a share of the card."""
     heap = Heap(run)
     heap.churn(steps, run.share(cap), high)
     return heap
 
 
 def limited_churn(run: Run, steps: int = 1500, most_ooms: int = 60) -> object:
-    """Ask for more than the limit allows; halve a refused request until it fits."""
+    """Asks for more than the limit allows; halves a refused request until it fits."""
     heap = Heap(run)
     for _ in range(steps):
         if run.rng.random() < 0.35:
@@ -226,7 +226,7 @@ def limited_churn(run: Run, steps: int = 1500, most_ooms: int = 60) -> object:
 
 
 def empty_cache(run: Run) -> object:
-    """Empty the cache while blocks live, twice over, and just before a new segment is needed."""
+    """Empties the cache, up to four times in a row, while blocks live and before new segments."""
     heap, extra = Heap(run), Heap(run)
     for turn in range(20):
         heap.churn(80, run.share(0.03), period=40)
@@ -249,7 +249,7 @@ def empty_cache(run: Run) -> object:
 
 
 def streams(run: Run, steps: int = 500, cap: float = 0.04, high: int = 100 * MIB) -> object:
-    """Blocks of four streams, used and freed while long kernels run on a fifth."""
+    """Uses blocks of four streams, and frees them while long kernels run on a fifth."""
     heap = Heap(run)
     all_streams = [torch.cuda.current_stream(), *(new_stream() for _ in range(3))]
     for step in range(steps):
@@ -275,7 +275,7 @@ def streams(run: Run, steps: int = 500, cap: float = 0.04, high: int = 100 * MIB
 
 
 def two_users(run: Run, turns: int = 80) -> object:
-    """A block recorded on two other streams comes back only when both have passed it."""
+    """Frees a block that two other streams used: it is reusable only once both have passed it."""
     heap = Heap(run)
     short, long = new_stream(), new_stream()
     for turn in range(turns):
@@ -298,7 +298,7 @@ def two_users(run: Run, turns: int = 80) -> object:
 
 
 def threads(run: Run, count: int = 4, steps: int = 500) -> object:
-    """Threads with a stream each allocate, free, and free what another thread allocated."""
+    """Runs threads, each with a stream, that also free what another thread allocated."""
     together = threading.Barrier(count)
     handed: list[queue.SimpleQueue[torch.Tensor]] = [queue.SimpleQueue() for _ in range(count)]
 
@@ -325,7 +325,7 @@ def threads(run: Run, count: int = 4, steps: int = 500) -> object:
 
 
 def private_pools(run: Run) -> object:
-    """Two private pools beside the common one; one emptied and deleted, one outlived."""
+    """Uses two private pools beside the default one; tensors of one outlive their pool."""
     common, first_heap, second_heap = Heap(run), Heap(run), Heap(run)
     first, second, side = new_pool(), new_pool(), new_stream()
     for turn in range(12):
@@ -356,7 +356,7 @@ def private_pools(run: Run) -> object:
 
 
 def graphs(run: Run) -> object:
-    """A training step and a forward pass captured into one pool, replayed, reset."""
+    """Captures a training step and a forward pass into one pool, replays and resets them."""
     heap = Heap(run)
     model = torch.nn.Sequential(
         torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 256)
@@ -402,7 +402,7 @@ def graphs(run: Run) -> object:
 
 
 def graph_streams(run: Run) -> object:
-    """A capture that forks to a side stream and frees a recorded block while it captures."""
+    """Captures a graph on two streams, and frees a block used by both during the capture."""
     heap = Heap(run)
     inputs, side = torch.randn(1024, 1024, device="cuda"), new_stream()
     graph = torch.cuda.CUDAGraph()
@@ -431,7 +431,7 @@ def graph_streams(run: Run) -> object:
 
 
 def pool_on_oom(run: Run, delete: bool = False) -> object:
-    """Free blocks of a private pool serve the common one when memory is short."""
+    """Fills the card, so that requests take free blocks of a private pool with use_on_oom."""
     pool = new_pool(use_on_oom=True)
     heap, inner = Heap(run), Heap(run)
     with inside(pool):
@@ -463,7 +463,7 @@ def pool_on_oom(run: Run, delete: bool = False) -> object:
 
 
 def pool_no_split(run: Run) -> object:
-    """Blocks of a pool that never splits its segments, beside those of the common pool."""
+    """Uses a pool that never splits its segments, beside the default pool."""
     pool = new_pool(no_split=True)
     heap, inner = Heap(run), Heap(run)
     for _ in range(10):
@@ -478,7 +478,7 @@ def pool_no_split(run: Run) -> object:
 
 
 def fraction_changed(run: Run) -> object:
-    """The limit appears, tightens below what is reserved, and goes away again."""
+    """Sets a limit in mid-run, lowers it below what is reserved, and removes it."""
     heap = Heap(run)
     set_fraction: Callable[[float], None] = torch.cuda.set_per_process_memory_fraction
     heap.churn(400, run.share(0.03))
@@ -489,7 +489,7 @@ def fraction_changed(run: Run) -> object:
 
 
 def settings_changed(run: Run) -> object:
-    """Segments of both kinds live together once the setting changes."""
+    """Changes the setting in mid-run, so that segments of both kinds exist together."""
     heap = Heap(run)
     heap.churn(500, run.share(0.03))
     for settings in ("expandable_segments:True", "expandable_segments:False"):
@@ -501,7 +501,7 @@ def settings_changed(run: Run) -> object:
 
 
 def late_start(run: Run) -> object:
-    """Recording starts when 500 blocks are alive and as many have been freed."""
+    """Starts the recording when 500 blocks are alive and 500 have been freed."""
     heap = Heap(run)
     while len(heap.tensors) < 500:
         heap.take(heap.size_between(1, 30 * MIB))
@@ -516,7 +516,7 @@ def late_start(run: Run) -> object:
 
 
 def stats_reset(run: Run) -> object:
-    """Peaks and totals start over in mid-run."""
+    """Resets the peaks and totals in mid-run."""
     heap = Heap(run)
     heap.churn(500, run.share(0.04))
     heap.drop_share(0.7)
@@ -530,7 +530,7 @@ def stats_reset(run: Run) -> object:
 
 
 def transformer(run: Run, steps: int = 3) -> object:
-    """Two encoder layers trained in half precision with a gradient scaler."""
+    """Trains two encoder layers in half precision with a gradient scaler."""
     torch.manual_seed(run.rng.randrange(1 << 30))
     layer = torch.nn.TransformerEncoderLayer(128, 4, 512, batch_first=True)
     encoder = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
@@ -554,7 +554,7 @@ def transformer(run: Run, steps: int = 3) -> object:
 
 
 def two_snapshots(run: Run) -> object:
-    """A snapshot taken in mid-run leaves an event in the next one's history."""
+    """Takes a snapshot in mid-run, which leaves an event in the history of the final one."""
     heap = Heap(run)
     snapshot: Callable[[], object] = torch.cuda.memory._snapshot
     heap.churn(600, run.share(0.04))
@@ -564,7 +564,7 @@ def two_snapshots(run: Run) -> object:
 
 
 def boundaries(run: Run) -> object:
-    """Sizes at and around every threshold, taken and freed in several orders."""
+    """Allocates sizes at and around every threshold, and frees them in several orders."""
     edges = (512, MIB, 2 * MIB, 10 * MIB, 12 * MIB, 19 * MIB, 20 * MIB, 32 * MIB, 64 * MIB)
     sizes = [0, 0, 1, 1, *(edge + delta for edge in edges for delta in (-1, 0, 1, 512))]
     kept: list[torch.Tensor] = []
@@ -595,7 +595,7 @@ def boundaries(run: Run) -> object:
 
 
 def ends(run: Run, freed: bool, emptied: bool = False) -> object:
-    """The same allocations, alive or gone when the snapshot is taken."""
+    """Makes the same allocations, alive or freed when the snapshot is taken."""
     heap = Heap(run)
     while len(heap.tensors) < 300:
         heap.take(heap.size_between(1, 60 * MIB))
@@ -799,14 +799,15 @@ class PlainUnpickler(pickle.Unpickler):
     """Reads back the plain containers of a snapshot and refuses everything else."""
 
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
-        """Raise pickle.UnpicklingError: a snapshot names no classes."""
+        """Raises pickle.UnpicklingError, since a snapshot names no classes."""
         raise pickle.UnpicklingError(f"{module_name}.{global_name} in a snapshot")
 
 
 def record(program: Program, out: Path) -> object:
-    """Run one program in this process and write its two files to `out`.
+    """Runs one program in this process and writes its two files to `out`.
 
-    Returns what the program kept alive, so that the caller can leave without freeing it.
+    Returns the objects that the program kept alive, so that the process can end without freeing
+    them.
     """
     start_cuda: Callable[[], None] = torch.cuda.init
     start_cuda()
@@ -860,7 +861,7 @@ def record(program: Program, out: Path) -> object:
 
 
 def environment(conf: str) -> dict[str, str]:
-    """Return this process's environment with `conf` as the only allocator setting."""
+    """Returns this process's environment with `conf` as the only allocator setting."""
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
     result = {name: value for name, value in os.environ.items() if name not in names}
     result.setdefault("OMP_NUM_THREADS", "2")
@@ -871,7 +872,7 @@ def environment(conf: str) -> dict[str, str]:
 
 
 def describe_failure(returncode: int, stderr: str) -> tuple[int, str]:
-    """Turn a child's exit status and messages into a status and one line."""
+    """Turns a child's exit status and messages into a status and one line."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     told = [line for line in lines if "Error" in line or "nrecognized" in line]
     text = (told or lines or [f"exit status {returncode}"])[-1]
@@ -880,7 +881,7 @@ def describe_failure(returncode: int, stderr: str) -> tuple[int, str]:
 
 
 def spawn(program: Program, out: Path) -> tuple[int, str]:
-    """Record one program in a process of its own; return its status and an error line."""
+    """Records one program in a process of its own; returns its status and an error line."""
     for suffix in OUTPUT_SUFFIXES:
         (out / (program.name + suffix)).unlink(missing_ok=True)
     command = [sys.executable, str(Path(__file__).resolve()), str(out), program.name, "--child"]
@@ -908,7 +909,7 @@ def spawn(program: Program, out: Path) -> tuple[int, str]:
 
 
 def table_row(name: str, out: Path) -> str:
-    """Return the table's line for a recorded program."""
+    """Returns the table's line for a recorded program."""
     row = json.loads((out / f"{name}.json").read_text())
     actions, stats = row["actions"], row["stats"]
     segments = sum(count for action, count in actions.items() if action.startswith("segment_"))
@@ -920,7 +921,7 @@ def table_row(name: str, out: Path) -> str:
 
 
 def record_all(programs: Sequence[Program], out: Path, jobs: int) -> int:
-    """Record the programs, `jobs` at a time, and print the table; return the exit status."""
+    """Records the programs, `jobs` at a time, and prints the table; returns the exit status."""
     started, worst = time.perf_counter(), DONE
     print(
         f"{'name':<28}{'events':>8}{'segments':>10}{'retries':>9}{'ooms':>6}"
@@ -944,7 +945,7 @@ def record_all(programs: Sequence[Program], out: Path, jobs: int) -> int:
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
+    """Reads the command line."""
     parser = argparse.ArgumentParser(
         description="Record memory histories of small programs on a CUDA device.",
         epilog="Exit status: 0 recorded, 1 a program failed, 2 bad input or no CUDA device.",
@@ -963,7 +964,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def select(names: Sequence[str]) -> list[Program]:
-    """Return the programs of those names or workloads, all for none; raise ValueError."""
+    """Returns the programs of these names or workloads, all for none; raises ValueError."""
     known = {name for program in PROGRAMS for name in (program.name, program.workload)}
     unknown = sorted(set(names) - known)
     if unknown:
@@ -972,7 +973,7 @@ def select(names: Sequence[str]) -> list[Program]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run from the command line; return the exit status."""
+    """Runs from the command line; returns the exit status."""
     options = parse_arguments(arguments)
     try:
         programs = select(options.names)
@@ -990,7 +991,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except UnsupportedError as problem:
             print(f"UnsupportedError: {problem}", file=sys.stderr)
             return UNSUPPORTED
-        # The files are written: skip the teardown, which adds nothing and may crash.
+        # The files are written. Skip the interpreter's teardown, which adds nothing and may crash.
         os._exit(DONE)
     if not torch.cuda.is_available():
         print("record: no CUDA device is present", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""On a real GPU: CuPy, Numba and RMM take their memory from plimsoll's engines."""
+"""Tests on a real GPU that CuPy, Numba and RMM take their memory from plimsoll's engines."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ MIB = 1 << 20
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:
-    """Skip a test if one of the libraries is not installed."""
+    """Returns a mark that skips a test if one of the libraries is not installed."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     return pytest.mark.skipif(bool(missing), reason=f"not installed here: {', '.join(missing)}")
 
 
 def under_both(library: str) -> Callable[[Callable[[str], None]], Callable[[str], None]]:
-    """Run a test of a library under each allocator, in processes of their own."""
+    """Returns a decorator that runs a library's test under each allocator, in new processes."""
 
     def decorated(test: Callable[[str], None]) -> Callable[[str], None]:
         allocators = pytest.mark.parametrize("allocator", ["elastic", "native"])
@@ -46,15 +46,15 @@ def under_both(library: str) -> Callable[[Callable[[str], None]], Callable[[str]
 
 def install(allocator: Any = "elastic", **options: Any) -> None:
     plimsoll.install(allocator, **options)
-    torch.cuda.init()  # PyTorch has no statistics before
+    torch.cuda.init()  # before this, PyTorch has no statistics
 
 
 _BUILDING = re.compile(r"^plimsoll: (?:building|waiting for) [^\n]*\n", re.M)
-"""The messages of a program that builds a library, or waits for another process to do so."""
+"""Messages of a program that builds a library, or waits while another process builds it."""
 
 
 def run_python(text: str) -> str:
-    """Run a program that has to end cleanly and silently; return what it prints."""
+    """Runs a program that must end with status 0 and write no errors; returns its output."""
     done = subprocess.run(
         [sys.executable, "-c", text],
         capture_output=True,
@@ -115,7 +115,7 @@ def test_a_streams_memory_is_used_again_while_its_work_goes_on(allocator: str) -
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
         x = cupy.zeros(8 * MIB, dtype=cupy.float32)
-        for _ in range(200):  # the host is far ahead of the GPU
+        for _ in range(200):  # the host queues all of this before the GPU is done
             x = x + 1
     stream.synchronize()
     assert float(x.min()) == float(x.max()) == 200
@@ -246,7 +246,7 @@ def test_the_command_puts_cupy_on_the_same_memory(tmp_path: Path) -> None:
 
 
 def numba_for_this_numpy() -> None:
-    """Give NumPy back the old names that numba-cuda before 0.24 still uses."""
+    """Restores NumPy's old names that numba-cuda before 0.24 still uses."""
     import numpy
 
     for old, new in {"row_stack": "vstack", "in1d": "isin", "trapz": "trapezoid"}.items():
@@ -305,8 +305,8 @@ def test_what_numba_frees_is_not_used_again_while_a_kernel_has_it(allocator: str
     for step in range(60):
         stream = streams[step % 4]
         gone = cuda.device_array(size, numpy.float32, stream=stream)
-        fill[size // 256, 256, stream](gone, -1.0, 20000)  # long, and still running when
-        del gone  # its memory is freed
+        fill[size // 256, 256, stream](gone, -1.0, 20000)  # a long kernel, which still runs when
+        del gone  # the array is deleted
         result = cuda.device_array(size, numpy.float32, stream=streams[(step + 1) % 4])
         fill[size // 256, 256, streams[(step + 1) % 4]](result, float(step), 1)
         kept.append(result)
@@ -341,7 +341,8 @@ def test_numba_is_refused_once_it_has_memory_and_pytorch_is_left_alone() -> None
     with pytest.raises(InputError, match="Numba manages its GPU memory already"):
         plimsoll.install(numba=True)
     assert x.size == 1000
-    assert torch.cuda.memory.get_allocator_backend() == "native"  # PyTorch's own
+    # PyTorch's own allocator, not plimsoll's
+    assert torch.cuda.memory.get_allocator_backend() == "native"
     plimsoll.install()
 
 
@@ -385,7 +386,7 @@ def test_rmms_buffers_are_of_the_same_memory(allocator: str) -> None:
 @in_a_process
 def test_all_of_them_in_one_program() -> None:
     install(cupy=True, numba=True)
-    plimsoll.install(cupy=True, numba=True)  # again, without effect
+    plimsoll.install(cupy=True, numba=True)  # a second call has no effect
     import cupy
     from numba import cuda
 

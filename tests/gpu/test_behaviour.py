@@ -1,4 +1,4 @@
-"""On a real GPU: `torch.cuda`'s memory behaves as it does under PyTorch's own allocator."""
+"""Tests on a real GPU that memory behaves as under PyTorch's own allocator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.gpu.behaviours.runner import complaint, run  # noqa: E402
 
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest) -> Results:
-    """The observations of the tested behaviours under all allocators."""
+    """Returns the observations of the selected behaviours under all allocators."""
     tested = {
         behaviour.name
         for item in request.session.items

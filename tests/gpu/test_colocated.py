@@ -1,4 +1,4 @@
-"""On a real GPU: two engines that take turns on it, in one process and in two."""
+"""Tests on a real GPU two engines that take turns, in one process and in two."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def full(mib: int, value: int, region: str = "") -> Any:
 
 
 def holds(tensor: Any, value: int) -> bool:
-    return int(tensor.amin()) == value == int(tensor.amax())  # needs almost no memory itself
+    # needs almost no memory, unlike a comparison
+    return int(tensor.amin()) == value == int(tensor.amax())
 
 
 @pytest.mark.alone
@@ -153,7 +154,7 @@ def test_page_locked_memory_is_kept_for_the_next_pause_until_somebody_asks() -> 
 
 
 class Other:
-    """A process beside the test's that answers requests."""
+    """A second process that answers requests."""
 
     def __init__(self, serve: Callable[[Any, Any], None]) -> None:
         from torch import multiprocessing
@@ -164,19 +165,19 @@ class Other:
         self._process.start()
 
     def ask(self, request: Any) -> Any:
-        """Returns its answer, once all work queued here is done."""
+        """Waits for all queued work, sends a request and returns the answer."""
         torch.cuda.synchronize()
         self._requests.put(request)
         return self._answers.get(timeout=SECONDS)
 
     def ends(self) -> bool:
-        """Whether it ends by itself with status 0."""
+        """Returns whether the process ends by itself with status 0."""
         self._process.join(SECONDS)
         return bool(self._process.exitcode == 0)
 
 
 def infer(requests: Any, answers: Any) -> None:
-    """The inference engine's process."""
+    """Runs the inference engine's process."""
     plimsoll.install()
     weights = full(200, 0, "weights")
     bucket = requests.get()
@@ -219,7 +220,7 @@ def test_weights_go_from_one_process_to_the_other_while_both_take_turns() -> Non
 
 
 def look(requests: Any, answers: Any) -> None:
-    """A process that holds the sent tensors until it is asked to release them."""
+    """Holds the sent tensors until the parent asks for their release."""
     plimsoll.install()
     tensor = requests.get()
     answers.put(int(tensor[-1]))

@@ -1,4 +1,4 @@
-"""The data path on a real GPU: values, streams, memory, page-locked workers and errors."""
+"""Tests PrefetchLoader on a real GPU: values, streams, memory, page-locking and errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def wrong(found: Any, number: int, size: int) -> Any:
 
 
 def busy(seconds: float) -> None:
-    """Queue work of about this duration."""
+    """Queues GPU work that takes about this long."""
     torch.cuda._sleep(int(seconds * 1.7e9))
 
 
@@ -73,7 +73,7 @@ def test_values_of_batches_of_random_sizes(depth: int, pinned: bool) -> None:
 
 
 def test_batches_are_never_overwritten_while_work_is_queued() -> None:
-    """The host runs far ahead of the GPU."""
+    """Lets the host run far ahead of the GPU."""
     sums = []
     size = 8 * MIB
     source = [torch.full((size,), n, dtype=torch.uint8).pin_memory() for n in range(8)] * 6
@@ -203,7 +203,7 @@ def test_workers_do_not_inherit_streams_that_wait_for_the_collector() -> None:
 
 
 class Collected(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
-    """Samples whose workers collect garbage."""
+    """Samples that collect garbage in the worker as they are read."""
 
     def __len__(self) -> int:
         return 16
@@ -234,7 +234,7 @@ def test_workers_write_into_page_locked_memory(workers: int) -> None:
                 differ.append((found["x"] != wanted[:, None]).sum() + (found["n"] != wanted).sum())
             assert len(differ) == 16
             assert sum(d.item() for d in differ) == 0
-    small = 2**20  # of `n`, which a loader without workers makes in ordinary memory
+    small = 2**20  # the tensors `n`, which stay in ordinary memory without workers
     assert ahead.statistics().pinned_bytes - before <= (256 * small if workers == 0 else 0)
 
 
@@ -243,7 +243,7 @@ def test_batches_of_workers_are_safe_without_a_prefetch_loader() -> None:
         Numbers(), 4, num_workers=2, persistent_workers=True, collate_fn=PinnedCollate()
     )
     for _ in PrefetchLoader(loader, "cuda"):
-        pass  # their memory is page-locked now
+        pass  # one epoch page-locks the workers' memory
     differ = []
     for number, found in enumerate(loader):
         wanted = torch.arange(4 * number, 4 * number + 4, device="cuda")
@@ -264,4 +264,4 @@ def test_memory_that_cannot_be_locked_is_told_and_copied() -> None:
     with pytest.warns(UserWarning, match="cannot page-lock"):
         second.lock()
     assert not second.is_locked
-    assert torch.ones(3, device="cuda").sum().item() == 3  # no CUDA error is pending
+    assert torch.ones(3, device="cuda").sum().item() == 3  # no CUDA error is left pending

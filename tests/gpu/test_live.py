@@ -1,4 +1,4 @@
-"""On a real GPU: a new recording of PyTorch is replayed to the address."""
+"""Tests on a real GPU that a new recording of PyTorch is replayed to the address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a real GPU: offloaded memory returns unchanged, to the bit."""
+"""Tests on a real GPU that offloaded memory returns unchanged, to the bit."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 MIB = 2**20
 STEPS = 4
-Loss = tuple[Any, Any]  # the model, and a function from a step's number to its loss
+Loss = tuple[Any, Any]  # the model, and a function that returns a step's loss
 
 
 @pytest.fixture(autouse=True)
 def _exact() -> Any:
-    """Attention by plain products: the backward pass of fused kernels adds in any order."""
+    """Replaces fused attention by plain products, because its backward pass adds in any order."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     before = torch.backends.cudnn.deterministic
@@ -121,7 +121,7 @@ def convolutions() -> Loss:
 
 
 def train(make: Callable[[], Loss], block: Any, *, twice: bool = False) -> list[Any]:
-    """Losses and gradients of all steps."""
+    """Returns the losses and gradients of all steps."""
     model, loss_of = make()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     found = []
@@ -203,7 +203,7 @@ def test_what_reads_only_a_shape_takes_no_memory() -> None:
 
 
 def test_it_takes_turns_with_other_streams() -> None:
-    """The forward pass runs on a stream of its own."""
+    """Runs the forward pass on a side stream."""
     wanted = train(transformer, contextlib.nullcontext())
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())

@@ -1,4 +1,4 @@
-"""On a real GPU: `plimsoll.record` under PyTorch's own allocator and under plimsoll's."""
+"""Tests `plimsoll.record` on a real GPU, under PyTorch's own allocator and plimsoll's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PROGRAM = ROOT / "tests" / "programs" / "recorder" / "trains_on_a_gpu.py"
 def run(
     name: str, folder: Path, allocator: str = "torch", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a function of the program in a process of its own."""
+    """Runs a function of the program in a new process."""
     environment = {**os.environ, "PLIMSOLL_ALLOCATOR": allocator, **environment}
     return subprocess.run(
         [sys.executable, str(PROGRAM), name],
@@ -64,7 +64,8 @@ def test_training_is_recorded(allocator: str, tmp_path: Path) -> None:
     (trace,) = recording.devices
     assert trace.start("", "2.13") == []
     events = trace.load()
-    assert (np.diff(events.time_us) >= -1000).all()  # threads may read the clock out of order
+    # threads read the clock, so times may be slightly out of order
+    assert (np.diff(events.time_us) >= -1000).all()
     stacks = np.unique(events.stack[events.action == Action.ALLOC]).tolist()
     script = str(PROGRAM)
     functions = {name for n in stacks for file, _, name in trace.frames(n) if file == script}

@@ -1,4 +1,4 @@
-"""On two real GPUs: a process's account has a row for each, from PyTorch's own counters."""
+"""Tests on two real GPUs that a process's account has a row for each, with PyTorch's counters."""
 
 from __future__ import annotations
 

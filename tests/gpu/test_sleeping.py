@@ -1,7 +1,7 @@
-"""On a real GPU: pools with an allocator of their own sleep and wake, under each allocator.
+"""Tests on a real GPU pools with their own allocator, which sleep and wake.
 
-The test compares the memory that sleep frees and waking takes with the same program on a simulated
-GPU.
+The test runs under each allocator. It compares the memory that sleeping frees and waking takes with
+the same program on a simulated GPU.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program's allocator; the program has loaded libcuda when it opens it."""
+    """Compiles the program's allocator; the program loads libcuda before it."""
     made = tmp_path_factory.mktemp("sleeping") / "memory.so"
     command = ["g++", "-std=c++20", "-shared", "-fPIC", str(PROGRAM / "memory.cpp"), "-o"]
     subprocess.run([*command, str(made)], check=True)
@@ -55,7 +55,7 @@ def foreseen(library: Path) -> dict[str, Any]:
 
 
 def changes(free: list[list[Any]]) -> list[int]:
-    """Returns what each step freed (more than 0) or took."""
+    """Returns the bytes that each step freed (positive) or took (negative)."""
     return [after[1] - before[1] for before, after in pairwise(free)]
 
 

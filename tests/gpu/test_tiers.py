@@ -1,4 +1,4 @@
-"""On a real GPU: both tiers, regions and pausing, each program in a process of its own."""
+"""Tests tiers, regions and pausing on a real GPU, each program in a new process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def holds(tensor: Any, value: int) -> bool:
 
 
 def shared() -> int:
-    """MiB of tensors in shared memory."""
+    """Returns the MiB of tensors in host memory."""
     return int(plimsoll.memory_stats()["shared_allocated_bytes.current"]) // MIB
 
 

@@ -1,4 +1,4 @@
-"""On a real GPU: a process's published counters against the driver's figures."""
+"""Tests on a real GPU a process's published counters against the driver's figures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ every_allocator = pytest.mark.parametrize("allocator", ["elastic", "native", "to
 
 
 def use(allocator: str) -> None:
-    """Run this process on one of plimsoll's allocators, or publish PyTorch's counters."""
+    """Runs this process on one of plimsoll's allocators, or publishes PyTorch's counters."""
     if allocator == "elastic":
         plimsoll.install()
     elif allocator == "native":
@@ -96,7 +96,8 @@ def test_the_drivers_number_is_context_and_reserved(allocator: str) -> None:
     assert not gpu.is_simulated
     assert abs(gpu.dedicated_used_bytes - (total - free)) < 700 * MIB
     if any("does not show all processes" in note for note in gpu.notes):
-        assert found.driver_bytes is None  # a container hides them
+        # in a container, the driver hides the figures of processes
+        assert found.driver_bytes is None
         assert found.context_bytes is None
     else:
         assert found.driver_bytes <= gpu.dedicated_used_bytes
@@ -116,7 +117,8 @@ def test_watching_makes_no_context(allocator: str) -> None:
         active, flags = ctypes.c_int(), ctypes.c_uint()
         driver = ctypes.CDLL("libcuda.so.1")
         driver.cuDevicePrimaryCtxGetState(1, ctypes.byref(flags), ctypes.byref(active))
-        assert active.value == 0  # it publishes no counters
+        # publishing made no context on the second GPU
+        assert active.value == 0
 
 
 @every_allocator

@@ -1,4 +1,4 @@
-"""On a real GPU: the functions of training scripts that save memory, and their savings."""
+"""Tests on a real GPU the functions that reduce a training script's memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _deterministic() -> Any:
 
 
 class Net(torch.nn.Module):  # type: ignore[misc,name-defined]
-    """Blocks with dropout, so that recomputation has to repeat the random numbers."""
+    """Blocks with dropout, so that recomputation must repeat the random numbers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,14 +40,14 @@ class Net(torch.nn.Module):  # type: ignore[misc,name-defined]
         )
 
     def forward(self, x: Any) -> Any:
-        """Shape [rows, 512] in, a mean out."""
+        """Takes [rows, 512]; returns a mean."""
         for block in self.blocks:
             x = x + block(x)
         return x.square().mean()
 
 
 def trained(*names: str, parts: int = 1, dropout: bool = True) -> tuple[list[float], int]:
-    """Returns the losses of four steps, and the most allocated beyond older memory."""
+    """Returns the losses of four steps, and the peak of memory beyond what was live before."""
     torch.manual_seed(0)
     net = Net().cuda()
     net.train(dropout)

@@ -1,8 +1,8 @@
 """Runs recorded operations on a simulated GPU, and prints those that allocate differently.
 
-`plimsoll run --simulate H200 check_operations.py RECORDED.jsonl.gz`: each line has an operation,
-its inputs, and the allocations (bytes) and frees (minus the number of the allocation, from 1) of
-PyTorch 2.11's kernels on an H200, in it and in its backward pass.
+Run it as `plimsoll run --simulate H200 check_operations.py RECORDED.jsonl.gz`. Each line of the
+file has an operation with its inputs, and what PyTorch 2.11 did on an H200 in its forward and
+backward pass: an allocation is its bytes, a free is minus the number of its allocation, from 1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Events = list[Any]
 
 
 def make(spec: list[Any]) -> torch.Tensor:
-    """A tensor of a shape, type and memory format; integers are small numbers."""
+    """Returns a tensor of a shape, type and memory format; integers are small numbers."""
     shape, dtype, memory_format, needs_grad = spec
     kind = DTYPES[dtype]
     if kind.is_floating_point:
@@ -42,16 +42,16 @@ def make(spec: list[Any]) -> torch.Tensor:
 
 
 class Recorder:
-    """The allocations and frees between `start` and `stop`."""
+    """Records the allocations and frees between `start` and `stop`."""
 
     def start(self) -> None:
-        """Forget earlier events."""
+        """Forgets earlier events."""
         torch.cuda.synchronize()
         torch.cuda.memory._record_memory_history(None)
         torch.cuda.memory._record_memory_history("all", context=None)
 
     def stop(self) -> Events:
-        """Allocations as bytes, frees of them as minus their number."""
+        """Returns the events: an allocation's bytes, or minus the freed allocation's number."""
         numbers: dict[int, int] = {}
         count = 0
         events: Events = []
@@ -66,13 +66,13 @@ class Recorder:
 
 
 def run(case: dict[str, Any]) -> tuple[Events, Events | None]:
-    """Returns the events of the operation and of its backward pass in the second run."""
+    """Runs an operation twice; returns the second run's forward and backward events."""
     recorder = Recorder()
     for _ in range(2):
         inputs = [make(spec) for spec in case["inputs"]]
         names = {"torch": torch, "F": F} | {f"x{i}": x for i, x in enumerate(inputs)}
         recorder.start()
-        out = eval(case["op"], names)  # this project's own file
+        out = eval(case["op"], names)  # safe: the file belongs to this project
         forward = recorder.stop()
         backward = None
         if case["backward"] is not None:
@@ -88,7 +88,7 @@ def run(case: dict[str, Any]) -> tuple[Events, Events | None]:
 
 
 def main() -> None:
-    """Print a line for each differing operation; the last line counts them."""
+    """Prints a line for each operation that differs, and their number in the last line."""
     gc.disable()
     text = gzip.decompress(Path(sys.argv[1]).read_bytes()).decode()
     cases = [json.loads(line) for line in text.splitlines()]
@@ -97,7 +97,7 @@ def main() -> None:
         try:
             forward, backward = run(case)
         except (RuntimeError, IndexError) as error:
-            forward, backward = [str(error)], None  # counts as a difference
+            forward, backward = [str(error)], None  # an error counts as a difference
         if forward != case["forward"] or backward != case["backward"]:
             wrong += 1
             print(json.dumps({**case, "here": [forward, backward]}))

@@ -1,4 +1,4 @@
-"""The examples of docs/json.md, which check that a job fits before it runs."""
+"""Tests the examples of docs/json.md, which check that a job fits before it runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def example(name: str) -> str:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a program, the page's examples, and an `sbatch` that prints its arguments."""
+    """Makes a folder with a program, the page's examples, and an `sbatch` that prints arguments."""
     (tmp_path / "train.py").write_text(TRAIN)
     sbatch = '#!/bin/sh\nprintf "submitted"; for each; do printf " [%s]" "$each"; done\n'
     commands = {

@@ -1,7 +1,7 @@
-"""The articles' own snippets, on simulated GPUs.
+"""Tests the articles' own snippets on simulated GPUs.
 
 The articles are not part of the project: PLIMSOLL_ARTICLES names their folder.
-`tests/article_cases.py` has the facts about snippets; any other snippet has to run if it is
+`tests/article_cases.py` says what to expect of some snippets; any other snippet must run if it is
 complete.
 """
 
@@ -25,7 +25,7 @@ SNIPPETS = read_snippets(Path(NAMED)) if Path(NAMED).is_dir() else []
 
 
 def program(snippet: Snippet, case: Case) -> str:
-    """Returns a snippet with the additions of its case."""
+    """Returns a snippet with the lines that its case adds."""
     lines = snippet.code.splitlines()
     for start, code in case.inside.items():
         place = next(number for number, line in enumerate(lines) if line.startswith(start))

@@ -1,4 +1,4 @@
-"""Operations on tensors of more than 2**32 bytes, compared with an H100 and PyTorch 2.11."""
+"""Compares operations on tensors above 2**32 bytes with an H100 and PyTorch 2.11."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 torch = pytest.importorskip("torch")
 MEASURED = ROOT / "tests" / "data" / "beyond_32_bits.csv"
-"""The peak bytes of a call on an H100, with its result."""
+"""Peak bytes and results of calls on an H100."""
 
 
 def zeros(*sizes: int, dtype: Any = None) -> Any:

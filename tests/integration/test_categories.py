@@ -1,4 +1,4 @@
-"""A prediction and the explanation of a recording give the same, right categories."""
+"""Tests that a prediction and an explained recording agree on categories, and are right."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLDER = PROGRAMS / "categories"
 
 
 def categories(name: str, folder: Path) -> dict[str, float]:
-    """Returns MiB at the peak by category, after checking that prediction and recording agree."""
+    """Returns the MiB at the peak by category; checks that prediction and recording agree."""
     script = FOLDER / f"{name}.py"
     predicted = predict(script)
     simulate(script, "--record", "run.plim", gpu="H100", folder=folder, environment={})
@@ -32,7 +32,7 @@ def categories(name: str, folder: Path) -> dict[str, float]:
 @pytest.mark.long
 def test_parameters_are_known_that_no_forward_pass_shows(tmp_path: Path) -> None:
     found = categories("weights", tmp_path)
-    # Twice 4 layers, the one that is never called, and the cut one.
+    # MiB: the 4 layers and their average, `never_called`, and `cut`.
     assert found["parameters"] == pytest.approx(2 * 16 + 16 + 4, rel=0.01)
     assert found["gradients"] == pytest.approx(16 + 4, rel=0.01)
     assert found["inputs"] == pytest.approx(0.25)
@@ -52,7 +52,7 @@ def test_each_network_of_a_pair_has_its_state(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_what_a_checkpoint_computes_again_has_a_row_of_its_own(tmp_path: Path) -> None:
     found = categories("checkpointed", tmp_path)
-    # One block's: the results of its norm, of `up` and of gelu.
+    # MiB of one block: the results of its norm, of `up` and of gelu.
     assert found["recomputed_activations"] == pytest.approx(32 + 128 + 128, rel=0.01)
     assert found["inputs"] == pytest.approx(32)
 
@@ -60,7 +60,8 @@ def test_what_a_checkpoint_computes_again_has_a_row_of_its_own(tmp_path: Path) -
 @pytest.mark.long
 def test_a_graph_that_no_backward_pass_uses_is_no_temporary(tmp_path: Path) -> None:
     found = categories("forgotten_no_grad", tmp_path)
-    # The results of twelve layers, of two calls: the second is made before the first is freed.
+    # MiB: twelve layers' results for two calls, since the second starts before the first one's are
+    # freed.
     assert found["unused_activations"] == pytest.approx(2 * 12 * 16, rel=0.15)
     assert found.get("activations", 0) < 20
 

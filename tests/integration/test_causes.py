@@ -1,4 +1,4 @@
-"""Each program of tests/programs/causes has its fault or, if "fine", resembles it."""
+"""Tests the causes: each program of tests/programs/causes has a fault or, if "fine", does not."""
 
 from __future__ import annotations
 
@@ -131,9 +131,10 @@ def test_attention_counts_the_scores_that_are_there_at_the_peak(tmp_path: Path) 
     )
     (cause,) = predict(script, ["1", "fault"]).causes
     at_peak = 8 * 2048 * 2048 * 2
-    assert cause.bytes in range(at_peak, 8 * at_peak)  # with copies in float32
+    assert cause.bytes in range(at_peak, 8 * at_peak)  # includes copies in float32
     assert "at the peak" in cause.sentence
-    assert predict(script, ["4096", "fault"]).causes == []  # the peak is later, without scores
+    # the peak comes later, when the scores are freed
+    assert predict(script, ["4096", "fault"]).causes == []
 
 
 def test_page_locked_memory_follows_the_setting_that_is_advised() -> None:

@@ -1,8 +1,9 @@
-"""Two engines that take turns on one simulated card, and failures between them.
+"""Tests two engines that take turns on one simulated card, and what can fail between them.
 
-The failures are those reported for other libraries that pause memory: pausing or resuming twice, a
-part of the memory, or during a capture; a resume that finds no room and leaves half of it on the
-card; graphs whose memory stays, or returns elsewhere; host memory that grows from cycle to cycle.
+The failures were reported for other libraries that pause memory. Pausing and resuming: twice, for a
+part of the memory, during a capture. A resume without enough room that leaves half of the memory on
+the card. Graphs whose memory stays on the card, or returns to other addresses. Host memory that
+grows from cycle to cycle.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def paused(*names: str) -> list[bool]:
 
 
 def captured(mib: int) -> tuple[Any, Any]:
-    """A graph whose memory, a temporary tensor's included, is in the region "graphs"."""
+    """Returns a graph and its result; all its memory is in the region "graphs"."""
     graph = torch.cuda.CUDAGraph()
     source = torch.zeros(mib * MIB, dtype=torch.uint8, device="cuda")
     with torch.cuda.graph(graph, pool=plimsoll.graph_pool("graphs")):
@@ -72,7 +73,7 @@ def test_several_regions_leave_and_come_back_by_one_call() -> None:
     assert plimsoll.pause("weights", "kv-cache") == 130 * MIB
     assert paused("weights", "kv-cache", "other") == [True, True, False]
     assert free() == before + 130
-    assert plimsoll.resume("kv-cache") == 30 * MIB  # one of them, when its turn comes
+    assert plimsoll.resume("kv-cache") == 30 * MIB  # either region can return alone
     assert paused("weights", "kv-cache") == [True, False]
     assert plimsoll.resume("weights") == 100 * MIB
     assert free() == before
@@ -84,7 +85,7 @@ def test_several_regions_leave_and_come_back_by_one_call() -> None:
 def test_regions_are_paused_all_or_none() -> None:
     kept = [empty(m, name, d) for d in ("cuda:0", "cuda:1") for m, name in ((20, "a"), (30, "b"))]
     before = free()
-    machine().gpus[1].fail("unmap", after=1, times=1)  # of the second region
+    machine().gpus[1].fail("unmap", after=1, times=1)  # pausing the second card's region fails
     with pytest.raises(RuntimeError, match="pause a region"):
         plimsoll.pause("a", "b", backup="disk")
     assert paused("a", "b") == [False, False]
@@ -182,14 +183,14 @@ def test_a_graphs_memory_leaves_with_its_region_and_comes_back_whole() -> None:
     address, before = result.data_ptr(), free()
     use = plimsoll.region_uses("graphs")[0]
     assert use.allocated_bytes == 40 * MIB
-    assert use.reserved_bytes >= 80 * MIB  # a temporary tensor's memory, too
+    assert use.reserved_bytes >= 80 * MIB  # includes the memory of a temporary tensor
     for _ in range(3):
         assert plimsoll.pause("graphs") == use.reserved_bytes
         assert free() == before + use.reserved_bytes // MIB
         assert empty(500).nbytes == 500 * MIB
         torch.cuda.empty_cache()
         assert plimsoll.resume("graphs") == use.reserved_bytes
-        torch.cuda.empty_cache()  # takes nothing from the graph
+        torch.cuda.empty_cache()  # the graph's memory stays
         assert plimsoll.region_uses("graphs")[0] == use
         assert result.data_ptr() == address
         graph.replay()
@@ -214,7 +215,7 @@ def test_a_graph_may_end_while_its_region_is_paused() -> None:
 @on_h100s()
 def test_a_graph_that_is_gone_gives_its_memory_back() -> None:
     with torch.cuda.stream(torch.cuda.Stream()):
-        empty(1).add_(1)  # the context has kernels and streams afterwards
+        empty(1).add_(1)  # loads kernels and makes a stream, which take memory of the context
     before = free()
     for _ in range(5):
         graph = torch.cuda.CUDAGraph()
@@ -226,7 +227,7 @@ def test_a_graph_that_is_gone_gives_its_memory_back() -> None:
     assert before - free() <= 2
 
 
-# --- what else goes on ---------------------------------------------------------------------------
+# --- other streams, and failures during a cycle --------------------------------------------------
 
 
 @on_h100s()
@@ -309,7 +310,7 @@ def test_twenty_cycles_grow_nothing() -> None:
         objects = machine().gpus[0].driver_objects
         seen.append((free(), engine_of().host_reserved_bytes(), objects))
     assert seen[2:] == [seen[2]] * 18
-    assert seen[0][1] == seen[2][1]  # not a page more than the first cycle locked
+    assert seen[0][1] == seen[2][1]  # page-locked memory does not grow after the first cycle
 
 
 # --- programs ------------------------------------------------------------------------------------

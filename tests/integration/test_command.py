@@ -1,4 +1,4 @@
-"""The command line: its output, and its exit status."""
+"""Tests the command line: its output, and its exit status."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_history_without_segments_is_not_compared(tmp_path: Path) -> None:
 
 
 class Bomb:
-    """Python's own unpickler would leave a file behind."""
+    """An object that makes a folder when Python's own unpickler reads it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -309,14 +309,14 @@ def test_a_list_of_replays_prints_the_table_of_the_command() -> None:
     found = [replay(RECORDING, conf=conf) for conf in confs]
     done = plimsoll("replay", RECORDING, *(word for conf in confs for word in ("--conf", conf)))
     shown = str(Replays([*found[0], *found[1]]))
-    # The path is shown as given, which is the same here.
+    # The table names the path as it was given, and both calls give the same path.
     assert done.stdout.rstrip("\n") == shown
     assert shown.startswith("expandable_segments:True reserves the least, 8.92 GiB: ")
     assert shown.splitlines()[3].split()[:2] == ["configuration", "allocated"]
     (one,) = found[0]
     assert found[0] == [one]
     assert "expandable_segments:True" in str(found[0])
-    assert repr(found[0]) == str(found[0])  # as a notebook shows it
+    assert repr(found[0]) == str(found[0])  # a notebook shows the repr
     assert repr(Replays()) == "[]"
 
 

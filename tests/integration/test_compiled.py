@@ -1,4 +1,4 @@
-"""Compiled programs on simulated GPUs: torch.compile and Triton run, and kernels are accounted."""
+"""Tests compiled programs on simulated GPUs: torch.compile, Triton, and kernels' memory."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_fused_function_takes_its_result_and_nothing_between() -> None:
     x = torch.zeros(16 * MIB, device="cuda")
     peaks = []
     for function in (many, torch.compile(many)):
-        function(torch.zeros(16 * MIB, device="cuda"))  # work that is done once
+        function(torch.zeros(16 * MIB, device="cuda"))  # compiles, and makes what later calls reuse
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         out = function(x)
@@ -260,7 +260,7 @@ def test_scratch_memory_comes_from_the_programs_allocator() -> None:
 
     triton.set_allocator(allocate)
     describe[(5,)](torch.zeros(64, 64, device="cuda"), 64, 64, BLOCK=16)
-    assert asked == [(5 * 128, 128)]  # a descriptor is 128 bytes, one for each program
+    assert asked == [(5 * 128, 128)]  # a descriptor of 128 bytes for each of 5 programs
 
 
 def test_a_kernel_that_does_not_compile_is_named_with_its_line() -> None:
@@ -284,11 +284,12 @@ def test_a_second_run_takes_what_the_first_one_took(tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": cache_home(tmp_path)}
     first, second = (output_of(TUNES, environment=environment) for _ in range(2))
     assert first == second
-    assert int(first.split()[0]) > TUNED_BYTES + 40 * MIB  # the buffer that empties the cache
+    # includes the buffer by which Triton empties the L2 cache
+    assert int(first.split()[0]) > TUNED_BYTES + 40 * MIB
 
 
 def cache_home(folder: Path) -> str:
-    """A new folder for caches, with the libraries that are built already."""
+    """Returns a new cache folder that contains the libraries built so far."""
     home = folder / "cache"
     (home / "plimsoll").mkdir(mode=0o700, parents=True)
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plimsoll"
@@ -365,7 +366,8 @@ def test_registers_are_those_that_the_compiler_gives() -> None:
 def test_a_reduction_that_needs_many_registers_is_tuned() -> None:
     from plimsoll.torch.simulated.start import running
 
-    # On an H200 with PyTorch 2.11, each of its two kernels was tuned among two sizes of block.
+    # On an H200 with PyTorch 2.11, Inductor tuned two block sizes for each of this function's two
+    # kernels.
     def normalise(x: Any, weight: Any) -> Any:
         y = torch.nn.functional.gelu(x)
         return torch.nn.functional.layer_norm(y, (4096,), weight)
@@ -384,7 +386,7 @@ def test_a_graph_reads_its_seed_from_memory_that_goes_with_the_last_graph() -> N
         return int(torch.cuda.memory_stats()["active.all.current"])
 
     torch.cuda.init()
-    torch.empty(1, device="cuda")  # makes the context
+    torch.empty(1, device="cuda")  # creates the CUDA context
     before = live()
     graphs = [torch.cuda.CUDAGraph() for _ in range(2)]
     for graph in graphs:
@@ -513,7 +515,8 @@ def test_the_compiler_decides_by_tables_of_any_size_what_to_keep() -> None:
             table[5:7] = 3
             return float(table[4:8].sum())
 
-    held = [torch.zeros(1 << 20) for _ in range(16)]  # as much as is computed, and more
+    # takes the budget for computed values, and more
+    held = [torch.zeros(1 << 20) for _ in range(16)]
     assert len(held) == 16
     partitioners = importlib.import_module("torch._functorch.partitioners")
     assert partitioners.choose_saved_values_set(None, Table(), memory_budget=0) == 6

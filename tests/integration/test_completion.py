@@ -1,4 +1,4 @@
-"""Completion in shells: the candidates, and the installation."""
+"""Tests completion in shells: the candidates, and the installation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def plimsoll(*arguments: str, **environment: str) -> str:
 
 
 def offered(words: str) -> list[str]:
-    """Returns bash's candidates for the last word of a line."""
+    """Returns the candidates that bash offers for the last word of a line."""
     asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     return plimsoll(_PLIMSOLL_COMPLETE="complete_bash", **asked).split()
 

@@ -1,4 +1,4 @@
-"""A command may be called from an untrusted folder: nothing is imported from there."""
+"""Tests that a command called from an untrusted folder imports nothing from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OTHERS = ("numpy", "pyarrow", "plimsoll", "rich", "torch", "typer", "typing_exte
 
 
 def plimsoll(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    # As the installed command starts: without the current folder on the path.
+    # The installed command also starts without the current folder on the path.
     return subprocess.run(
         [sys.executable, "-P", "-m", "plimsoll", *map(str, arguments)],
         cwd=folder,
@@ -29,7 +29,7 @@ def plimsoll(*arguments: str | Path, folder: Path) -> subprocess.CompletedProces
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """A script and its module, in a folder of their own."""
+    """Makes a script and its module in a new folder; returns the script."""
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "helper.py").write_text("COUNT = 1 << 20\n")
@@ -39,7 +39,7 @@ def script(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def traps(tmp_path: Path) -> Path:
-    """A folder with a module of every name that Python and we import."""
+    """Makes a folder with a module for every name that Python and plimsoll import."""
     folder = tmp_path / "traps"
     folder.mkdir()
     for name in (*sys.stdlib_module_names, *OTHERS):
@@ -72,7 +72,7 @@ def test_the_folder_of_the_script_comes_first(script: Path, tmp_path: Path) -> N
 @pytest.mark.long
 def test_a_module_is_found_in_the_current_folder(script: Path) -> None:
     for name in ("pyarrow", "rich", "typer", "runpy", "subprocess", "tempfile"):
-        # modules that only plimsoll imports, before it runs
+        # plimsoll has imported these modules before the script runs
         (script.parent / f"{name}.py").write_text(TRAP)
     done = plimsoll("run", "--simulate", "T4", "-m", "script", folder=script.parent)
     assert done.returncode == 0, done.stderr

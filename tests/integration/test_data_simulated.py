@@ -1,4 +1,4 @@
-"""The data path on simulated GPUs: order, values, streams, memory and errors."""
+"""Tests of PrefetchLoader on simulated GPUs: order, values, streams, memory and errors."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def batch(number: int, size: int = 1000) -> dict[str, Any]:
 
 
 def check(found: dict[str, Any], number: int, size: int = 1000) -> None:
-    """Check that a batch is on the GPU, with its values."""
+    """Checks that a batch is on the GPU and has its values."""
     x = torch.arange(number, number + size)
     assert found["y"][1] == [number]
-    # The comparison runs on the GPU, so it is an access in stream order.
+    # The comparison runs on the GPU, so it reads the batch in stream order.
     wanted = x, x * 2, x.to(torch.uint8)
     for tensor, values in zip((found["x"], found["y"][0], found["z"]), wanted, strict=True):
         assert tensor.is_cuda
@@ -56,7 +56,7 @@ def check(found: dict[str, Any], number: int, size: int = 1000) -> None:
 
 
 def refused(kind: type[BaseException], action: Callable[[], object]) -> str:
-    """Returns the error's message, without keeping the error."""
+    """Returns the message of the error that `action` raises, without keeping the error alive."""
     try:
         action()
     except kind as error:
@@ -65,7 +65,7 @@ def refused(kind: type[BaseException], action: Callable[[], object]) -> str:
 
 
 class Numbers(Dataset):  # type: ignore[misc]
-    """Samples that contain their number."""
+    """Samples whose content is their own number."""
 
     def __init__(self, fails: Iterable[int] = ()) -> None:
         self.fails = set(fails)
@@ -85,7 +85,7 @@ class Stream(IterableDataset):  # type: ignore[misc]
 
 
 def holds(loader: Any, size: int = 4) -> None:
-    """Check that a loader of Numbers gives each batch, in order."""
+    """Checks that a loader of `Numbers` yields each batch, in order."""
     count = 0
     for number, found in enumerate(loader):
         first = number * size
@@ -113,7 +113,7 @@ def test_the_model_of_streams_finds_what_is_wrong() -> None:
         with torch.cuda.stream(side):
             x.copy_(torch.arange(1000).pin_memory(), non_blocking=True)
 
-    def freed_too_early() -> None:  # as with a loader on a side stream, without record_stream
+    def freed_too_early() -> None:  # a loader on a side stream, without record_stream
         for _ in range(3):
             with torch.cuda.stream(side):
                 y = torch.arange(1000).pin_memory().to("cuda", non_blocking=True)
@@ -168,7 +168,7 @@ def test_every_batch_comes_once_in_order_with_its_values() -> None:
 @pytest.mark.long
 @on_simulated_gpus()
 def test_random_programs() -> None:
-    """Sizes, slow and fast steps, kept batches, errors and early ends at any point."""
+    """Tries sizes, slow and fast steps, kept batches, errors and early ends at random."""
 
     class BrokenError(Exception):
         pass
@@ -230,7 +230,7 @@ def test_random_programs() -> None:
 
     for seed in range(60):
         run(seed)
-        gc.collect()  # an unraised error holds its frames, which hold the loop
+        gc.collect()  # an error that was not raised holds its frames, which hold the loop's batch
         torch.cuda.synchronize()
         assert torch.cuda.memory_allocated() == 0, seed
 
@@ -254,7 +254,7 @@ def load_with_several_depths() -> None:
 
     for depth in (1, 2, 3):
         most = max(sum(sizes[i : i + depth + 1]) for i in range(40))
-        most += (depth + 1) * MIB  # left over at the end of a block by PyTorch's rules
+        most += (depth + 1) * MIB  # PyTorch does not split off a rest of up to 1 MiB
         assert peak(depth, keeps=True) <= most
         assert peak(depth, keeps=False) <= most
 
@@ -267,8 +267,8 @@ def test_the_device_holds_one_batch_more_than_the_depth(allocator: str) -> None:
 
 @on_simulated_gpus()
 def test_the_next_copy_runs_while_the_program_computes() -> None:
-    """By the simulated clock, for copies shorter and longer than the step."""
-    size = 100_000_000  # 4 ms on the bus
+    """Checks by the simulated clock, for copies shorter and longer than the step."""
+    size = 100_000_000  # takes 4 ms on the bus
     batches = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for _ in range(4)] * 6
 
     def step_ms(loader: Iterable[Any], seconds: float) -> float:
@@ -305,7 +305,7 @@ def test_where_time_goes_is_told() -> None:
     assert found.copied_bytes == 5 * x.nbytes
     assert 0.1 <= found.loader_seconds <= found.total_seconds
     assert found.slowest == "loader"
-    assert 0 < found.copy_seconds <= 0.02  # the bus takes 4 ms
+    assert 0 < found.copy_seconds <= 0.02  # the copy takes 4 ms on the bus
     assert "The loader is the slowest part" in str(loader)
 
 
@@ -369,7 +369,7 @@ def test_an_end_before_the_end_leaves_nothing_behind() -> None:
         raise ValueError
 
     for _found in PrefetchLoader(failing(), "cuda", depth=3):
-        break  # before the error is raised
+        break  # leaves the loop before the error is raised
     del _found
     gc.collect()
     assert torch.cuda.memory_allocated() == 0
@@ -462,7 +462,7 @@ def test_another_stream_and_another_gpu() -> None:
             assert found["x"].device.index == 0
         with torch.cuda.device(1):
             assert next(iter(PrefetchLoader([batch(0)], "cuda")))["x"].device.index == 1
-    # batches that were copied for one stream and asked for on another
+    # Each batch was copied for one stream and is used on the other.
     batches = iter(PrefetchLoader([batch(n) for n in range(10)], "cuda", depth=3))
     for number in range(10):
         stream = (torch.cuda.default_stream(), other)[number % 2]
@@ -477,10 +477,10 @@ def test_a_slot_is_written_again_when_every_gpu_has_read_it() -> None:
         Numbers(), 4, num_workers=1, persistent_workers=True, collate_fn=PinnedCollate()
     )
     for _ in range(3):
-        holds(PrefetchLoader(loader, "cuda"))  # locks the slots
+        holds(PrefetchLoader(loader, "cuda"))  # page-locks the slots
     read = {0: 0, 1: 0}
     gpu = 1
-    for found in loader:  # without `enumerate`, which keeps its last pair
+    for found in loader:  # not `enumerate`, which keeps its last pair alive
         slot = collate._fillings[found["x"].untyped_storage().data_ptr()]
         gpu = 1 - gpu
         with torch.cuda.device(gpu):
@@ -498,7 +498,7 @@ def test_a_slot_is_written_again_when_every_gpu_has_read_it() -> None:
 
 @on_simulated_gpus("--gpus", "2")
 def test_slots_are_locked_by_way_of_the_gpu_that_they_go_to() -> None:
-    """Any other GPU would get a context, which takes memory."""
+    """Page-locking on any other GPU would create a context there, which takes memory."""
     asked = []
 
     def register(*_: Any) -> int:
@@ -632,7 +632,7 @@ def test_copies_to_from_and_between_gpus() -> None:
     del up, there, across, back, moved
     torch.cuda.synchronize()
     assert torch.cuda.memory_allocated(0) == torch.cuda.memory_allocated(1) == 0
-    with Streams():  # memory freed during its copy is not reused too early
+    with Streams():  # checks that memory freed during its copy is not reused too early
         for _ in range(20):
             there = torch.ones(50_000, device="cuda", dtype=torch.int64)
             copy = copy_async(there, "cpu")
@@ -642,7 +642,7 @@ def test_copies_to_from_and_between_gpus() -> None:
 
 
 def workload(loader_of: Callable[[Any], Iterable[Any]], steps: int = 30) -> tuple[int, int]:
-    """Train; returns the most bytes reserved and allocated."""
+    """Trains; returns the peaks of reserved and allocated memory."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 64, 3, padding=1),
@@ -685,7 +685,7 @@ def test_a_training_loop_reserves_hardly_more_than_it_allocates() -> None:
 
 @pytest.mark.long
 def test_under_pytorchs_rules_the_loader_adds_its_batches_and_no_more() -> None:
-    """The reserved memory beyond the allocated is the model's, with any loader."""
+    """Compares with a plain loop: only the loader's three batches may be added."""
     found = [
         output_of(train_with, "--allocator", "native", arguments=[loader])
         for loader in ("plain", "prefetching")

@@ -1,4 +1,4 @@
-"""Kernels' checks of their data fail as on a GPU, at the call, with its line."""
+"""Tests that kernels' checks of their data fail as on a GPU, with the line of the call."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.simulated import on_simulated_gpus, simulate
 
 torch = pytest.importorskip("torch")
 
-MANY = 3_000_000_000  # elements beyond every budget
+MANY = 3_000_000_000  # more elements than any budget lets compute
 MEASURED = ROOT / "tests" / "data" / "device_checks.csv"
-"""The endings of expressions on an H100 with PyTorch 2.11, each in a process of its own."""
+"""How expressions end on an H100 with PyTorch 2.11, each run in a new process."""
 
 
 def _end_of(expression: str) -> str:
-    """Returns an expression's ending in its own process: "", or the error and the next call's."""
+    """Returns how an expression ends in a new process: "", or its error and the next call's."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

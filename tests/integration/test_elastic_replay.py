@@ -1,4 +1,4 @@
-"""The elastic allocator over recorded histories."""
+"""Tests the elastic allocator over recorded histories."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tests.recordings import EXAMPLES, LARGE, SMALL, Recorded, or_skipped, recor
 
 GRANULE = 2 << 20
 
-# Under a limit elastic continues where PyTorch fails, so the two do not serve the same requests.
+# Under a limit the elastic allocator goes on where PyTorch fails, so the two serve different
+# requests.
 _SMALL = [
     each
     for each in recordings_in(SMALL)
@@ -41,7 +42,7 @@ def test_elastic_serves_what_pytorch_served_from_no_more_memory(recorded: Record
 
 @pytest.mark.parametrize("recorded", or_skipped(_PROGRAMS), ids=name)
 def test_elastic_wastes_two_percent_at_most(recorded: Recorded) -> None:
-    """The allowance is 1.5 % and 16 MiB for a program below 4 GiB: pieces are granules of 2 MiB."""
+    """Allows 1.5 % and 16 MiB below 4 GiB, because memory is mapped in granules of 2 MiB."""
     (result,) = replay(recorded.path, allocator="elastic")
     allocated, reserved = result.peak_allocated_bytes, result.peak_reserved_bytes
     is_small = allocated < 4 * GiB
@@ -52,7 +53,7 @@ def test_elastic_wastes_two_percent_at_most(recorded: Recorded) -> None:
 def peak_under(
     trace: DeviceTrace, version: str, limit: int | None, completion: _core.Completion
 ) -> int | None:
-    """Returns the most that elastic reserves; None if a served request fails."""
+    """Returns the elastic allocator's peak reserved bytes; None if a request fails."""
     run = _core.Replay(
         allocator="elastic",
         conf="",
@@ -79,7 +80,7 @@ def peak_under(
 )
 @pytest.mark.long
 def test_a_limit_never_makes_a_program_need_more(path: Path) -> None:
-    """Its use without a limit is enough, and a limit that fits implies all above it."""
+    """The peak without a limit suffices as a limit; so does any limit above one that suffices."""
     recording = read_recording(path)
     version = _core.plain_version(recording.version)
     for trace in recording.devices:
@@ -122,7 +123,7 @@ def test_with_shared_memory_a_program_runs_where_it_has_too_little_dedicated_mem
         assert result.shared.peak_dedicated_bytes == 6 * GiB
         assert result.shared.spilled_bytes >= result.shared.peak_allocated_bytes
         assert result.shared.peak_allocated_bytes <= result.shared.peak_bytes
-    # The driver cannot tell cached memory from memory in use; the allocator can.
+    # Windows' driver cannot tell cached memory from memory in use; the elastic allocator can.
     assert elastic.shared.peak_bytes < native.shared.peak_bytes
     assert elastic.shared.spilled_bytes < native.shared.spilled_bytes
     assert elastic.driver_seconds > (elastic.shared.host_memory_seconds or 0) > 0

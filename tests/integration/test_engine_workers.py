@@ -1,4 +1,4 @@
-"""Workers of an engine that are daemons, one a card, which share buffers."""
+"""Tests an engine whose workers are daemon processes, one for each card, with shared buffers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORKERS = PROGRAMS / "jobs" / "engine_workers.py"
 
 
 def test_workers_that_a_finalizer_ends_tell_what_they_took() -> None:
-    """The program checks what the shared buffer takes of each card, outside PyTorch."""
+    """The program itself checks what the shared buffer takes of each card outside PyTorch."""
     found = predict(WORKERS, ["2", "well"], gpu="H100", gpus=2)
     assert found.fits
     assert [use.device for use in found.ranks] == [0, 1]
@@ -31,7 +31,7 @@ def test_workers_that_a_finalizer_ends_tell_what_they_took() -> None:
 
 
 def test_a_worker_that_runs_out_of_memory_fails_the_engine_in_its_stage() -> None:
-    """The worker catches its error, and the engine raises another one."""
+    """The worker catches its out-of-memory error, and the engine raises a different error."""
     found = predict(WORKERS, ["2", "full"], gpu="H100", gpus=2)
     assert found.fits is False
     assert found.worst_rank == 1

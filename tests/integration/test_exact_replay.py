@@ -1,4 +1,4 @@
-"""Recordings from an H100 are replayed to the address, the segment and the counter."""
+"""Tests that replays of an H100's recordings have the same addresses, segments and counters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from plimsoll import replay
 from plimsoll.recordings.reading import read_recording
 from tests.recordings import LARGE, SMALL, Recorded, recordings_in
 
-# The actions of these programs are not all in their history, so a replay differs, and says where.
+# Programs whose history lacks some of their actions; a replay differs, for the given reason.
 NOT_RECORDED = {
     "fraction_changed.default": "the limit changes in mid-run",
     "fraction_changed.expandable": "the limit changes in mid-run",
@@ -21,11 +21,11 @@ NOT_RECORDED = {
     "pool_no_split.default": "a history does not say that a pool is never split",
     "pool_no_split.expandable": "a history does not say that a pool is never split",
 }
-# empty_cache with nothing to return leaves no event, only this counter.
+# Programs with an empty_cache that returns nothing: it leaves no event, but increases a counter.
 SILENT_SYNCS = {"empty_cache.default", "empty_cache.expandable", "graph_streams.default"}
-# The order in which frees of several streams complete within one wait is PyTorch's hash order.
+# Programs in which several frees complete in one wait; PyTorch's order is that of a hash table.
 ORDER_OF_COMPLETION = {"streams.limited"}
-# Counters that were reset in mid-run, or before the first kept event.
+# Programs whose counters were reset in mid-run, or before the first event in the history.
 OTHER_COUNTERS = {"stats_reset", "ring", "late_start"}
 
 ALL = recordings_in(SMALL) + recordings_in(LARGE)

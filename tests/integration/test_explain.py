@@ -1,4 +1,4 @@
-"""Explanations of real recordings, against direct computations and PyTorch's own figures."""
+"""Compares explanations of real recordings with direct computations and PyTorch's figures."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ def explained(path: Path, *, advice: bool = False, gpu: str | None = None) -> Ex
     return explain(path, advice=advice, gpu=gpu)
 
 
-# --- what was live at the peak -------------------------------------------------------------------
+# --- live memory at the peak ---------------------------------------------------------------------
 
 
 def naive_peak(path: Path) -> tuple[int, dict[str, int]]:
-    """Returns the event with the most live bytes, and the bytes of each line then, event by event.
+    """Returns the event with the most live bytes, and each line's live bytes at that event.
 
-    A line is named by the innermost frame of the recorded program, and by that of a library in it.
-    All other frames of these recordings are PyTorch's.
+    It replays the events one by one. A line is named by the innermost frame of the recorded
+    program, and by the innermost frame of a library below that. All other frames in these
+    recordings are PyTorch's.
     """
     (trace,) = read_recording(path).devices
     batch = trace.load()
@@ -113,7 +114,7 @@ def test_the_parts_add_up(recorded: Recorded) -> None:
 
 
 def sizes(text: str) -> dict[str, str]:
-    """Returns the figures of PyTorch's error text."""
+    """Returns the sizes in PyTorch's error text, by their names."""
     patterns = {
         "needed": r"Tried to allocate ([\d.]+ \w+)",
         "device_free": r"of which ([\d.]+ \w+) is free",
@@ -145,7 +146,7 @@ def test_a_failure_is_explained_as_pytorch_did(name: str, reason: str) -> None:
     assert failed.limit_range_bytes[0] <= recorded.limit < failed.limit_range_bytes[1]
     (given,) = explain(recorded.path, limit=recorded.limit, advice=False).out_of_memory
     assert given.reason == reason
-    # Whether it would have fitted without a wasted byte.
+    # If this is positive, the request would not fit even without any unused reserved memory.
     missing = failed.allocated_bytes + failed.asked_bytes - recorded.limit
     assert given.missing_bytes == max(0, missing)
     assert (missing > 0) == (reason == "too_little")
@@ -164,7 +165,8 @@ def test_the_example_that_failed() -> None:
     (failed,) = found.out_of_memory
     assert (failed.cause, failed.reason) == ("limit", "too_little")
     assert failed.needed_bytes == 1572 * MiB
-    # The profile's context was measured on such a card, so little is left for other programs.
+    # The GPU profile's context was measured on such a card, so hardly any memory is counted as
+    # another program's.
     assert found.card.other_bytes is not None
     assert found.card.other_bytes < 64 * MiB
     assert "even in one piece" in " ".join(str(found).split())
@@ -209,7 +211,7 @@ def test_the_leaking_script_is_found_by_its_line(tmp_path: Path) -> None:
 
 
 def variants(workload: str) -> list[Recorded]:
-    """Returns the recordings of a workload under other settings that ended well."""
+    """Returns a workload's recordings under other settings, those that finished."""
     tags = ("default", "expandable", "split128", "gc", "round8", "split64gc")
     return [
         recorded
@@ -232,7 +234,8 @@ def test_the_best_setting_was_the_best_when_it_was_recorded(workload: str) -> No
         measured = one.stats["reserved_bytes.all.peak"]
         bounds = trial.result.peak_reserved_range_bytes
         if bounds is None:
-            assert foretold[one.name] == pytest.approx(measured, rel=0.005)  # docs/replay.md
+            # docs/replay.md states this accuracy
+            assert foretold[one.name] == pytest.approx(measured, rel=0.005)
         else:
             assert bounds[0] <= measured <= bounds[1]
     best = min(recorded, key=lambda one: one.stats["reserved_bytes.all.peak"])
@@ -292,7 +295,7 @@ def test_three_timings_of_frees_that_wait_are_three_replays_of_the_budget() -> N
 def test_what_serves_a_request_that_failed_is_found() -> None:
     found = explained(BY_NAME["bert_varlen_amp.limited"].path, advice=True)
     served = {one.how for one in found.advice if one.serves_failed_requests}
-    # PyTorch's own text says so, and the elastic allocator was run live.
+    # PyTorch's error text advises the first; the second was run on a real GPU.
     assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in served
     assert "plimsoll run --allocator elastic" in served
 

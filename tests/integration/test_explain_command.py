@@ -1,4 +1,4 @@
-"""The command `plimsoll explain`."""
+"""Tests the command `plimsoll explain`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Out-of-memory errors, explained beside their traceback; leaks, with warnings while they grow."""
+"""Tests the explanations of out-of-memory errors, and the warnings of growing leaks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(program: Path, how: str, folder: Path) -> subprocess.CompletedProcess[st
 
 
 def place(program: Path, text: str) -> str:
-    """Returns the line of the program with this text."""
+    """Returns "file:line" of the program's line with this text."""
     lines = program.read_text().splitlines()
     (number,) = (number for number, line in enumerate(lines, 1) if text in line)
     return f"{program}:{number}"
@@ -103,7 +103,7 @@ def test_other_errors_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_a_library_holds_outside_pytorch_is_the_cause(tmp_path: Path) -> None:
-    """It holds 8 GiB. The program loads 40 MiB less of CUDA's context than a training step does."""
+    """The library holds 8 GiB. This program's context is 40 MiB smaller than a training step's."""
     run(FILLS, "beside_a_library", tmp_path)
     answer = the_explanation(tmp_path).split("\n\n")[1].splitlines()
     by_others = "7.96 GiB by other libraries of this process and 220.00 MiB by CUDA's context."
@@ -194,7 +194,7 @@ def test_a_watch_ends_by_itself_and_leaves_nothing(
             healthy_step(allocator)
             watch.step()
     assert list(tmp_path.iterdir()) == []
-    with LeakWatch(allocator=allocator):  # no events at all
+    with LeakWatch(allocator=allocator):  # a watch without any events
         pass
     assert list(tmp_path.iterdir()) == []
 

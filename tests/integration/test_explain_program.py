@@ -1,4 +1,4 @@
-"""Changes of a program, tried by running it without a GPU."""
+"""Tests changes of a program that `explain` tries by running it without a GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCRIPT = PROGRAMS / "explanation" / "residual_layers.py"
 
 
 def tried(batch: int, allocator: AllocatorName = "native") -> tuple[dict[str, Advice], ScriptRun]:
-    """Returns the advice by its first word; advice that keeps results comes first."""
+    """Returns the advice by its first word, result-keeping changes first, and the script's run."""
     arguments = ["--batch-size", str(batch)]
     recorded = predict(SCRIPT, arguments, allocator=allocator).peak_allocated_bytes
     advice, run, _ = try_changes(
@@ -56,7 +56,7 @@ def test_changes_save_what_a_direct_prediction_says(allocator: AllocatorName) ->
     assert by_name["halve"].cost == "results"
     assert by_name["halve"].peak_reserved_bytes == half
     assert by_name["halve"].saves_bytes == whole - half
-    # Of a layer's 512 + 2048 + 2048 + 512 numbers a row, only the 512 inputs are kept.
+    # Recomputation keeps only the 512 inputs of a layer's 512 + 2048 + 2048 + 512 values per row.
     recomputed = by_name["recompute"]
     assert recomputed.how.splitlines()[-1] == 'plimsoll.recompute(model, "layers.0-5")'
     assert recomputed.cost == "time"

@@ -1,4 +1,4 @@
-"""`plimsoll explain DIR`: the files of a folder, their ranks, and the report."""
+"""Tests `plimsoll explain DIR`: the files of a folder, their ranks, and the report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RECORDING = EXAMPLES / "gpt2_adamw.pickle.gz"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Rank 2 of four leaks; one file is broken, one is no recording."""
+    """Makes four ranks' recordings, of which rank 2 leaks, and two files that cannot be read."""
     made = tmp_path_factory.mktemp("job")
     program = program_of(RECORDING)
     for rank in range(4):

@@ -1,4 +1,4 @@
-"""The first lines of every verb, on terminals from 60 to 200 columns and in a pipe."""
+"""Tests the first lines of every verb, on terminals of 60 to 200 columns and in a pipe."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TRAIN, FAILED = (EXAMPLES / f"gpt2_adamw{end}.pickle.gz" for end in ("", "_oom"))
 COPIED = ("Try: ", "next: ", "     ")
-"""The beginnings of lines that are never folded."""
+"""Beginnings of lines that people copy, which are never folded."""
 VERBS = {
     "gpus": (["gpus", "4090"], r"name +memory .*"),
     "replay": (
@@ -52,7 +52,7 @@ def command(verb: str, folder: Path) -> list[str]:
 
 
 def on_a_terminal(words: list[str], width: int, **environment: str) -> str:
-    """Returns a command's output on a terminal of so many columns, stderr included."""
+    """Returns a command's output on a terminal with this many columns, stderr included."""
     own = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
     leader, inside = pty.openpty()
     fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("4H", 50, width, 0, 0))
@@ -62,7 +62,7 @@ def on_a_terminal(words: list[str], width: int, **environment: str) -> str:
     ):  # fmt: skip
         os.close(inside)
         shown = b""
-        with suppress(OSError):  # Linux' error when the other end has closed
+        with suppress(OSError):  # Linux reports EIO when the other end has closed
             while part := os.read(leader, 1 << 16):
                 shown += part
     os.close(leader)
@@ -70,13 +70,13 @@ def on_a_terminal(words: list[str], width: int, **environment: str) -> str:
 
 
 def plain(shown: str) -> list[str]:
-    """Returns the lines that stay on the screen, without colour."""
+    """Returns the lines that stay on the screen, without colours."""
     without = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown)
     return [line.rpartition("\r")[2] for line in without.splitlines()]
 
 
 def in_width(line: str, width: int) -> bool:
-    """A single word, such as a path, may be longer, and so may lines to copy."""
+    """Returns whether a line fits; single words such as paths, and lines to copy, may be longer."""
     return len(line) <= width or line.startswith(COPIED) or len(line.split()) == 1
 
 
@@ -129,7 +129,7 @@ def test_a_gpu_that_nobody_knows_is_one_line() -> None:
     assert done.stderr.count("\n") == 1
 
 
-# --- widths between, without a process for each --------------------------------------------------
+# --- other widths, in one process ----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

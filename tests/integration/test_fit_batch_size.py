@@ -1,4 +1,4 @@
-"""`fit` without `--vary`, if only a smaller batch helps, wherever its size is written."""
+"""Tests `fit` without `--vary` where only a smaller batch helps, wherever its size is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes that make a job's ranks fit by sharding."""
+"""Tests changes that shard a job so that its ranks fit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def test_a_plan_shards_and_its_copy_is_predicted_to_take_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sets_to_try, "plain_changes", lambda *_: iter(()))
-    monkeypatch.setattr(plan_search, "MOST_SIMULATIONS", 4)  # the changes for jobs, each alone
+    # enough to try each change for jobs alone
+    monkeypatch.setattr(plan_search, "MOST_SIMULATIONS", 4)
     copy = tmp_path / "changed.py"
     plan = fit_within(DATA_PARALLEL, within="556MiB", gpu="T4", nproc_per_node=2, apply=copy)
     assert plan.fits, plan
@@ -63,7 +64,7 @@ def test_a_sharded_model_is_whole_for_less_time_or_on_the_host() -> None:
     assert base.survey is not None
     assert base.survey.ranks == 2
     (optimizer,) = base.survey.optimizers
-    assert optimizer.parameter_bytes == 8 * (1024 * 1024 + 1024) * 4 // 2  # this rank's half
+    assert optimizer.parameter_bytes == 8 * (1024 * 1024 + 1024) * 4 // 2  # the half of this rank
     changes = {change.kind: change for change in job_changes(base.survey, script)}
     assert set(changes) == {"sharding", "host"}
     freed, on_host = attempts.run([(changes["sharding"],), (changes["host"],)])
@@ -89,7 +90,7 @@ def test_the_losses_of_real_ranks_stay_what_they_were(tmp_path: Path) -> None:
 
 
 def losses(path: Path, text: str) -> list[float]:
-    """Returns the losses of two ranks of PyTorch's own, on the host."""
+    """Returns the losses of two ranks under PyTorch itself, on the host."""
     path.write_text(text)
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     done = subprocess.run(

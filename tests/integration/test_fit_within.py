@@ -1,4 +1,4 @@
-"""Changes that make a script fit: tried on the script itself, and predicted again."""
+"""Tests changes that make a script fit: applied to the script, and predicted again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ for _ in range(3):
     model(torch.randn(8, 4096, device="cuda")).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-"""  # of 64 MiB, whose optimizer takes as much besides, unless it is a fused one
+"""  # the layer has 64 MiB; an optimizer that is not fused takes as much in temporaries
 SCATTERED = """
 import random, torch
 from plimsoll.engine.current import allocator_name
@@ -174,12 +174,12 @@ def test_an_interrupted_search_shows_the_best_so_far_and_leaves_nothing_behind(
 
 
 def _processes_with(variable: str) -> list[str]:
-    """Returns processes with a variable in their environment."""
+    """Returns the processes that have a variable in their environment."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             if variable.encode() in (path / "environ").read_bytes().split(b"\0"):
                 found.append((path / "cmdline").read_text())
-        except OSError:  # it has ended, or belongs to another user
+        except OSError:  # the process has ended, or belongs to another user
             continue
     return found

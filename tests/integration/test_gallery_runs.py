@@ -1,4 +1,4 @@
-"""The gallery's harness runs a script: measured on a simulated card, or predicted."""
+"""Tests the gallery's harness: it measures a script on a simulated card, or predicts it."""
 
 from __future__ import annotations
 

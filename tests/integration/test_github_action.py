@@ -1,4 +1,4 @@
-"""The steps of the GitHub Action, run like a runner's, for a branch that takes more memory."""
+"""Runs the GitHub Action's steps as a runner does, for a branch that takes more memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MARK = "<!-- plimsoll: the peak of GPU memory -->"
 
 
 class Runner:
-    """The environment that a runner gives to a composite action."""
+    """Acts as a runner: gives a composite action its environment."""
 
     def __init__(
         self, folder: Path, *, comments: Sequence[tuple[bool, str]] = (), gh_status: int = 0
@@ -75,7 +75,7 @@ class Runner:
         }
 
     def commit(self, mib: int, others: Mapping[str, str] | None = None) -> str:
-        """Commits the script and other files; returns the commit's name."""
+        """Commits the script and other files; returns the commit's hash."""
         (self.repository / "train.py").write_text(SCRIPT.format(mib=mib))
         for name, text in (others or {}).items():
             (self.repository / name).write_text(text)
@@ -89,7 +89,7 @@ class Runner:
         ).stdout
 
     def step(self, name: str, inputs: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        """Run one step of action.yml."""
+        """Runs one step of action.yml."""
         steps: list[dict[str, Any]] = yaml.safe_load((ROOT / "action.yml").read_text())["runs"][
             "steps"
         ]
@@ -112,7 +112,7 @@ class Runner:
         )  # fmt: skip
 
     def told(self) -> dict[str, str]:
-        """Returns the outputs that steps have set."""
+        """Returns the outputs that the steps have set."""
         lines = self.outputs.read_text().splitlines() if self.outputs.exists() else []
         return dict(line.split("=", 1) for line in lines)
 
@@ -127,7 +127,7 @@ class Runner:
         return f"{comment}{self.step('Verdict', asked).returncode}"
 
     def posted(self) -> list[list[str]]:
-        """Returns the calls of `gh`, except the search for the comment."""
+        """Returns the recorded calls of `gh`, except the search for the comment."""
         calls = [json.loads(line) for line in self.calls.read_text().splitlines()]
         return [call for call in calls if "--jq" not in call]
 
@@ -171,7 +171,7 @@ TRAP = "import sys\nsys.exit(1)\n"
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 def test_files_named_like_modules_change_nothing(runner: Runner) -> None:
-    # PyTorch imports none of them: a script whose PyTorch does fails without plimsoll too.
+    # Names that PyTorch does not import: a script with those would fail without plimsoll too.
     names = ("argparse", "cmd", "pip", "plimsoll", "rich", "shlex", "sitecustomize", "tomllib")
     traps = {f"{name}.py": TRAP for name in names}
     runner.git("init", "-q", "-b", "main")
@@ -189,7 +189,7 @@ def test_a_script_that_fails_now_is_said_and_is_not_worse(runner: Runner) -> Non
     runner.git("init", "-q", "-b", "main")
     runner.git("remote", "add", "origin", ".")
     base = runner.commit(512)
-    script = "import colorsys\n"  # a module of Python's, and now a file of the checkout
+    script = "import colorsys\n"  # a standard module, which the checkout's colorsys.py now hides
     runner.commit(512, {"train.py": script, "colorsys.py": TRAP})
     comment = runner.predict(base, "0%")
     assert comment.startswith(f"{MARK}\n### GPU memory: `train.py --epochs 1` fails\n")

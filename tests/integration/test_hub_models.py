@@ -1,6 +1,6 @@
-"""Scripts that load a model from a hub, predicted from its configuration, or refused in a line.
+"""Tests scripts that load a model from a hub: predicted without weights, or refused.
 
-The hub is a server of this machine, which has a small Llama and no weights.
+The hub is a server on this machine. It has a small Llama's configuration, and no weights.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ for library in ("torch", "peft", "transformers"):
 SCRIPT = str(Path(__file__).parents[1] / "programs/prediction/lora_of_a_hub.py")
 LOAD = "import sys, transformers\ntransformers.AutoConfig.from_pretrained(sys.argv[1])\n"
 NOWHERE = "http://127.0.0.1:9"
-"""An address without a server."""
+"""An address where no server listens."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def hub() -> Iterator[LoopbackHub]:
 
 @pytest.fixture
 def loading(tmp_path: Path) -> str:
-    """A script that loads the configuration of the model in its argument."""
+    """Returns a script that loads the configuration of the model in its argument."""
     script = tmp_path / "load.py"
     script.write_text(LOAD)
     return str(script)
@@ -44,7 +44,7 @@ def loading(tmp_path: Path) -> str:
 def run(
     cache: Path, endpoint: str, *arguments: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command with an empty cache of the hub, unless the cache was used before."""
+    """Runs a command with `cache` as the hub's cache; it is empty unless used before."""
     settings = {"HF_HOME": str(cache), "HF_ENDPOINT": endpoint, **environment}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     return subprocess.run(
@@ -54,7 +54,7 @@ def run(
 
 
 def plimsoll(cache: Path, endpoint: str, *arguments: str, **environment: str) -> tuple[int, str]:
-    """Returns the status of a failing command, and its only line."""
+    """Returns the exit status of a failing command, and its one line of stderr."""
     done = run(cache, endpoint, "plimsoll", *arguments, **environment)
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
@@ -73,7 +73,7 @@ def test_a_lora_script_is_predicted_with_the_hubs_configuration_alone(
     assert any(each.startswith(f"the weights of {LLAMA} are not here") for each in assumed)
     assert any(each.startswith("fetched from the hub") for each in assumed)
     assert not any("the tokenizer" in each for each in assumed), "the hub has one"
-    # Two layers of a Llama, 1000 words of 128 numbers: 0.58 million parameters of 2 bytes.
+    # Two Llama layers, and 1000 words of width 128: 0.58 million parameters of 2 bytes.
     assert 1_000_000 < found["by_category"]["parameters"] < 1_500_000
     asked = {path.rsplit("/", 1)[-1] for path in hub.asked}
     assert {"config.json", "tokenizer.json"} <= asked
@@ -103,7 +103,7 @@ def test_the_command_that_a_line_names_fetches_what_a_script_needs(
     command = ["huggingface_hub.cli.hf", "download", LLAMA, "--include", "*.json"]
     fetched = run(cache, hub.address, *command)
     assert fetched.returncode == 0, fetched.stderr
-    # These files include an index of weights that are not here.
+    # The files include an index of weights that do not exist here.
     assert list(cache.rglob("model.safetensors.index.json"))
     done = run(cache, NOWHERE, "plimsoll", "predict", SCRIPT)
     assert done.returncode == 0, done.stderr

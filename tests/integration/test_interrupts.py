@@ -1,4 +1,4 @@
-"""Ctrl-C while the command starts: it ends silently and leaves nothing behind."""
+"""Tests Ctrl-C while the command starts: it ends silently and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 RECORDING = str(EXAMPLES / "gpt2_adamw.pickle.gz")
 SIMULATE = ("run", "--simulate", "T4")
 
-SITE = PROGRAMS / "interrupts" / "site"  # its sitecustomize.py sends SIGINT at an import
+# its sitecustomize.py sends SIGINT at the import of a module
+SITE = PROGRAMS / "interrupts" / "site"
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_an_interrupt_while_modules_are_imported(
 ) -> None:
     if "script.py" in arguments:
         pytest.importorskip("torch")
-        build(SIMULATED_GPU)  # built before, since building prints a line
+        build(SIMULATED_GPU)  # built first, because building prints a line
     (tmp_path / "temporary").mkdir()
     (tmp_path / "script.py").write_text("import torch\ntorch.empty(1, device='cuda')\n")
     done = subprocess.run(

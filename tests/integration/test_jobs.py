@@ -1,4 +1,4 @@
-"""The memory of each rank of a training job: DDP, FSDP2, a pipeline."""
+"""Tests the predicted memory of each rank of a training job: DDP, FSDP2, a pipeline."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def trained(kind: str) -> Prediction:
 
 
 def assert_ranges_hold(use: RankUse) -> None:
-    """Check that each figure is within its range, if it has one."""
+    """Checks that each figure is within its range, if it has one."""
     for guess, bounds in (
         (use.peak_allocated_bytes, use.peak_allocated_range_bytes),
         (use.peak_reserved_bytes, use.peak_reserved_range_bytes),
@@ -52,10 +52,10 @@ def test_ranks_of_data_parallel_training_take_the_same() -> None:
     found = trained("ddp")
     first, second = found.ranks
     assert figures(first) == figures(second)
-    # Parameters, their gradients in buckets and apart, and Adam's two states.
+    # Parameters, gradients, DDP's buckets, and Adam's two states.
     assert (first.peak_allocated_bytes or 0) >= 5 * 4 * LAYER
     assert_ranges_hold(first)
-    # Two ranks joined by NVLink were measured.
+    # NCCL is no assumption: its memory for two ranks on NVLink was measured.
     assert not any(each.operation == "NCCL" for each in found.assumptions)
 
 
@@ -64,7 +64,7 @@ def test_ranks_that_share_a_model_take_the_same() -> None:
     found = trained("fsdp2")
     first, second = found.ranks
     assert figures(first) == figures(second)
-    # Half of Adam's two states, and its counters of steps.
+    # Half of Adam's two states, and Adam's step counters.
     assert 0 <= found.by_category["optimizer_state"] - 2 * 4 * LAYER // 2 < MiB
     assert_ranges_hold(first)
 
@@ -73,7 +73,7 @@ def test_ranks_that_share_a_model_take_the_same() -> None:
 def test_stages_take_what_they_hold() -> None:
     found = trained("pipeline")
     first, second = found.ranks
-    # Each has its parameters and gradients.
+    # The second rank has two layers more than the first: their parameters and gradients.
     more = (second.peak_allocated_bytes or 0) - (first.peak_allocated_bytes or 0)
     assert 2 * 2 * LAYER <= more < 3 * 2 * LAYER
     assert found.worst_rank == 1

@@ -1,4 +1,4 @@
-"""Every Python process that a program on simulated GPUs starts has simulated GPUs too."""
+"""Tests that Python processes started by a program on simulated GPUs have these GPUs too."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SEEN = "NVIDIA A100-SXM4-80GB cuda:0"
 def launch(
     *command: object, arguments: Sequence[str] = (), folder: Path | None = None
 ) -> tuple[int, str]:
-    """Returns exit status and output of `plimsoll run --simulate ... COMMAND RANK`."""
+    """Returns the exit status and output of `plimsoll run --simulate ... COMMAND RANK`."""
     options = ("--gpus", "2", *map(str, command))
     done = simulate(RANK, *options, arguments=arguments, folder=folder, environment={})
     return done.returncode, done.stdout + done.stderr
@@ -91,7 +91,7 @@ def test_ranks_that_multiprocessing_spawns_talk_and_say_what_they_used() -> None
 def test_recordings_say_inside_which_rank_they_are_of(tmp_path: Path) -> None:
     status, said = launch("--record", "run.plim", *TORCHRUN, folder=tmp_path)
     assert status == 0, said
-    # The launcher itself used no GPU, and wrote no recording.
+    # The launcher itself used no GPU, so it has no recording.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.rank0.plim", "run.rank1.plim"]
     for rank in (0, 1):
         shutil.move(tmp_path / f"run.rank{rank}.plim", tmp_path / f"renamed{rank}.plim")

@@ -1,4 +1,4 @@
-"""Operations of third-party libraries: fake implementations, kernels, and facts from the user."""
+"""Tests third-party operations: fake implementations, kernels, and what users declare."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.simulated import on_simulated_gpus, output_of, simulate
 
 torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.long  # it compiles a library for CUDA
+pytestmark = pytest.mark.long  # compiles a library for CUDA
 
 
 def register_native(library: str, name: str) -> Any:
-    """A CUDA kernel like one in a C++ library; it must not run."""
+    """Registers a CUDA kernel as a C++ library would; the kernel must never run."""
 
     def refuse(*_: Any) -> Any:
         raise AssertionError("a kernel ran on memory that is not there")
@@ -31,7 +31,7 @@ def register_native(library: str, name: str) -> Any:
 
 
 def define_selection() -> Any:
-    """An operation like torchvision's nms, whose values decide the number of selected rows."""
+    """Defines an operation like torchvision's nms: values decide how many rows it selects."""
     library = torch.library.Library("mylib", "FRAGMENT")
     library.define("select(Tensor rows) -> Tensor")
 
@@ -47,7 +47,7 @@ def define_selection() -> Any:
 def test_a_size_that_hangs_on_data_is_a_number_within_its_bounds() -> None:
     _kept = define_selection()
     rows = torch.randn(1000, 4, device="cuda")
-    torch.ops.load_library(torch._C.__file__)  # any library
+    torch.ops.load_library(torch._C.__file__)  # any library would do
     assert torch.ops.mylib.select(rows).shape == (500,)
 
 
@@ -121,7 +121,7 @@ def test_sizes_are_enough_and_several_results_may_be_said() -> None:
 
 
 def define_boxes() -> Any:
-    """torchvision's operation for overlapping boxes, with its schema alone."""
+    """Defines torchvision's nms by its schema alone."""
     library = torch.library.Library("torchvision", "DEF")
     library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     kernel = register_native("torchvision", "nms")
@@ -138,7 +138,7 @@ def test_boxes_that_overlap_take_a_bit_for_each_pair_of_them() -> None:
     torch.cuda.reset_peak_memory_stats()
     held = torch.cuda.memory_allocated()
     kept = torch.ops.torchvision.nms(boxes, scores, 0.5)
-    assert 2800 < kept.size(0) < 3600  # about half of them
+    assert 2800 < kept.size(0) < 3600  # about half of the boxes
     pairs = 6400 * (6400 // 64) * 8
     assert pairs < torch.cuda.max_memory_allocated() - held < 1.2 * pairs
 
@@ -209,7 +209,7 @@ RUNTIME = 'extern "C" int cudaDeviceSynchronize() { return 0; }'
 
 @pytest.fixture(scope="session")
 def extension(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library compiled for CUDA whose dependencies are missing."""
+    """Builds a library for CUDA whose dependencies are missing; returns its path."""
     folder = tmp_path_factory.mktemp("extension")
     home = Path(torch.__file__).parent
     (folder / "extension.cpp").write_text(EXTENSION)

@@ -1,4 +1,4 @@
-"""Programs whose weights and tokenizers are missing: a configuration takes their place."""
+"""Tests programs without their weights and tokenizers: configurations replace them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ print(torch.cuda.max_memory_reserved(), torch.rand(3))
 
 @on_simulated_gpus()
 def save_models(folder: str) -> None:
-    """Saves models with and without files, of two kinds: tied weights, and joined experts."""
+    """Saves models with and without files. Some have tied weights, some joined experts."""
     from transformers import GPT2Config, GPT2LMHeadModel, MixtralConfig, MixtralForCausalLM
 
     plain = GPT2Config(n_layer=2, n_embd=128, n_head=4, vocab_size=1000)

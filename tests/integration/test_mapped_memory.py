@@ -1,4 +1,4 @@
-"""Host memory that a simulated device uses, and tensors that do not own their memory."""
+"""Tests host memory that a simulated device uses, and tensors that do not own their memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GIB = 1 << 30
 
 
 def assumed() -> dict[str, str]:
-    """Returns the assumption about each operation."""
+    """Returns the simulation's assumption about each operation."""
     simulation = running()
     assert simulation is not None
     library = simulation.library
@@ -107,7 +107,7 @@ def test_only_a_dense_tensor_of_the_host_is_mapped() -> None:
 
 @on_simulated_gpus()
 def test_values_that_a_replayed_graph_writes_are_assumed() -> None:
-    """Kernels of a replayed graph compute no values."""
+    """The kernels of a replayed graph compute no values."""
     host = torch.zeros(2)
     mapped = torch.ops.plimsoll.map_host(host)
     graph = torch.cuda.CUDAGraph()

@@ -1,4 +1,4 @@
-"""A simulated card is measured under another name, and predictions use the figures."""
+"""Tests that a simulated card can be measured, and that predictions use its figures."""
 
 from __future__ import annotations
 
@@ -159,7 +159,8 @@ def test_what_was_measured_goes_before_every_table() -> None:
         for bytes_ in (0, 1 << 20, 7 << 20):
             simulation.library.set_convolutions(0, {words: (bytes_, 0, 0)}, {})
             assert peak() == bytes_ + results
-        simulation.library.set_convolutions(1, {words: (9 << 20, 0, 0)}, {})  # a different card
+        # another device's table, which has no effect here
+        simulation.library.set_convolutions(1, {words: (9 << 20, 0, 0)}, {})
         assert peak() == (7 << 20) + results
 
 

@@ -1,4 +1,4 @@
-"""The common parts of trainers and trackers: begins and ends, with and without a GPU."""
+"""Tests the common parts of integrations: start and end, with and without a GPU."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def test_a_rank_records_into_a_file_of_its_own_and_each_gpu_has_figures() -> Non
 
 @on_simulated_gpus()
 def test_the_headroom_is_that_of_the_peak() -> None:
-    """Freed memory does not count as headroom; cached memory does not count twice."""
-    large = torch.zeros(60 << 28, device="cuda")  # 60 GiB of 80
+    """Freed memory is no headroom at the peak, and cached memory does not count twice."""
+    large = torch.zeros(60 << 28, device="cuda")  # 60 GiB of the card's 80 GiB
     del large
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()

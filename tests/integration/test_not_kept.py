@@ -1,4 +1,4 @@
-"""Guarantees that a prediction could not give, on stderr and in JSON, for each verb."""
+"""Tests the notices of guarantees that a prediction could not give, for each verb."""
 
 from __future__ import annotations
 

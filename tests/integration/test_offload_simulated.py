@@ -1,4 +1,4 @@
-"""Saved-tensor offload on a simulated GPU: allocations, moves and returns."""
+"""Tests of saved-tensor offload on a simulated GPU: allocations, and moves out and back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIB = 2**20
 
 
 class Block(torch.nn.Module):  # type: ignore[misc, name-defined]
-    """Attention with a residual."""
+    """An attention block with a residual connection."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -40,10 +40,10 @@ class Block(torch.nn.Module):  # type: ignore[misc, name-defined]
 
 
 class Deep:
-    """Twelve trained blocks, with the memory of a step at its peak and between steps."""
+    """A model of twelve blocks, with the memory at a step's peak and between steps."""
 
     def __init__(self, checkpointed: Callable[[Block, Any], Any] | None = None) -> None:
-        """With `checkpointed`, every second block runs through it."""
+        """Makes the model; with `checkpointed`, every second block runs under a checkpoint."""
         torch.manual_seed(0)
         self.checkpointed = checkpointed
         self.model = torch.nn.Sequential(*(Block(512) for _ in range(12))).cuda()
@@ -53,11 +53,11 @@ class Deep:
             self.rest = torch.cuda.memory_allocated()
 
     def between(self, part: float) -> int:
-        """Returns a budget that holds this part of the saved tensors."""
+        """Returns a budget that leaves room for this part of the saved tensors."""
         return int(self.rest + (self.plain - self.rest) * part)
 
     def forward(self, batch: int = 8) -> Any:
-        """The loss of a batch."""
+        """Returns the loss of a batch."""
         if self.checkpointed is None:
             return self.model(torch.randn(batch, 512, 512, device="cuda")).square().mean()
         x = torch.randn(batch, 512, 512, device="cuda", requires_grad=True)
@@ -168,7 +168,7 @@ def test_batches_of_other_sizes_keep_to_the_budget() -> None:
     for batch in (3, 8, 8, 5, 2, 8, 7, 5, 4, 8, 1, 8):
         assert deep.step(offload, batch) <= budget, batch
     deep.step(offload, 3)
-    assert offload.statistics().out_bytes == 0  # so many fit
+    assert offload.statistics().out_bytes == 0  # three samples fit without offloading
 
 
 @pytest.mark.long
@@ -206,7 +206,7 @@ def test_a_forward_pass_that_fails_leaves_nothing_behind() -> None:
     locked = offload.statistics().pinned_bytes
     with offload:
         loss = deep.forward()
-    del loss  # never used
+    del loss  # no backward pass uses the offloaded tensors
     assert torch.cuda.memory_allocated() == deep.rest
     deep.step(offload)
     assert offload.statistics().pinned_bytes == locked
@@ -241,7 +241,8 @@ def test_checkpoints_work_inside(use_reentrant: bool) -> None:
         for _ in range(4):
             if block is None:
                 with plimsoll.offload(budget):
-                    assert deep.step() < deep.plain  # recomputed tensors move as well
+                    # tensors saved during recomputation are offloaded as well
+                    assert deep.step() < deep.plain
             else:
                 assert deep.step(block) <= budget
             assert torch.cuda.memory_allocated() == deep.rest
@@ -249,7 +250,7 @@ def test_checkpoints_work_inside(use_reentrant: bool) -> None:
 
 @on_simulated_gpus()
 def test_a_checkpoint_around_the_loss_gets_its_inputs() -> None:
-    """It unpacks them while the loss's own backward function runs, which reads only a shape."""
+    """Runs a loss in a checkpoint: its backward function reads a shape, and unpacks inputs."""
     head, before = torch.nn.Linear(512, 1000).cuda(), torch.nn.Linear(512, 512).cuda()
     targets = torch.zeros(4096, dtype=torch.long, device="cuda")
     addresses = []
@@ -265,12 +266,13 @@ def test_a_checkpoint_around_the_loss_gets_its_inputs() -> None:
             )
         of_step.backward()
     assert len(addresses) == 6
-    assert min(addresses) > 1 << 20, addresses  # memory, and not the address of none
+    # real memory, not the null address of a tensor without storage
+    assert min(addresses) > 1 << 20, addresses
 
 
 @on_simulated_gpus()
 def test_parts_of_a_storage_that_are_changed_apart_keep_their_values() -> None:
-    offload_module._SMALLEST = 1  # small tensors have values here
+    offload_module._SMALLEST = 1  # small tensors, whose values are computed here, are offloaded too
     weight = torch.linspace(-1, 1, 8 * 16).view(8, 16).cuda().requires_grad_()
     x = torch.linspace(-2, 2, 8 * 8).view(8, 8).cuda()
 
@@ -320,9 +322,10 @@ def test_all_streams_of_a_backward_pass_wait_for_what_returns() -> None:
             factor.grad = None
         torch.cuda.synchronize()
 
-    torch.cuda.Event.query = lambda _: False  # copies that take their time
+    torch.cuda.Event.query = lambda _: False  # copies never seem to have finished
     with Streams():
-        for budget in (1, 1 << 30):  # all return on request, or ahead of time
+        # with 1 byte tensors return on request, with 1 GiB ahead of time
+        for budget in (1, 1 << 30):
             for _ in range(4):
                 step(budget)
 
@@ -337,7 +340,8 @@ def test_weights_and_frozen_weights_stay() -> None:
         with offload:
             loss = (small @ weight @ frozen @ weight.T.relu()).sum()
         loss.backward()
-        assert offload.statistics().out_bytes == 0  # the result of `relu` is needed first
+        # nothing moves, since the backward pass needs the result of `relu` first
+        assert offload.statistics().out_bytes == 0
 
 
 @on_simulated_gpus()
@@ -356,7 +360,7 @@ def test_views_of_one_storage_move_once() -> None:
 
 @on_simulated_gpus()
 def test_what_reads_only_a_shape_does_not_get_values() -> None:
-    """The loss of a language model: its input is as large as all other tensors together."""
+    """Checks a language model's loss, whose input is as large as all other tensors together."""
     x = torch.randn(4096, 8192, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     targets = torch.zeros(4096, dtype=torch.long, device="cuda")
 
@@ -380,8 +384,8 @@ def test_what_reads_only_a_shape_does_not_get_values() -> None:
 @pytest.mark.long
 @on_simulated_gpus()
 def test_values_come_back_as_they_left() -> None:
-    offload_module._SMALLEST = 1  # small tensors have values here
-    saved_storage._SHAPE_ONLY.clear()  # tensors computed without values have none
+    offload_module._SMALLEST = 1  # small tensors, whose values are computed here, are offloaded too
+    saved_storage._SHAPE_ONLY.clear()  # no backward function is known to read only a shape
 
     def train(block: Any, *, twice: bool) -> list[Any]:
         torch.manual_seed(0)

@@ -1,6 +1,6 @@
-"""PyTorch's own allocator and `native` on the same programs (tests/oracle).
+"""Compares PyTorch's own allocator with `native` on the same programs (tests/oracle).
 
-They need a CUDA build of PyTorch: the installed one, or one unpacked by `make test-oracle`.
+The tests need a CUDA build of PyTorch: the installed one, or one that `make test-oracle` unpacked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.oracle.wheels import link_installed, unpacked
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Each of these once gave different results; see docs/versions.md.
+# Programs that once gave different results; see docs/versions.md.
 ONCE_DIFFERENT = """
 gpu 1001 ; limit 500; malloc 512 0
 gpu 1073741824 ; limit 1000; malloc 951100834 3; malloc 222807000 0

@@ -1,4 +1,4 @@
-"""Each command's `--json` is one kind of line in the schema, and every kind is tried."""
+"""Tests that each command's `--json` has its kind of line in the schema; tries every kind."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_every_kind_has_a_command() -> None:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a script, a recording of it, and a folder of a job's recordings."""
+    """Makes a folder with a script, a recording of it, and a folder of a job's recordings."""
     folder = tmp_path_factory.mktemp("kinds")
     (folder / "train.py").write_text(SCRIPT)
     run = ("run", "--simulate", "L4", "--record", "run.plim", "train.py")

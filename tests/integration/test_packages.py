@@ -1,6 +1,6 @@
-"""The distributed files: other machines need no compiler, and the files are complete.
+"""Tests the distributed files: they are complete, and other machines need no compiler.
 
-`make test-wheels` builds and tries all of them; these tests need no build.
+These tests need no build. `make test-wheels` builds and tries all files.
 """
 
 from __future__ import annotations

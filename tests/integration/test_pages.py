@@ -1,4 +1,4 @@
-"""The pages that `tests/pages.py` runs: outputs are real, and a reader can follow them."""
+"""Tests that the pages' outputs are real, and that a reader can follow them."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from tests.pages import (
 torch = pytest.importorskip("torch")
 
 QUICK = {"which-line-leaks.md"}
-"""The other pages take a quarter of a minute or more each."""
+"""Pages that are always tested. Every other page takes 15 seconds or more."""
 KINDS = {"console", "csv", "diff", "python", "text", "toml"}
 ON_A_CARD = {"run": "--simulate", "predict": "--gpu", "fit": "--gpu"}
-"""By verb: how a command names its card."""
+"""The option with which each verb's command names its card."""
 TRANSLATED = [
     page for page in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))) if in_chinese(page).exists()
 ]

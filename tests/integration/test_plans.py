@@ -1,4 +1,4 @@
-"""Plans of places: made of recordings and of predictions, and followed by both."""
+"""Tests plans made of recordings and of predictions, and that both follow them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_wrong_plan_changes_nothing_that_a_program_gets(recorded: Recorded) ->
     for each in (recorded, *others):
         try:
             plans.append(plan_of_file(each.path))
-        except InputError:  # it begins late, or has small requests only
+        except InputError:  # the recording begins late, or has small requests only
             continue
     for plan in plans[:4]:
         traces = read_recording(recorded.path).devices
@@ -73,7 +73,8 @@ def test_a_wrong_plan_changes_nothing_that_a_program_gets(recorded: Recorded) ->
         results = replay(recorded.path, allocator="elastic", plan=plan)
         without = replay(recorded.path, allocator="elastic")
         for one, other in zip(results, without, strict=True):
-            if one.limit_bytes is not None:  # there a wrong plan may lack what it holds
+            # under a limit, a wrong plan may leave too little memory for other requests
+            if one.limit_bytes is not None:
                 continue
             assert one.num_ooms == other.num_ooms
             assert one.events == other.events

@@ -1,4 +1,4 @@
-"""Predictions compared with the same scripts on an H100, and at the command line."""
+"""Tests predictions against the same scripts on an H100, and the predict command."""
 
 from __future__ import annotations
 
@@ -57,17 +57,18 @@ def script(folder: Path, text: str) -> Path:
 
 
 def exact(text: str) -> list[str]:
-    """Returns the lines of a prediction without estimates, the next command and the time."""
+    """Returns a prediction's lines without estimates, the advised next command, and times."""
     left_out = ("  host memory ", "Next: ")
     return [line for line in text.splitlines()[:-1] if not line.startswith(left_out)]
 
 
 def check_peaks(script: Path, allocated: int, reserved: int, folder: Path, *, rel: float) -> None:
-    """Check that both predicted peaks equal those of PyTorch 2.11 on an H100."""
+    """Checks that both predicted peaks equal those of PyTorch 2.11 on an H100."""
     found = predict(script, gpu="H100")
     assert found.peak_allocated_bytes == pytest.approx(allocated, rel=rel)
     predicted = found.peak_reserved_bytes
-    if versions.torch_version() > (2, 11):  # the recorded one, with other rules
+    # other versions have other rules, so replay under those of 2.11
+    if versions.torch_version() > (2, 11):
         recording = folder / "run.plim"
         done = command("run", "--simulate", "H100", "--record", recording, script)
         assert done.returncode == 0, done.stderr
@@ -95,7 +96,7 @@ def test_peaks_are_within_two_percent_of_the_recorded_ones_and_categories_add_up
 
 
 class TestTheWorkloadOfTheExample:
-    """The README's claim about the recorded workloads, for one of them, on any machine."""
+    """Tests the README's claim about the recorded workloads with one of them, on any machine."""
 
     @pytest.mark.long
     def test_both_peaks_are_within_a_thousandth_of_the_recorded_ones(self, tmp_path: Path) -> None:
@@ -111,7 +112,7 @@ class TestTheWorkloadOfTheExample:
         mine = _requested(tmp_path / "gpt2.pickle")
         recorded = _requested(RECORDED_GPT2)
         version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-        if version >= (2, 12):  # cublasLt's own workspace is gone
+        if version >= (2, 12):  # 2.12 removed cublasLt's own workspace
             recorded = [size for size in recorded if size != MiB]
         assert mine == recorded
 
@@ -175,7 +176,7 @@ class TestCommand:
         answer, _, *rows = done.stdout.splitlines()
         assert answer.endswith("train_gpt.py fits on T4, H100")
         assert [line.split()[0] for line in rows] == ["card", "T4", "H100"]
-        assert done.stderr.count("step 0") == 1  # the output of one run is enough
+        assert done.stderr.count("step 0") == 1  # the script's output appears for one card only
 
     def test_all_cards_are_looked_up_before_the_script_runs(self, tmp_path: Path) -> None:
         path = script(tmp_path, "print('ran')")
@@ -201,7 +202,7 @@ class TestCommand:
     def test_a_script_that_raises_shows_its_own_traceback(self, tmp_path: Path) -> None:
         path = script(tmp_path, "import torch\ndef inner():\n    raise ValueError('mine')\ninner()")
         done = command("predict", path)
-        assert done.returncode == 2  # 1 means "does not fit"
+        assert done.returncode == 2  # status 1 would mean "does not fit"
         assert "ValueError: mine" in done.stderr
         assert "in inner" in done.stderr
         assert "plimsoll/" not in done.stderr.split("Traceback")[1].split("ValueError")[0]
@@ -299,7 +300,7 @@ class TestCommand:
             assert process.stderr is not None
             assert process.stderr.readline() == "begun\n"
             process.send_signal(end)
-            assert process.stderr.read() == ""  # until no writer is left
+            assert process.stderr.read() == ""  # ends once every process with the pipe has ended
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -449,7 +450,8 @@ def test_fit_finds_the_largest_value_that_fits() -> None:
     assert found.largest == 14
     assert found.stopped is None
     assert {trial.value: trial.fits for trial in found.curve}[15] is False
-    assert len(found.curve) < 8  # and the script without a value, which has none of its own
+    # includes the run without a value, for which this script has no default
+    assert len(found.curve) < 8
     assert found.to_dict()["curve"][0]["value"] == 1
 
 
@@ -635,4 +637,4 @@ def test_what_a_kernel_without_a_rule_may_take_is_said_in_bytes(tmp_path: Path) 
     (assumed,) = predict(script(tmp_path, text)).assumptions
     assert assumed.operation == "aten::linalg_eig"
     assert assumed.bytes is not None
-    assert 3 * MiB < assumed.bytes < 3.1 * MiB  # the matrix, and its complex vectors
+    assert 3 * MiB < assumed.bytes < 3.1 * MiB  # the matrix and its complex eigenvectors

@@ -1,4 +1,4 @@
-"""Predictions compared with recordings of the same program, and of a changed one."""
+"""Compares predictions with recordings of the same program, and of a changed one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recording of the unchanged program, on an A100."""
+    """Returns a recording of the unchanged program on an A100."""
     path = tmp_path_factory.mktemp("recorded") / "run.plim"
     done = command("run", "--simulate", "A100-80GB", "--record", path, LAYERS, "256")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Predictions of host memory compared with programs that take a known amount."""
+"""Tests predictions of host memory with programs that take a known amount."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TAKES = PROGRAMS / "prediction" / "host_memory.py"
 LAYERS = PROGRAMS / "prediction" / "two_layers.py"
 SIZE = 300 * MiB
 NEAR = 24 * MiB
-"""The difference of two runs of one program, and the overhead of allocating itself."""
+"""The tolerance: two runs of a program differ, and allocations have an overhead."""
 
 
 def found(kind: str, size: int = SIZE, allocator: str = "native") -> Prediction:
@@ -36,7 +36,7 @@ def peak(kind: str, allocator: str = "native") -> int:
 
 @pytest.fixture(scope="module")
 def nothing() -> int:
-    """The memory of such a program that allocates nothing."""
+    """Returns the host memory of a program that allocates nothing."""
     return peak("nothing")
 
 
@@ -54,7 +54,7 @@ def test_page_locked_memory_is_rounded_up_as_pytorch_does(nothing: int) -> None:
 @pytest.mark.long
 def test_batches_that_wait_are_in_it(nothing: int) -> None:
     batches = 4 * SIZE // 4
-    held = 2 * SIZE // 4  # and the workers' results for one sample each
+    held = 2 * SIZE // 4  # each of two workers also holds the samples of a batch
     assert batches - NEAR < peak("loader") - nothing < batches + 2 * held + 2 * NEAR
 
 
@@ -83,7 +83,7 @@ def test_it_is_known_of_a_program_without_cuda(tmp_path: Path) -> None:
     script.write_text("import numpy as np\nheld = np.ones(300 << 20, dtype=np.uint8)\n")
     peak_bytes = predict(script).host_peak_bytes
     assert peak_bytes is not None
-    assert SIZE < peak_bytes < SIZE + 64 * MiB  # Python itself, and no PyTorch
+    assert SIZE < peak_bytes < SIZE + 64 * MiB  # Python adds some memory; PyTorch is not imported
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""Predictions of jobs of several ranks."""
+"""Tests predictions of jobs with several ranks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def predict_command(*options: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def found() -> Prediction:
-    """The prediction of two ranks that communicate by NCCL."""
+    """Returns the prediction of two ranks that communicate by NCCL."""
     return predict(RANK, ["talks"], gpu="T4", nproc_per_node=2)
 
 
@@ -98,13 +98,13 @@ def test_many_ranks_of_equal_figures_share_a_row(found: Prediction) -> None:
 @pytest.mark.long
 def test_a_card_that_several_ranks_use_is_named() -> None:
     found = predict(RANK, ["talks", "crowds"], gpu="T4", nproc_per_node=2)
-    assert found.worst_rank == 0  # its card also holds the other rank's context
+    assert found.worst_rank == 0  # rank 0's card also holds the other rank's context
     own = found.context_bytes + found.nccl_bytes + found.peak_reserved_bytes
     other = found.context_bytes + 2 * MiB
     (card,) = found.shared_cards
     assert card == SharedCard(0, 0, [0, 1], 2, card.together_bytes, card.at_most_bytes)
     assert found.headroom_bytes == found.total_bytes - card.together_bytes
-    granules = 6 * MiB  # the driver rounds up: two contexts, and NCCL's memory
+    granules = 6 * MiB  # the driver rounds up two contexts and NCCL's memory
     assert own + other <= card.together_bytes <= own + other + granules
     assert found.ranks[0].card_used_bytes == card.together_bytes
     text = f"GPU 0 is used by ranks 0, 1: together they take {format_size(card.together_bytes)}\n"
@@ -150,7 +150,7 @@ def test_a_launchers_job_is_seen_too_and_the_launcher_is_no_rank() -> None:
 def test_a_rank_that_fails_ends_the_others_and_its_traceback_is_shown() -> None:
     began = time.monotonic()
     done = predict_command("--nproc-per-node", 2, RANK, "--", "fails", "waits")
-    assert time.monotonic() - began < 100  # rank 0 would wait for minutes
+    assert time.monotonic() - began < 100  # rank 0 alone would wait for minutes
     assert done.returncode == 2
     assert "[rank 1] ValueError: this rank gives up\n" in done.stderr
     assert "[rank 0] Traceback" not in done.stderr
@@ -196,7 +196,7 @@ def test_ranks_have_the_environment_that_torchrun_gives_them(tmp_path: Path) -> 
     torchrun = ("--gpus", "2", "-m", "torch.distributed.run", "--nproc-per-node", "2")
     theirs = predict_command(*torchrun, script)
     given = [dict(re.findall(r"\('(\w+)', '(.*)'\)", done.stderr)) for done in (ours, theirs)]
-    # Set by torchrun's own agent, whose store does not exist here.
+    # torchrun's agent sets these two, and its store does not exist under plimsoll.
     own = {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
     assert {name for name in given[1] if name not in given[0]} <= own
     values = {"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
@@ -213,7 +213,7 @@ def test_a_job_without_gpus_needs_none() -> None:
 
 
 def waiting_job() -> tuple[subprocess.Popen[str], list[int]]:
-    """Returns the command and the processes of its two ranks, once these wait."""
+    """Returns the command's process and its two ranks, once the ranks wait."""
     command = subprocess.Popen(
         [*PREDICT, "--nproc-per-node", "2", str(RANK), "--", "waits"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,

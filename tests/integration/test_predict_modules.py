@@ -1,4 +1,4 @@
-"""Predictions of modules, which run as `python -m` runs them."""
+"""Tests predictions of modules, which run as with `python -m`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ print(__name__, __package__, sys.argv[1:])
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a package `mine` of two modules."""
+    """Makes a package `mine` with two modules in the current folder."""
     package = tmp_path / "mine"
     package.mkdir()
     (package / "__init__.py").touch()

@@ -1,4 +1,4 @@
-"""Predictions as pictures: `predict --plot` and `predict --view`."""
+"""Tests predictions as pictures: `predict --plot` and `predict --view`."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class TestPlot:
             try:
                 while part := os.read(leader, 1 << 16):
                     shown += part
-            except OSError:  # it has ended
+            except OSError:  # the program has ended
                 pass
         os.close(leader)
-        assert b"\x1b[34m" in shown  # parameters
+        assert b"\x1b[34m" in shown  # blue, the colour of parameters
         axis = next(line for line in shown.decode().splitlines() if line.startswith("MiB └"))
         assert len(axis) == 70
 
@@ -99,7 +99,7 @@ def test_the_timeline_reaches_the_peak_and_is_plain_data() -> None:
     assert found.timeline is not None
     assert max(found.timeline.reserved_bytes) == found.peak_reserved_bytes
     highest = max(found.timeline.allocated_bytes)
-    # remainders of blocks that were not split
+    # The peak of PyTorch's counter includes rests of blocks that were not split.
     assert found.peak_allocated_bytes - highest < 2 * MiB
     assert len(found.timeline.step_ends) == 2
     same = type(found).from_dict(json.loads(json.dumps(found.to_dict())))

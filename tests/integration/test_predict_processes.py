@@ -1,4 +1,4 @@
-"""Predictions of programs whose processes each use GPUs."""
+"""Tests predictions of programs with several processes that use GPUs."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_what_a_killed_process_took_is_known() -> None:
     assert (use.device, use.peak_allocated_bytes, use.peak_reserved_bytes) == (0, None, None)
     assert use.card_bytes == found.device_used_bytes
     assert found.headroom_bytes == found.total_bytes - found.device_used_bytes
-    assert found.peak_reserved_bytes == 20 * MiB  # a segment for 4 MiB
+    assert found.peak_reserved_bytes == 20 * MiB  # one segment, although the tensors have 4 MiB
     assert found.peak_allocated_range_bytes == (0, 20 * MiB)
     assert [one.what for one in found.assumptions] == [ENDED_BY_SIGNAL]
     assert "ended by a signal; it had up to " in str(found)
@@ -98,7 +98,7 @@ def test_what_a_killed_process_took_is_known() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["KILL", "TERM"])
 def test_a_worker_that_a_signal_ends_leaves_no_room(how: str) -> None:
-    """With the program's own memory it exceeds the card."""
+    """The worker's and the program's memory together exceed the card."""
     found = predict(WORKERS, [how, "9", "9"], gpu="T4")
     assert found.fits is False
     (card,) = found.shared_cards

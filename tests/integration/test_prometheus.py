@@ -1,6 +1,6 @@
-"""A real Prometheus, with the shipped rules, beside live processes on simulated GPUs.
+"""Tests a real Prometheus with the shipped rules, on live processes on simulated GPUs.
 
-Everything is sixty times as fast: a rule's minute is a second here.
+Everything runs sixty times as fast: a minute in a rule is a second here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ scrape_configs:
 
 @contextmanager
 def running(kind: str) -> Iterator[int]:
-    """Yields the port of a program's metrics; its rank is its place among the kinds."""
+    """Yields the port of a program's metrics; its rank is its index among the kinds."""
     command = [sys.executable, "-m", "plimsoll", "run", "--simulate", "T4", str(WATCHED), kind]
     started = subprocess.Popen(
         command,
@@ -77,7 +77,7 @@ def _environment() -> dict[str, str]:
 
 @contextmanager
 def prometheus(folder: Path, ports: list[int]) -> Iterator[str]:
-    """Yields the address of a Prometheus that has read all ports."""
+    """Yields the address of a Prometheus that has read all ports once."""
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("Prometheus is not installed (apt: prometheus)")
@@ -128,7 +128,7 @@ def test_alerts_fire_for_what_is_wrong_and_for_nothing_else(tmp_path: Path) -> N
         address = stack.enter_context(prometheus(tmp_path, ports))
         wait_for(lambda: firing(address) >= EXPECTED, 300)
         seen: set[tuple[str, str]] = set()
-        ends = time.monotonic() + 60  # an hour in the rules
+        ends = time.monotonic() + 60  # 60 s stand for an hour in the rules
         while time.monotonic() < ends:
             seen |= firing(address)
             time.sleep(1)

@@ -1,4 +1,4 @@
-"""Budgets of GPU memory for tests, in pytest itself, without a GPU."""
+"""Tests GPU memory budgets for tests, in pytest itself, without a GPU."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_that_ends_the_process():
 
 
 def run(folder: Path, *options: str, tests: str = TESTS) -> str:
-    """Returns pytest's output in a project of its own."""
+    """Runs pytest on tests in a new project; returns its output."""
     (folder / "test_budgets.py").write_text(tests)
     (folder / "pytest.ini").write_text(
         "[pytest]\naddopts = -p no:cacheprovider\ngpu_memory_card = T4\nfilterwarnings =\n"
@@ -85,7 +85,7 @@ def run(folder: Path, *options: str, tests: str = TESTS) -> str:
 
 
 def outcomes(output: str) -> dict[str, str]:
-    """Returns the summary's result for each test."""
+    """Returns each test's result from pytest's summary."""
     return dict(re.findall(r"^(?:test_budgets.py::)(\S+(?:\[.*?\])?) ([A-Z]+)", output, re.M))
 
 

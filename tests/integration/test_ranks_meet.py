@@ -1,4 +1,4 @@
-"""The data that ranks of a job on simulated GPUs exchange, and the reports of deadlocks."""
+"""Tests the data that ranks on simulated GPUs exchange, and the reports of deadlocks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINE = r"talks\.py:\d+ disagree"
 
 
 def run_job(mode: str) -> str:
-    """Returns the report of a failing job of two ranks."""
+    """Returns the report of a job of two ranks that fails."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "plimsoll", "predict", "--gpu", "H200"),

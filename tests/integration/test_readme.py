@@ -1,4 +1,4 @@
-"""The README: its first screen, its commands, and that both languages show the same."""
+"""Tests the README: its first screen, its commands, and that both languages show the same."""
 
 from __future__ import annotations
 
@@ -55,6 +55,6 @@ def test_a_command_works_as_it_stands(command: str, tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    # It may not be possible to reduce the program of `fit --within` so far.
+    # `fit --within` exits with 1 if the program cannot be reduced that far.
     assert done.returncode in ((0, 1) if "--within" in command else (0,)), done.stderr
     assert done.stdout

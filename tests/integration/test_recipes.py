@@ -1,7 +1,7 @@
-"""Recipes take the same memory, to the byte, as hand-written scripts that do not import them.
+"""Tests that recipes take the same memory, to the byte, as hand-written scripts.
 
-Many models run one after another in one process. A recipe's process and one of hand-written scripts
-have the same models before each.
+Hand-written scripts do not import the recipes. Many models run one after another in one process.
+The recipes' process runs the same models in the same order as the scripts' process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TRANSFORMERS = [*TEXT, *ENCODERS, *SPEECH]
 
 
 def skip_without(*libraries: str) -> None:
-    """Libraries are searched, not imported: only programs on simulated GPUs can import them."""
+    """Skips the test without these libraries; looks for them without importing them."""
     if missing := [each for each in libraries if find_spec(each) is None]:
         pytest.skip(f"needs {', '.join(missing)}")
 
@@ -49,7 +49,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def figures(run: Callable[[], Any]) -> tuple[int, int]:
-    """Returns a program's allocated and reserved bytes at its peak."""
+    """Returns a program's peaks of allocated and reserved bytes."""
     import torch
 
     gc.collect()
@@ -60,30 +60,31 @@ def figures(run: Callable[[], Any]) -> tuple[int, int]:
 
 
 def run_recipes(commands: list[list[str]]) -> None:
-    """Run recipes, and print the memory of each."""
+    """Runs recipes, and prints the memory of each."""
 
     def run() -> None:
         left = runpy.run_path(sys.argv[0], run_name="__main__")
         for each in list(left.values()):
             if inspect.isfunction(each):
-                each.__globals__.clear()  # as a function's variables are freed when it ends
+                # frees the script's globals, as the variables of a hand-written function are freed
+                each.__globals__.clear()
 
     for command in commands:
         sys.argv = command
         print(figures(run))
 
 
-# --- by hand --------------------------------------------------------------------------------------
+# --- hand-written scripts -------------------------------------------------------------------------
 
 
 def by_hand(what: str, folder: str, names: list[str]) -> None:
-    """Run hand-written scripts, and print the memory of each."""
+    """Runs hand-written scripts, and prints the memory of each."""
     for name in names:
         print(figures(lambda name=name: globals()[what](Path(folder) / name)))  # type: ignore[misc]
 
 
 def model_of(folder: Path, dtype: Any) -> Any:
-    """A model by the classes of its family, on the GPU."""
+    """Returns a model on the GPU, made by its family's own class."""
     import torch
     import transformers
 
@@ -97,7 +98,7 @@ def model_of(folder: Path, dtype: Any) -> Any:
 
 
 def batch_for(family: str) -> dict[str, Any]:
-    """A batch in the family's form."""
+    """Returns a batch with the inputs that the family takes."""
     import torch
 
     words, labels = (torch.randint(0, 1000, (SIZE, LENGTH), device="cuda") for _ in range(2))
@@ -165,7 +166,7 @@ def qlora(folder: Path) -> None:
     )
     model = kind.from_pretrained(
         folder, quantization_config=bits, dtype=torch.bfloat16, device_map={"": 0}
-    )  # with made-up weights
+    )  # random weights
     model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     adapters = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear")
     model = get_peft_model(model, adapters).train()
@@ -197,7 +198,7 @@ def denoiser_of(folder: Path, dtype: Any) -> Any:
 
 
 def noisy(family: str) -> list[Any]:
-    """A batch in the family's form."""
+    """Returns noisy inputs for a diffusion model of this family."""
     import torch
 
     with torch.device("cuda"):
@@ -392,4 +393,5 @@ def test_fit_finds_the_largest_batch_of_a_recipe_and_what_to_change_about_it(
     assert f"{changed} --model {models / 'llama'} --head CausalLM" in plan["command"]
     after = plimsoll.predict(changed, ["--model", str(models / "llama"), "--batch-size", "64",
                                        "--seq-len", "512"], gpu="T4")  # fmt: skip
-    assert after.peak_allocated_bytes < 1 << 30  # on a whole card more is cached than in 1 GiB
+    # PyTorch's cache is larger on the T4 than in the 1 GiB of the plan
+    assert after.peak_allocated_bytes < 1 << 30

@@ -1,4 +1,4 @@
-"""Records PyTorch programs on simulated GPUs: by the command, the environment, in programs."""
+"""Tests recording on simulated GPUs: by the command, by the environment, by programs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TRAINS = PROGRAMS / "recorder" / "trains.py"
 def run(
     program: Path | str, folder: Path, *options: str | Path, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program, or a function of `trains.py`, on a simulated H100 by the command."""
+    """Runs a program, or a function of `trains.py`, by the command on a simulated H100."""
     arguments = [program] if isinstance(program, str) else []
     path = TRAINS if isinstance(program, str) else program
     return simulate(
@@ -46,7 +46,7 @@ def run(
 
 
 def line(text: str) -> int:
-    """Returns the line of `trains.py` with this text."""
+    """Returns the number of the line of `trains.py` that has this text."""
     lines = TRAINS.read_text().splitlines()
     (number,) = (number for number, line in enumerate(lines, 1) if text in line)
     return number
@@ -57,7 +57,7 @@ def lines_of_a_step() -> set[int]:
 
 
 def lines_of(recording: Recording) -> set[int]:
-    """The lines of `trains.py` on the stacks of requests."""
+    """Returns the lines of `trains.py` that are on the stacks of requests."""
     (trace,) = recording.devices
     events = trace.load()
     stacks = np.unique(events.stack[events.action == Action.ALLOC]).tolist()
@@ -175,7 +175,8 @@ def test_a_rank_has_a_file_of_its_own(tmp_path: Path) -> None:
     done = run("three_steps", tmp_path, "--record", tmp_path / "run.plim", RANK="3")
     assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.glob("*.plim")] == ["run.rank3.plim"]
-    again = run("three_steps", tmp_path, RANK="3", PLIMSOLL_RECORD="run.plim")  # by its launcher
+    # the launcher set the variables
+    again = run("three_steps", tmp_path, RANK="3", PLIMSOLL_RECORD="run.plim")
     assert again.returncode == 0, again.stderr
     files = sorted(path.name for path in tmp_path.glob("*.plim"))
     assert files == ["run.rank3-2.plim", "run.rank3.plim"]

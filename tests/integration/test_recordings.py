@@ -1,4 +1,4 @@
-"""Reads and writes recordings: every protocol, Parquet, and hostile bytes."""
+"""Tests reading and writing recordings: every pickle protocol, Parquet, and hostile bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SMALLEST = SMALL / "graph_streams.default.pickle.gz"
 
 
 def plain(path: Path) -> Any:
-    """Reads the file by Python's own reader; these files are the project's own."""
+    """Reads a file by Python's own pickle; safe, because the files belong to this project."""
     with gzip.open(path) as file:
         return pickle.load(file)
 
@@ -89,7 +89,8 @@ def test_pools_that_newer_versions_record_are_used() -> None:
     ):
         entry["pool_id"] = (int(first), int(second))
     assert named.pool_first.any() or named.pool_second.any()
-    (result,) = replay(read_snapshot(pickle.dumps(snapshot)), version="2.11")  # as was recorded
+    # under the rules of the recorded version
+    (result,) = replay(read_snapshot(pickle.dumps(snapshot)), version="2.11")
     assert result.matches_recording is True
 
 
@@ -199,7 +200,7 @@ FIXED = settings(deadline=None, max_examples=150, derandomize=bool(os.environ.ge
 
 
 def read_or_refuse(content: bytes) -> None:
-    """For any bytes the answer is a recording that replays, or one line."""
+    """Checks that any bytes give either a recording that replays or an error of one line."""
     message = ""
     try:
         replay(read_snapshot(content))

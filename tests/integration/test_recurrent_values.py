@@ -1,4 +1,4 @@
-"""Recurrent layers and cells on simulated GPUs compute right values, or right bounds."""
+"""Tests that recurrent layers and cells on simulated GPUs have right values or bounds."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ KINDS = ("RNN", "LSTM", "GRU")
 
 
 def numbers(*shape: int, seed: int = 1) -> Any:
-    """The same normal numbers on every device."""
+    """Returns normal numbers that are the same on every device."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def filled(module: Any) -> Any:
-    """Sets weights that are the same on every device."""
+    """Sets a module's weights to numbers that are the same on every device; returns it."""
     with torch.no_grad():
         for place, parameter in enumerate(module.parameters()):
             parameter.copy_(0.3 * numbers(*parameter.shape, seed=place))
@@ -36,7 +36,7 @@ def tensors(value: Any) -> list[Any]:
 
 
 def run_layer(module: Any, device: str, *, is_packed: bool, has_state: bool) -> list[Any]:
-    """Outputs, last states and all gradients."""
+    """Returns the outputs, last states and all gradients."""
     module = module.to(device)
     sequences = numbers(3, 5, 3).to(device).requires_grad_()
     inputs = sequences

@@ -1,4 +1,4 @@
-"""Loops that redraw values until a condition holds end after as few tries as on a GPU."""
+"""Tests that loops which redraw values end after as few tries as on a GPU."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.simulated import on_simulated_gpus
 
 torch = pytest.importorskip("torch")
 
-MANY = 1 << 26  # elements beyond every budget
+MANY = 1 << 26  # more elements than any budget lets compute
 FEW_TRIES = 8
-"""181,000 of 67 million normal numbers are beyond 3. Of those drawn again 489 are, then 1.3."""
+"""On average 181,000 of 67 million normal numbers are beyond 3; redrawn, 489; again, 1.3."""
 
 
 def drawn(size: int = MANY) -> Any:
-    """Normal numbers that plimsoll does not compute."""
+    """Returns normal numbers that plimsoll does not compute."""
     return torch.empty(size, device="cuda").normal_()
 
 
@@ -28,13 +28,13 @@ class Tries:
         self._most = most
 
     def more(self) -> None:
-        """Note the begin of an iteration."""
+        """Notes the start of an iteration."""
         self.count += 1
         assert self.count <= self._most
 
 
 def outside(x: Any) -> Any:
-    """The elements beyond the limits."""
+    """Returns a mask of the elements beyond the limits."""
     return (x < -3) | (x > 3)
 
 
@@ -190,7 +190,8 @@ def test_other_conditions_are_not_settled_by_one() -> None:
         x = torch.where(x > 3, torch.randn_like(x), x)
     assert (x < -3).any()
     assert (x < 0).sum().item() == pytest.approx(MANY / 2, rel=0.01)
-    x = torch.where(x < 0, torch.randn_like(x), x)  # moves a few beyond 3 again
+    # of the redrawn numbers, some are beyond 3 again
+    x = torch.where(x < 0, torch.randn_like(x), x)
     assert (x > 3).any()
 
 
@@ -208,7 +209,7 @@ def test_what_is_put_there_may_meet_the_condition_too() -> None:
 @pytest.mark.parametrize(("low", "high"), [(-3 / 16, 3 / 16), (0.1, 0.3)])
 @on_simulated_gpus()
 def test_pytorchs_truncated_normal_numbers_end(low: float, high: float) -> None:
-    for rows in (32_000, 200_000):  # with room for some of the values, or for none
+    for rows in (32_000, 200_000):  # small enough to compute some values; too large to compute any
         weight = torch.empty(rows, 256, device="cuda")
         torch.nn.init.trunc_normal_(weight, mean=0.0, std=1 / 16, a=low, b=high)
 
@@ -226,6 +227,6 @@ def test_a_loop_that_changes_nothing_known_goes_on_after_a_while() -> None:
         tries.more()
         x.masked_fill_(outside(x), 0)
     tries = Tries(200)
-    while (drawn() > 3).any():  # a GPU would never end it
+    while (drawn() > 3).any():  # on a GPU this loop would never end
         tries.more()
     assert tries.count > 50

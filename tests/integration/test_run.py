@@ -1,4 +1,4 @@
-"""`plimsoll run`: separates its own arguments from the script's, and reports why it cannot run."""
+"""Tests `plimsoll run`: it separates its arguments from the script's, and reports failures."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_account_that_could_not_be_written_stops_nothing_later(
 ) -> None:
     done = run("--json", where, "--simulate", "H100", script, folder=tmp_path)
     assert done.returncode == 2
-    assert done.stdout == ""  # the script has not run
+    assert done.stdout == ""  # empty, because the script did not run
     assert done.stderr.startswith(f"plimsoll: {where}: cannot be written")
     assert done.stderr.count("\n") == 1
 
@@ -83,7 +83,7 @@ def test_a_recording_is_not_written_through_a_link(
     (tmp_path / "run.plim").symlink_to(tmp_path / target)
     done = run("--record", "run.plim", "--simulate", "T4", script, folder=tmp_path)
     assert done.returncode == 2
-    assert done.stdout == ""  # the script has not run
+    assert done.stdout == ""  # empty, because the script did not run
     assert done.stderr == "plimsoll: run.plim: is a link, and links are not followed\n"
     assert (tmp_path / "there").read_text() == "mine"
     assert not (tmp_path / "not_there").exists()

@@ -1,4 +1,4 @@
-"""What every verb's help and its first screen print, whole: status and both streams."""
+"""Tests all that every verb's help and first screen print: exit status and both streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`plimsoll predict vllm serve`, and a cache of keys and values, without an engine installed."""
+"""Tests `plimsoll predict vllm serve`, and a KV cache, without an installed engine."""
 
 from __future__ import annotations
 

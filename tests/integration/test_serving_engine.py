@@ -1,4 +1,4 @@
-"""Predictions of a serving engine, which sizes its cache by the card's remaining memory."""
+"""Tests predictions of a serving engine that sizes its cache by the card's free memory."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ pytest.importorskip("pynvml")
 ENGINE = PROGRAMS / "serving_engine.py"
 CARD = gpu_profile("L4")
 STREAMS_BYTES = CARD.context_parts["streams"]
-"""A process has streams once it captures graphs, when the cache is made."""
+"""Context memory of streams, which the process has once the cache and the graphs are made."""
 PAGE_BYTES = 4 * 2 * 16 * 2 * 64 * 2
-"""Layers, keys and values, tokens, key heads, width, bytes of a number."""
+"""Bytes of a page: layers, keys and values, tokens, key heads, width, bytes of a number."""
 WEIGHTS_BYTES = 2 * (32_000 * 512 + 4 * (512 * 768 + 512 * 512 + 2 * 512 * 2048))
 
 
@@ -41,13 +41,13 @@ def predicted(kind: str, utilization: float) -> tuple[dict[str, Any], dict[str, 
 
 
 def check_figures(figures: dict[str, int]) -> None:
-    """The cache is the requested share of the card, minus all other memory."""
+    """Checks that the cache is the requested share of the card minus all other memory."""
     assert figures["total"] == CARD.total_bytes
-    assert 0 <= figures["weights"] - WEIGHTS_BYTES < MiB  # the blocks' rounding
+    assert 0 <= figures["weights"] - WEIGHTS_BYTES < MiB  # blocks are rounded up
     assert figures["outside"] == CARD.context_with(["kernels", "blas", "stacks"])
     room = int(0.8 * CARD.total_bytes) - figures["peak"] - figures["outside"]
     assert figures["cache"] == room // PAGE_BYTES * PAGE_BYTES
-    # A profiling pass of 2048 tokens has two rows of four widths at least.
+    # A profiling pass of 2048 tokens holds at least two tensors of four times the width.
     assert figures["peak"] > WEIGHTS_BYTES + 2 * 2048 * 4 * 512 * 2
 
 
@@ -65,7 +65,7 @@ def test_a_cache_takes_the_share_of_the_card_that_is_left() -> None:
 
 @pytest.mark.parametrize("kind", ["spawn", "TERM", "KILL"])
 def test_an_engine_in_a_process_of_its_own_takes_the_same(kind: str) -> None:
-    """It does so even if a signal ends it; a process that only asked NVML has used no card."""
+    """Runs the engine in a new process, which a signal may end. NVML calls alone use no card."""
     found, figures = predicted(kind, 0.8)
     assert found["fits"] is True
     check_figures(figures)
@@ -82,7 +82,6 @@ def test_an_engine_that_asks_for_more_than_the_card_runs_out_of_memory(kind: str
     found, figures = predicted(kind, 1.2)
     assert found["fits"] is False
     assert not figures
-    # plimsoll measures the need on a card with unlimited memory, and reports the real size to the
-    # program.
+    # plimsoll runs the script on a card with unlimited memory, but tells it the real size.
     asked = 1.2 * CARD.total_bytes
     assert asked - GiB < found["peak_allocated_bytes"] < asked + GiB

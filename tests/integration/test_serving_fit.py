@@ -1,4 +1,4 @@
-"""`plimsoll fit` and `sweep` of `vllm serve`, with a small engine in the place of vLLM."""
+"""Tests `plimsoll fit` and `sweep` of `vllm serve`, with a small engine in place of vLLM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytest.importorskip("torch")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the folder of all tests, with the engine and the trials that they share."""
+    """Returns a folder with the engine and its trials, which all tests share."""
     folder = tmp_path_factory.mktemp("serving")
     install_small_engine(folder)
     return folder
@@ -56,7 +56,7 @@ def test_the_longest_request_is_the_one_that_just_starts(folder: Path) -> None:
     assert border["beyond"]["ends"].startswith("refuses to start, ")
     assert [trial["fits"] for trial in found["tried"]] == [False, True, False]
     assert found["next"] == f"vllm serve small --max-model-len {border['value']}"
-    # a prediction of its own says the same on both sides
+    # Separate predictions agree: the value fits, and the next value does not.
     for value, status in ((border["value"], 0), (border["next_value"], 1)):
         own = ("--gpu", "L4", "vllm", "serve", "small", "--max-model-len", str(value))
         done = run(folder, "predict", "--quiet", *own)

@@ -1,4 +1,4 @@
-"""Serving engines' operations, defined by programs as the engines do, without an engine."""
+"""Tests serving engines' operations, which programs define as the engines do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CACHING = (
 
 
 def define(library: str, *schemas: str) -> list[Any]:
-    """Operations whose kernels are for CUDA and must not run."""
+    """Defines operations with CUDA kernels that must never run."""
 
     def refuse(*_: Any) -> Any:
         raise AssertionError("a kernel ran on memory that is not there")
@@ -34,7 +34,7 @@ def define(library: str, *schemas: str) -> list[Any]:
     for schema in schemas:
         fragment.define(schema)
         kernels.impl(schema.partition("(")[0], "CUDA", refuse)
-    torch.ops.load_library(torch._C.__file__)  # any library
+    torch.ops.load_library(torch._C.__file__)  # any library would do
     return [fragment, kernels]
 
 
@@ -48,7 +48,7 @@ def milliseconds(run: Any) -> float:
 
 
 def held_inside(run: Any) -> tuple[Any, int]:
-    """Returns the result of `run`, and the most other bytes held meanwhile."""
+    """Returns the result of `run`, and the peak of memory held only during the call."""
     torch.cuda.reset_peak_memory_stats()
     result = run()
     return result, torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
@@ -69,7 +69,7 @@ def test_a_kernel_that_writes_into_a_cache_moves_what_it_is_given() -> None:
         into_large = milliseconds(lambda op=operation: op(keys, values, *large, slots))
         into_small = milliseconds(lambda op=operation: op(keys, values, *small, slots))
         assert into_large == pytest.approx(into_small, rel=0.5)
-        assert into_large < 0.1  # the whole of it takes 10
+        assert into_large < 0.1  # ms; writing the whole cache would take 10
 
 
 @on_simulated_gpus(gpu="H100")

@@ -1,4 +1,4 @@
-"""An engine with the names of SGLang's, written here: its stages, its figures, its kernels."""
+"""Tests a stand-in with the names of SGLang: its stages, figures and kernels."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 
 def predicted(folder: Path, *sizes: int) -> tuple[int, dict[str, Any], str]:
-    """Returns status, `serving` and headline of an engine that takes so many GiB on an L4."""
+    """Returns status, `serving` and headline for an engine that takes the given GiB on an L4."""
     write(folder / "sglang", ENGINE)
     script = folder / "engine.py"
     script.write_text(PROGRAM)
@@ -199,7 +199,7 @@ def test_attention_with_a_length_of_chunks_takes_what_it_takes_without() -> None
     fragment = torch.library.Library("sgl_kernel", "FRAGMENT")
     fragment.define(SCHEDULE)
     fragment.define("weak_ref_tensor(Tensor tensor) -> Tensor")
-    torch.ops.load_library(torch._C.__file__)  # any library
+    torch.ops.load_library(torch._C.__file__)  # any library would do
     used = torch.zeros(300, dtype=torch.int32, device="cuda")
     sizes = (300, 1, 8192, 32, 8, 64, 64, torch.bfloat16)
     none = (None,) * 5

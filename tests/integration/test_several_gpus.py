@@ -1,4 +1,4 @@
-"""One process with several simulated GPUs: a row for each, and a verdict that holds for all."""
+"""Tests a process with several simulated GPUs: a row for each, and one verdict for all."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def use(gpu: int, mib: int) -> GpuUse:
-    """The row of a T4 of which a program takes so much, and releases nothing."""
+    """Returns the row of a T4 on which a program holds `mib` MiB, none of it cached."""
     used = T4.context_with(()) + mib * MiB
     return GpuUse(gpu, mib * MiB, mib * MiB, used, T4.total_bytes - used)
 
@@ -96,7 +96,7 @@ def test_a_limit_of_the_programs_own_may_make_the_other_gpu_the_tightest(tmp_pat
 
 
 def test_another_card_has_to_hold_what_any_gpu_takes(tmp_path: Path) -> None:
-    """The first GPU reserves more, but most of it is cached and can be released to the driver."""
+    """The first GPU reserves more, but most of that is cached and could be released."""
     text = "for size in range(1, 11):\n    take(512 * size, 0)\nb = take(20480, 1)\n"
     found = predict(program(tmp_path, text), gpu="H100", gpus=2)
     assert found.devices[0].peak_reserved_bytes == 55 * 512 * MiB
@@ -134,7 +134,7 @@ PROGRAM_NAMES = ["second_gpu", "data_parallel", "split_model"]
 @pytest.mark.long
 @pytest.mark.parametrize("gib", [16, 18])
 def test_gpus_spill_into_the_same_memory_of_the_host(gib: int, tmp_path: Path) -> None:
-    """6 GiB hold the spill of one GPU, but not of two that get requests for 18 GiB."""
+    """GPUs share 6 GiB of host memory: enough for 16 GiB on each, too little for 18 GiB."""
     text = f"a = [take(1024, gpu) for gpu in (0, 1) for _ in range({gib})]\n"
     options = {"policy": "spill", "allocator": "elastic", "shared": "6GiB"}
     found = predict(program(tmp_path, text), gpu="T4", gpus=2, **options)  # type: ignore[arg-type]
@@ -185,7 +185,7 @@ def test_the_account_has_a_line_for_each_gpu() -> None:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A program that uses little of GPU 0, most of GPU 1, and requests too much of GPU 2."""
+    """Records a program that uses little of GPU 0, most of GPU 1, and too much of GPU 2."""
     folder = tmp_path_factory.mktemp("recorded")
     text = (
         "a = take(100, 0)\nb = take(600, 1)\nc = take(300, 2)\n"

@@ -1,4 +1,4 @@
-"""The command prints untrusted text safely, on terminals of any encoding."""
+"""Tests that the command prints untrusted text safely on terminals of any encoding."""
 
 from __future__ import annotations
 

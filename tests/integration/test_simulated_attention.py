@@ -1,4 +1,4 @@
-"""Flexible attention on simulated GPUs is fused when it is compiled."""
+"""Tests that flexible attention on simulated GPUs is fused when it is compiled."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ def test_compiled_flexible_attention_holds_no_scores() -> None:
     before = torch.cuda.memory_allocated()
     out = attend(q, k, v)
     rows = 2 * 8 * 8192 * 4
-    # a compiled graph keeps it; otherwise a rule applies
+    # The compiled graph keeps the mask's tables; without Triton a rule replaces compiling, and
+    # keeps none.
     mask = 4 * 512 if find_spec("triton") else 0
     assert torch.cuda.memory_allocated() - before == out.nbytes + rows + mask
     torch.cuda.reset_peak_memory_stats()
     out.sum().backward()
-    # The sum's gradient, made whole; three gradients; one number a row.
+    # The sum's gradient as a whole tensor, three gradients, and one number per row.
     assert torch.cuda.max_memory_allocated() - before == 5 * out.nbytes + 2 * rows + 1024 + mask
     assert q.grad.shape == shape
     grouped, logarithms = attend(q, k[:, :2], v[:, :2], enable_gqa=True, return_lse=True)

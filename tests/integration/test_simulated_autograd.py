@@ -1,4 +1,4 @@
-"""Memory that a backward pass holds is free when it returns, whatever its threads do."""
+"""Tests that memory held by a backward pass is free when the pass returns."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PASSES = 5
 
 
 def _let_engine_come_last() -> None:
-    """Make the engine's threads run only while the program waits, all on one processor.
+    """Makes autograd's threads run only while the main thread waits, all on one CPU core.
 
-    So the threads' work after they have woken the program comes late each time, not by chance.
+    So whatever the threads do after they have woken the main thread always comes late.
     """
     torch.zeros(1, device="cuda", requires_grad=True).sum().backward()
     processor = {min(os.sched_getaffinity(0))}
@@ -61,7 +61,7 @@ def test_gradients_on_several_devices_are_freed_too() -> None:
 
 
 class _Fails(torch.autograd.Function):  # type: ignore[misc, name-defined]
-    """Fails once another operation's gradient waits for this one's."""
+    """A function whose backward pass raises an error while another gradient is pending."""
 
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:  # noqa: ARG004
@@ -88,7 +88,7 @@ def test_a_pass_that_fails_raises_its_error_and_holds_nothing() -> None:
 
 
 class _Nested(torch.autograd.Function):  # type: ignore[misc, name-defined]
-    """Its backward pass begins another one."""
+    """A function whose backward pass runs another backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
@@ -113,7 +113,7 @@ def test_passes_inside_passes_and_of_several_threads_end() -> None:
         return checkpoint(deep, depth - 1, x, use_reentrant=True)
 
     def passes(device: str) -> None:
-        for depth in (0, 1, 70):  # past 60 of them the engine takes other threads
+        for depth in (0, 1, 70):  # beyond 60 nested passes autograd uses other threads
             x = torch.ones(8, device=device, requires_grad=True)
             deep(depth, x).sum().backward()
             ended.append(x.grad.sum().item())

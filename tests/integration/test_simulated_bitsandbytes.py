@@ -1,4 +1,4 @@
-"""A library with bitsandbytes' name and behaviour, whose kernels are called by addresses."""
+"""Tests a stand-in for bitsandbytes, whose kernels are called with addresses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _(A, threshold):
 
 
 def installed() -> Any:
-    """Returns the functions of the library, in the empty folder of the test."""
+    """Installs the stand-in in the test's empty folder; returns its functions."""
     package = Path("bitsandbytes")
     package.mkdir()
     (package / "__init__.py").touch()
@@ -63,7 +63,7 @@ def installed() -> Any:
 
 
 def assumed() -> dict[str, str]:
-    """Returns the assumption about each operation."""
+    """Returns the simulation's assumption about each operation."""
     simulation = running()
     assert simulation is not None
     library = simulation.library

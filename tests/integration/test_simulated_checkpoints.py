@@ -1,4 +1,4 @@
-"""Checkpoints of a pool, as trees of CUDA graphs make them."""
+"""Tests checkpoints of a pool, as CUDA graph trees make them."""
 
 from __future__ import annotations
 

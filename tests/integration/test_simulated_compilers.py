@@ -1,4 +1,4 @@
-"""Kernels that libraries compile for a card, and NVIDIA's bindings, by packages written here."""
+"""Tests kernels that libraries compile for a card, and NVIDIA's bindings, with stub packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 
 def package(name: str, text: str) -> Any:
-    """Returns a module that is written to the working folder and imported."""
+    """Writes a module to the working folder; returns it imported."""
     path = Path(*name.split(".")).with_suffix(".py")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -45,7 +45,7 @@ def test_cute_compiles_nothing_and_its_kernels_take_no_memory() -> None:
     end.record()
     end.synchronize()
     assert torch.cuda.max_memory_allocated() == held
-    assert 0.1 < begin.elapsed_time(end) < 10  # 2 GiB at some TB/s
+    assert 0.1 < begin.elapsed_time(end) < 10  # ms: 2 GiB at a few TB/s
 
 
 BINDINGS = """
@@ -99,17 +99,17 @@ fragment.define("fp8_mqa_logits(Tensor q) -> Tensor")
 @on_simulated_gpus(gpu="H100")
 def test_deep_gemms_operations_are_known_by_name() -> None:
     package("deep_gemm", DEEP_GEMM)
-    torch.ops.load_library(torch._C.__file__)  # any library
+    torch.ops.load_library(torch._C.__file__)  # any library would do
     operations = torch.ops.deep_gemm
     operations.set_pdl(True)
     assert operations.get_pdl() is True
-    assert operations.get_tma_aligned_size(7, 4) == 7  # needs no GPU, and is unchanged
+    assert operations.get_tma_aligned_size(7, 4) == 7  # a host function, which runs unchanged
     left, right = (torch.empty(n, 4096, dtype=torch.uint8, device="cuda") for n in (256, 512))
     scales = [torch.empty(4, 32, device="cuda"), torch.empty(32, 4, device="cuda").T]
     made = torch.empty(256, 512, dtype=torch.bfloat16, device="cuda")
     held = torch.cuda.memory_allocated()
     operations.fp8_fp4_gemm_nt(left, scales[0], right, scales[1], made)
-    # only the scales in another order, which are freed again, and none of the operands
+    # the operands are not copied; only reordered scales are allocated, and freed again
     assert torch.cuda.memory_allocated() == held
     assert 0 < torch.cuda.max_memory_allocated() - held < 4096
     with pytest.raises(NotImplementedError, match="fp8_mqa_logits"):

@@ -1,4 +1,4 @@
-"""Known contents of memory on simulated GPUs, if programs write to it in unusual ways."""
+"""Tests what simulated GPUs know of memory's contents after unusual writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.simulated import on_simulated_gpus
 
 torch = pytest.importorskip("torch")
 
-MANY = 1 << 26  # elements beyond every budget
+MANY = 1 << 26  # more elements than any budget lets compute
 
 
 @on_simulated_gpus()
@@ -106,7 +106,7 @@ def test_a_loss_that_is_read_often_stays_a_number() -> None:
 
 @on_simulated_gpus()
 def test_what_is_drawn_beyond_the_budget_is_drawn() -> None:
-    torch.empty(8 << 20, device="cuda").normal_()  # takes the budget of bytes
+    torch.empty(8 << 20, device="cuda").normal_()  # takes the whole budget for computed bytes
     kept = [torch.ones(1 << 20) for _ in range(50)]
     for _ in range(30):
         x = torch.randn(1000, 1000, device="cuda").sin_()
@@ -162,7 +162,7 @@ def test_threads_may_share_tensors() -> None:
                 x.normal_()
                 torch.as_strided(x, (400, 400), (400, 1)).sin_()
                 shared[1 - own % 2].copy_(x)
-                x.expand(400, 400, 400).mul(1.0)  # beyond the budget
+                x.expand(400, 400, 400).mul(1.0)  # too large to compute
                 x.nonzero()
         except BaseException as error:
             failures.append(error)
@@ -242,9 +242,9 @@ def test_pairs_and_triples_of_labels_are_counted() -> None:
     labels = torch.randint(0, 100, (512,), device="cuda")
     true = labels.cpu()
     same = int((true[:, None] == true[None, :]).sum())
-    spent = torch.randn(8 << 20, device="cuda")  # takes the budget of bytes
+    spent = torch.randn(8 << 20, device="cuda")  # takes the whole budget for computed bytes
     kept = []
-    for _ in range(40):  # values within the budget, and beyond it
+    for _ in range(40):  # the budget suffices for the first values only
         mask = labels[:, None] == labels[None, :]
         kept.append(mask)
         assert torch.where(mask)[0].numel() == same
@@ -262,7 +262,8 @@ def test_pairs_and_triples_of_labels_are_counted() -> None:
 def test_many_whole_numbers_of_the_host_keep_their_bounds_and_ends() -> None:
     count = 1 << 20
     sources, targets = torch.randint(0, 50_000, (2, count)).cuda()
-    assert sources[sources != targets].numel() > 0.99 * count  # as edges of a graph
+    # as if the numbers were the edges of a graph
+    assert sources[sources != targets].numel() > 0.99 * count
     mask = (torch.arange(count) % 4 != 0).to("cuda")
     assert torch.rand(count, device="cuda")[mask].numel() == pytest.approx(0.75 * count, rel=0.01)
     words = torch.randint(1, 30_000, (count,)).masked_fill(torch.arange(count) % 10 == 0, -100)

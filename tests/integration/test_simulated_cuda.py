@@ -1,4 +1,4 @@
-"""torch.cuda on simulated GPUs: what a script sees."""
+"""Tests torch.cuda on simulated GPUs, as a script sees it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,8 @@ def test_a_snapshot_is_written_with_python_stacks(tmp_path: Path) -> None:
     output_of(PROGRAMS / "simulated" / "snapshot_of_a_function.py", folder=tmp_path)
     (device,) = read_recording(tmp_path / "snapshot.pickle").devices
     frames = device.frames(int(device.load().stack[1]))
-    assert frames[0][0] == "<plimsoll>"  # the pass that made it
+    # the origin, a frame that plimsoll adds
+    assert frames[0][0] == "<plimsoll>"
     assert [frame[2] for frame in frames][1:3] == ["make", "<module>"]
 
 
@@ -191,7 +192,7 @@ def test_private_pools_and_graphs_keep_their_memory() -> None:
 
 @on_simulated_gpus()
 def test_a_graph_keeps_the_pools_that_it_was_captured_with() -> None:
-    graphs = torch._C._CUDAGraph  # torch.cuda itself uses these from 2.14 on
+    graphs = torch._C._CUDAGraph  # from 2.14 on, torch.cuda itself uses this class
     pool = torch.cuda.MemPool()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -280,7 +281,7 @@ def test_recorded_operations_allocate_what_their_kernels_did() -> None:
         CHECK_OPERATIONS,
         arguments=[SMALL / "operations.jsonl.gz"],
         gpu="H200",
-        environment={"TORCH_CUBLAS_WORKSPACE_CACHE": "1"},  # as before PyTorch 2.15
+        environment={"TORCH_CUBLAS_WORKSPACE_CACHE": "1"},  # the default before PyTorch 2.15
     )
     assert done.returncode == 0, done.stderr
     # 2.15 composes a few operations differently, such as group_norm of channels-last.
@@ -311,7 +312,7 @@ def test_a_program_that_polls_an_event_gets_on() -> None:
 
 @on_simulated_gpus()
 def test_however_long_a_program_polls_a_few_hundred_questions_do() -> None:
-    torch.cuda._sleep(1_000_000_000)  # half a second
+    torch.cuda._sleep(1_000_000_000)  # in clock cycles: about half a second
     event = torch.cuda.Event()
     event.record()
     asked = 0

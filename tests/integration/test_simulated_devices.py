@@ -1,4 +1,4 @@
-"""Several simulated GPUs beside the host: places of tensors, and the memory in use."""
+"""Tests several simulated GPUs and the host: where tensors are, and the memory in use."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_types_of_tensors_on_a_gpu_make_such_tensors() -> None:
 @pytest.mark.long
 @on_simulated_gpus("--gpus", "2", gpu="H100")
 def test_the_first_gpu_has_a_context_after_the_same_calls_as_on_two_h100s() -> None:
-    """Measured with PyTorch 2.11, each call in a process that then uses the second GPU."""
+    """Compares with two H100s and PyTorch 2.11: each call is made before the second GPU is used."""
     different = []
     with (ROOT / "tests" / "data" / "contexts.csv").open() as file:
         for row in csv.DictReader(file):
@@ -151,11 +151,11 @@ def test_each_thread_has_handles_of_libraries_of_its_own() -> None:
     before = taken_mib()
     product = x @ x
     assert taken_mib() - before == 66
-    product.sum().backward()  # in a thread of autograd's
+    product.sum().backward()  # runs in autograd's own thread
     assert taken_mib() - before == 66 + 64
     (x @ x).sum().backward()
     assert taken_mib() - before == 66 + 64
-    for _ in range(2):  # the second thread gets the handle of the first
+    for _ in range(2):  # the second thread reuses the cuBLAS handle of the first
         thread = threading.Thread(target=multiply)
         thread.start()
         thread.join()

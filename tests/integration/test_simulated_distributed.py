@@ -1,4 +1,4 @@
-"""One process of a distributed job on simulated GPUs."""
+"""Tests one process of a distributed job on simulated GPUs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_sharded_model_holds_its_part() -> None:
     alone, _ = train("nccl", "fsdp")
     shared, _ = train("nccl", "fsdp", WORLD_SIZE="8", RANK="0")
     assert (alone["world"], shared["world"]) == (1, 8)
-    # Weights and gradients.
+    # 7/8 of the weights and gradients are on other ranks.
     assert alone["held"] - shared["held"] == pytest.approx(2 * WEIGHTS * 7 / 8, rel=0.02)
 
 
@@ -91,8 +91,8 @@ def test_one_process_of_one_is_given_what_it_gave() -> None:
     assert parts[0].tolist() == x.tolist()
 
 
-# ProcessGroupNCCL's names in torch/_C/_distributed_c10d.pyi of PyTorch 2.13, 2.14 and main, which
-# agree, and those of torch/csrc/distributed/c10d/init.cpp that the stubs leave out.
+# The methods of ProcessGroupNCCL. Sources: torch/_C/_distributed_c10d.pyi of PyTorch 2.13, 2.14 and
+# main, which agree, and torch/csrc/distributed/c10d/init.cpp for names that the stubs leave out.
 NCCL_METHODS = {
     "_add_ephemeral_timeout", "_comm_ptr", "_end_time_estimate", "_group_end", "_group_start",
     "_is_initialized", "_set_default_timeout", "_shutdown", "_start_time_estimate",

@@ -1,4 +1,4 @@
-"""FlashInfer's kernels, which its package compiles on first call."""
+"""Tests FlashInfer's kernels, which its package compiles on first call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class JitSpec:
 
 
 def module(name: str = "sampling") -> Any:
-    """A compiled module of a package like FlashInfer."""
+    """Returns a compiled module, as a package like FlashInfer makes it."""
     folder = Path("flashinfer/jit")
     folder.mkdir(parents=True)
     (folder / "core.py").write_text(PACKAGE)
@@ -39,7 +39,7 @@ def module(name: str = "sampling") -> Any:
 
 
 def assumed() -> dict[str, str]:
-    """Returns the assumption about each operation."""
+    """Returns the simulation's assumption about each operation."""
     simulation = running()
     assert simulation is not None
     library = simulation.library
@@ -56,7 +56,7 @@ def test_sampled_tokens_are_of_the_vocabulary() -> None:
     found = tokens.tolist()
     assert set(found) <= set(range(50))
     assert len(set(found)) > 10
-    assert torch.cuda.max_memory_allocated() == held  # the kernel takes nothing
+    assert torch.cuda.max_memory_allocated() == held  # the kernel allocates nothing
     assert "flashinfer 0.6.12" in assumed()["flashinfer"]
 
 
@@ -79,7 +79,8 @@ def test_its_kernels_take_time_of_the_card() -> None:
     kernels.sampling_from_logits(scores, tokens, None, True, None, 0, None, 0)
     end.record()
     torch.cuda.synchronize()
-    assert begin.elapsed_time(end) >= 1000 * scores.nbytes / 3.4e12  # the card's bandwidth
+    # ms, limited by the card's bandwidth
+    assert begin.elapsed_time(end) >= 1000 * scores.nbytes / 3.4e12
 
 
 def calls_an_unknown_kernel() -> None:

@@ -1,4 +1,4 @@
-"""Numbers of eight bits on simulated GPUs: float8 products, integers, quantization in training."""
+"""Tests 8-bit numbers on simulated GPUs: float8 products, integers, quantization in training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations that are registered after PyTorch is imported, and large host tensors on `meta`."""
+"""Tests operations that are registered late, and large host tensors on `meta`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 
 def define(schema: str, shape: Any) -> Any:
-    """A new operation with a shape function."""
+    """Defines a new operation with a shape function."""
     library = torch.library.Library("late", "FRAGMENT")
     name = library.define(schema)
     library.impl(name.split("::")[-1], shape, "Meta")
@@ -21,7 +21,7 @@ def define(schema: str, shape: Any) -> Any:
 
 
 def register_native(name: str, kernel: Any) -> Any:
-    """Register a kernel for CUDA as a library in C++ does: the dispatcher knows its source file."""
+    """Registers a CUDA kernel like a C++ library: the dispatcher knows its source file."""
     library = torch._C._dispatch_library("IMPL", "late", "CUDA", "kernels.cu", 1)
     library.impl(name, "CUDA", kernel)
     return library
@@ -38,7 +38,7 @@ def test_a_native_kernel_that_is_registered_late_does_not_run() -> None:
         define("three(Tensor x) -> Tensor", lambda x: x.new_empty(3)),
         register_native("three", refuse),
     )
-    x.add(1)  # any operation
+    x.add(1)  # any operation would do
     held = torch.cuda.memory_allocated()
     y = torch.ops.late.three(x)
     assert y.is_cuda
@@ -52,7 +52,7 @@ def test_an_operation_of_a_library_is_taken_over_before_its_first_call() -> None
     _schema = define("first(Tensor x) -> Tensor", lambda x: x.new_empty(5))
     _kernel = register_native("first", refuse)
     assert "_ctypes_test" not in sys.modules
-    pytest.importorskip("_ctypes_test")  # a compiled module, as a library's would be
+    pytest.importorskip("_ctypes_test")  # stands for a library's compiled module
     assert torch.ops.late.first(x).shape == (5,)
 
 
@@ -62,7 +62,7 @@ def test_a_kernel_for_cuda_that_comes_after_its_schema_is_taken_over_too() -> No
     _schema = define("second(Tensor x) -> Tensor", lambda x: x.new_empty(2))
     x.add(1)
     _kernel = register_native("second", refuse)
-    torch.ops.load_library(torch._C.__file__)  # any library
+    torch.ops.load_library(torch._C.__file__)  # any library would do
     assert torch.ops.late.second(x).shape == (2,)
 
 

@@ -1,4 +1,4 @@
-"""The library of the simulated GPU and its other half in Python."""
+"""Tests the simulated GPU's library together with its Python side."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ CHANGES = {
 )
 @on_simulated_gpus()
 def test_structures_that_do_not_agree_are_one_clear_error(change: str, difference: str) -> None:
-    # A library that the process has loaded already is the same one when it is loaded again.
+    # Loading a library that the process has loaded returns the same library.
     loaded = load(library.SIMULATED_GPU)
     library.Library(loaded)
     CHANGES[change]()

@@ -1,4 +1,4 @@
-"""Pinned memory, storages, pools, snapshots and other users of simulated memory."""
+"""Tests pinned memory, storages, pools, snapshots and other users of simulated memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every name of a CUDA build's `torch._C` exists, and answers or reports that it cannot."""
+"""Tests that `torch._C` has every name of a CUDA build; each answers or reports an error."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_compiler_and_distributed_find_what_they_look_for() -> None:
     import torch._dynamo.trace_rules
     import torch.distributed as dist
 
-    assert torch._dynamo.trace_rules.get_torch_obj_rule_map()  # looks all names of torch._C up
+    assert torch._dynamo.trace_rules.get_torch_obj_rule_map()  # looks up all names of torch._C
     assert dist.is_nccl_available()
     options = dist.ProcessGroupNCCL.Options()
     options.config.max_ctas = 4
@@ -179,7 +179,7 @@ def test_an_allocator_of_the_programs_own_asks_the_driver_each_time() -> None:
     library = Path("own.so")
     with pytest.raises(OSError, match=r"own\.so"):
         torch.cuda.memory.CUDAPluggableAllocator(str(library), "take", "give_back")
-    library.touch()  # functions that need a GPU are not called
+    library.touch()  # an empty file suffices, because functions for a GPU are not called
     own = torch.cuda.memory.CUDAPluggableAllocator(str(library), "take", "give_back")
     torch.cuda.memory.change_current_allocator(own)
     x = torch.ones(MIB + 1, device="cuda")

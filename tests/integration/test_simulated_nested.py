@@ -1,4 +1,4 @@
-"""Nested tensors on simulated GPUs: jagged ones, strided ones, and their results."""
+"""Tests nested tensors on simulated GPUs: jagged ones, strided ones, and their results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_jagged_attention_holds_no_padding() -> None:
     with torch.no_grad():
         attended = attend()
     assert attended.transpose(1, 2).flatten(-2).values().shape == (ROWS, 512)
-    # As on an H200 with PyTorch 2.11.
+    # Measured on an H200 with PyTorch 2.11.
     assert torch.cuda.max_memory_allocated() - before == 7_440_896
     del attended
     attend().transpose(1, 2).flatten(-2).values().sum().backward()

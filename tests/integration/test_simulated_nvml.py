@@ -1,4 +1,4 @@
-"""NVML, as programs open it by `ctypes`: the simulated cards answer."""
+"""Tests NVML, as programs open it by `ctypes`: the simulated cards answer."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_memory_is_read_without_a_context() -> None:
     free, total = torch.cuda.mem_get_info(0)
     memory = nvml.nvmlDeviceGetMemoryInfo(handle_of(0), version=nvml.nvmlMemory_v2)
     assert (memory.total, memory.free, memory.used) == (total, free, total - free)
-    assert memory.used > GiB + 256 * MiB  # the context too
+    assert memory.used > GiB + 256 * MiB  # includes the context
     (process,) = nvml.nvmlDeviceGetComputeRunningProcesses(handle_of(0))
     assert (process.pid, process.usedGpuMemory) == (os.getpid(), memory.used)
     assert torch.cuda.device_memory_used(0) == memory.used

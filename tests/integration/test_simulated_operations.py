@@ -1,4 +1,4 @@
-"""Operations on simulated GPUs: their results, and the inputs that they accept and refuse."""
+"""Tests operations on simulated GPUs: results, and inputs that they accept or refuse."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_products_take_the_workspace_of_their_version() -> None:
 
     kept = [taken(lambda: x @ x), taken(lambda: x @ x), taken(lambda: torch.addmm(row, x, x))]
     lt = 0 if torch_version() >= (2, 12) else 1 << 20
-    if torch_version() >= (2, 15):  # each product has its own workspace while it runs
+    if torch_version() >= (2, 15):  # since 2.15 a product has a workspace only while it runs
         assert kept == [(8519680, 0), (8519680, 0), (1 << 20, 0)], kept
     else:
         assert kept == [(8519680, 8519680), (0, 0), (lt, lt)], kept

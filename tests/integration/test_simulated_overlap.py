@@ -1,4 +1,4 @@
-"""Tensors with overlapping elements: writes that a GPU refuses, and memory of two storages."""
+"""Tests overlapping tensors: writes that a GPU refuses, and memory with two storages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def outcome(call: Callable[[], Any]) -> Any:
 
 
 def writes(device: str) -> dict[str, Any]:
-    """Outcomes of operations that write to overlapping tensors."""
+    """Returns the outcomes of operations that write to overlapping tensors."""
 
     def numbers() -> Any:
         return torch.arange(6.0, device=device)
@@ -68,7 +68,7 @@ def writes(device: str) -> dict[str, Any]:
     }
     found = {f"expanded {name}": outcome(call) for name, call in on_expanded.items()}
     for name, call in both.items():
-        for start in (1, 0):  # overlapping in part, and the same memory
+        for start in (1, 0):  # overlapping in part (1), or the same memory (0)
             memory = numbers()
             to, of = memory[start : start + 5], memory[:5]
             found[f"{name} {start}"] = outcome(partial(call, to, of))
@@ -87,7 +87,7 @@ def test_overlapping_writes_are_refused_where_those_of_the_host_are() -> None:
 
 
 class _Pointer:
-    """Another library's array over a tensor's memory."""
+    """An array of another library, over a tensor's memory."""
 
     def __init__(self, tensor: Any) -> None:
         self._tensor = tensor
@@ -106,4 +106,5 @@ def test_values_belong_to_memory_whichever_storage_they_are_written_through() ->
     assert turned.tolist() == [[9, 30], [1, 7], [20, 50]]
     numbers.zero_()
     assert turned.sum().item() == 0
-    assert (numbers._version, whole._version) == (1, 1)  # an import counts its own writes
+    # the imported tensor counts only its own writes
+    assert (numbers._version, whole._version) == (1, 1)

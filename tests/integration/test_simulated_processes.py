@@ -1,4 +1,4 @@
-"""Programs of several processes on simulated GPUs."""
+"""Tests programs of several processes on simulated GPUs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OnDevice(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
 
 
 class Kept:
-    """Notes whether it is freed on the thread that made it."""
+    """Notes whether it is freed on the thread that created it."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -77,7 +77,7 @@ def a_thread_of_autograd_keeps_an_object() -> None:
 
 
 def test_autograds_threads_end_before_the_interpreter() -> None:
-    """A thread that frees a Python object afterwards would crash the process."""
+    """A thread that freed a Python object after the interpreter's end would crash the process."""
     out = output_of(a_thread_of_autograd_keeps_an_object)
     assert out.splitlines()[-1] == "its own thread: True"
 

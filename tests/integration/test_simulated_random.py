@@ -1,4 +1,4 @@
-"""Random numbers on simulated GPUs follow the generators that programs seed."""
+"""Tests that random numbers on simulated GPUs follow the generators that programs seed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_hosts_generator_is_left_alone() -> None:
 
 @on_simulated_gpus("--values", "none")
 def test_tensors_without_contents_take_their_numbers_of_the_hosts_generator() -> None:
-    pieces = [64_000] * 15 + [20_003]  # small enough to be filled
+    pieces = [64_000] * 15 + [20_003]  # small enough to be computed
     for kind in (torch.float32, torch.float64, torch.bfloat16):
         for fill in (torch.Tensor.uniform_, torch.Tensor.normal_):
             torch.manual_seed(0)
@@ -71,7 +71,7 @@ def test_tensors_without_contents_take_their_numbers_of_the_hosts_generator() ->
             expected = torch.rand(3)
             torch.manual_seed(0)
             large = fill(torch.empty(sum(pieces), dtype=kind))
-            assert not large.any()  # it has no contents
+            assert not large.any()  # too large: its contents are not computed
             assert torch.equal(torch.rand(3), expected), (kind, fill)
 
 

@@ -1,4 +1,4 @@
-"""Allocator settings that a program on simulated GPUs changes itself."""
+"""Tests allocator settings that a program on simulated GPUs changes itself."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def test_what_was_set_before_the_settings_stays() -> None:
     _x = torch.ones(1 << 20, device="cuda")
     (trace,) = torch.cuda.memory._snapshot()["device_traces"]
     assert [entry["action"] for entry in trace][-1:] == ["alloc"]
-    with pytest.raises(torch.OutOfMemoryError):  # by the fraction
+    with pytest.raises(torch.OutOfMemoryError):  # the memory fraction refuses it
         torch.empty(30 << 30, dtype=torch.uint8, device="cuda")
 
 
 def segment_sizes(size: int) -> list[int]:
-    """Returns the sizes of new segments for a request of so many bytes."""
+    """Returns the sizes of the new segments that a request of `size` bytes makes."""
     before = {segment["address"] for segment in torch.cuda.memory_snapshot()}
     kept.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
     new = [s for s in torch.cuda.memory_snapshot() if s["address"] not in before]
@@ -87,19 +87,21 @@ kept: list[object] = []
 def test_settings_made_while_the_program_runs_hold_from_then_on() -> None:
     mib = 1 << 20
     kept.append(torch.empty(100 * mib, dtype=torch.uint8, device="cuda"))
-    kept.clear()  # 100 MiB are free
+    kept.clear()  # 100 MiB are cached
     assert segment_sizes(30 * mib) == []
     torch.cuda.memory._set_allocator_settings("max_split_size_mb:64")
     torch.cuda.empty_cache()
     kept.append(torch.empty(100 * mib, dtype=torch.uint8, device="cuda"))
     kept.pop()
-    assert segment_sizes(40 * mib) == [40 * mib]  # 100 MiB are no longer split
+    # the cached 100 MiB are above max_split_size, so no longer split
+    assert segment_sizes(40 * mib) == [40 * mib]
     torch.cuda.memory._set_allocator_settings("expandable_segments:True")
     torch.empty(200 * mib, dtype=torch.uint8, device="cuda")
     assert any(segment["is_expandable"] for segment in torch.cuda.memory_snapshot())
     settings = torch.cuda.memory._snapshot()["allocator_settings"]
     assert (settings["expandable_segments"], settings["max_split_size"]) == (True, -1)
-    torch.cuda.memory._set_allocator_settings("roundup_power2_divisions:4")  # the other key stays
+    # keeps the setting of the other key
+    torch.cuda.memory._set_allocator_settings("roundup_power2_divisions:4")
     settings = torch.cuda.memory._snapshot()["allocator_settings"]
     assert settings["expandable_segments"]
     assert settings["roundup_power2_divisions"]["1"] == 4
@@ -126,7 +128,7 @@ def test_bad_settings_raise_and_change_nothing() -> None:
 def test_settings_follow_those_of_the_environment() -> None:
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     torch.cuda.memory._set_allocator_settings(HALF)
-    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "max_split_size_mb:64"  # too late
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "max_split_size_mb:64"  # too late to have an effect
     ask_for_more_than_half()
     settings = torch.cuda.memory._snapshot()["allocator_settings"]
     assert (settings["expandable_segments"], settings["max_split_size"]) == (True, -1)

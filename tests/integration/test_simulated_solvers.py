@@ -1,4 +1,4 @@
-"""Factorizations on simulated GPUs: results of the host, workspaces of cuSOLVER."""
+"""Tests factorizations on simulated GPUs: the host's results, cuSOLVER's workspaces."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ linalg = torch.linalg
 
 
 def peak(call: Callable[[], Any]) -> int:
-    """Returns a call's peak memory."""
-    torch.cuda.empty_cache()  # blocks are split anew
+    """Returns the peak of a call's memory beyond what was allocated before."""
+    torch.cuda.empty_cache()  # otherwise cached blocks might be split differently
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     kept = call()
@@ -32,7 +32,7 @@ def definite(*shape: int) -> Any:
 
 @on_simulated_gpus()
 def test_workspaces_are_those_of_the_card() -> None:
-    # On an H200 with PyTorch 2.11, CUDA 13.0.
+    # Measured on an H200 with PyTorch 2.11 and CUDA 13.0.
     tall = torch.randn(1000, 200, device="cuda")
     assert peak(lambda: linalg.svdvals(tall)) == pytest.approx(4_909_056, rel=0.001)
     assert peak(lambda: linalg.qr(tall)) == 4_108_288

@@ -1,4 +1,4 @@
-"""Sparse tensors on simulated GPUs: their memory, that of products, and refused operations."""
+"""Tests sparse tensors on simulated GPUs: memory, products, and refused operations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def requests(call: Callable[[], Any]) -> list[int]:
 
 
 def coordinates(rows: int, per_row: int) -> Any:
-    """A matrix with so many elements in each row, none twice."""
+    """Returns a sparse matrix with `per_row` distinct elements in each row."""
     row = torch.arange(rows).repeat_interleave(per_row)
     column = (row * 7 + torch.arange(rows * per_row) % per_row * 13) % rows
     index = torch.stack([row, column]).cuda()
@@ -52,8 +52,8 @@ def test_coordinates_are_merged_exactly_where_they_are_known() -> None:
 @on_simulated_gpus()
 def test_merging_asks_for_what_thrust_asks_for() -> None:
     matrix = coordinates(1000, 50)
-    # One number for each element, their order and places, scratch memory of the sort, of the unique
-    # values, sums, and the indices: as on an H200 with PyTorch 2.11.
+    # Requests on an H200 with PyTorch 2.11. For each element: a number, its order and its place;
+    # then scratch memory of the sort and of the unique step, the values' sums, and the indices.
     pointers = [400_000, 400_000, 400_000]
     assert requests(matrix.coalesce) == [*pointers, 800_767, 1535, 200_000, 800_000]
 
@@ -85,7 +85,7 @@ def test_gradients_flow_through_products_of_either_layout() -> None:
 
 
 def gradients_to_values(device: str, *, is_merged: bool) -> list[Any]:
-    """Results of operations on a matrix that is made of values, with the values' gradients."""
+    """Returns results of operations on a matrix made of values, with the values' gradients."""
     index = [[0, 1, 1], [2, 0, 2]] if is_merged else [[0, 1, 1, 0], [2, 0, 2, 2]]
     indices = torch.tensor(index, device=device)
     dense = torch.arange(6.0, device=device)

@@ -1,4 +1,4 @@
-"""Values on simulated GPUs: computed if that is cheap, else bounded, and drawn when read."""
+"""Tests of values on simulated GPUs: computed if cheap, else bounded, and drawn when read."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tests.simulated import on_simulated_gpus
 
 torch = pytest.importorskip("torch")
 
-MANY = (30_000, 10_000)  # elements beyond every budget
+MANY = (30_000, 10_000)  # more elements than any budget lets compute
 
 
-# --- what is computed ----------------------------------------------------------------------------
+# --- computed values -----------------------------------------------------------------------------
 
 
 @on_simulated_gpus()
@@ -26,7 +26,7 @@ def test_a_small_solver_converges_as_on_a_gpu() -> None:
     r = b.clone()
     p = r.clone()
     steps = 0
-    while r.norm() > 1e-4:  # conjugate gradients
+    while r.norm() > 1e-4:  # the method of conjugate gradients
         alpha = r @ r / (p @ a @ p)
         x += alpha * p
         new = r - alpha * (a @ p)
@@ -100,14 +100,14 @@ def test_a_part_of_a_flat_buffer_keeps_its_values() -> None:
     assert math.isfinite(flat[250].item())
 
 
-# --- the numbers of a seed -----------------------------------------------------------------------
+# --- random numbers of a seed --------------------------------------------------------------------
 
 
 @on_simulated_gpus(gpu="H200")
 def test_random_numbers_of_a_seed_are_those_of_a_gpu() -> None:
     torch.manual_seed(0)  # Philox's first block for the key 0 begins with 0x6627e8d5
     assert torch.rand(1, device="cuda").item() == pytest.approx(0x6627E8D5 / 2**32)
-    torch.manual_seed(1234567)  # the rest was drawn on an H200, with PyTorch 2.11
+    torch.manual_seed(1234567)  # the other expected values were drawn on an H200, with PyTorch 2.11
     assert torch.rand(5, device="cuda").tolist() == [
         0.8587404489517212, 0.3982400894165039, 0.14926669001579285, 0.9800865054130554,
         0.7025392055511475,
@@ -132,7 +132,7 @@ def test_a_seed_gives_the_same_numbers_again() -> None:
     assert not torch.equal(first, torch.rand(10, device="cuda", generator=generator))
 
 
-# --- what is described ---------------------------------------------------------------------------
+# --- values that are described, not computed -----------------------------------------------------
 
 
 @on_simulated_gpus()
@@ -174,7 +174,8 @@ def test_choices_are_spread_over_their_range() -> None:
     assert counts.sum().item() == MANY[0]
     assert counts.min().item() > 0.8 * MANY[0] / 64
     _, places = logits.topk(4, -1)
-    assert (places.sort(-1).values.diff(dim=-1) > 0).all()  # no row chooses one twice
+    # topk chooses four different places in each row
+    assert (places.sort(-1).values.diff(dim=-1) > 0).all()
     assert places.max().item() == 63
     assert sorted(logits[:2].argsort(-1)[0].tolist()) == list(range(64))
     sampled = torch.multinomial(logits.softmax(-1), 3)
@@ -212,7 +213,7 @@ def test_unknown_data_is_what_is_asked_for(unknown: str, share: int) -> None:
 
 
 def selects_of_unknown_data(unknown: str, share: int) -> None:
-    """Run the program under a choice of unknown data."""
+    """Runs the decorated program under several choices of unknown data."""
     from tests.simulated import output_of
 
     output_of(_select, "--unknown", unknown, arguments=(share,))
@@ -232,11 +233,11 @@ def test_hardly_any_change_is_seen_between_two_logarithms_of_chances() -> None:
     new = policy(states).log_softmax(-1).gather(1, actions[:, None])
     ratio = new - old
     divergence = ((ratio.exp() - 1) - ratio).mean()
-    assert abs(divergence.item()) < 0.015  # where PPO stops an epoch
+    assert abs(divergence.item()) < 0.015  # PPO stops an epoch at this divergence
 
 
 def has_overflown(gradient: Any) -> bool:
-    """Checks a gradient as DeepSpeed's optimizers do."""
+    """Returns whether a gradient has overflown, checked as DeepSpeed's optimizers do."""
     number = gradient.float()
     return bool(number.isnan().logical_or(number.isinf()).float().max().item())
 
@@ -270,7 +271,7 @@ def test_early_stopping_sees_a_loss_that_falls() -> None:
     assert epochs == 60
 
 
-# --- numbers that many elements are --------------------------------------------------------------
+# --- how often a value occurs in a tensor --------------------------------------------------------
 
 
 @on_simulated_gpus()
@@ -327,11 +328,11 @@ def test_hardly_any_is_hardly_any_whatever_is_unknown() -> None:
     assert x[x == 0].numel() == 0
 
 
-# --- what only GPUs have -------------------------------------------------------------------------
+# --- networks that learn on simulated GPUs -------------------------------------------------------
 
 
 def rounds_until_learned(model: Any, x: Any, y: Any) -> int:
-    """Trains with early stopping, and checks that the loss is really small at the end."""
+    """Trains with early stopping, and checks that the final loss is small; returns the rounds."""
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     best, without_progress, rounds = math.inf, 0, 0
     for _ in range(300):
@@ -364,7 +365,7 @@ def test_a_classifier_with_batch_normalization_learns() -> None:
 
 
 class Attending(torch.nn.Module):  # type: ignore[name-defined,misc]
-    """A layer of attention before a classifier."""
+    """An attention layer before a classifier."""
 
     def __init__(self, size: int, *, is_causal: bool) -> None:
         super().__init__()
@@ -373,7 +374,7 @@ class Attending(torch.nn.Module):  # type: ignore[name-defined,misc]
         self.is_causal = is_causal
 
     def forward(self, x: Any) -> Any:
-        """Attend with two heads, and look at the last place."""
+        """Attends with two heads; classifies by the last position."""
         parts = self.of(x).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
         seen = torch.nn.functional.scaled_dot_product_attention(*parts, is_causal=self.is_causal)
         return self.out(seen.transpose(1, 2).flatten(2)[:, -1]).float()
@@ -413,7 +414,7 @@ def test_gradients_of_attention_are_those_of_the_host() -> None:
 
 @on_simulated_gpus()
 def test_whole_numbers_stay_whole_in_a_buffer_of_floats() -> None:
-    """A rollout keeps the actions that a policy chose in such a buffer."""
+    """Stores chosen actions in a float buffer, as a rollout does."""
     logits = torch.randn(MANY, device="cuda")
     kept = torch.zeros(2, MANY[0], device="cuda")
     kept[0] = torch.distributions.Categorical(logits=logits).sample()

@@ -1,6 +1,6 @@
-"""The documentation site: it loads nothing from elsewhere, and its search and copy buttons work.
+"""Tests the documentation site: it loads only its own files; search and copy buttons work.
 
-`make docs` builds the site that is tested.
+`make docs` builds the tested site.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ DOCUMENTS = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
 ELSEWHERE = re.compile(r"^\s*(?:\w+:)?//")
 LOADED_BY_CSS = re.compile(r"(?:url\(|@import)\s*[\"']?((?:\w+:)?//[^\"')\s]+)")
 LOADING = {"src", "srcset", "poster", "data"}
-"""Attributes whose addresses a browser loads, of any element."""
+"""HTML attributes whose addresses a browser loads, whatever the element."""
 
 needs_the_site = pytest.mark.skipif(not PAGES, reason="`make docs` builds the site")
 browser = pytest.fixture(scope="module")(started_browser)
 
 
 class Loads(HTMLParser):
-    """The addresses that a page loads, as far as its HTML says."""
+    """Collects the addresses that a page's HTML makes a browser load."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ def test_a_page_leads_to_the_previous_and_the_next_one(folder: str) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_the_highlighter_knows_commands_from_output(document: str) -> None:
-    """The copy button leaves out what is marked as a prompt or as output."""
+    """The copy button copies what the highlighter marks neither as prompt nor as output."""
     lexer = get_lexer_by_name("console")
     for block in blocks((DOCS / document).read_text(encoding="utf-8")):
         if block.language == "console":
@@ -114,7 +114,7 @@ def commands(console: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """The address of a server of the site."""
+    """Serves the site; yields its address."""
     handler = partial(SimpleHTTPRequestHandler, directory=str(SITE))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever).start()
@@ -124,7 +124,7 @@ def address() -> Iterator[str]:
 
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
-    """A window whose requests reach only the site; checks that it makes no others."""
+    """Yields a browser window, and checks that its page makes no requests to other servers."""
     requests: list[str] = []
 
     def take(route: Route) -> None:

@@ -1,4 +1,4 @@
-"""Engines whose memory sleeps: pools with their own allocator, and calls of CUDA's driver."""
+"""Tests of engines that put memory to sleep, by an allocator of their own on CUDA's driver."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ torch = pytest.importorskip("torch")
 MIB = 1 << 20
 POOL = PROGRAMS / "sleeping" / "pool.py"
 WEIGHTS, CACHE = 432 * MIB, 700 * MIB
-"""What the program's pools take: its weights in whole pieces of 2 MiB, and its cache."""
+"""Bytes of the program's pools: the weights in pieces of 2 MiB, and the cache."""
 COPIES = (512 + 128 + 32 + 2) * MIB
-"""PyTorch's page-locked blocks for copies of the weights: powers of two."""
+"""Page-locked blocks, rounded up to powers of two, to which PyTorch copies the weights."""
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program's allocator, linked to a libcuda.so.1 that this machine need not have."""
+    """Returns the program's allocator, linked to libcuda.so.1, which this machine may lack."""
     folder = tmp_path_factory.mktemp("sleeping")
     names = [
         *("cuMemAddressReserve", "cuMemAddressFree", "cuMemCreate", "cuMemRelease", "cuMemMap"),
@@ -54,14 +54,15 @@ def test_sleep_frees_what_waking_takes_again(library: Path) -> None:
     assert all(each == free[what] for what, each in found["free"])
     assert found["copied"] == WEIGHTS
     assert found["in_pools"] == {"1": WEIGHTS, "2": CACHE}
-    assert found["reserved"] == WEIGHTS + CACHE + 2 * MIB  # PyTorch counts it, awake or asleep
+    # PyTorch counts the pools' memory, awake or asleep
+    assert found["reserved"] == WEIGHTS + CACHE + 2 * MIB
     assert found["outside"]
     assert found["equal"] == [True] * 4
     assert found["same_addresses"]
 
 
 def test_a_prediction_counts_sleeping_memory_once(library: Path) -> None:
-    """A trainer that needs what the engine freed fits, and so does not if the engine wakes."""
+    """A trainer fits into a sleeping engine's memory; it does not fit once the engine wakes."""
     found = predict(POOL, [str(library), "train"], gpu="RTX 4060 Laptop", conf="")
     assert found.fits
     assert found.peak_reserved_bytes > found.total_bytes
@@ -117,7 +118,7 @@ def test_an_allocator_in_python_and_threads_that_free_tensors_do_not_wait_for_ea
 
     def give(size: int, device: int, stream: int | None) -> int:
         del device, stream
-        for _ in range(10_000):  # long enough for other threads to take the interpreter
+        for _ in range(10_000):  # long enough for a thread switch in Python
             pass
         address = ctypes.c_uint64()
         assert driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)) == 0
@@ -193,11 +194,12 @@ def test_virtual_memory_is_taken_when_it_is_created_and_free_once_it_is_unmapped
     size, address, handle = ctypes.c_size_t(64 * MIB), ctypes.c_uint64(), ctypes.c_uint64()
     no = ctypes.c_uint64(0)
     assert driver.cuMemAddressReserve(ctypes.byref(address), size, no, no, no) == 0
-    properties = (ctypes.c_int * 8)(1, 0, 1, 0)  # pinned, on device 0
+    properties = (ctypes.c_int * 8)(1, 0, 1, 0)  # pinned memory (1) on a device (1), number 0
     assert driver.cuMemCreate(ctypes.byref(handle), size, properties, no) == 0
     assert free - torch.cuda.mem_get_info()[0] == 64 * MIB
     assert driver.cuMemMap(address, size, no, handle, no) == 0
-    assert driver.cuMemMap(address, size, no, handle, no) == 1  # something is there
+    # fails, because memory is already mapped there
+    assert driver.cuMemMap(address, size, no, handle, no) == 1
     access = (ctypes.c_int * 3)(1, 0, 3)
     assert driver.cuMemSetAccess(address, size, access, ctypes.c_size_t(1)) == 0
     assert driver.cuMemRelease(handle) == 0

@@ -1,4 +1,4 @@
-"""Stand-ins for packages that need a GPU or its compiler take the same memory as these."""
+"""Tests that stand-ins for packages which need a GPU take the same memory as the packages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def peak_of(function: Any) -> int:
-    """Returns the most bytes live during a call, beyond older memory."""
+    """Returns the peak of live bytes during a call, minus those live before it."""
     held: int = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     function()
@@ -41,7 +41,7 @@ def test_flash_attention_keeps_its_result_and_a_logarithm_a_row() -> None:
     assert out.shape == q.shape
     assert torch.cuda.memory_allocated() - held == 4 * MIB + 4 * 8 * 1024 * 4 + 512
     gradient = torch.ones_like(out)
-    # Gradients, sums of rows, and the query's gradient in single precision.
+    # Three gradients, one sum per row, and the query's gradient in single precision.
     assert peak_of(lambda: out.backward(gradient)) == 3 * 4 * MIB + 4 * 8 * 1024 * 4 + 8 * MIB
     assert q.grad.shape == q.shape
 
@@ -88,7 +88,7 @@ def test_one_query_row_splits_the_keys_of_a_cache() -> None:
         taken = peak_of(
             lambda: flash_attn_with_kvcache(q, cache, cache, cache_seqlens=100, causal=True)
         )
-    assert taken > 10 * q.nbytes  # a result and logarithms for each part
+    assert taken > 10 * q.nbytes  # each split has a result and logarithms
     with pytest.raises(RuntimeError, match="only support fp16 and bf16"):
         flash_attn_with_kvcache(q.float(), cache, cache)
 
@@ -140,10 +140,10 @@ def test_flash_attention_3_splits_a_long_cache_of_keys() -> None:
                 q, keys, values, cache_seqlens=8192, page_table=pages, causal=True, **named
             )
 
-    # The length, the output, its logarithms and the schedule; of each part two of these.
+    # Cache length, output, its logarithms and schedule. Each split adds an output and logarithms.
     alone = 512 + 32 * 128 * 2 + 512 + 512
     assert peak_of(lambda: attend(num_splits=1)) == alone
-    # 8 key heads in 15 parts fill 132 multiprocessors to within 85 %.
+    # 8 key heads with 15 splits keep 120 of 132 multiprocessors busy.
     parts = 15 * 32 * 128 * 4 + 2048
     assert peak_of(attend) == alone + parts
 
@@ -183,7 +183,7 @@ def test_mamba_keeps_the_states_between_chunks() -> None:
     b = torch.randn(2, 16, 4096, device="cuda")
     held = torch.cuda.memory_allocated()
     out = selective_scan_fn(u, u, torch.randn(256, 16, device="cuda"), b, b)
-    # The result, 2 chunks of 16 states, and the matrix that was made for the call.
+    # The output, the states of 2 chunks (16 each), and the matrix that the call makes.
     assert torch.cuda.memory_allocated() - held == 8 * MIB + 2 * 256 * 2 * 32 * 4 + 256 * 16 * 4
     out.sum().backward()
     weight = torch.randn(256, 4, device="cuda", requires_grad=True)
@@ -211,9 +211,10 @@ def test_a_gated_norm_of_mamba_is_a_class_and_keeps_a_number_a_row() -> None:
     norm = Norm(512, group_size=128, device="cuda", dtype=torch.bfloat16)
     held = torch.cuda.memory_allocated()
     out = norm(x, z)
-    # The result, and for each of 4 groups the inverse deviation of each row.
+    # The output, and the inverse deviation of each row for each of 4 groups.
     assert torch.cuda.memory_allocated() - held == 4 * MIB + 4 * 4096 * 4
-    # An A100 has 108 multiprocessors; 4 blocks run on each, divided among 4 groups.
+    # One row of sums for each of an A100's 108 multiprocessors: 4 blocks run on each, and there are
+    # 4 groups.
     sums = 108 * 512 * 4
     gradient = torch.ones_like(out)
     taken = peak_of(lambda: out.backward(gradient))
@@ -352,7 +353,7 @@ def test_only_a_package_whose_kernel_was_called_is_assumed(tmp_path: Path) -> No
 
 
 def library_that_looks(folder: Path) -> str:
-    """An installed library that behaves differently if flash-attn is installed; its folder."""
+    """Installs a library that behaves differently beside flash-attn; returns its folder."""
     installed = folder / "site-packages"
     installed.mkdir()
     (installed / "looking.py").write_text(

@@ -1,4 +1,4 @@
-"""Standard streams that are closed or full, and a full folder for temporary files."""
+"""Tests standard streams that are closed or full, and a full folder for temporary files."""
 
 from __future__ import annotations
 
@@ -82,17 +82,18 @@ def test_a_complaint_that_nobody_reads_is_bad_input_all_the_same(arguments: list
 
 
 def test_an_answer_is_whole_where_nobody_reads_the_notes() -> None:
-    status, answer = unread("top", "--once", streams="err")  # its hint goes to standard error
+    # the command's hint goes to stderr, which has no reader
+    status, answer = unread("top", "--once", streams="err")
     assert status == 0
     assert answer
 
 
 def unread(*arguments: str, streams: str) -> tuple[int, str]:
-    """Returns exit status and output of a command that writes to a pipe without a reader.
+    """Runs a command with a pipe that has no reader; returns its exit status and output.
 
     Args:
         arguments: The verb and its options.
-        streams: Which of "out" and "err" are that pipe.
+        streams: Which of "out" and "err" go to the pipe.
     """
     reader, writer = os.pipe()
     os.close(reader)

@@ -1,6 +1,6 @@
-"""Statements of articles about PyTorch's memory, one after another, on simulated GPUs.
+"""Checks statements of articles about PyTorch's memory on simulated GPUs.
 
-A program in `tests/programs/statements` shows each statement; it prints lines of `name: value`.
+A program in `tests/programs/statements` shows each one; it prints lines of `name: value`.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ def output(program: str, *options: str, gpu: str = CARD) -> str:
 
 
 def shown(program: str, *options: str, gpu: str = CARD) -> dict[str, str]:
-    """Returns the output of a program by name."""
+    """Returns a program's output: each name with its value."""
     lines = output(program, *options, gpu=gpu).splitlines()
     return dict(line.split(": ", 1) for line in lines if ": " in line)
 
 
 def listed(program: str, name: str, *options: str) -> list[str]:
-    """Returns all output of a program under one name."""
+    """Returns all values that a program printed under one name."""
     lines = output(program, *options).splitlines()
     return [line.removeprefix(f"{name}: ") for line in lines if line.startswith(f"{name}: ")]
 
 
-# --- memory is taken when it is needed, and kept --------------------------------------------------
+# --- memory is taken when needed, and kept --------------------------------------------------------
 
 
 def test_cuda_starts_with_the_first_tensor() -> None:
@@ -60,7 +60,7 @@ def test_a_small_tensor_is_cut_from_a_larger_segment() -> None:
 
 
 def test_a_large_tensor_has_a_segment_of_its_size() -> None:
-    """One article guesses 512 MB: 381.5 MiB are rounded to 2 MiB, and all of it is the tensor's."""
+    """An article guesses 512 MB. In fact 381.5 MiB are rounded up to 382 MiB, all the tensor's."""
     allocated, reserved = shown("first_tensor")["and one of 400 MB"].split()
     assert int(allocated) == 2 * 4_000_256 + 382 * MiB
     assert int(reserved) == (20 + 382) * MiB
@@ -87,7 +87,8 @@ def test_empty_cache_leaves_memory_to_others() -> None:
 
 def test_empty_cache_leaves_tensors_alone() -> None:
     figures = shown("kept_memory")
-    assert figures["emptied around a small one"] == "0 2 42"  # the first kernel loads 40 MiB
+    # the 42 MiB are a segment of 2 MiB and 40 MiB that the first kernel loads
+    assert figures["emptied around a small one"] == "0 2 42"
     assert figures["it holds"] == "[0, 1, 2, 3]"
 
 
@@ -205,7 +206,7 @@ def test_each_device_has_its_own_cache() -> None:
     assert figures["cache of 1"] == f"{4 * MiB} {20 * MiB}"
 
 
-# --- running out of memory, and what helps --------------------------------------------------------
+# --- running out of memory, and remedies ----------------------------------------------------------
 
 
 def test_out_of_memory_is_caught_and_survived() -> None:
@@ -234,7 +235,7 @@ def test_a_process_is_limited_to_a_fraction() -> None:
 
 def test_backward_frees_the_graph() -> None:
     figures = shown("training")
-    assert int(figures["plain, forward"]) > 7 * 32  # MiB: eight layers' outputs
+    assert int(figures["plain, forward"]) > 7 * 32  # MiB; eight layers keep their outputs
     ways = ("plain", "smaller batch", "checkpoints", "mixed precision")
     assert [figures[f"{way}, left"] for way in ways] == ["0"] * 4
 
@@ -295,14 +296,14 @@ def test_the_prefetching_loader_delivers_every_batch_in_order() -> None:
     assert shown("prefetch")["of none"] == "[]"
 
 
-# --- Windows: the host's memory, which GPUs share -------------------------------------------------
+# --- Windows: host memory that GPUs share ---------------------------------------------------------
 
 WAYS = {
     "Windows": ("--driver", "wddm", "--host-memory", "128GiB"),
     "driver": ("--allocator", "native", "--policy", "spill", "--shared", "64GiB"),
     "elastic": ("--allocator", "elastic", "--policy", "spill", "--shared", "64GiB"),
 }
-"""The ways to spill: Windows, a driver under PyTorch's rules, or the allocator."""
+"""The options to spill: on Windows, on Linux under PyTorch's rules, and by plimsoll's allocator."""
 
 spilling = pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
 
@@ -358,5 +359,6 @@ def test_only_pinned_batches_are_in_the_memory_that_gpus_share() -> None:
     assert figures["pinned, locked and on the card"] == f"{7 * 32} 0"
     scarce = ("--driver", "wddm", "--host-memory", "256MiB")
     assert len(listed("pinned_loader", "pageable", *scarce)) == 7
-    assert len(listed("pinned_loader", "pinned", *scarce)) <= 4  # as workers deliver
+    # how many depends on how fast the workers deliver
+    assert len(listed("pinned_loader", "pinned", *scarce)) <= 4
     assert SPENT in shown("pinned_loader", *scarce)["error"]

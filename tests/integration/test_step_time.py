@@ -1,4 +1,4 @@
-"""The predicted time of a step, compared with measurements, and by rules that always hold."""
+"""Tests the predicted step time against measurements, and by rules that always hold."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ steps = _benchmark()
 
 @cache
 def measured(gpu: str = "H200") -> dict[str, float]:
-    """Returns seconds of a step on the card, the median over all measured hosts."""
+    """Returns the seconds of each script's step on the card: medians over all measured hosts."""
     file = "steps.json" if gpu == "H200" else f"steps_{gpu.lower()}.json"
     rows = json.loads((BENCHMARKS / "results" / file).read_text())
     return {
@@ -53,7 +53,7 @@ def measured(gpu: str = "H200") -> dict[str, float]:
 
 @cache
 def predicted(name: str, folder: Path, gpu: str = "H200") -> StepTime:
-    """Predicts the step of a benchmark's script, or of a recorded workload, in a variant."""
+    """Returns the predicted step of a benchmark's script or a recorded workload, in a variant."""
     script, options = steps.parse(name)
     source = BENCHMARKS / "steps" if script in steps.OWN else WORKLOADS
     if script in steps.STEPS:
@@ -69,7 +69,7 @@ def predicted(name: str, folder: Path, gpu: str = "H200") -> StepTime:
 
 
 def train(folder: Path, *, gpu: str = "H200", **options: object) -> StepTime:
-    """The step of a small network of linear layers."""
+    """Returns the predicted step of a small network of linear layers."""
     program = folder / "train.py"
     given = {"batch": 4096, "width": 4096, "layers": 4, "type": "float32", "reads": False} | options
     program.write_text(

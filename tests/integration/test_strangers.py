@@ -1,4 +1,4 @@
-"""Untrusted files: the cost of reading is linear in their size, and damage is reported."""
+"""Tests untrusted files: reading costs linear time and memory; damage is reported."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class TestPickles:
 
 
 def same_events(recording: Recording, whole: Recording) -> bool:
-    """Whether the events of a recording are a prefix of another one's."""
+    """Returns whether a recording's events are the first events of another recording."""
     for trace in recording.devices:
         events = trace.load()
         wanted = next(one for one in whole.devices if one.device == trace.device).load()
@@ -169,7 +169,7 @@ class TestFlippedBits:
 
 
 def test_blocks_that_overlap_are_explained_as_far_as_can_be() -> None:
-    """As in a damaged history of another allocator than PyTorch's."""
+    """Explains overlapping blocks, as a damaged history of another allocator has them."""
     segment = EVENT | {"action": "segment_alloc", "size": 1 << 20}
     blocks = [EVENT | {"addr": (1 << 40) + at, "size": 4096} for at in (0, 1024, 512, 2048)]
     content = snapshot([segment, *blocks], {"allocator": "uncached"})
@@ -192,7 +192,7 @@ class TestStreams:
         whole = read_recording(path)
         assert whole.problems == []
         content = bytearray(path.read_bytes())
-        # The last batch: one character of its JSON is changed.
+        # Damage the last batch: change one character of its JSON.
         place = content.rindex(b'"ended"') + 1
         content[place] = ord("E")
         path.write_bytes(content)
@@ -270,7 +270,7 @@ class TestParquet:
                 writer.write(device, trace.load()[:count])
         table = pq.read_table(path)
         metadata = json.loads(pq.read_metadata(path).metadata[b"plimsoll"])
-        metadata["format"] = 2  # its format has no checksum
+        metadata["format"] = 2  # format 2 has no checksums
         metadata["devices"]["0"]["events"], metadata["devices"]["1"]["events"] = 20, 10
         pq.write_table(table.replace_schema_metadata({"plimsoll": json.dumps(metadata)}), path)
         first, second = read_recording(path).devices
@@ -284,7 +284,7 @@ class TestParquet:
         path.write_bytes(fuzz.seed("ends.live", "parquet"))
         table = pq.read_table(path)
         metadata = json.loads(pq.read_metadata(path).metadata[b"plimsoll"])
-        metadata["format"] = 2  # its format has no checksum
+        metadata["format"] = 2  # format 2 has no checksums
         metadata["devices"] = {name: metadata["devices"]["0"]}
         pq.write_table(table.replace_schema_metadata({"plimsoll": json.dumps(metadata)}), path)
         with pytest.raises(InputError, match="a device has an impossible number"):
@@ -341,7 +341,7 @@ def test_folders_may_have_any_name(form: str, tmp_path: Path) -> None:
 
 
 class TestCommands:
-    """Each command that reads recordings."""
+    """Tests each command that reads recordings."""
 
     VERBS = (("replay",), ("explain", "--no-advice"), ("view", "--force"))
 
@@ -392,7 +392,7 @@ class TestCommands:
 
 
 def test_mutated_files_break_nothing() -> None:
-    """A few hundred cases; `make fuzz` runs an hour of them, under the sanitizers."""
+    """Runs 240 cases; `make fuzz` runs an hour of them, under the sanitizers."""
     cases = ["--first", "0", "--cases", "240"]
     ended = subprocess.run(
         [sys.executable, "-m", "tests.fuzz", *cases], cwd=ROOT, capture_output=True, check=False

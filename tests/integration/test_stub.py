@@ -1,4 +1,4 @@
-"""The stub of the native module agrees with the module."""
+"""Tests that the stub of the native module agrees with the module."""
 
 from __future__ import annotations
 

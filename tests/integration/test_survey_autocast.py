@@ -1,4 +1,4 @@
-"""The survey of a script names the autocast of its model."""
+"""Tests that the survey of a script finds its model's autocast."""
 
 from __future__ import annotations
 

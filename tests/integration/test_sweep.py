@@ -1,4 +1,4 @@
-"""`plimsoll sweep`: each row equals a single run; finished cases are not run again."""
+"""Tests `plimsoll sweep`: a row equals a single run, and finished cases are not run again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def figures(result: Any) -> Any:
-    """Returns a result without its own duration, and without measurements of this host."""
+    """Returns a result without its duration and without what depends on this host."""
     took = ("seconds", "timeline", "engine_seconds", "host_peak_bytes", "host_peak_range_bytes")
     if isinstance(result, list):
         return [figures(one) for one in result]
@@ -92,7 +92,7 @@ def test_a_row_that_a_worker_made_up_is_an_error_of_its_case(
 
     def answers(function: Any, runs: list[CaseRun], **_: Any) -> Iterator[Done[Any]]:
         rows = [function(run) for run in runs]
-        del rows[1].__dict__["case"]  # as if another version had made it
+        del rows[1].__dict__["case"]  # as if another version had written the row
         yield Done(0, rows[0])
         yield Done(1, rows[1])
         yield Done(2, replace(rows[2], key=rows[3].key))
@@ -134,7 +134,7 @@ def test_two_hundred_replays_go_on_after_the_driver_is_killed(tmp_path: Path) ->
     driver.communicate()
     kept = set(pq.read_table(table)["conf"].to_pylist())
     assert len(told) == 40
-    assert kept & set(told)  # all rows but those since the last write
+    assert kept & set(told)  # rows since the last write are lost
     assert len(kept) < 200
     done = run(*command, folder=tmp_path)
     assert done.returncode in (0, 1), done.stderr
@@ -149,7 +149,7 @@ def test_two_hundred_replays_go_on_after_the_driver_is_killed(tmp_path: Path) ->
 
 
 def said(lines: Iterable[str]) -> Iterable[str]:
-    """Yields the configurations of rows, as they complete."""
+    """Yields each finished row's configuration from the progress lines."""
     for line in lines:
         if " of 200: " in line:
             yield line.split(", ")[1].partition(": ")[0]

@@ -1,4 +1,4 @@
-"""Other systems than Linux: reading recordings works, the rest names its requirement in a line."""
+"""Tests systems other than Linux: recordings can be read; the rest reports what it requires."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ RECORDING = str(EXAMPLES / "gpt2_adamw_oom.pickle.gz")
 ENCODINGS = {
     "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0",
 }  # fmt: skip
-"""Windows' defaults: pipes lack most characters, and files are UTF-8 only if opened so."""
+"""Windows' defaults: pipes lack most characters, and only files opened as UTF-8 are UTF-8."""
 
 
 def on_windows(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command where Python lacks the modules that Windows lacks."""
+    """Runs the command in a Python without the modules that Windows lacks."""
     program = ROOT / "tests" / "programs" / "without_posix.py"
     return subprocess.run(
         [sys.executable, str(program), *arguments],

@@ -1,4 +1,4 @@
-"""Both tiers, regions, pausing and coming back on simulated GPUs, in real PyTorch scripts."""
+"""Tests of tiers, regions, pausing and resuming on simulated GPUs, in real PyTorch scripts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def free(device: int = 0) -> int:
 
 
 def shared() -> int:
-    """MiB of tensors in shared memory."""
+    """Returns the MiB of tensors in host memory."""
     return int(plimsoll.memory_stats()["shared_allocated_bytes.current"]) // MIB
 
 
@@ -53,7 +53,7 @@ def machine() -> SimulatedMachine:
 
 
 def training(width: int = 2048, layers: int = 4) -> tuple[Callable[[], None], Any]:
-    """Returns a step of a model's training, and the optimizer."""
+    """Returns a function that trains a step, and the optimizer."""
     model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(layers))).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 
@@ -120,8 +120,8 @@ def test_tiers_are_set_while_a_script_runs() -> None:
     plimsoll.set_tiers(dedicated="1GiB", shared="1GiB")
     _first = empty(1000)
     with pytest.raises(torch.OutOfMemoryError, match=r"1024\.00 MiB|1\.00 GiB"):
-        empty(200)  # strict is the default
-    torch.cuda.set_per_process_memory_fraction(1.0)  # the lower limit counts
+        empty(200)  # fails if it would spill: strict is the default policy
+    torch.cuda.set_per_process_memory_fraction(1.0)  # no effect: the lower of both limits counts
     warnings.simplefilter("ignore")
     plimsoll.set_tiers(policy="spill")
     _second = empty(200)
@@ -184,7 +184,7 @@ def test_under_another_allocator_the_reason_is_said(allocator: str) -> None:
 @pytest.mark.parametrize(("backup", "locked"), [("host", None), ("disk", 64 * MIB), ("drop", 0)])
 @on_h100s()
 def test_a_paused_region_gives_the_card_back(backup: Backup, locked: int | None) -> None:
-    """`locked` is the memory that stays page-locked; None: as much as is freed."""
+    """Pauses with each backup; `locked` is what stays page-locked (None: as much as is freed)."""
     with plimsoll.region("r"):
         tensors = [empty(m) for m in (1, 3, 64, 200)]
     folder = Path("backups")
@@ -289,11 +289,11 @@ def test_all_gpus_are_paused_or_none() -> None:
     assert plimsoll.pause("r") == 30 * MIB
 
 
-# --- back to the card ----------------------------------------------------------------------------
+# --- return to the card --------------------------------------------------------------------------
 
 
 class Spilled:
-    """Training whose optimizer state found no room on the card."""
+    """A training whose optimizer state did not fit on the card and spilled."""
 
     def __init__(self) -> None:
         warnings.simplefilter("ignore")
@@ -319,7 +319,7 @@ def test_what_spilled_comes_back_by_itself_after_a_step() -> None:
     spilled = Spilled()
     addresses = spilled.addresses()
     spilled.step()
-    assert shared() > 0  # there is no room yet
+    assert shared() > 0  # the card has no room yet, so the state stays in host memory
     spilled.make_room()
     spilled.step()
     assert shared() == 0
@@ -343,11 +343,11 @@ def fail_to_come_back() -> None:
     spilled = Spilled()
     spilled.make_room()
     some = shared()
-    driver = machine().gpus[0]._driver  # its fault is not a lack of memory
+    driver = machine().gpus[0]._driver  # makes copies fail with an error that is not about memory
     driver.inject(_core.Call.copy, 0, 1, _core.Status.failed)
     spilled.step()
     spilled.step()
-    assert shared() == some  # it is not tried again
+    assert shared() == some  # the failed move is not tried again
     plimsoll.set_tiers(rebalance="step")
     spilled.step()
     print(shared())
@@ -364,7 +364,7 @@ def test_coming_back_never_fails_a_program() -> None:
 def test_a_step_waits_for_nothing_when_nothing_can_come_back() -> None:
     step, _ = training()
     step()
-    assert not rebalancing._engines  # under the policy strict no step is watched
+    assert not rebalancing._engines  # no engine is watched under the policy strict
     plimsoll.set_tiers(policy="spill")
     calls = []
 
@@ -375,7 +375,7 @@ def test_a_step_waits_for_nothing_when_nothing_can_come_back() -> None:
         def rebalance(self) -> None:
             calls.append(1)
 
-    rebalancing.watch_steps(cast("Engine", Watched()))  # in place of the engine
+    rebalancing.watch_steps(cast("Engine", Watched()))  # watches this object in place of an engine
     step()
     assert not calls
     Watched.shared_allocated_bytes = 1
@@ -387,7 +387,7 @@ def test_a_step_waits_for_nothing_when_nothing_can_come_back() -> None:
 
 
 def predicted(program: str, *arguments: str) -> dict[str, Any]:
-    """The prediction for a program on an H100, under the elastic allocator."""
+    """Returns the prediction for a program on an H100, under the elastic allocator."""
     options = ("--gpu", "H100", *ELASTIC, "--json")
     command = [sys.executable, "-m", "plimsoll", "predict", *options]
     done = subprocess.run(
@@ -427,7 +427,8 @@ def test_a_placement_says_what_it_placed() -> None:
 def test_a_prediction_counts_an_optimizers_state_in_shared_memory() -> None:
     state = 4 * 2 * 2048 * 2048 * 4
     placed = predicted("optimizer_in_either_tier.py", "--place")
-    steps = 4 * 512  # the counters of fused steps are made there too, and return to the card
+    # fused steps also make their counters in host memory, and move them to the card
+    steps = 4 * 512
     assert placed["shared"]["peak_allocated_bytes"] == state + steps
     assert placed["shared_used_bytes"] == placed["shared"]["peak_bytes"] == state + (2 << 20)
     assert placed["shared"]["num_spills"] == 0

@@ -1,4 +1,4 @@
-"""`plimsoll top` beside real processes on simulated GPUs, and their snapshots on request."""
+"""Tests `plimsoll top` with real processes on simulated GPUs, and requested snapshots."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def running(*arguments: str, gpu: str = "T4") -> Iterator[int]:
 
 
 def holder_of(arguments: tuple[str, ...]) -> int:
-    """Returns the script's process, a child of the command, once it has published its memory."""
+    """Returns the script's process, a child of `plimsoll run`, once it has published."""
     program = " ".join(["holder.py", *arguments]).encode(errors="replace").decode()
     now = time.monotonic_ns()
 
@@ -147,7 +147,7 @@ def test_a_watched_process_that_is_killed_is_told_on_the_screen() -> None:
             await wait_until(lambda: app._selected is None)
             assert (
                 messages.count(f"process {pid} has ended") == 1
-            )  # other programs may end beside it
+            )  # counted, because other programs may end at the same time
             assert not any(row.key[1] == pid for row in app._rows)
 
     with running("37") as pid:
@@ -172,7 +172,7 @@ def test_the_full_screen_runs_in_a_terminal() -> None:
             assert select.select([terminal], [], [], PATIENCE_SECONDS)[0], seen
             seen += os.read(terminal, 65536)
         os.write(terminal, b"q")
-        with suppress(OSError):  # Linux' error when the other end has closed
+        with suppress(OSError):  # Linux reports EIO when the other end has closed
             while select.select([terminal], [], [], PATIENCE_SECONDS)[0]:
                 os.read(terminal, 65536)
         os.close(terminal)
@@ -206,7 +206,7 @@ def test_the_text_names_the_next_command() -> None:
     assert "sim 0 of " in done.stdout
     assert "holder.py 34" in done.stdout
     assert "\x1b" not in done.stdout
-    # other programs may run here too
+    # any process number, because other programs may run on this machine
     assert re.fullmatch(r"next: plimsoll explain \d+\n", done.stderr)
 
 

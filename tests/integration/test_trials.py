@@ -1,4 +1,4 @@
-"""A trial of `predict` or `fit` leaves no trace, unless the writes are kept."""
+"""Tests that a trial of `predict` or `fit` leaves no trace, unless writes are kept."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHECKPOINTS = PROGRAMS / "prediction" / "checkpoints.py"
 
 
 class Tracker:
-    """A server that counts connections."""
+    """A server that counts its connections."""
 
     def __init__(self) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -63,7 +63,7 @@ def tracker() -> Iterator[Tracker]:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which the script has been run before."""
+    """Makes a folder in which the script has run before."""
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "last.pt").write_bytes(b"the work of a week")
     (tmp_path / "metrics.csv").write_text("step,loss\n")
@@ -84,7 +84,8 @@ def test_predict_leaves_no_trace_and_lists_what_was_written(
     project: Path, tracker: Tracker
 ) -> None:
     before = contents(project)
-    found = predict(CHECKPOINTS, [tracker.port, "100"], gpu="T4")  # too much: it is run once more
+    # does not fit, so plimsoll runs the script once more
+    found = predict(CHECKPOINTS, [tracker.port, "100"], gpu="T4")
     assert not found.fits
     assert contents(project) == before
     assert tracker.calls == 0
@@ -117,7 +118,8 @@ def test_fit_leaves_no_trace(project: Path, tracker: Tracker) -> None:
     kinds = {one.path: one.kind for one in found.written}
     assert kinds["runs"] == "removed"
     assert kinds["checkpoints/last.pt"] == "changed"
-    assert len(kinds) == len(found.written)  # of two trials
+    # each path is listed once, although two trials wrote it
+    assert len(kinds) == len(found.written)
     assert "\n\nWritten, and thrown away:\n" in str(found)
     assert contents(project) == before
     assert tracker.calls == 0
@@ -151,7 +153,8 @@ def test_processes_of_the_script_write_to_the_layer_too(project: Path) -> None:
         {"path": "ranks/rank-0", "bytes": 1, "kind": "new"},
         {"path": "ranks/rank-1", "bytes": 1, "kind": "new"},
     ]
-    assert "terminate" not in done.stderr  # from a server that outlives the script and its folder
+    # a server process that outlives the script and its folder would print this
+    assert "terminate" not in done.stderr
     assert contents(project) == before
 
 
@@ -223,7 +226,7 @@ time.sleep(300)
 
 
 def heed_signals() -> None:
-    """Make a new process end at signals that this one ignores, as under nohup."""
+    """Lets a new process end at signals that this one may ignore, as under nohup."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 

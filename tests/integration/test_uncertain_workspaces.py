@@ -1,4 +1,4 @@
-"""Unmeasured workspaces of convolutions make the peaks a range; measured ones do not."""
+"""Tests that unmeasured convolution workspaces make peaks a range; measured ones do not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ net = torch.nn.Sequential(
 for _ in range(2):
     net(torch.randn(SHAPE, device="cuda")).sum().backward()
 """
-MEASURED = (32, 3, 224, 224)  # a batch of ResNet's in the table
+MEASURED = (32, 3, 224, 224)  # ResNet's input, which is in the table
 OTHER = (27, 3, 331, 331)
 
 

@@ -1,4 +1,4 @@
-"""The notices under a newer PyTorch than the known ones."""
+"""Tests the notices under a PyTorch that is newer than the known ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page in a real browser: its contents, its actions, and that it contacts no server."""
+"""Tests the page in a real browser: its contents, its actions, and that it contacts no server."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def legend(page: Page) -> dict[str, str]:
-    """Returns the groups at the moment with their sizes, read at once since the page may change."""
+    """Returns the legend's groups with their sizes, in one call because the page may change."""
     pairs = page.locator(".legend tbody tr").evaluate_all(
         "rows => rows.map(row => [row.querySelector('th'), row.querySelector('td')]"
         ".map(cell => cell.innerText))"
@@ -278,7 +278,8 @@ def test_the_map_has_every_segment_and_block_to_scale(open_page: Open, tmp_path:
         (int(Action.ALLOC), BASE + 4 * MiB, 2 * MiB, 0, 0, 0),
     ]
     page = open_page(written(tmp_path, recording_of(rows)))
-    press(page, "ArrowRight", "ArrowRight", "ArrowRight", "m", "m")  # a row each, full width
+    # chooses the layout with a row for each segment, at full width
+    press(page, "ArrowRight", "ArrowRight", "ArrowRight", "m", "m")
     said = re.compile(r"^1 segment, 8\.00 MiB reserved: 4\.00 MiB live \(50\.0%\)")
     expect(page.locator(".map .caption")).to_have_text(said)
     expect(page.get_by_label("Layout of the map")).to_have_value("full")
@@ -301,7 +302,7 @@ def test_marks_are_found_by_key_and_explained_under_the_pointer(
     failure = int(np.flatnonzero(trace.action == Action.OOM)[0])
     wait_for_value(page, failure, moment)
     press(page, "Shift+N")
-    wait_for_value(page, failure - 1, moment)  # the retry before it
+    wait_for_value(page, failure - 1, moment)  # the retry before the failure
     box = page.locator(".timeline canvas[role=slider]").bounding_box()
     assert box is not None
     place = 62 + (box["width"] - 70) * (failure + 0.5) / len(trace)
@@ -487,7 +488,7 @@ def test_what_is_summed_up_is_said_and_never_missing(open_page: Open, tmp_path: 
     assert "plimsoll view --serve shows each of them" in page.inner_text(".notes")
     head = page.inner_text(".moment strong")
     level = find_lifetimes(recording.devices[0]).level()
-    # A span is one event here, so that even the sum is exact.
+    # Each summed-up span is one event here, so even the sum is exact.
     assert head == f"at most {format_size(int(level[moment(page)]))} live"
     assert "look like fragments here" in page.inner_text(".map .caption")
     assert ", without those under " in page.inner_text(".list .count")
@@ -526,7 +527,7 @@ def test_a_server_that_is_gone_is_missed(browser: Browser) -> None:
 
 
 def test_detail_from_blocks_is_what_the_overview_says(open_page: Open, tmp_path: Path) -> None:
-    """A span of many events, zoomed in: the same peak, at the same event."""
+    """Zooms into a span of many events: the detail has the same peak at the same event."""
     random = np.random.default_rng(2)
     rows: list[Row] = []
     for i in range(70_000):

@@ -1,4 +1,4 @@
-"""Links to a moment and a block, and further files on a page, in a real browser."""
+"""Tests links to an event and a block, and further files on a page, in a real browser."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_where_nothing_may_be_copied_the_address_is_named(open_page: Open, tmp_p
 
 
 def drop(page: Page, name: str, content: bytes) -> None:
-    """Drag a file over the page, and drop it."""
+    """Drags a file onto the page, and drops it."""
     page.evaluate(
         """([name, content]) => {
           const bytes = Uint8Array.from(atob(content), (one) => one.charCodeAt(0));
@@ -161,7 +161,7 @@ def live(page: Page) -> list[str]:
 
 
 def made(tmp_path: Path, name: str, size: int) -> bytes:
-    """A page of one block."""
+    """Returns a page with one block."""
     folder = tmp_path / name
     folder.mkdir()
     written(folder, recording_of(few_blocks(1, size), name=name))
@@ -186,7 +186,7 @@ def test_pages_are_dropped_beside_the_run_and_chosen(open_page: Open, tmp_path: 
     wait_for_value(page, ["2.00 MiB live"], live)
     page.get_by_label("Run B").select_option(label="B: first.pickle")
     wait_for_value(page, ["2.00 MiB live", "1.00 MiB live"], live)
-    # The earlier page is gone, and its keys with it.
+    # The earlier page is gone, and so are its keyboard shortcuts.
     expect(page.locator("main")).to_have_count(1)
     press(page, "v")
     expect(page.get_by_role("tab", name="Call stacks").first).to_have_attribute(
@@ -250,7 +250,7 @@ def test_a_served_page_takes_recordings(open_page: Open) -> None:
         drop(page, "gpt2 <b>.pickle.gz", RECORDING.read_bytes())
         wait_for_value(page, ["2.00 MiB live", f"{format_size(int(level.max()))} live"], live)
         expect(page.locator(".time h2").nth(1)).to_have_text("B: gpt2 <b>.pickle.gz")
-        # Its moments come from the server, like those of the earlier run.
+        # The server provides the dropped run's figures, as it does for the first run.
         press(page, "b", "ArrowRight")
         after = f"{format_size(int(level[int(level.argmax()) + 1]))} live"
         wait_for_value(page, ["2.00 MiB live", after], live)

@@ -1,4 +1,4 @@
-"""The page at every width, by touch, and by the keyboard alone, in a real browser."""
+"""Tests the page at every width, by touch, and by the keyboard alone, in a real browser."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def settle(page: Page) -> None:
-    """Wait until all drawing is done."""
+    """Waits until all drawing is done."""
     for _ in range(3):
         page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
 
@@ -93,9 +93,9 @@ _BLURRED = """() => [...document.querySelectorAll("canvas")]
     [
         ("single", 320, 640, 1),
         ("single", 390, 844, 3),
-        ("single", 640, 400, 2),  # 1280x800 at 200 %
+        ("single", 640, 400, 2),  # a window of 1280x800 at a zoom of 200 %
         ("single", 768, 1024, 1),
-        ("single", 960, 540, 2),  # 1920x1080 at 200 %
+        ("single", 960, 540, 2),  # a window of 1920x1080 at a zoom of 200 %
         ("single", 1280, 800, 1),
         ("single", 1440, 900, 1),
         ("single", 2560, 1440, 1),
@@ -169,7 +169,7 @@ def test_a_finger_chooses_moves_and_zooms(open_page: Open, single: str) -> None:
     assert abs(moment(page) - 1617 / 2) < 30
     whole = window(page)
     session = page.context.new_cdp_session(page)
-    # Two fingers move apart.
+    # Two fingers move apart, which zooms.
     touch(session, "Start", (x - 30, y), (x + 30, y))
     for far in (50, 70, 90, 110):
         touch(session, "Move", (x - far, y), (x + far, y))
@@ -177,7 +177,7 @@ def test_a_finger_chooses_moves_and_zooms(open_page: Open, single: str) -> None:
     wait_for_other(page, whole, window)
     zoomed = window(page)
     chosen = moment(page)
-    # One moves sideways.
+    # One finger moves sideways, which scrolls.
     touch(session, "Start", (x, y))
     for way in (20, 40, 60):
         touch(session, "Move", (x - way, y))
@@ -201,7 +201,7 @@ def test_a_finger_that_moves_up_scrolls_the_page(open_page: Open, single: str) -
 
 
 def focused(page: Page) -> str:
-    """Returns the focused element with its outline."""
+    """Returns the focused element, and its outline."""
     name: str = page.evaluate(
         """() => {
           const one = document.activeElement;
@@ -215,7 +215,7 @@ def focused(page: Page) -> str:
 
 
 def tab_to(page: Page, name: str) -> None:
-    """Move the focus by the Tab key."""
+    """Moves the focus to an element by the Tab key."""
     for _ in range(60):
         press(page, "Tab")
         now = focused(page)
@@ -235,7 +235,7 @@ def test_the_whole_page_by_the_keyboard(open_page: Open, single: str) -> None:
     )  # fmt: skip
     for name in order:
         tab_to(page, name)
-    # There and back: every reached element is used too.
+    # Go on with the keyboard, and use what has the focus.
     press(page, "ArrowDown", "ArrowDown")
     card = page.locator(".block")
     expect(card).to_be_visible()

@@ -1,4 +1,4 @@
-"""The views of a moment in a real browser: map, call stacks, segments, a block's card, failures."""
+"""Tests the views of one event in a real browser: map, stacks, segments, blocks, failures."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ TORCH = "/x/site-packages/torch/nn/modules/module.py"
 STACKS: dict[int, list[Frame]] = {
     1: [("/me/model.py", 10, "forward"), (TORCH, 1, "_call_impl"), ("/me/train.py", 90, "main")],
     2: [("/me/model.py", 20, "forward"), (TORCH, 1, "_call_impl"), ("/me/train.py", 90, "main")],
-    # A recursive function.
+    # A recursive function appears twice in this stack.
     3: [("/me/tree.py", 5, "walk"), ("/me/tree.py", 5, "walk"), ("/me/train.py", 95, "main")],
     4: [("/me/train.py", 99, "clean_up")],
 }
 
 
 def stacked(sizes: dict[int, list[int]]) -> list[Row]:
-    """Blocks of these MiB, by the requesting stack."""
+    """Returns the history of blocks with these sizes in MiB and these stacks."""
     rows: list[Row] = [(TAKE, BASE, 1024 * MiB, 0, 0, 0)]
     place = BASE
     for stack, some in sizes.items():
@@ -153,11 +153,13 @@ def test_frames_have_what_was_asked_for_in_and_below_them(open_page: Open, tmp_p
         expect(said).to_contain_text(text)
     box = canvas.bounding_box()
     assert box is not None
-    # The flame graph is 80 MiB wide. Its second row: train.py:90, 70 MiB, and train.py:95, 8 MiB.
+    # The flame graph is 80 MiB wide. Its second row is train.py:90 with 70 MiB, then train.py:95
+    # with 8 MiB.
     page.mouse.move(box["x"] + box["width"] * 74 / 80, box["y"] + 30)
     expect(said).to_contain_text("/me/train.py:95 main: 8.00 MiB")
     page.mouse.click(box["x"] + box["width"] * 74 / 80, box["y"] + 30)
-    page.mouse.move(box["x"] + 20, box["y"] + 50)  # now over the full width
+    # the click made this function's part as wide as the graph
+    page.mouse.move(box["x"] + 20, box["y"] + 50)
     expect(said).to_contain_text("/me/tree.py:5 walk: 8.00 MiB")
     canvas.focus()
     press(page, "Escape", "ArrowDown")
@@ -213,7 +215,7 @@ def test_segments_are_on_top_of_each_other_from_when_they_are_taken(
     expect(said).to_contain_text("2 segments, 96.00 MiB; the line is what is live.")
 
     def heights(_: object = None) -> list[int]:
-        """Returns the filled share of the height at the first, middle and last event, in %."""
+        """Returns the filled percentage of the height at the first, middle and last event."""
         found: list[int] = page.evaluate(
             """(places) => {
               const canvas = document.querySelector(".segments canvas");
@@ -232,7 +234,7 @@ def test_segments_are_on_top_of_each_other_from_when_they_are_taken(
         )
         return found
 
-    # 64, 96, then 32 MiB of 1.04 times 96.
+    # 64, 96 and 32 MiB of the axis, whose maximum is 1.04 times 96 MiB.
     for found, expected in zip(heights(), (64, 96, 32), strict=True):
         assert abs(found - 100 * expected / (96 * 1.04)) <= 3
     page.locator(".segments canvas[tabindex]").focus()
@@ -263,7 +265,7 @@ def test_the_stack_of_a_free_is_beside_that_of_its_allocation(
     assert right is not None
     assert left["y"] == right["y"], "side by side"
     page.locator(".list .row").nth(1).click()
-    expect(asked).to_have_count(1)  # it is never freed
+    expect(asked).to_have_count(1)  # no second stack, since this block is never freed
 
 
 def test_a_failure_is_read_and_reached_without_a_pointer(open_page: Open, tmp_path: Path) -> None:

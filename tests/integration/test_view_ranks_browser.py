@@ -1,4 +1,4 @@
-"""The page of all ranks in a real browser: by keys, at any width, as a file and from a server."""
+"""Tests the page of all ranks in a real browser: keys, widths, as a file, from a server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ open_page = pytest.fixture(opened_pages)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four ranks, of which rank 2 takes more."""
+    """Makes four ranks' recordings, of which rank 2 takes more."""
     made = tmp_path_factory.mktemp("ranks") / "job"
     made.mkdir()
     program = program_of(EXAMPLES / "gpt2_adamw.pickle.gz")

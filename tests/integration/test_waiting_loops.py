@@ -1,4 +1,4 @@
-"""Loops that wait for an unknown value end as in a healthy run; other loops run unchanged."""
+"""Tests that loops which wait for an unknown value end; other loops run unchanged."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ WAITING = PROGRAMS / "waiting"
 
 
 class Loop:
-    """Counts a program's iterations; memory is constant after the second one."""
+    """Counts a loop's iterations, and checks that memory is constant from the second one on."""
 
     def __init__(self) -> None:
         self.rounds = 0
         self._peak = 0
 
     def turn(self) -> None:
-        """Note the begin of an iteration."""
+        """Notes the start of an iteration."""
         self.rounds += 1
         assert self.rounds < 1000
         if self.rounds == 4:
             self._peak = torch.cuda.max_memory_allocated()
 
     def check(self) -> None:
-        """Check that memory is constant."""
+        """Checks that memory is constant."""
         assert self.rounds > 0
         if self.rounds > 4:
             assert torch.cuda.max_memory_allocated() == self._peak
 
 
 def unknown(size: int = MANY) -> Any:
-    """Numbers that are not computed."""
+    """Returns random numbers that plimsoll does not compute."""
     return torch.randn(size, device="cuda").sin_()
 
 
@@ -100,7 +100,7 @@ def test_until_a_number_hardly_changes() -> None:
     a = torch.randn(20_000, 20_000, device="cuda")
     x = torch.randn(20_000, device="cuda")
     before = None
-    while True:  # power iteration
+    while True:  # the power method for the largest eigenvalue
         loop.turn()
         y = a @ x
         size = y.norm()
@@ -181,7 +181,7 @@ def test_until_a_flag_of_the_host_is_set() -> None:
 @on_simulated_gpus()
 def test_known_values_never_change() -> None:
     x = torch.tensor(1.0, device="cuda")
-    for _ in range(3000):  # it diverges, and is not healed
+    for _ in range(3000):  # known values are never changed, even if the loop diverges
         x = x * 1.0001
         assert x.item() > 1
     flag = torch.tensor(data=False, device="cuda")
@@ -231,7 +231,7 @@ def test_tokens_that_change_are_tokens_of_the_vocabulary(kept_in: str) -> None:
             break
 
 
-# --- whole trials --------------------------------------------------------------------------------
+# --- whole predictions ---------------------------------------------------------------------------
 
 
 @pytest.mark.long
@@ -263,7 +263,7 @@ def test_a_loop_over_known_values_ends_by_the_bound_alone() -> None:
 def test_an_interrupt_gives_the_answer_so_far(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [
-            # Background programs ignore Ctrl-C.
+            # A shell's background jobs ignore SIGINT; env restores it.
             "env", "--default-signal=INT", sys.executable, "-m", "plimsoll", "predict", "--json",
             str(WAITING / "diverges.py"),
         ],
@@ -290,7 +290,7 @@ def test_an_interrupt_while_the_library_asks_python_reaches_the_program() -> Non
         for turn in range(1000):
             print(turn)
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
     torch.cuda.init()
     torch._C._cuda_attach_out_of_memory_observer(lambda *_: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
@@ -320,7 +320,8 @@ def test_sizes_that_hang_on_data_are_a_range() -> None:
     assert found.peak_reserved_range_bytes is not None
     least, most = found.peak_allocated_range_bytes
     assert least <= found.requested_bytes < found.peak_allocated_bytes <= most
-    assert least < most - found.by_category["rounding"]  # data makes a difference, not rounding
+    # the range is wider than rounding alone explains
+    assert least < most - found.by_category["rounding"]
     uneven = predict(WAITING / "experts.py", unknown="most")
     assert uneven.peak_allocated_range_bytes is None
     assert least <= uneven.peak_allocated_bytes <= most

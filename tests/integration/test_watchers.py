@@ -1,4 +1,4 @@
-"""Watchers leave a program unchanged, whether they work or fail."""
+"""Tests that watchers leave a program unchanged, whether they work or fail."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOOKS = {
     "the batches of loaders", "the calls of a step", "the script's options",
     "the tensors of modules", "the tensors of optimizers", "the time of steps",
 }  # fmt: skip
-"""Some watchers that certainly observe the program."""
+"""Some watchers that this program certainly triggers."""
 
 
 def surveyed(tmp_path: Path) -> Prediction:

@@ -1,4 +1,4 @@
-"""A replay under another configuration or limit equals a recording made under it."""
+"""Tests that a replay under other settings equals a recording made under them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from plimsoll import InputError, ReplayResult, replay
 from tests.recordings import LARGE, SMALL, Recorded, or_skipped, recordings_in
 
-# These runs differ in how far the GPU was behind the host, which a recording of another run cannot
-# tell; the replay's bounds hold all the same.
+# In these runs it matters how far the GPU was behind the host, which other runs' recordings do not
+# contain; the replay's bounds hold nevertheless.
 TIMING = {"prefetch_streams.expandable", "prefetch_streams.limited"}
 
 
@@ -51,7 +51,7 @@ def test_another_variant_is_foretold_within_half_a_percent(
         assert result.peak_reserved_bytes == pytest.approx(recorded, rel=0.005)
 
 
-# The programs of one seed that requested the same sizes and had no limit.
+# Programs with the same seed that requested the same sizes, without a limit.
 CHURN = [
     recorded
     for recorded in recordings_in(SMALL)
@@ -108,14 +108,16 @@ def test_it_may_hang_on_the_pace_of_other_streams_whether_the_memory_suffices() 
     streams = SMALL / "streams.default.pickle.gz"
     (recorded,) = replay(streams)
     assert recorded.matches_recording
-    assert (recorded.fits, recorded.fits_at_any_pace) == (True, None)  # no other timing was tried
+    # a recorded run is replayed at its own pace only
+    assert (recorded.fits, recorded.fits_at_any_pace) == (True, None)
     (enough,) = replay(streams, gpu_memory="1300MiB")
     assert (enough.fits, enough.fits_at_any_pace) == (True, True)
     (close,) = replay(streams, gpu_memory="1150MiB")
     assert (close.fits, close.fits_at_any_pace) == (True, False)
     (too_little,) = replay(streams, gpu_memory="900MiB")
     assert (too_little.fits, too_little.fits_at_any_pace) == (False, False)
-    (alone,) = replay(SMALL / "churn.default.pickle.gz")  # no free waits there
+    # in this recording no free waits for a stream
+    (alone,) = replay(SMALL / "churn.default.pickle.gz")
     assert (alone.fits, alone.fits_at_any_pace) == (True, True)
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's own allocator from its wheel, beside plimsoll's rules for it, on the same programs."""
+"""Compares PyTorch's own allocator, from its wheel, with plimsoll's rules on the same programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ needs_cuda_build = pytest.mark.skipif(
     not versions.is_cuda_build(), reason="no CUDA build of PyTorch is installed"
 )
 UNEQUAL = {"assumptions", "host_peak_bytes", "host_peak_range_bytes", "seconds", "timeline"}
-"""These figures differ from run to run, or name the allocator."""
+"""Figures that differ from run to run, or that name the allocator."""
 
 
 def uses_everything() -> None:

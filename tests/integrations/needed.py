@@ -1,4 +1,4 @@
-"""Libraries that tests need; only `make test-integrations` installs them all."""
+"""Skips tests whose libraries are missing; only `make test-integrations` installs all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:
-    """Skip a test if one of them is missing, with a note."""
+    """Returns a mark that skips a test if a library is missing, and says which."""
     missing = [name for name in packages if find_spec(name) is None]
     reason = f"needs {', '.join(missing)}: make test-integrations"
     return pytest.mark.skipif(bool(missing), reason=reason)

@@ -1,4 +1,4 @@
-"""Every block of docs/integrations.md is run, and its shown output is real."""
+"""Tests that every block of docs/integrations.md runs, and that its shown output is real."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ AROUND = {
         "    assert b'plimsoll_peak_allocated_bytes' in answer.read()\nserver.close()\n",
     ),
 }
-"""By section: the definitions that its one block needs, and the conditions after it."""
+"""For each section: what its block needs before it, and the checks after it."""
 ELSEWHERE = {"Notebooks", "pytest", "GitHub"}
 
 

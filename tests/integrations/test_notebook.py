@@ -1,4 +1,4 @@
-"""A real notebook, in a kernel with a simulated GPU."""
+"""Tests a real notebook whose kernel has a simulated GPU."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ torch.zeros(1 << 40, device="cuda")""",
 
 
 def execute(sources: list[str]) -> None:
-    """Run a notebook and print its cells' outputs as JSON; the kernel has this process's GPUs."""
+    """Runs a notebook on this process's GPUs, and prints its cells' outputs as JSON."""
     import nbformat
     from nbclient import NotebookClient
 
@@ -58,7 +58,7 @@ def outputs(tmp_path: Path) -> dict[str, list[Any]]:
 
 
 def shown(cell: list[Any], kind: str = "text/plain") -> str:
-    """Returns a cell's display beside its value, or its value if it displays nothing."""
+    """Returns what a cell displays besides its value; its value if it displays nothing."""
     found = [one for one in cell if one["output_type"] in ("display_data", "execute_result")]
     return str(found[0]["data"][kind])
 
@@ -92,7 +92,8 @@ def test_cells_say_what_they_take_and_results_show_themselves(tmp_path: Path) ->
     assert shown(found["fails"]).splitlines()[-1] == "      8.00 MiB  In[7]:2"
     (error,) = [one for one in found["fails"] if one["output_type"] == "error"]
     assert error["ename"] == "OutOfMemoryError"
-    assert shown(found["after"]) == "7"  # a cell that cannot be recorded is not run
+    # the cell that could not be recorded did not run, so the value is unchanged
+    assert shown(found["after"]) == "7"
 
     assert shown(found["recorder"]) == "again.plim: not recording, 0 events written"
     for name in ("replays", "explanation"):

@@ -1,4 +1,4 @@
-"""Recordings of many ranks in an object store, and read by a Ray cluster of two nodes."""
+"""Tests recordings of many ranks in an object store, and read by a Ray cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RANKS = 12
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve ranks, of which rank 7 leaks."""
+    """Makes a folder of twelve ranks' recordings, of which rank 7 leaks."""
     made = tmp_path_factory.mktemp("job")
     program = program_of(EXAMPLES / "gpt2_adamw.pickle.gz")
     for rank in range(RANKS):
@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Yields the query of addresses in a server that speaks S3, on this machine."""
+    """Serves the S3 protocol on this machine; yields the query string for its addresses."""
     server = import_module("moto.server").ThreadedMotoServer("127.0.0.1", 0)
     server.start()
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")

@@ -1,4 +1,4 @@
-"""Work on a Ray cluster of two nodes: the same results, whatever dies."""
+"""Tests work on a Ray cluster of two nodes: results are the same, even if workers die."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = needs("ray")
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """The address of a cluster whose workers can import the tests' own functions."""
+    """Yields the address of a cluster whose workers can import functions of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
         with ray_cluster() as found:
@@ -49,17 +49,17 @@ def sweep(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def workers() -> list[int]:
-    """Returns the processes of this test's cluster that now work on a case."""
+    """Returns the processes of this test's cluster that are working on a case."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # it has ended since
+        with suppress(OSError):  # the process has ended
             if path.read_bytes().startswith(b"ray::answer") and is_mine(int(path.parent.name)):
                 found.append(int(path.parent.name))
     return found
 
 
 def is_mine(process: int) -> bool:
-    """Whether this process started it, directly or not."""
+    """Returns whether this process started the other one, directly or not."""
     while process > 1:
         if process == os.getpid():
             return True

@@ -1,4 +1,4 @@
-"""The trackers themselves contain the memory of a run, on a simulated GPU."""
+"""Tests that the trackers' own files contain the memory of a run on a simulated GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS = 3
 
 
 def train(after_step: Callable[[int], None]) -> None:
-    """Keep 64 MiB more each step."""
+    """Keeps 64 MiB more in each step."""
     import torch
 
     kept = []
@@ -30,7 +30,7 @@ def train(after_step: Callable[[int], None]) -> None:
 
 
 GROWS = [0.0625, 0.125, 0.1875]
-"""Allocated GiB after each step."""
+"""GiB allocated after each step."""
 
 
 @needs("tensorboard")
@@ -70,9 +70,9 @@ def test_accelerate_gives_the_figures_to_its_trackers() -> None:
 
 
 def records_of_wandb(content: bytes) -> Iterator[bytes]:
-    """Yields records of LevelDB's log format: after the header, pieces in blocks of 32 KiB.
+    """Yields the records of a W&B file, which has LevelDB's log format after a header.
 
-    Each piece has a header of 7 bytes:
+    A block has 32 KiB and contains pieces of records. Each piece has a header of 7 bytes:
     https://github.com/google/leveldb/blob/main/doc/log_format.md
     """
     place, record = 7, b""
@@ -83,13 +83,13 @@ def records_of_wandb(content: bytes) -> Iterator[bytes]:
         length, kind = struct.unpack_from("<HB", content, place + 4)
         record += content[place + 7 : place + 7 + length]
         place += 7 + length
-        if kind in (1, 4):  # whole, or the last piece
+        if kind in (1, 4):  # a whole record (1), or the last piece of one (4)
             yield record
             record = b""
 
 
 def rows_of_wandb(folder: Path) -> list[dict[str, Any]]:
-    """Returns the rows that an offline run has written for later."""
+    """Returns the rows in the files of an offline run."""
     from wandb.proto import wandb_internal_pb2
 
     (file,) = folder.rglob("*.wandb")

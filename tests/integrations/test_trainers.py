@@ -1,4 +1,4 @@
-"""Callbacks in the trainers themselves, on a simulated GPU."""
+"""Tests plimsoll's callbacks in the trainers themselves, on a simulated GPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def batches(count: int) -> list[dict[str, torch.Tensor]]:
 
 
 def hugging_face_trainer(steps: int, kept: list[Any] | None = None, **settings: Any) -> Any:
-    """A Trainer of a small model that keeps one tensor a step in `kept`."""
+    """Returns a Trainer of a small model that appends one tensor a step to `kept`."""
     import torch
     from torch import nn
     from transformers import Trainer, TrainingArguments
@@ -70,7 +70,7 @@ def test_what_the_trainer_logs_has_the_memory_in_it() -> None:
     stats = torch.cuda.memory_stats()
     assert of_gpu["peak_allocated_gib"] == stats["allocated_bytes.all.peak"] / 2**30
     assert of_gpu["peak_reserved_gib"] == stats["reserved_bytes.all.peak"] / 2**30
-    # Parameters, their gradients and AdamW's two moments at least.
+    # At least the parameters, their gradients and AdamW's two moments.
     assert of_gpu["peak_allocated_gib"] > 4 * 4 * PARAMETERS / 2**30
     free, _ = torch.cuda.mem_get_info()
     assert of_gpu["headroom_gib"] == free / 2**30
@@ -189,7 +189,8 @@ def test_lightning_logs_records_and_ends() -> None:
         rows = list(csv.DictReader(file))
     peak = "gpu0_memory/peak_allocated_gib"
     assert [int(row["step"]) for row in rows if row[peak]] == [1, 3, 5]
-    assert [int(row["step"]) for row in rows if row["loss"]] == [1, 3, 5]  # the module's own
+    # steps that the module itself logged
+    assert [int(row["step"]) for row in rows if row["loss"]] == [1, 3, 5]
     peaks = [float(row[peak]) for row in rows if row[peak]]
     assert peaks[-1] > 4 * 4 * PARAMETERS / 2**30
     found = plimsoll.explain("run.plim", advice=False)

@@ -12,7 +12,7 @@ _SOURCE = Path(__file__).parents[2]
 
 
 def cuda_headers() -> Path | None:
-    """Returns the folder of CUDA's headers in triton."""
+    """Returns the folder of CUDA's headers in the package triton; None without it."""
     triton = find_spec("triton")
     if triton is None or triton.origin is None:
         return None
@@ -21,11 +21,11 @@ def cuda_headers() -> Path | None:
 
 
 def build(version: str, source: Path = _SOURCE, to: Path = FOLDER / "programs") -> Path:
-    """Returns the program that compares this version with the `native` of these sources.
+    """Builds the program that compares this PyTorch version with these sources; returns its path.
 
     Raises:
         SystemExit: If CUDA's headers are missing.
-        CalledProcessError: If it does not compile.
+        CalledProcessError: If the program does not compile.
     """
     headers = cuda_headers()
     if headers is None:

@@ -15,14 +15,14 @@ namespace {
 
 using namespace plimsoll;
 
-// The outcome of an operation on one side.
+// What an operation came to under one of the two allocators: an address or an error.
 struct Outcome {
   enum class Kind : std::uint8_t { done, out_of_memory, other_error };
   Kind kind = Kind::done;
   Address address = 0;
   std::string text;
 
-  // Errors that are not about memory are worded differently on purpose.
+  // Texts of errors that are not about memory may differ.
   bool operator==(const Outcome& other) const {
     return kind == other.kind && address == other.address &&
            (kind == Kind::other_error || text == other.text);
@@ -66,7 +66,7 @@ std::string to_text(const SegmentInfo& segment) {
   return text;
 }
 
-// Puts each run of such events in the order of addresses.
+// Sorts each run of consecutive events of this action by address.
 void sort_runs(std::vector<TraceEvent>& events, Action action) {
   const auto is_such = [&](const TraceEvent& event) { return event.action == action; };
   for (auto begin = events.begin(); begin != events.end();) {
@@ -104,7 +104,8 @@ std::vector<std::string> lines_of(const Statistics& statistics) {
   return lines;
 }
 
-// The first line that differs, with those before it.
+// Returns the first line that differs, with `context` equal lines before it and two after it; empty
+// if nothing differs.
 std::string difference_of(const char* what, const std::vector<std::string>& pytorch,
                           const std::vector<std::string>& native, std::size_t context) {
   std::size_t place = 0;
@@ -125,8 +126,9 @@ std::string difference_of(const char* what, const std::vector<std::string>& pyto
   return text;
 }
 
-// What the drivers were asked for, and what they hold. PyTorch unmaps each page by itself, native a
-// range at once; PyTorch also asks for memory and address space that turn out to be too little.
+// A figure that must be equal in both simulated drivers. Calls of unmap, create and reserve are
+// left out: PyTorch unmaps page by page where native unmaps a range, and PyTorch creates memory and
+// reserves addresses that then do not suffice.
 struct DriverFigure {
   const char* name;
   std::uint64_t (*of)(SimulatedDriver&);
@@ -140,21 +142,22 @@ const DriverFigure kFigures[] = {
     {"memory in use", [](SimulatedDriver& gpu) { return std::uint64_t{gpu.dedicated_used()}; }},
 };
 
-// A private pool of the program. When its last holder has gone, its number stands for a new one.
+// A private pool of the program. When its last holder releases it, the same number means a new
+// pool.
 struct ProgramPool {
   PoolId id = {};
   int uses = 0;
   bool receives = false;
   bool is_captured = false;
-  bool receives_some = false;  // of the streams only
+  bool receives_some = false;  // only the requests of one stream
   bool is_used_on_oom = false;
 };
 
 constexpr std::uint64_t kPools = 3;
 
-// PyTorch counts how often each private pool maps and unmaps memory, and forgets a released pool
-// when both are equal: also when a mapping went back in several parts and memory is left, which
-// then belongs to a pool that is gone.
+// Finds pools that PyTorch loses. PyTorch counts the maps and unmaps of each private pool, and
+// drops a released pool when the counts are equal. If one mapping was unmapped in several parts,
+// the counts are equal too early: the pool is dropped while it still has memory.
 class PoolMappings final : public Observer {
  public:
   void observe(const TraceEvent& event) override {
@@ -222,7 +225,7 @@ class Comparison {
   }
 
  private:
-  // Settings that both refuse end a program at once.
+  // Creates both allocators. If both refuse the settings, the comparison ends without a difference.
   void begin() {
     const Outcome theirs = outcome_of([&]() -> Address {
       pytorch_ = make_pytorch(program_.memory, program_.settings);
@@ -238,7 +241,7 @@ class Comparison {
   // --- what is compared
   // ----------------------------------------------------------------------------
 
-  // Carries out the same on both sides; whether both came to the same.
+  // Does the same with both allocators, and notes a difference if the outcomes differ.
   template <typename Function>
   Outcome on_both(Function function) {
     const Outcome theirs = outcome_of([&] { return function(*pytorch_); });
@@ -251,7 +254,7 @@ class Comparison {
       difference_ = "they come to different ends\n    PyTorch " + theirs.to_text() +
                     "\n    native  " + ours.to_text() + "\n";
     }
-    // PyTorch's state is undefined after it.
+    // An internal error leaves PyTorch's allocator in an undefined state.
     if (theirs.kind == Outcome::Kind::other_error) has_ended_ = true;
   }
   template <typename Function>
@@ -282,8 +285,9 @@ class Comparison {
     }
   }
 
-  // PyTorch finishes frees that a capture deferred in the order of a hash table of pointers, and
-  // that order decides how often split blocks become free.
+  // Leaves out figures that depend on the order of deferred frees. PyTorch completes the frees that
+  // a capture deferred in the order of a hash table of pointers, which decides when split blocks
+  // are free.
   [[nodiscard]] Statistics comparable(Statistics statistics) const {
     if (deferred_ < 2) return statistics;
     for (PoolStat* const stat : {&statistics.inactive_split, &statistics.inactive_split_bytes}) {
@@ -313,7 +317,7 @@ class Comparison {
   [[nodiscard]] std::string difference_of_events() {
     std::vector<TraceEvent> theirs = pytorch_->history();
     std::vector<TraceEvent> ours = native_->history();
-    // PyTorch goes through deferred frees in the order of a hash table.
+    // PyTorch completes deferred frees in the order of a hash table, so the order does not count.
     for (std::vector<TraceEvent>* const events : {&theirs, &ours}) {
       if (deferred_ > 1) sort_runs(*events, Action::free_completed);
     }
@@ -329,7 +333,7 @@ class Comparison {
   // --- operations
   // ----------------------------------------------------------------------------------
 
-  // False if the operation makes no sense now.
+  // Carries out one operation; returns false if the operation makes no sense now.
   bool carry_out(const Operation& operation) {
     const auto& [first, second, third] = operation.numbers;
     switch (operation.verb) {
@@ -361,8 +365,9 @@ class Comparison {
     return true;
   }
 
-  // Before 2.15, PyTorch keeps the address space that it reserved for a request that is larger than
-  // a segment, which only divisions can make it; native reserves none.
+  // Returns whether a request may get more than a segment's size, by rounding to power-of-two
+  // divisions. Before 2.15, PyTorch then keeps the address space that it reserved; native reserves
+  // none.
   [[nodiscard]] bool may_exceed_a_segment(Bytes size) const {
     return !rules().has_expandable_reserve() && rounds_and_grows_ && size > program_.memory / 2;
   }
@@ -372,26 +377,28 @@ class Comparison {
     if (outcome.address != 0) live_.push_back(outcome.address);
     return true;
   }
-  // Only where no pool receives requests: PyTorch asks the current stream, which is the default
-  // one. Settings that round sizes or bound what is split are left out.
+  // Allocates at an address inside a free block. Left out while a pool receives requests, because
+  // PyTorch asks the current stream, which is the default one here; also under settings that round
+  // sizes or limit splitting.
   bool malloc_at(std::uint64_t which, std::uint64_t offset, Bytes size) {
     if (!pytorch_has_malloc_at() || size == 0 || receives_any() || shapes_blocks_) return false;
     constexpr Bytes kUnit = AllocatorConfig::kMinBlock;
     std::vector<BlockInfo> free;
     for (const SegmentInfo& segment : native_->segments()) {
       if (segment.stream != 0 || !segment.pool.is_default()) continue;
-      // PyTorch looks in the pool that requests of this size go to.
+      // PyTorch looks only in the pool, small or large, that serves requests of this size.
       if (segment.small != (round_up(size, kUnit) <= AllocatorConfig::kSmallRequest)) continue;
       for (const BlockInfo& block : segment.blocks) {
         if (block.state == BlockState::inactive) free.push_back(block);
       }
     }
-    (void)pytorch_->segments();  // as many snapshots on both sides
+    (void)pytorch_->segments();  // PyTorch's history notes each snapshot, so take one there as well
     if (free.empty()) return false;
     const BlockInfo& block = free[which % free.size()];
     const Bytes begin = offset * kUnit % block.size;
     const Bytes taken = round_up(size, kUnit);
-    // Native gives exactly what is asked for. PyTorch rounds, and splits as for any request.
+    // Native takes exactly the range asked for. PyTorch rounds the size, and splits the block as
+    // for any request.
     const Bytes least_rest =
         taken > AllocatorConfig::kSmallRequest ? AllocatorConfig::kSmallRequest : kUnit;
     if (begin + taken + least_rest >= block.size) return false;
@@ -402,7 +409,7 @@ class Comparison {
   }
   bool free(std::uint64_t which) {
     if (live_.empty()) return false;
-    // In 2.12 the order of deferred frees decides which of two equal blocks is the first.
+    // In 2.12 the order of deferred frees decides which of two equal blocks counts as made first.
     const bool has_hash_order =
         rules().prefers_first_made() && !rules().prefers_older_segment() && deferred_ > 0;
     const auto place = live_.begin() + static_cast<std::ptrdiff_t>(which % live_.size());
@@ -431,10 +438,12 @@ class Comparison {
     do_on_both([&](Side& side) { side.use_pool(pool.id); });
     return true;
   }
-  // One graph is captured at a time.
+  // Lets a pool receive requests, perhaps as part of a capture. Only one graph is captured at a
+  // time.
   bool begin(ProgramPool& pool, std::uint64_t filter, bool captures) {
     if (pool.receives || (captures && is_capturing())) return false;
-    // PyTorch fails to take from a pool that receives requests of another stream.
+    // With use_on_oom, PyTorch fails if a pool that receives another stream's requests must serve
+    // one.
     if (pool.is_used_on_oom) filter = 0;
     pool.receives = true;
     pool.is_captured = captures;
@@ -457,10 +466,10 @@ class Comparison {
     pool.receives = pool.is_captured = false;
     return true;
   }
-  // A pool that receives requests keeps a holder.
+  // Drops one holder of a pool. A pool that receives requests keeps at least one.
   bool release(ProgramPool& pool) {
     if (pool.uses == 0 || (pool.receives && pool.uses == 1)) return false;
-    // PyTorch fails an internal check when it would take from such a pool.
+    // With use_on_oom, PyTorch would take from the released pool and fail an internal check.
     if (pool.uses == 1 && pool.is_used_on_oom) return false;
     do_on_both([&](Side& side) { side.release_pool(pool.id); });
     if (--pool.uses == 0) {
@@ -526,7 +535,7 @@ class Comparison {
   std::unique_ptr<Side> native_;
   std::unique_ptr<Side> pytorch_;
   std::vector<Address> live_;
-  std::set<Address> recorded_;  // live blocks that another stream used
+  std::set<Address> recorded_;  // live blocks that a second stream used
   ProgramPool pools_[kPools];
   std::uint64_t last_pool_ = 0;
   std::string difference_;

@@ -1,5 +1,5 @@
-// A program on both allocators, step by step: after each operation the addresses, errors,
-// statistics and memory of the driver must be equal, now and then all blocks, at the end the whole
+// Runs a program on both allocators step by step. After each operation the addresses, errors,
+// statistics and the driver's memory must be equal; sometimes all blocks, and at the end the whole
 // history.
 #pragma once
 
@@ -9,9 +9,10 @@
 #include "program.h"
 
 struct Verdict {
-  std::string difference;        // the first one, in several lines; empty if there is none
-  std::uint64_t operations = 0;  // those that made sense where they stood
+  std::string difference;  // the first difference, in several lines; empty if there is none
+  // operations that were carried out, without those that made no sense
+  std::uint64_t operations = 0;
 };
 
-// At most once in a process.
+// Compares both allocators. A process can do this only once.
 [[nodiscard]] Verdict compare(const Program& program);

@@ -1,9 +1,9 @@
-// A heap that gives no address twice, in place of the C++ library's.
+// Replaces the C++ library's heap by one that never gives an address twice.
 //
-// PyTorch keeps the streams that a capture used a block on by the address of the block's record,
-// and does not always forget them with the record (block_to_cudagraph_stream_uses). A later record
-// at the same address inherits them. The C library decides which address a record gets. A
-// program's process is short, so it can do without memory that was freed.
+// During a capture PyTorch notes, by the address of a block's record, the streams that used the
+// block (block_to_cudagraph_stream_uses). It does not always remove this note with the record, so a
+// later record at the same address inherits the streams. Which address a record gets is up to the C
+// library. The processes are short, so they need not reuse freed memory.
 #include <cstddef>
 #include <cstdlib>
 #include <new>

@@ -1,10 +1,10 @@
 // Compares PyTorch's allocator with plimsoll's `native`:
 //
-//   oracle random FIRST COUNT OPERATIONS   programs of these seeds, those that differ made short
-//   oracle first FIRST COUNT OPERATIONS    the same, up to the first that differs, unshortened
-//   oracle run                             programs from the standard input, one a line
+//   oracle random FIRST COUNT OPERATIONS   programs of these seeds; shortens those that differ
+//   oracle first FIRST COUNT OPERATIONS    the same, up to the first that differs, which stays long
+//   oracle run                             programs from the standard input, one per line
 //
-// Each program runs in a process of its own, since PyTorch has one allocator a process.
+// Each program runs in a process of its own, since PyTorch has one allocator per process.
 #include <sys/personality.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,9 +36,9 @@ std::string read_all(int file) {
   return text;
 }
 
-// The count of operations, then the difference.
+// Runs a program; writes the number of operations, then the difference, to `result`.
 [[noreturn]] void run_in_child(const Program& program, int result) {
-  // PyTorch's warnings.
+  // Discards PyTorch's warnings.
   if (std::getenv("ORACLE_WARNINGS") == nullptr) dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
   std::string text;
   try {
@@ -120,7 +120,7 @@ int run_from_input() {
   return differences == 0 ? 0 : 1;
 }
 
-// Starts the program again with the same addresses each time: PyTorch has hash tables of pointers.
+// Restarts this program without address randomization, because PyTorch has hash tables of pointers.
 void keep_addresses(char** words) {
   const int before = personality(0xffffffff);
   if ((before & ADDR_NO_RANDOMIZE) != 0) return;
@@ -132,7 +132,7 @@ void keep_addresses(char** words) {
 
 int main(int count, char** words) try {
   keep_addresses(words);
-  (void)streams_in_order();  // once for all processes
+  (void)streams_in_order();  // computed here, before the processes fork
   const std::string verb = count > 1 ? words[1] : "";
   if (verb == "run" && count == 2) return run_from_input();
   if (verb == "random" && count == 5) {

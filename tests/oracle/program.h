@@ -14,27 +14,27 @@
 #include "plimsoll/base/units.h"
 
 enum class Verb : std::uint8_t {
-  malloc,      // size, stream
-  malloc_at,   // which of the free blocks, offset in it, size
-  free,        // which of the live blocks, counted round and round
-  record,      // which, stream: record_stream
-  hold,        // stream: it has work until `finish`
-  finish,      // stream
-  empty,       // pool: empty_cache; 0 is the default one
-  use,         // pool: one more holder
-  begin,       // pool, 1 + stream or 0 for all: requests go to the pool
-  capture,     // the same, for the capture of a graph
-  end,         // pool: of `begin` or `capture`
-  release,     // pool: one holder fewer
-  use_on_oom,  // pool, on
+  malloc,      // arguments: size, stream
+  malloc_at,   // index of a free block, offset in it, size
+  free,        // index of a live block, modulo their number
+  record,      // index of a live block, stream: record_stream
+  hold,        // stream: gets work that lasts until `finish`
+  finish,      // stream: completes its work
+  empty,       // pool: empty_cache; 0 is the default pool
+  use,         // pool: adds a holder
+  begin,       // pool; 1 + stream, or 0 for all streams: the pool receives the requests
+  capture,     // the arguments of `begin`; also captures a graph
+  end,         // pool: ends `begin` or `capture`
+  release,     // pool: removes a holder
+  use_on_oom,  // pool, 1 for on
   no_split,    // pool
-  limit,       // thousandths of the GPU's memory
-  fault,       // call of the driver, after how many, how many times
-  heal,        // no more faults
+  limit,       // in thousandths of the GPU's memory
+  fault,       // driver call; calls before the first fault; number of faults
+  heal,        // ends all faults
   reset_peak,  //
-  reset_sums,  // accumulated statistics
-  snapshot,    // compares all blocks as well
-  settings,    // which of the program's later settings
+  reset_sums,  // of the accumulated statistics
+  snapshot,    // compares all blocks
+  settings,    // index of one of `later_settings`
   count,
 };
 
@@ -45,12 +45,12 @@ struct Operation {
 
 struct Program {
   plimsoll::Bytes memory = plimsoll::kGiB;
-  std::string settings;                     // PYTORCH_CUDA_ALLOC_CONF
-  std::vector<std::string> later_settings;  // made while the program runs
+  std::string settings;                     // in the format of PYTORCH_CUDA_ALLOC_CONF
+  std::vector<std::string> later_settings;  // applied while the program runs
   std::vector<Operation> operations;
 };
 
 [[nodiscard]] std::string to_text(const Operation& operation);
 [[nodiscard]] std::string to_text(const Program& program);
-// Throws std::invalid_argument.
+// Parses a program's text; throws std::invalid_argument.
 [[nodiscard]] Program program_from(std::string_view text);

@@ -14,12 +14,12 @@ namespace {
 
 using namespace plimsoll;
 
-// The distributions of the standard library differ from one library to the next.
+// Draws random numbers. Standard libraries implement distributions differently; this does not.
 class Choices {
  public:
   explicit Choices(std::uint64_t seed) : engine_(seed) {}
 
-  // Less than `end`.
+  // Returns a number less than `end`.
   std::uint64_t below(std::uint64_t end) { return engine_() % end; }
   bool happens(std::uint64_t percent) { return below(100) < percent; }
   template <typename Options>
@@ -50,8 +50,8 @@ const std::vector<Setting> kSettings = {
     {"expandable_segments_reserve", {2, 15}, {"0.1", "0.3", "0.5", "1G", "0.1G"}},
 };
 
-// Settings that are made while the program runs leave max_split_size alone: when it shrinks,
-// PyTorch gives pieces of segments back to the driver.
+// Returns random settings. Those for a running program leave out max_split_size_mb: when it
+// shrinks, PyTorch returns pieces of segments to the driver.
 std::string random_settings(Choices& choices, TorchVersion version, bool are_later = false) {
   std::string text;
   for (const Setting& setting : kSettings) {
@@ -66,7 +66,7 @@ std::string random_settings(Choices& choices, TorchVersion version, bool are_lat
 // --- sizes ---------------------------------------------------------------------------------------
 
 Bytes random_size(Choices& choices, Bytes memory) {
-  // The bounds where another rule begins, and what lies between them.
+  // Sizes at which another rule begins; below, sizes at, near and between them are drawn.
   static const std::vector<Bytes> kBounds = {
       512, 4096, 256 * kKiB, kMiB, 2 * kMiB, 10 * kMiB, 12 * kMiB, 16 * kMiB, 20 * kMiB, 32 * kMiB};
   const auto kind = choices.below(10);
@@ -79,7 +79,7 @@ Bytes random_size(Choices& choices, Bytes memory) {
   } else if (kind < 6) {
     size = kMiB + choices.below(10 * kMiB);
   } else if (kind < 7) {
-    // The size of a segment, which may be all that is left below a bound.
+    // A whole number of segments: under a limit, perhaps just what is left.
     size = 2 * kMiB * (1 + choices.below(std::min<Bytes>(memory / (8 * kMiB), 64)));
   } else {
     size = 1 + choices.below(choices.one_of(
@@ -88,7 +88,7 @@ Bytes random_size(Choices& choices, Bytes memory) {
   return std::max<Bytes>(size, 1);
 }
 
-// A program asks for a few sizes again and again, so that blocks of equal size are free.
+// Draws a few usual sizes again and again, so that free blocks of equal size exist.
 class Sizes {
  public:
   Sizes(Choices& choices, Bytes memory) : choices_(choices), memory_(memory) {
@@ -112,7 +112,7 @@ struct Weight {
   Verb verb;
   std::uint64_t weight;
 };
-// Each program has its own measure of each.
+// Weights of the operations; each program scales them at random.
 constexpr std::array<Weight, 21> kWeights{{
     {Verb::malloc, 400},   {Verb::malloc_at, 8},  {Verb::free, 330},     {Verb::record, 60},
     {Verb::hold, 25},      {Verb::finish, 35},    {Verb::empty, 8},      {Verb::use, 8},

@@ -1,4 +1,4 @@
-// Random programs, each the same for the same seed.
+// Random programs. The same seed gives the same program.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,6 @@
 #include "plimsoll/torch_versions.h"
 #include "program.h"
 
-// Returns a program of so many operations, with settings that this PyTorch knows.
+// Returns a program of `operations` operations, with settings that this PyTorch knows.
 [[nodiscard]] Program random_program(std::uint64_t seed, std::size_t operations,
                                      plimsoll::TorchVersion version);

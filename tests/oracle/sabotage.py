@@ -1,6 +1,6 @@
 """Inserts mistakes into `native`, one at a time, and counts the programs needed to find each.
 
-python -m tests.oracle.sabotage 2.15.0
+Run it with a PyTorch version: python -m tests.oracle.sabotage 2.15.0
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ MISTAKES = (
 
 
 def main(version: str) -> int:
-    """Returns the exit status: 1 if a mistake was not found."""
+    """Runs all mistakes; returns the exit status, 1 if a mistake was not found."""
     unpack(version)
     is_found = True
     with tempfile.TemporaryDirectory() as scratch:

@@ -5,7 +5,8 @@
 
 namespace {
 
-// Leaves out as many runs of `length` operations as it can; whether there were any.
+// Leaves out all runs of `length` operations that the difference does not need; returns whether
+// there were any.
 bool leave_out(Program& program, std::size_t length,
                const std::function<bool(const Program&)>& differs) {
   bool has_any = false;
@@ -24,7 +25,7 @@ bool leave_out(Program& program, std::size_t length,
   return has_any;
 }
 
-// Leaves out settings, one at a time. A comma in a list is none between two settings.
+// Leaves out settings one at a time. A comma in brackets does not separate two settings.
 void leave_out_settings(Program& program, const std::function<bool(const Program&)>& differs) {
   for (std::size_t begin = 0; begin < program.settings.size();) {
     std::size_t end = begin;

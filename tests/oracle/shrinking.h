@@ -1,9 +1,9 @@
-// The shortest program that shows a difference, as far as leaving out operations finds it.
+// Finds a short program that still shows a difference, by leaving out operations.
 #pragma once
 
 #include <functional>
 
 #include "program.h"
 
-// `differs` says whether a program still shows one; it does for `program`.
+// Returns a short program for which `differs` is still true; it must be true for `program`.
 [[nodiscard]] Program shrink(Program program, const std::function<bool(const Program&)>& differs);

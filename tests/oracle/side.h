@@ -1,5 +1,5 @@
-// One of the two allocators that a program runs on: plimsoll's `native`, or the one in PyTorch's
-// library. Each has a simulated GPU of its own; both tell of their state in plimsoll's terms.
+// One of the two allocators that are compared: plimsoll's `native`, or the one in PyTorch's
+// library. Each has its own simulated GPU, and reports its state in plimsoll's types.
 #pragma once
 
 #include <array>
@@ -12,11 +12,11 @@
 #include "plimsoll/simulated/driver.h"
 #include "plimsoll/torch_versions.h"
 
-// A request ran out of memory; the text is the program's error message.
+// A request ran out of memory. The text is the message that a program would see.
 struct OutOfMemoryError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-// Anything else went wrong. The two sides word it differently.
+// Any other failure. The two sides have different texts for it.
 struct OtherError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -50,26 +50,27 @@ class Side {
 
   virtual const plimsoll::Statistics& statistics() = 0;
   virtual std::vector<plimsoll::SegmentInfo> segments() = 0;
-  // Since the program began. Their times and contexts are 0.
+  // Returns all events since the program began, with times and contexts of 0.
   virtual std::vector<plimsoll::TraceEvent> history() = 0;
   virtual plimsoll::SimulatedDriver& gpu() = 0;
 };
 
-// The rules that `native` follows for the PyTorch that this program was built with.
+// Returns the rules that `native` follows for the PyTorch version of this build.
 [[nodiscard]] plimsoll::TorchVersion rules();
-// PyTorch's abilities.
+// Whether this version of PyTorch has these functions.
 [[nodiscard]] bool pytorch_has_no_split();
 [[nodiscard]] bool pytorch_can_unset_use_on_oom();
 [[nodiscard]] bool pytorch_has_malloc_at();
 
-// The default stream and others, in the order in which both sides look at their events. PyTorch's
-// order is that of a hash table, so these streams are chosen.
+// Streams that both sides visit in the same order: the default stream and others. PyTorch visits
+// streams in the order of a hash table, so their numbers are chosen to fit.
 inline constexpr std::size_t kStreams = 4;
 [[nodiscard]] const std::array<plimsoll::StreamId, kStreams>& streams_in_order();
 
-// Both throw OtherError for settings that they refuse. `observer` is told of each event.
+// Make the two sides. Both throw OtherError if they refuse the settings; `observer` sees native's
+// events.
 [[nodiscard]] std::unique_ptr<Side> make_native(plimsoll::Bytes memory, const std::string& settings,
                                                 plimsoll::Observer& observer);
-// At most one in a process.
+// A process can make only one.
 [[nodiscard]] std::unique_ptr<Side> make_pytorch(plimsoll::Bytes memory,
                                                  const std::string& settings);

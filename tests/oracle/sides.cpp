@@ -7,7 +7,7 @@
 #include "plimsoll/allocator/wheel/wheel.h"
 #include "side.h"
 
-// plimsoll's `native` and PyTorch's own allocator as the sides of the comparison.
+// The two sides of the comparison: plimsoll's `native`, and PyTorch's own allocator.
 
 namespace {
 
@@ -15,7 +15,7 @@ using namespace plimsoll;
 
 constexpr std::size_t kMostEvents = 1'000'000;
 
-// Runs a function and turns its errors into those of a Side.
+// Runs a function; turns its errors into OutOfMemoryError or OtherError.
 template <typename Function>
 auto guard(Function function) {
   try {
@@ -158,7 +158,7 @@ std::unique_ptr<Side> make_pytorch(Bytes memory, const std::string& settings) {
   };
   return guard([&] {
     auto side = std::make_unique<AllocatorSide>(memory, make, configure);
-    (void)side->allocator().segments();  // begins PyTorch's allocator, and its counters
+    (void)side->allocator().segments();  // initializes PyTorch's allocator and its counters
     return side;
   });
 }

@@ -8,7 +8,7 @@
 #include "cuda/gpus.h"
 #include "side.h"
 
-// Streams that PyTorch's hash table has in the order of their numbers.
+// Finds stream numbers that PyTorch's hash table visits in ascending order.
 
 namespace {
 
@@ -19,7 +19,7 @@ c10::cuda::CUDAStream pytorch_stream(StreamId stream) {
   return c10::cuda::getStreamFromExternal(plimsoll::wheel::handle_of<cudaStream_t>(stream), 0);
 }
 
-// Whether PyTorch would go through these streams as they are given, whichever came first.
+// Returns whether PyTorch visits these streams in the given order, whichever was used first.
 bool is_in_order(std::vector<StreamId> streams) {
   const std::vector<StreamId> ordered = streams;
   do {
@@ -34,7 +34,7 @@ bool is_in_order(std::vector<StreamId> streams) {
   return true;
 }
 
-// Adds streams to those that were found until there are enough; false if it cannot.
+// Adds streams to `found` until there are kStreams; returns false if that is impossible.
 bool find_streams(std::vector<StreamId>& found) {
   if (found.size() == kStreams) return is_in_order(found);
   for (StreamId next = found.back() + 1; next < 100; ++next) {

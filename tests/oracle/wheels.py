@@ -1,4 +1,4 @@
-"""Parts of the wheels of PyTorch's CUDA builds, such as the allocator: two libraries, headers."""
+"""Gets parts of PyTorch's CUDA wheels, such as the allocator: two libraries and headers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ALLOCATOR = re.compile(
 
 
 def unpacked() -> list[str]:
-    """Returns the versions that are in FOLDER already."""
+    """Returns the versions that FOLDER already has."""
     return sorted(each.name.removeprefix("torch-") for each in FOLDER.glob("torch-*"))
 
 
 def link_installed() -> str | None:
-    """Puts the PyTorch of this environment into FOLDER; returns its version, None without CUDA."""
+    """Links this environment's PyTorch into FOLDER; returns its version, None without CUDA."""
     torch = find_spec("torch")
     if torch is None or torch.origin is None:
         return None
@@ -35,21 +35,21 @@ def link_installed() -> str | None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     link = FOLDER / f"torch-{found[1]}"
     if not link.exists():
-        link.unlink(missing_ok=True)  # a link to a deleted environment
+        link.unlink(missing_ok=True)  # perhaps a dangling link to a deleted environment
         link.symlink_to(folder.parent)
     return found[1]
 
 
 def unpack(version: str, wanted: re.Pattern[str] = _ALLOCATOR, within: Path = FOLDER) -> Path:
-    """Returns the folder of a version; downloads its wheel, and keeps what is needed, if it is new.
+    """Returns a version's folder; if that is new, downloads the wheel and keeps some files.
 
     Args:
         version: The version of a CUDA build.
-        wanted: Matches the names of the files that are kept.
-        within: The folder that holds those of all versions.
+        wanted: Matches the names of the files to keep.
+        within: The folder with a folder for each version.
 
     Raises:
-        SystemExit: If pip does not find such a wheel, or it is a build without CUDA.
+        SystemExit: If pip finds no such wheel, or finds a build without CUDA.
     """
     folder = within / f"torch-{version}"
     if folder.exists():
@@ -68,7 +68,7 @@ def unpack(version: str, wanted: re.Pattern[str] = _ALLOCATOR, within: Path = FO
 
 
 def _download(version: str, to: Path) -> Path:
-    # Three equals signs: 2.13.0 and no build of it, such as 2.13.0+cpu.
+    # `===` matches 2.13.0 exactly, and no local build such as 2.13.0+cpu.
     pip = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-// Calls a pluggable allocator's functions as PyTorch does: with its C++ library's types.
+// Calls a pluggable allocator's functions as PyTorch does: with the types of its C++ library.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace {
 
 std::shared_ptr<int> held = std::make_shared<int>(0);
 
-// What the caller's own C++ has to say of a call that fails; 0 if it does not.
+// Makes a call; returns 0, or stores the error's message as the caller's own C++ sees it.
 template <typename Call>
 int caught(char* text, std::size_t capacity, Call call) {
   try {
@@ -39,7 +39,8 @@ extern "C" int caller_allocate(void* function, std::size_t size, std::uintptr_t*
                 [&] { *address = reinterpret_cast<std::uintptr_t>(allocate(size, 0, nullptr)); });
 }
 
-// Requests of one stream go to the pool; the filter holds on to something.
+// Starts to serve one stream's requests from the pool. The filter owns a reference, so that tests
+// can see whether it is freed.
 extern "C" int caller_begin(void* function, std::uint64_t pool, std::uintptr_t stream, char* text,
                             std::size_t capacity) {
   const std::function<void(int, Pool, std::function<bool(Stream)>)> begin =

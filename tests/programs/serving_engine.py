@@ -1,8 +1,8 @@
-"""Serves a small model as serving engines do: python serving_engine.py KIND UTILIZATION.
+"""Serves a small model as serving engines do.
 
-KIND is the engine's process: same, this process; spawn, one of its own; TERM and KILL, one of its
-own that this signal ends. UTILIZATION is the share of the card that it may take. It prints its
-figures in bytes, as JSON.
+Run it as `python serving_engine.py KIND UTILIZATION`. KIND says in which process the engine runs:
+`same`, this one; `spawn`, a new one; `TERM` or `KILL`, a new one that this signal ends. UTILIZATION
+is the share of the card that the engine may take. The program prints its figures in bytes, as JSON.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from torch.nn import functional
 LAYERS, WIDTH, HEADS, KEY_HEADS, VOCABULARY = 4, 512, 8, 2, 32_000
 HEAD = WIDTH // HEADS
 PAGE = 16
-"""Tokens."""
+"""Tokens in a page of the cache."""
 MOST_TOKENS, MOST_PAGES = 2048, 16
-"""Tokens of a profiling pass, and pages of a request."""
+"""Tokens of a profiling pass, and the most pages of a request."""
 BATCHES = (1, 2, 4, 8, 16)
 PAGE_BYTES = LAYERS * 2 * PAGE * KEY_HEADS * HEAD * 2
 
 
 class Model:
-    """A decoder whose keys and values are in pages that requests share."""
+    """A decoder that keeps keys and values in pages, which requests share."""
 
     def __init__(self) -> None:
         def weight(*shape: int) -> torch.Tensor:
@@ -52,9 +52,9 @@ class Model:
         """Returns the next tokens of several requests, each with the same number of rows.
 
         Args:
-            tokens: By request and row.
-            caches: By layer, keys and values of each page; None while profiling.
-            pages: The pages of each request; rows go to the first of them.
+            tokens: Token ids by request and row.
+            caches: For each layer, the keys and values of all pages; None while profiling.
+            pages: The pages of each request; new rows are written to the first one.
         """
         hidden = self.words[tokens]
         count, rows = tokens.shape
@@ -81,7 +81,7 @@ class Model:
 
 
 class Engine:
-    """The model with its cache, its graphs and the tables that the host writes."""
+    """The model with its cache, its CUDA graphs, and the page tables that the host writes."""
 
     def __init__(self, utilization: float) -> None:
         self.model = Model()
@@ -101,7 +101,7 @@ class Engine:
         self.caches = [
             torch.zeros(shape, dtype=torch.bfloat16, device="cuda") for _ in range(LAYERS)
         ]
-        # Tables of pages are in host memory, where the device reads them.
+        # The page tables are in page-locked host memory, where the GPU reads them.
         self.table = torch.zeros(BATCHES[-1], MOST_PAGES, dtype=torch.int64, pin_memory=True)
         self.mapped = torch.ops.plimsoll.map_host(self.table)
         self.tokens = torch.zeros(BATCHES[-1], 1, dtype=torch.int64, device="cuda")
@@ -118,24 +118,24 @@ class Engine:
         }
 
     def capture(self) -> dict[int, tuple[torch.cuda.CUDAGraph, torch.Tensor]]:
-        """Returns for each batch size its graph and its result, from one pool."""
+        """Returns each batch size's graph and its result tensor; all graphs share one pool."""
         pool, graphs = torch.cuda.graph_pool_handle(), {}
         for batch in reversed(BATCHES):
             self.step(batch)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=pool):
                 made = self.step(batch)
-            # Later graphs reuse its memory: the result is kept without ownership.
+            # Keep the result without owning its memory, so that later graphs can reuse it.
             graphs[batch] = graph, torch.ops.plimsoll.unowned(made)
             del made
         return graphs
 
     def step(self, batch: int) -> torch.Tensor:
-        """Returns the next token of so many requests."""
+        """Returns the next token of `batch` requests."""
         return self.model.forward(self.tokens[:batch], self.caches, self.mapped[:batch])
 
     def serve(self, lengths: list[int]) -> list[int]:
-        """Returns the number of tokens of each request; each begins with a prompt of one page."""
+        """Serves requests, each with a prompt of one page; returns each one's number of tokens."""
         waiting, served = list(enumerate(lengths)), [0] * len(lengths)
         while waiting:
             batch = next(size for size in BATCHES if size >= min(len(waiting), BATCHES[-1]))
@@ -159,23 +159,23 @@ class Engine:
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
 def run(utilization: float, answer: Any) -> None:
-    """Serve, and send the figures."""
+    """Serves, and sends the figures."""
     engine = Engine(utilization)
     assert engine.serve([5, 9, 3] * 7) == [5, 9, 3] * 7
     answer(engine.figures)
 
 
 def run_in_a_process(utilization: float, answers: Any, kind: str) -> None:
-    """Work as `run`; then wait for a signal, for some kinds."""
+    """Calls `run` in a new process; for TERM and KILL, then waits for the signal."""
     run(utilization, answers.send)
     if kind != "spawn":
         signal.pause()
 
 
 def main() -> None:
-    """Do as the arguments say."""
+    """Runs the command line."""
     kind, utilization = sys.argv[1], float(sys.argv[2])
-    pynvml.nvmlInit()  # as an engine's front end does, which never uses the card
+    pynvml.nvmlInit()  # an engine's front end also asks NVML, and never uses the card
     card = pynvml.nvmlDeviceGetHandleByIndex(0)
     total = pynvml.nvmlDeviceGetMemoryInfo(card).total
     if kind == "same":
@@ -188,7 +188,7 @@ def main() -> None:
         worker = context.Process(target=run_in_a_process, args=(utilization, sender, kind))
         worker.start()
         sender.close()
-        figures = receiver.recv()  # EOFError, if the worker fails
+        figures = receiver.recv()  # raises EOFError if the worker fails
         if kind != "spawn":
             assert worker.pid is not None
             os.kill(worker.pid, getattr(signal, f"SIG{kind}"))

@@ -1,4 +1,4 @@
-"""Programs of one process that use two GPUs, each named by the argument.
+"""Runs a program on two GPUs in one process; the argument names the program.
 
 The last line of each is JSON: PyTorch's own counters of each GPU, as `[max_memory_allocated,
 max_memory_reserved]`.
@@ -16,14 +16,14 @@ MiB = 1 << 20
 
 
 def second_gpu() -> None:
-    """Little on the first GPU, and much on the second."""
+    """Takes little on the first GPU, and much on the second."""
     first = torch.empty(10 * MiB, dtype=torch.uint8, device="cuda:0")
     second = [torch.empty(60 * MiB, dtype=torch.uint8, device="cuda:1") for _ in range(2)]
     del first, second
 
 
 def data_parallel() -> None:
-    """The first GPU has the optimizer's state, all results and the replicas' gradients."""
+    """Trains by DataParallel: GPU 0 has optimizer state, all results and replicas' gradients."""
     layers = nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512))
     model = nn.DataParallel(layers.cuda())
     optimizer = torch.optim.AdamW(model.parameters())
@@ -34,7 +34,7 @@ def data_parallel() -> None:
 
 
 def split_model() -> None:
-    """A model whose second half is on the second GPU, as `device_map` places it."""
+    """Trains a model whose second half is on the second GPU, as `device_map` places it."""
     first, second = nn.Linear(512, 1024, device="cuda:0"), nn.Linear(1024, 4096, device="cuda:1")
     optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""The parts of vLLM that plimsoll runs and watches, of an engine whose memory is simple numbers.
+"""Stand-ins for the parts of vLLM that plimsoll calls and watches, with simple sizes.
 
 `tests/small_engine.py` makes a package `vllm` of them. A request of the load takes memory that the
 profiling step did not see.
@@ -16,16 +16,16 @@ import torch
 
 GiB, MiB, KiB = 1 << 30, 1 << 20, 1 << 10
 WEIGHTS_BYTES, TOKEN_BYTES = 8 * GiB, 128 * KiB
-"""Bytes of the model and of a token in its cache: half with eight bits."""
+"""Bytes of the model's weights, and of one token in the KV cache. An 8-bit type halves the size."""
 ROW_BYTES, LOAD_BYTES = 2 * MiB, MiB
-"""Bytes of a request in the profiling step, and under load."""
+"""Bytes that one request takes in the profiling step, and while the engine serves."""
 LONGEST, HEADS = 131_072, 4
-"""Tokens of the model's longest request, and its attention heads."""
+"""Tokens of the longest request that the model allows, and its number of attention heads."""
 _KEPT: list[torch.Tensor] = []
 
 
 def take(size: int) -> torch.Tensor:
-    """Returns memory of the card."""
+    """Returns a tensor of `size` bytes on the card."""
     return torch.empty(size, dtype=torch.uint8, device="cuda")
 
 
@@ -52,7 +52,7 @@ def make_arg_parser(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def get_open_port() -> int:
-    """Returns a port; several engines are never started here."""
+    """Returns a port number, always the same: tests never start two engines."""
     raise NotImplementedError
 
 
@@ -67,7 +67,7 @@ class VllmConfig:
 
 
 class EngineArgs:
-    """The settings as they were asked for."""
+    """The settings as the user asked for them."""
 
     def __init__(self, asked: Any) -> None:
         self.asked = asked
@@ -76,11 +76,11 @@ class EngineArgs:
 
     @classmethod
     def from_cli_args(cls, options: Any) -> EngineArgs:
-        """Returns the settings of a command."""
+        """Returns the settings that the command line gives."""
         return cls(options)
 
     def create_load_config(self) -> Any:
-        """Returns how weights are loaded."""
+        """Returns the settings for loading the weights."""
         return self.load_format
 
     def create_model_config(self) -> Any:
@@ -100,7 +100,7 @@ class EngineArgs:
         )  # fmt: skip
 
     def create_engine_config(self, usage_context: UsageContext) -> VllmConfig:
-        """Returns all settings.
+        """Returns all settings of an engine.
 
         Raises:
             ValueError: If they contradict each other, or the machine has too few cards.
@@ -128,7 +128,7 @@ def request_memory(snapshot: Any, cache: Any) -> int:
     """Returns the share of the card that the engine may take.
 
     Raises:
-        ValueError: If the card has less that is free.
+        ValueError: If the card has less free memory.
     """
     asked = int(snapshot.total_memory * cache.gpu_memory_utilization)
     if snapshot.free_memory < asked:
@@ -144,12 +144,12 @@ def _check_enough_kv_cache_memory(available: int, needed: Any, longest: int, est
 
 
 def get_kv_cache_capacity(config: VllmConfig, sizes: Any) -> tuple[int, float]:
-    """Returns the tokens of the cache, and the requests of the greatest length."""
+    """Returns the tokens that the cache holds, and how many of the longest requests fit into it."""
     return sizes.tokens, sizes.tokens / config.model_config.max_model_len
 
 
 class Worker:
-    """The process with the card: its methods are called in this order."""
+    """The worker process, which uses the card. vLLM calls its methods in this order."""
 
     def __init__(self, config: VllmConfig) -> None:
         self.vllm_config = config
@@ -161,7 +161,7 @@ class Worker:
         self.token_bytes //= asked.tensor_parallel_size
 
     def init_device(self) -> None:
-        """Claim a share of the card."""
+        """Claims a share of the card."""
         free, total = torch.cuda.mem_get_info()
         snapshot = SimpleNamespace(free_memory=free, total_memory=total)
         from vllm.v1.worker import utils
@@ -169,14 +169,14 @@ class Worker:
         self.share_bytes = utils.request_memory(snapshot, self.vllm_config.cache_config)
 
     def load_model(self) -> None:
-        """Take the weights."""
+        """Loads the weights."""
         asked = self.vllm_config.asked
         size = WEIGHTS_BYTES // (2 if asked.quantization else 1) // asked.tensor_parallel_size
         _KEPT.append(take(size))
         self.model_runner.model_memory_usage = size
 
     def determine_available_memory(self) -> int:
-        """Run the largest step; returns what is left for the cache."""
+        """Runs the largest step; returns the bytes that remain for the cache."""
         self.peak_activation_memory = self.vllm_config.asked.max_num_seqs * ROW_BYTES
         take(self.peak_activation_memory)
         torch.cuda.empty_cache()
@@ -187,15 +187,15 @@ class Worker:
         return left
 
     def initialize_from_config(self, sizes: Any) -> None:
-        """Make the cache."""
+        """Allocates the KV cache."""
         _KEPT.extend(take(tensor.size) for tensor in sizes.kv_cache_tensors)
 
     def compile_or_warm_up_model(self) -> None:
-        """Run a small step."""
+        """Runs a small step."""
         take(ROW_BYTES)
 
     def execute_model(self) -> None:
-        """Run a step under load."""
+        """Runs a step under load."""
         asked = self.vllm_config.asked
         take(asked.max_num_seqs * (ROW_BYTES + LOAD_BYTES))
 
@@ -216,7 +216,7 @@ class LLMEngine:
 
     @classmethod
     def from_vllm_config(cls, config: VllmConfig, usage_context: UsageContext) -> LLMEngine:
-        """Returns an engine that has started.
+        """Starts an engine.
 
         Raises:
             ValueError: If the cache holds no request of the greatest length.
@@ -243,31 +243,31 @@ class LLMEngine:
         return ["generate"]
 
     def add_request(self, *request: Any) -> None:
-        """Queue a request; a few steps serve all."""
+        """Queues a request; all queued requests are done after a few steps."""
         del request
         self.left = 2
 
     def abort_request(self, names: list[str]) -> None:
-        """Drop the requests."""
+        """Drops the requests."""
         del names
         self.left = 0
 
     def has_unfinished_requests(self) -> bool:
-        """Returns whether a step is left."""
+        """Returns whether the engine has steps left to run."""
         return self.left > 0
 
     def step(self) -> None:
-        """Run a step."""
+        """Runs a step of the engine."""
         self.left -= 1
         self.worker.execute_model()
 
 
 class SamplingParams:
-    """How tokens are drawn."""
+    """The options for drawing tokens."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = settings
 
 
 class PoolingParams(SamplingParams):
-    """How a result is pooled."""
+    """The options for pooling a result."""

@@ -1,4 +1,4 @@
-"""Kernels in Triton, and programs that launch them."""
+"""Triton kernels, and programs that launch them."""
 # mypy: ignore-errors
 
 import torch

@@ -1,6 +1,7 @@
 """Runs plimsoll's command without the functions that Python lacks on Windows.
 
-Third-party modules are imported before, since they detect the system themselves.
+Third-party modules are imported before the functions are removed, since they detect the system
+themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NAMES: dict[Any, str] = {
     os: "eventfd eventfd_read eventfd_write fchdir fchmod fork forkpty getegid geteuid getgid "
     "getpgid getuid kill killpg memfd_create mkfifo O_CLOEXEC O_DIRECTORY O_NOFOLLOW O_NONBLOCK "
     "O_TMPFILE openpty posix_spawn pread pwrite register_at_fork sched_getaffinity setsid statvfs "
-    "sysconf uname wait4 waitid",  # not WNOHANG, which subprocess needs here
+    "sysconf uname wait4 waitid",  # WNOHANG stays, because subprocess needs it here
     select: "poll epoll POLLIN",
     signal: "alarm pause pthread_kill pthread_sigmask setitimer SIG_BLOCK SIG_UNBLOCK SIGHUP "
     "SIGKILL SIGSTOP SIGCONT SIGUSR1 sigwait",
@@ -33,7 +34,7 @@ NAMES: dict[Any, str] = {
 
 
 def main() -> None:
-    """Run the command that the arguments name."""
+    """Runs the command that the arguments name."""
     for name in MODULES:
         sys.modules[name] = None  # type: ignore[assignment]
     for module, names in NAMES.items():

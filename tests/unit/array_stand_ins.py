@@ -1,4 +1,4 @@
-"""Small stand-ins for CuPy, Numba and RMM, and the engines of simulated GPUs."""
+"""Provides small stand-ins for CuPy, Numba and RMM, and engines on simulated GPUs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Engines:
         return self._opened
 
     def work(self, stream: int, device: int = 0, duration_ns: float = LONG_NS) -> None:
-        """Queue work on a stream, by default long work."""
+        """Queues work on a stream; by default the work is long."""
         self.gpus[device]._driver.launch(stream, duration_ns)
 
     def now(self) -> float:
@@ -41,7 +41,7 @@ class Engines:
         return self.gpus[0].machine.now
 
     def advance(self, seconds: float) -> None:
-        """Let the first GPU work."""
+        """Advances the GPUs' clock."""
         self.gpus[0].machine.advance(seconds)
 
     def finish(self, device: int = 0) -> None:
@@ -51,7 +51,7 @@ class Engines:
         return self.open(device).statistics()["allocated_bytes.all.current"]
 
     def active(self, device: int = 0) -> int:
-        """Returns bytes allocated, or still in use by queued work."""
+        """Returns the bytes allocated or still used by queued work."""
         return self.open(device).statistics()["active_bytes.all.current"]
 
 
@@ -92,7 +92,7 @@ class CupyOutOfMemoryError(MemoryError):
 
 
 class Cupy:
-    """The part of CuPy that the allocator uses, and the program's current device and stream."""
+    """The part of CuPy that plimsoll uses, with the current device and stream."""
 
     def __init__(self) -> None:
         self.device = 0
@@ -110,7 +110,7 @@ class Cupy:
 
 
 class NumbaBase:
-    """`numba.cuda.HostOnlyCUDAMemoryManager`."""
+    """A stand-in for `numba.cuda.HostOnlyCUDAMemoryManager`."""
 
     def __init__(self, *, context: Any) -> None:
         self.context = context

@@ -1,4 +1,4 @@
-"""Hypothesis profiles: `CI=1` makes the search repeatable, `HYPOTHESIS_PROFILE=long` longer."""
+"""Defines Hypothesis profiles: `CI=1` for a repeatable search, `HYPOTHESIS_PROFILE=long`."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ from typing import Any
 
 
 class NVMLError(Exception):
-    """The error of pynvml."""
+    """The error that pynvml raises."""
 
 
 @dataclass
 class Gpu:
-    """One GPU, with the calls that fail on it."""
+    """One GPU, with the calls that fail on it and their errors."""
 
     uuid: str
     name: str = "NVIDIA H100 80GB HBM3"
@@ -27,7 +27,7 @@ class Gpu:
 
 
 class FakeNvml:
-    """The part of pynvml that plimsoll uses."""
+    """A stand-in for pynvml, with what plimsoll uses of it."""
 
     NVMLError = NVMLError
     NVML_DEVICE_MIG_ENABLE = 1
@@ -56,7 +56,7 @@ class FakeNvml:
         raise NVMLError("Not Found")
 
     def __getattr__(self, name: str) -> Any:
-        """Returns a call that takes a GPU; each may be made to fail on it."""
+        """Returns a function of NVML that takes a GPU; it fails where the test says so."""
         answer = _ANSWERS.get(name)
         if answer is None:
             raise AttributeError(name)

@@ -1,6 +1,7 @@
-"""Writes that programs make routinely and may make: the wall's test runs this over a layer.
+"""Makes writes that are routine and permitted; the wall's test runs this over a layer.
 
-It imports nothing of plimsoll, so that any Python of the machine can run it as another user.
+This program imports nothing of plimsoll, so that any Python of the machine can run it as another
+user.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def permitted() -> None:
 
 
 def rename_by_raw_call() -> None:
-    """Rename a file of the layer by raw system calls, as safetensors does by its Rust library."""
+    """Renames a file in the layer by raw system calls, as safetensors does in Rust."""
     call = ctypes.CDLL(None, use_errno=True).syscall
     renameat2, fchmodat = (316, 268) if platform.machine() == "x86_64" else (276, 53)
     layer = os.environ["PLIMSOLL_SCRATCH"].splitlines()[0] + f"/files{Path.cwd()}"

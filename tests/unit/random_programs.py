@@ -26,7 +26,7 @@ class Malloc:
 
 @dataclass(frozen=True)
 class Free:
-    """The index of a live allocation, modulo their number."""
+    """A free of a live allocation, given by its index modulo their number."""
 
     which: int
 
@@ -72,13 +72,13 @@ SECONDS = st.sampled_from([1e-4, 1e-3, 1e-2])
 
 
 def weighted(*choices: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
-    """Chooses one of these, each as often as its weight says."""
+    """Chooses one of these strategies, each as often as its weight says."""
     by_weight = [strategy for weight, strategy in choices for _ in range(weight)]
     return st.integers(0, len(by_weight) - 1).flatmap(by_weight.__getitem__)
 
 
 def steps(*, pools: bool = False, empty_cache: bool = False) -> st.SearchStrategy[Step]:
-    """One step of a program."""
+    """Returns a strategy for one step of a program."""
     pool = st.none() | POOLS if pools else st.none()
     return weighted(
         (8, st.builds(Malloc, SIZES, STREAMS, pool)),
@@ -93,7 +93,7 @@ def steps(*, pools: bool = False, empty_cache: bool = False) -> st.SearchStrateg
 
 @dataclass
 class Program:
-    """A program while it runs; requests that fail are left out."""
+    """A running program; it skips requests that fail."""
 
     allocator: Allocator
     live: list[int] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The order of advice, and the costs that decide it."""
+"""Tests the order of advice, and the costs that decide it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from plimsoll import Allocator
 
 ADVICE = Advice("setting", "do this", "this", "nothing", GiB, GiB)
-SIZES = st.integers(0, 3)  # so that some are equal
+SIZES = st.integers(0, 3)  # few sizes, so that some are equal
 PIECES = st.builds(
     Advice,
     kind=st.sampled_from(get_args(AdviceKind)),
@@ -42,7 +42,7 @@ PIECES = st.builds(
 
 
 def comes_before(one: Advice, other: Advice) -> bool | None:
-    """The rule in another form: whether one has to come first; None if either may."""
+    """Restates the rule: returns whether one must come before the other; None if either may."""
     fails = [each.serves_failed_requests is False for each in (one, other)]
     if fails[0] != fails[1]:
         return fails[1]
@@ -71,8 +71,8 @@ def test_advice_is_in_the_order_of_the_rule_whatever_it_came_in(
 
 
 def cached_and_kept(allocator: Allocator) -> None:
-    """Memory that a limit releases, and half of which could be spilled."""
-    allocator.free(allocator.malloc("100MiB"))  # cached, and useless for the following requests
+    """Leaves 100 MiB cached, which a limit releases, and 101 MiB live."""
+    allocator.free(allocator.malloc("100MiB"))  # stays cached, too small for the next request
     allocator.malloc("101MiB")
 
 

@@ -1,4 +1,4 @@
-"""The live memory at the peak, and its use, from hand-made runs."""
+"""Tests the live memory at the peak, and its categories, with hand-made runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(
     steps: list[int] | None = None,
     shared: dict[int, int] | None = None,
 ) -> Run:
-    """Events are action, address, size and site; `shared` is by event."""
+    """Makes a run. Events are action, address, size and site; `shared` maps events to bytes."""
     return Run(
         action=np.array([event[0] for event in events], dtype=np.uint8),
         address=np.array([event[1] for event in events], dtype=np.uint64),
@@ -70,7 +70,7 @@ def test_what_is_freed_in_the_backward_pass_was_an_activation() -> None:
         line,
     )
     assert peak.by_category["activations"] == 1024
-    assert peak.by_category["temporaries"] == 2048  # died within the forward pass
+    assert peak.by_category["temporaries"] == 2048  # freed within the forward pass
 
 
 def test_a_label_is_of_the_block_that_is_live_when_it_is_given() -> None:
@@ -133,7 +133,7 @@ def test_what_was_in_shared_memory_is_told_of_the_moment_when_it_held_the_most()
 
 
 class TestOverTime:
-    """The points of a run that a picture keeps."""
+    """Tests which points of a run a picture keeps."""
 
     def test_a_short_run_is_kept_event_by_event(self) -> None:
         events = [

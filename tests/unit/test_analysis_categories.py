@@ -1,4 +1,4 @@
-"""The use of blocks: by stacks if there are any, else by lifetimes."""
+"""Tests of block categories: found by stacks if there are any, else by lifetimes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STACKS: dict[int, list[Frame]] = {
 
 
 def at_peak(path: Path, *, stacks: bool = True) -> tuple[str, dict[str, int]]:
-    """Returns MiB live at the peak by category, with the evidence; perhaps without stacks."""
+    """Returns how categories were found, and the MiB live at the peak in each."""
     (trace,) = read_recording(path).devices
     found = find_lifetimes(trace)
     if not stacks:
@@ -70,7 +70,7 @@ def test_stacks_tell_what_blocks_are_for() -> None:
             program.free(scratch)
         gradients = []
         for layer in reversed(range(layers)):
-            above = program.malloc(60, 0)  # autograd's own thread
+            above = program.malloc(60, 0)  # without Python frames, as in autograd's thread
             gradients.append(program.malloc(4096 + layer, 5 * (layer % 2)))
             program.free(above)
             program.free(hidden.pop())
@@ -95,16 +95,16 @@ def test_lifetimes_tell_parameters_gradients_and_activations_apart() -> None:
     assert categories.source == "lifetimes"
     assert names[:12] == ["parameters"] * 12
     step = [name for name, start in zip(names, found.start, strict=True) if start >= begins[3]]
-    # The input of the step, and in each of 12 layers a temporary and an activation.
+    # A step allocates its input, then in each of 12 layers a temporary and an activation.
     assert step[:25] == ["activations", *["temporaries", "activations"] * 12]
     assert step[25:37] == ["gradients"] * 12
 
 
 def cut_off(*, stacks: bool) -> tuple[Program, list[int], int]:
-    """Steps of which the last ends in its forward pass, where a request fails and all is freed.
+    """Makes steps; in the last one's forward pass a request fails, and all memory is freed.
 
     Returns:
-        Returns the program, the events of the last forward pass's activations, and the event of the
+        The program, the events of the last forward pass's activations, and the event of the
         failure.
     """
     layers, program = 6, Program()
@@ -142,7 +142,7 @@ def test_a_forward_pass_that_a_failed_request_cut_off_has_activations(stacks: bo
     assert categories.source == ("stacks" if stacks else "lifetimes")
     names = dict(zip(found.start.tolist(), (CATEGORIES[n] for n in categories.number), strict=True))
     assert [names[event] for event in begins] == ["activations"] * 6
-    # Blocks freed by then are none: the temporary of each layer, except the one at the peak.
+    # Blocks freed before the failure are temporaries: one in each layer but the last.
     assert [names[event - 1] for event in begins[:-1]] == ["temporaries"] * 5
     assert [names[event] for event in range(6)] == ["parameters"] * 6
 
@@ -159,8 +159,8 @@ def test_without_steps_and_stacks_nothing_is_known() -> None:
 def test_the_example_is_taken_apart_without_stacks() -> None:
     source, found = at_peak(EXAMPLES / "gpt2_adamw.pickle.gz", stacks=False)
     assert source == "lifetimes"
-    assert found["parameters"] == 474  # 124.4 million, 4 bytes each
-    assert found["optimizer_state"] == 949  # twice that
+    assert found["parameters"] == 474  # 124.4 million parameters of 4 bytes, in MiB
+    assert found["optimizer_state"] == 949  # two states per parameter
     assert found["other"] == 0
 
 
@@ -169,7 +169,7 @@ def test_real_programs_are_taken_apart_by_their_stacks() -> None:
     source, found = at_peak(LARGE / "gpt2_adamw.stacks.pickle.gz")
     assert source == "stacks"
     assert (found["parameters"], found["optimizer_state"]) == (474, 949)
-    # The peak is in the backward pass: the gradient of the logits, 8 * 1024 * 50304 floats.
+    # At the peak, in the backward pass, the gradient of the logits has 8 * 1024 * 50304 floats.
     assert found["temporaries"] == 1572
     assert found["other"] == 0
     source, found = at_peak(LARGE / "resnet_amp.stacks.pickle.gz")
@@ -188,7 +188,7 @@ def test_a_limit_changes_no_categories(workload: str) -> None:
         return found.size[found.start >= 0], categories.number[found.start >= 0]
 
     (free_sizes, free), (sizes, limited) = of("default"), of("limited")
-    count = len(sizes)  # a limited one may end early
+    count = len(sizes)  # a run under a limit may end early
     assert (sizes == free_sizes[:count]).all()
     differing = sizes[limited != free[:count]].sum()
     assert differing < 0.001 * sizes.sum()

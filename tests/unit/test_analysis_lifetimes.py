@@ -1,4 +1,4 @@
-"""Blocks and their lifetimes, compared with a pairing that goes event by event."""
+"""Tests blocks and their lifetimes against a pairing that goes event by event."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Event = tuple[int, int, int]
 
 
 def batch(events: Sequence[Event]) -> EventBatch:
-    """Events are action, address and size; a stack's number is its event's, and one."""
+    """Returns events of action, address and size; event i has the stack i + 1."""
     count = len(events)
     zeros = np.zeros(count, dtype=np.uint64)
     columns = {
@@ -53,7 +53,7 @@ def rows(found: Lifetimes) -> list[tuple[int, ...]]:
 
 
 def naive(events: Sequence[Event]) -> list[tuple[int, ...]]:
-    """Computes the same event by event, for histories without contradictions."""
+    """Returns the same, event by event, for histories without contradictions."""
     blocks: list[list[int]] = []
     open_blocks: dict[int, list[int]] = {}
     end = len(events)

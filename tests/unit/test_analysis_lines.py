@@ -1,4 +1,4 @@
-"""The program's frame of a stack."""
+"""Tests finding the program's own frame in a stack."""
 
 from __future__ import annotations
 

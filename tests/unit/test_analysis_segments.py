@@ -1,4 +1,4 @@
-"""Reserved memory over time, compared with a map of bytes."""
+"""Compares reserved memory over time with a map of bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GIVE = [Action.SEGMENT_FREE, Action.SEGMENT_UNMAP]
 
 @st.composite
 def segment_events(draw: st.DrawFn) -> list[Row]:
-    """Ranges reserved and released at random, also in part, twice, or without a reservation."""
+    """Draws ranges that are reserved and released: also in part, twice, or never reserved."""
     rows = []
     for _ in range(draw(st.integers(1, 25))):
         action = draw(st.sampled_from(TAKE + GIVE))

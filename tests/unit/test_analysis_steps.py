@@ -1,4 +1,4 @@
-"""Steps found from the rhythm of allocations."""
+"""Tests of steps that are found from the rhythm of allocations."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from plimsoll.recordings.recording import LoadedTrace, Mark
 from tests.recordings import EXAMPLES, LARGE
 
 STEPS = {
-    "bert_varlen_amp": 40,  # the number in each workload's main()
+    "bert_varlen_amp": 40,  # the number of steps in the workload's main()
     "gpt2_adamw": 4,
     "llama_checkpointed": 4,
-    "llama_generate": 256,  # tokens: 4 requests of 64
+    "llama_generate": 256,  # tokens, as 4 requests generate 64 each
     "mixtral_moe": 4,
     "prefetch_streams": 30,
     "resnet_amp": 5,
@@ -28,7 +28,7 @@ STEPS = {
 
 
 class Program:
-    """Writes a history, one call an event."""
+    """Writes a history; each call adds an event."""
 
     def __init__(self) -> None:
         self.events: list[tuple[int, int, int, int]] = []
@@ -58,7 +58,7 @@ class Program:
 
 
 def training(steps: int, *, seed: int = 0, layers: int = 12) -> tuple[Program, list[int]]:
-    """A loop of forward and backward passes with batches of random length, and its beginning."""
+    """Returns steps with batches of random length, and the event at which each begins."""
     chance = random.Random(seed)
     program = Program()
     for layer in range(layers):
@@ -101,7 +101,8 @@ def test_of_a_long_history_the_middle_is_searched(
     assert whole.boundaries[:-1].tolist() == begins
     monkeypatch.setattr(steps_module, "MOST_SEARCHED", len(program.events) // 4)
     found = find_steps(history)
-    assert len(found) == 60  # another kind of block may begin them, so that they begin elsewhere
+    # the steps may begin with another kind of block, so only their number is the same
+    assert len(found) == 60
     assert found.boundaries.tolist() == find_steps(program.lifetimes()).boundaries.tolist()
 
 

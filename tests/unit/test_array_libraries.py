@@ -1,4 +1,4 @@
-"""CuPy, Numba and RMM on plimsoll's engines: small stand-ins for them, on simulated GPUs."""
+"""Tests of CuPy, Numba and RMM on plimsoll's engines, with stand-ins on simulated GPUs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.unit.array_stand_ins import (
     numba_cuda,
 )
 
-MADE = 0x7F00  # the number of a stream that another library made
+MADE = 0x7F00  # a stream handle from another library
 
 
 @pytest.fixture(params=["elastic", "native"])
@@ -43,8 +43,8 @@ class TestBlocks:
         ("stream", "lasts", "order"),
         [
             (0, True, Order(0)),
-            (1, True, Order(0)),  # the default stream's other number
-            (2, True, Order(1, event_on=0)),  # another stream in each thread
+            (1, True, Order(0)),  # 1 is the legacy default stream
+            (2, True, Order(1, event_on=0)),  # 2 is the per-thread default stream
             (MADE, True, Order(MADE)),
             (MADE, False, Order(1, event_on=MADE)),
         ],
@@ -133,7 +133,7 @@ class TestCupy:
         there = allocate(2 * MiB)
         assert (here.mem.device_id, there.mem.device_id) == (0, 1)
         assert (engines.allocated(0), engines.allocated(1)) == (MiB, 2 * MiB)
-        del here, there  # on whatever GPU is current
+        del here, there  # frees work while another GPU is current
         assert (engines.allocated(0), engines.allocated(1)) == (0, 0)
 
     def test_a_streams_memory_is_used_again_there_and_not_elsewhere(
@@ -170,7 +170,8 @@ class TestCupy:
         "made",
         [
             lambda: CupyExternalStream(MADE),
-            lambda: CupyStream.from_external(RmmStream(MADE)),  # CuPy's, but not to destroy
+            # a CuPy stream object that does not own its stream
+            lambda: CupyStream.from_external(RmmStream(MADE)),
         ],
         ids=["ExternalStream", "from_external"],
     )
@@ -187,7 +188,7 @@ class TestCupy:
         del pointer
         assert stream() is None
         assert engines.allocated() == 0
-        assert engines.active() == MiB  # its work is not done
+        assert engines.active() == MiB  # the stream's work on it is not done
 
     def test_a_failure_is_cupys_error_with_pytorchs_text(
         self, allocate: CupyAllocator, engines: Engines
@@ -213,7 +214,7 @@ class TestCupy:
 
 @dataclass
 class QueuedWork:
-    """The queued work of a stream on an array, with its end."""
+    """Work that a stream has queued on an array: address range, and end time."""
 
     stream: int
     start: int
@@ -222,7 +223,7 @@ class QueuedWork:
 
 
 class TestReuse:
-    """An address is never reused while other streams' queued work uses it, in any program."""
+    """Tests that no address is reused while another stream's queued work still uses it."""
 
     @pytest.mark.parametrize("seed", range(6))
     def test_what_is_lent_is_idle_or_of_the_same_stream(self, engines: Engines, seed: int) -> None:
@@ -232,7 +233,7 @@ class TestReuse:
         lasting = [CupyStream(number) for number in (0, MADE, MADE + 1)]
         arrays: list[tuple[Any, int, int]] = []
         queued: list[QueuedWork] = []
-        ends: dict[int, float] = {}  # of the streams' queues
+        ends: dict[int, float] = {}  # when each stream's queue ends
         waits = reuses = 0
         for step in range(600):
             passing = CupyExternalStream(MADE + 1000 + step % 5)
@@ -247,7 +248,7 @@ class TestReuse:
                 except CupyOutOfMemoryError:
                     arrays.clear()
                     continue
-                # The allocator may have waited, so the clock is read here.
+                # Read the clock now: the allocation may have waited for work.
                 now = engines.now()
                 start, end = pointer.ptr, pointer.ptr + size
                 for work in queued:

@@ -1,4 +1,4 @@
-"""The libraries beside PyTorch that may be named, and refused combinations."""
+"""Tests which libraries may be named beside PyTorch, and refused combinations."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TestServing:
         serving.serve_libraries(["cupy", "numba"], engines)
         first = cupy.allocator
         assert first(MiB).ptr
-        serving.check_libraries(["cupy", "numba"])  # Numba's manager is plimsoll's by now
+        serving.check_libraries(["cupy", "numba"])  # Numba's memory manager is already plimsoll's
         serving.serve_libraries(["cupy", "numba"], engines)
         assert cupy.allocator is first
 
@@ -168,7 +168,7 @@ except plimsoll.InputError as error:
     def test_which_gpu_is_meant_is_told_before_cuda_runs(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """After is_available() no forked process could use CUDA."""
+        """Finds the GPU without is_available(), after which no forked process could use CUDA."""
         torch = pytest.importorskip("torch")
         monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("it makes CUDA ready"))
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -176,14 +176,15 @@ except plimsoll.InputError as error:
         assert device_number(1) == 1
         with pytest.raises(InputError, match="there is no GPU 2; there are 2"):
             device_number(2)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)  # as that of a CPU build
+        # a CPU build of PyTorch counts no GPUs
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
         monkeypatch.setattr(current, "count_gpus", lambda: 1)
         assert device_number() == 0
 
     def test_the_command_tells_the_scripts_process(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        """The script's process is another one."""
+        """Passes the choice to the script's process by the environment."""
         told: dict[str, str] = {}
 
         def become(_path: str, _command: list[str], environment: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""The checks in the source of Inductor's kernels, computed with NumPy."""
+"""Tests the checks in the source of Inductor's kernels, computed with NumPy."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_indices_within_bounds_pass() -> None:
 
 @pytest.mark.parametrize("index", [10, -11])
 def test_an_index_out_of_bounds_fails_with_the_kernels_text(index: int) -> None:
-    seen = index if index > 0 else index + 10  # negative ones count from the end
+    seen = index if index > 0 else index + 10  # negative indices count from the end
     text = f"an index is {seen}: index out of bounds: 0 <= tmp4 < 10"
     assert failed(0, 1, index, 3) == text
 
 
 def test_an_element_that_the_kernel_does_not_load_is_not_checked() -> None:
-    assert failed(77, 1, 2, 3) is None  # it begins at the second
-    assert failed(1, 1, 2, 3, 77) is None  # and loads three
+    assert failed(77, 1, 2, 3) is None  # the kernel's first element is the second one
+    assert failed(1, 1, 2, 3, 77) is None  # the kernel loads three elements
 
 
 def test_indices_of_a_narrow_type_are_widened() -> None:

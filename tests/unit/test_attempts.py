@@ -1,4 +1,4 @@
-"""Trials of a changed script, with given answers of their processes."""
+"""Tests trials of a changed script, with prepared answers of their processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ ROOM = 1000 * MiB
 @pytest.mark.parametrize(
     ("kind", "reserved_mib", "fitting"),
     [
-        ("offload", 1100, ["elastic"]),  # PyTorch's would have to release segments in time
+        # PyTorch's allocator fits only if it releases segments in time
+        ("offload", 1100, ["elastic"]),
         ("offload", 1000, ["native", "elastic"]),
         ("optimizer", 1100, ["native", "elastic"]),
     ],

@@ -1,4 +1,4 @@
-"""Benchmarks refuse bad input before they begin: with one line, and exit status 2."""
+"""Tests that benchmarks refuse bad input before they start, with one line and status 2."""
 
 from __future__ import annotations
 

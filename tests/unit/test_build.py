@@ -1,4 +1,4 @@
-"""Building libraries against PyTorch: whole or not at all, and only from the user's own folder."""
+"""Tests of building libraries: whole or not at all, and only from the user's own folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytest.importorskip("torch")
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the user's libraries."""
+    """Returns a temporary folder that replaces the user's folder of built libraries."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir(mode=0o700)
@@ -47,7 +47,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def recipe(tmp_path: Path, home: Path) -> Recipe:  # noqa: ARG001  it is built there
-    """A library of two units that compiles in no time."""
+    """Returns the recipe of a library with two source files that compile quickly."""
     sources = tmp_path / "sources"
     (sources / "more").mkdir(parents=True)
     (sources / "answer.cpp").write_text(
@@ -121,7 +121,7 @@ def test_a_damaged_library_is_built_again(
         "changed": whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:],
         "empty": b"",
     }
-    library.unlink()  # the old one may be loaded
+    library.unlink()  # a new file, because the old one may be loaded in this process
     library.write_bytes(contents[damage])
     capfd.readouterr()
     assert build(recipe).read_bytes() == whole
@@ -136,11 +136,11 @@ def test_what_does_not_compile_is_one_line_and_leaves_nothing(recipe: Recipe, ho
 
 
 class TestTables:
-    """Data files that are compiled in."""
+    """Tests of data files that are compiled into a library."""
 
     @pytest.fixture
     def recipe(self, recipe: Recipe, tmp_path: Path) -> Recipe:
-        """A library whose answer is twice the number in a data file."""
+        """Returns the recipe of a library whose answer is twice the number in a data file."""
         (tmp_path / "data").mkdir()
         (tmp_path / "data" / "halves.csv").write_text("# of the answer\nvalue,unit\n21,1\n")
         (recipe.sources / "more" / "half.cpp").write_text(
@@ -213,7 +213,7 @@ class TestTables:
 
 
 class TestOthers:
-    """Folders and files that another user could have made."""
+    """Tests with folders and files that another user could have made."""
 
     def test_a_library_in_a_folder_that_others_may_write_to_is_not_loaded(
         self, recipe: Recipe, home: Path, capfd: pytest.CaptureFixture[str]
@@ -288,7 +288,7 @@ def is_running(process: int) -> bool:
 
 
 def obey_signals() -> None:
-    """Restore signal handling in a new process, whose parent may ignore signals, as under nohup."""
+    """Restores signal handling in a new process; under nohup, its parent ignores signals."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
@@ -302,7 +302,7 @@ build(Recipe("tiny", "the tiny library", Path(sys.argv[1]), (), (), needs_cuda=F
 
 
 class TestKilled:
-    """A compiler that never ends, and a user who ends the build."""
+    """Tests with a compiler that never ends, and a user who stops the build."""
 
     @pytest.fixture
     def started(
@@ -349,13 +349,13 @@ class TestKilled:
 
 
 class TestPrebuilt:
-    """A library from a wheel, for PyTorch 2.13.0."""
+    """Tests of a library from a wheel, prebuilt for PyTorch 2.13.0."""
 
     @pytest.fixture
     def brought(
         self, recipe: Recipe, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> Path:
-        """Returns its file; there is no compiler."""
+        """Returns the prebuilt library's file; no compiler is there."""
         library = tmp_path / prebuilt.file_name(recipe.name, "2.13.0", digest_of(recipe))
         build(recipe).rename(library)
         shutil.rmtree(home)
@@ -462,7 +462,7 @@ print(load(recipe).plimsoll_answer())
 
 
 class TestNewerPyTorch:
-    """A PyTorch released after this version of plimsoll."""
+    """Tests with a PyTorch that is newer than this version of plimsoll."""
 
     @pytest.fixture(autouse=True)
     def newer(self, monkeypatch: pytest.MonkeyPatch) -> None:

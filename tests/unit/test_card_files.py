@@ -1,4 +1,4 @@
-"""Files of measured cards: written files are read again, and all others are refused."""
+"""Tests files of measured cards: written files are read back, and invalid files are refused."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_broken_file_ends_a_command_in_one_line(folder: Path) -> None:
 
 
 class _Nvml:
-    """A card as NVML reports it, from reading to reading."""
+    """A card that NVML reports differently at each reading."""
 
     def __init__(self, *used: int, processes: dict[int, int | None] | None = None) -> None:
         self._used = list(used)

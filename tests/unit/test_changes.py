@@ -1,4 +1,4 @@
-"""Each change's effect on a script, and the scripts that it does not apply to."""
+"""Tests each change's effect on a script, and the scripts to which it does not apply."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def survey(
     optimizer: dict[str, Any] | None = None,
     model: dict[str, Any] | None = None,
 ) -> Survey:
-    """Returns the survey of a trial."""
+    """Returns a trial's survey with these findings."""
     made = Place(line_of(text, "torch.optim."), "main")
     use = {
         "kind": "torch.optim.adamw.AdamW", "made": made,
@@ -116,7 +116,7 @@ def batches(seen: Survey, text: str = SCRIPT) -> list[Change]:
 
 
 class TestOptimizer:
-    """Changes to the optimizer."""
+    """Tests of changes to the optimizer."""
 
     def test_the_fused_one_replaces_lists(self) -> None:
         new = made([named(optimizer_changes(survey()), "fused")])
@@ -153,7 +153,7 @@ class TestOptimizer:
 
 
 class TestGradients:
-    """Gradients that live too long."""
+    """Tests of changes against gradients that live too long."""
 
     def test_they_are_freed_after_the_step(self) -> None:
         (change,) = gradient_changes(survey())
@@ -170,7 +170,7 @@ class TestGradients:
 
 
 class TestLoss:
-    """The loss in chunks."""
+    """Tests of computing the loss in chunks."""
 
     def test_the_call_is_replaced(self) -> None:
         new = made([*loss_changes(survey())])
@@ -193,7 +193,7 @@ class TestLoss:
 
 
 class TestBatch:
-    """The batch in parts."""
+    """Tests of splitting the batch."""
 
     def parts(self, text: str = SCRIPT, **seen: Any) -> str:
         return made([named(batches(survey(text, **seen), text), "2 parts")], text)
@@ -313,7 +313,7 @@ class TestBatch:
 
 
 class TestModel:
-    """Changes to the model."""
+    """Tests of changes to the model."""
 
     def plan(self, *modules: str) -> Change:
         return recomputing_change(survey(), Recomputation([*modules], GiB, 0.1), GiB)
@@ -367,7 +367,7 @@ class TestModel:
 
 
 class TestPasses:
-    """Changes around the forward and the backward pass."""
+    """Tests of changes around the forward and the backward pass."""
 
     def test_autocast_is_around_the_forward_pass_alone(self) -> None:
         (change, _) = precision_changes(survey(), GiB)

@@ -1,4 +1,4 @@
-"""A script's process, as its parent sees it."""
+"""Tests a script's process, as its parent sees it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from plimsoll.torch.simulated.setup import Setup
 
 @dataclass
 class EndsAsTheInterruptComes:
-    """A process that leaves its answer just when its parent is interrupted."""
+    """A process that answers at the moment when its parent is interrupted."""
 
     report: Path
     waits: list[float | None] = field(default_factory=list)

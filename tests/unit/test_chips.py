@@ -1,4 +1,4 @@
-"""The table by chip, and the row for a chip that it lacks."""
+"""Tests the table of chips, and the row for a chip that it lacks."""
 
 from __future__ import annotations
 

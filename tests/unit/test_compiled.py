@@ -1,4 +1,4 @@
-"""Compiled code: without Triton, the functions that Dynamo sees, and the report."""
+"""Tests compiled code: without Triton, what Dynamo sees, and the report."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class TestTemplates:
     def test_other_kernels_are_none(self, source: str) -> None:
         assert template_of(source, None) is None
 
-    # Seen on an H200, whose blocks take up to 232,448 bytes.
+    # Observed on an H200, whose thread blocks have up to 232,448 bytes of shared memory.
     @pytest.mark.parametrize(
         ("rows", "columns", "terms", "buffers", "item", "fits"),
         [

@@ -1,8 +1,8 @@
-"""The contract that every allocator keeps on every driver.
+"""Tests the contract that every allocator keeps on every driver.
 
-Random programs run on a small GPU whose driver fails at times, beside a model without segments or
-caches: the live addresses, and the streams that may still use freed ones. A new allocator or
-policy, or a new driver, is one more line here.
+Random programs run on a small GPU whose driver fails at times. A simple model without segments and
+caches runs with them: it has the live addresses, and the streams that may still use freed ones. A
+new allocator, policy or driver takes one more line here.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ FAULTS: tuple[CallName, ...] = ("allocate", "reserve", "create", "map", "set_acc
 
 
 def most_for(size: int) -> int:
-    """No policy asks the driver for more than this to serve a request of `size` bytes."""
+    """Returns the most bytes that any policy asks the driver for, to serve a request of `size`."""
     return 2 * size + 20 * MiB
 
 
-# --- steps that only this suite takes -----------------------------------------------------------
+# --- steps only for this suite ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class EnterPool:
-    """Serve requests on this stream, or on any, from a pool from now on."""
+    """From now on, serves the requests of this stream (None: of all streams) from a pool."""
 
     pool: int
     stream: int | None
@@ -133,7 +133,7 @@ class Live:
 
 @dataclass
 class Freed:
-    """Freed memory, with the end of the work queued on it, by stream."""
+    """Freed memory; for each stream, when its queued work on the memory ends."""
 
     begin: int
     end: int
@@ -141,7 +141,7 @@ class Freed:
 
 
 class Contract(RuleBasedStateMachine):
-    """The actions of a program on an allocator, and the guarantees that it relies on."""
+    """Acts as a program on an allocator, and checks the guarantees that programs rely on."""
 
     policy: ClassVar[str]
     driver: ClassVar[DriverName]
@@ -169,7 +169,7 @@ class Contract(RuleBasedStateMachine):
             case Free(which) if self.live:
                 self.free(self.pick(which))
             case RecordStream(which, stream) if self.live and not self.in_pool:
-                # Inside, PyTorch assumes that a graph capture orders the other stream.
+                # Not in a pool: PyTorch assumes that a graph capture orders the other stream.
                 self.allocator.record_stream(self.pick(which), stream)
                 self.live[self.pick(which)].users.add(stream)
             case Launch(stream, seconds):
@@ -209,7 +209,7 @@ class Contract(RuleBasedStateMachine):
             self.ooms += 1
             assert self.faulty or self.available() < most_for(size)
             assert self.allocator.memory_allocated() == allocated
-        except RuntimeError:  # no address space: not a lack of memory
+        except RuntimeError:  # reserving address space failed, which is no out-of-memory error
             assert self.faulty
             assert self.allocator.memory_allocated() == allocated
         else:
@@ -229,7 +229,7 @@ class Contract(RuleBasedStateMachine):
             assert moved == before - after
 
     def available(self) -> int:
-        """Returns the bytes that the driver and the limit would still allow."""
+        """Returns the bytes that the driver and the limit still allow."""
         dedicated = self.gpu.free_bytes
         shared = self.gpu.machine.shared_free_bytes if self.allocator.policy == "spill" else 0
         limit = self.allocator.limit_bytes
@@ -239,7 +239,8 @@ class Contract(RuleBasedStateMachine):
         if self.allocator.name != "elastic" or shared == 0:
             return min(dedicated + shared, left)
         left += self.allocator.memory_stats()["shared_reserved_bytes.current"]
-        return min(dedicated, max(left, 0)) + shared  # the limit applies to dedicated memory
+        # the elastic allocator's limit applies to dedicated memory only
+        return min(dedicated, max(left, 0)) + shared
 
     def check_stream_order(self, address: int, block: Live) -> None:
         for freed in self.freed:
@@ -272,7 +273,7 @@ class Contract(RuleBasedStateMachine):
     def now(self) -> float:
         return self.gpu.machine.now
 
-    # --- what holds after each step --------------------------------------------------------------
+    # --- checks after each step ------------------------------------------------------------------
 
     @invariant()
     def live_blocks_are_whole_aligned_and_apart(self) -> None:
@@ -351,7 +352,7 @@ class Contract(RuleBasedStateMachine):
         self.allocator.check_invariants()
 
     def teardown(self) -> None:
-        """Memory that the program frees returns to the driver, to the last byte."""
+        """Frees everything, and checks that the driver gets all memory back, to the last byte."""
         self.gpu.heal()
         self.leave_pool()
         for pool in self.pools.values():

@@ -1,4 +1,4 @@
-"""Each folder of the core includes only those before it, and the bindings come after the core."""
+"""Tests that each folder of the core includes only earlier ones, and not the bindings."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ORDER = (
     "allocator/host", "allocator/native", "allocator/elastic/books", "allocator/elastic/plan",
     "allocator/elastic/apply", "allocator/elastic", "allocator/wheel", "replay", "engine",
 )  # fmt: skip
-# An allocator runs on a simulated or a real driver, from a program or a recorded history, and must
-# not know which.
 SHARED = {
     "plimsoll/torch_versions.h", "plimsoll/torch_versions.inc", "plimsoll/wheel_api.h",
 }  # fmt: skip
-"""Headers that the core and the libraries built later both include."""
+"""Headers that both the core and the separately built libraries include."""
+# An allocator must not know whether its driver is simulated or real, nor whether its requests come
+# from a program or from a recorded history.
 UNKNOWN_TO_ALLOCATORS = {"simulated", "formats"}
 UNKNOWN_TO_RECORDS = {"driver", "simulated"}
 
@@ -36,7 +36,7 @@ def may_include(folder: str) -> set[str]:
 
 
 def core() -> dict[Path, str]:
-    """Each file of the core and its folder."""
+    """Returns each file of the core with its folder."""
     return {
         path: str(path.parent.relative_to(root))
         for root in (HEADERS, SOURCES)
@@ -59,7 +59,7 @@ def test_folders_include_only_those_before_them() -> None:
 
 
 def impurities(code: str) -> list[str]:
-    """Returns what a plan must not use: books that it could change, and a driver."""
+    """Returns what a plan must not use: mutable references to the books, and a driver."""
     code = re.sub(r"//.*", "", code)
     return re.findall(r"(?<!const )\b(?:MappedSpace|Arenas?|Ledger|Lending)&|\bDriver\w*", code)
 

@@ -1,4 +1,4 @@
-"""A word that the core does not know is refused at its boundary, and never means a default."""
+"""Tests that the core refuses unknown words at its boundary, and never takes a default."""
 
 from __future__ import annotations
 

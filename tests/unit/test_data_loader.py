@@ -1,4 +1,4 @@
-"""PrefetchLoader and PinnedCollate on a machine without a GPU."""
+"""Tests PrefetchLoader and PinnedCollate on a machine without a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of all kinds with other tensors in them."""
+"""Tests replacing the tensors in batches of all kinds."""
 
 from __future__ import annotations
 

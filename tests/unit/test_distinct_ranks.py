@@ -1,4 +1,4 @@
-"""The ranks of a large job that run, and the ranks that they represent."""
+"""Tests which ranks of a large job run, and which ranks they represent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from plimsoll.prediction.distinct import choose_roles
 from plimsoll.prediction.job_shape import DISTINCT, JobShape
 from plimsoll.torch.simulated.ranks.pretended import letter_of, stand_in
 
-STAGES, PARTS = 4, 6  # stages of a pipeline, and ranks of each
+STAGES, PARTS = 4, 6  # pipeline stages, and ranks in each stage
 WORLD = STAGES * PARTS
 PIPELINES = [[part + stage * PARTS for stage in range(STAGES)] for part in range(PARTS)]
 SHARDS = [list(range(stage * PARTS, (stage + 1) * PARTS)) for stage in range(STAGES)]
@@ -19,7 +19,7 @@ def test_a_pipeline_has_its_ends_and_what_is_between_run() -> None:
     found = choose_roles(WORLD, SHARDS + PIPELINES, [PIPELINES[0]])
     assert found.ranks == [0, 5, 6, 11, 18, 23]
     assert sum(found.stands_for.values()) == WORLD
-    # Stage 1 represents stages 1 and 2; the last pipeline represents itself.
+    # The ranks of stage 1 represent stages 1 and 2; those of the last pipeline only themselves.
     assert found.stands_for == {0: 5, 6: 10, 18: 5, 5: 1, 11: 2, 23: 1}
 
 
@@ -41,7 +41,7 @@ def test_everybody_runs_who_is_there() -> None:
 def test_what_lies_between_is_played_by_what_lies_between() -> None:
     present = frozenset({0, 1, 7})
     assert {stand_in(place, 0, present, 8) for place in range(2, 7)} == {1}
-    assert stand_in(3, 0, frozenset({0, 7}), 8) == 0  # by this rank, where no such runs
+    assert stand_in(3, 0, frozenset({0, 7}), 8) == 0  # no inner rank runs, so `this` rank stands in
 
 
 def test_an_expected_letter_is_one_that_goes_as_far() -> None:

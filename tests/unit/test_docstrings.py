@@ -1,4 +1,4 @@
-"""Every public name has an example, and the examples are right."""
+"""Tests that every public name has an example, and that the examples are right."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_page_of_the_api_has_every_public_name() -> None:
 
 
 def examples_of(name: str) -> doctest.DocTest | None:
-    """Returns the examples that need neither a GPU nor the reader's files; None without any."""
+    """Returns a name's examples, unless they need a GPU or the reader's files; None without any."""
     found = doctest.DocTestParser().get_doctest(
         getattr(plimsoll, name).__doc__, {"plimsoll": plimsoll}, name, None, None
     )

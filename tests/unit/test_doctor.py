@@ -1,4 +1,4 @@
-"""`plimsoll doctor` on several machines: the answer first, and a command for missing parts."""
+"""Tests `plimsoll doctor` on several machines: the answer, and a command for missing parts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RUNNING = "run, install and record on a GPU"
 
 
 class Machine:
-    """The doctor's findings; by default everything exists, and the libraries are built."""
+    """A machine as doctor finds it; by default nothing is missing, and the libraries are built."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch

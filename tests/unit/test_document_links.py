@@ -1,4 +1,4 @@
-"""Links between documents, and from these to files of the project; `make docs` checks anchors."""
+"""Tests links between documents and to files of the project; `make docs` checks anchors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of recordings are one list, which every command uses."""
+"""Tests that every command uses the same list of names for recordings."""
 
 from __future__ import annotations
 

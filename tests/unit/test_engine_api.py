@@ -1,4 +1,4 @@
-"""The C table of engines, as a library built later calls it."""
+"""Tests of the engines' C function table, called as a separately built library does."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Table(ctypes.Structure):
 
 
 class Live:
-    """An engine of the process on a simulated GPU, called through the table."""
+    """An engine of this process on a simulated GPU, called through the C table."""
 
     def __init__(
         self, memory: int = GiB, allocator: str = "native", conf: str = "", account: bool = True
@@ -397,7 +397,7 @@ def test_the_account_outlives_resets(live: Live) -> None:
 
 
 def test_the_account_says_what_the_card_had_in_use(live: Live) -> None:
-    assert live.gpu._driver.take(200 * MiB)  # another process
+    assert live.gpu._driver.take(200 * MiB)  # takes memory as another process would
     live.free(live.malloc(100 * MiB))
     live.call("empty_cache", PoolId())
     account = live.engine.account()
@@ -422,7 +422,7 @@ def test_the_account_says_what_pytorch_would_have_come_to(allocator: str) -> Non
 def test_the_account_says_where_pytorch_would_have_failed() -> None:
     live = Live(memory=64 * MiB, allocator="uncached")
     for _ in range(8):
-        live.malloc(7 * MiB)  # for PyTorch, two in a segment of 20 MiB
+        live.malloc(7 * MiB)  # PyTorch would put two of these into a segment of 20 MiB
     failure = live.engine.account()["torch_first_failure"]
     assert isinstance(failure, str)
     assert failure.startswith("CUDA out of memory. Tried to allocate 20.00 MiB.")
@@ -487,7 +487,7 @@ def test_an_engine_says_what_is_wrong_with_its_options(
         Live(allocator=allocator, conf=conf)
 
 
-# --- PyTorch's own way in ------------------------------------------------------------------------
+# --- PyTorch's own interface ---------------------------------------------------------------------
 
 
 def test_pluggable_functions_serve_the_newest_engine_of_a_gpu() -> None:

@@ -1,4 +1,4 @@
-"""Searches over a serving engine's options, against a tiny model of an engine."""
+"""Tests searches over a serving engine's options, on a tiny model of an engine."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def errs(gpu: str, settings: Mapping[str, str], error: str) -> EngineTrial:
 
 
 class Trials:
-    """Runs a function in the place of an engine, and counts its runs."""
+    """Calls a function in place of an engine, and counts the calls."""
 
     def __init__(self, engine: Engine, arguments: list[str]) -> None:
         self.arguments = arguments
@@ -140,12 +140,12 @@ def test_the_limit_that_an_error_names_ends_a_search() -> None:
     assert border.value == 2048
     assert border.stopped is not None
     assert "the engine fails: " in border.stopped
-    assert len(trials.runs) == 5  # 600, 1200, 2400, 2048, and a last one above it
+    assert len(trials.runs) == 5  # with 600, 1200, 2400, 2048, and a last value above 2048
 
 
 @examples(integers(2, 99), integers(1, 99), sampled_from(["0.3", "0.5", "0.9", "0.99"]))
 def test_a_share_may_be_too_little_and_too_much(least: int, width: int, start: str) -> None:
-    """Too small a share leaves no cache; too large a one runs out under load."""
+    """Too small a share leaves no cache; too large a share runs out of memory under load."""
     most = min(least + width, 99)
 
     def engine(gpu: str, settings: dict[str, str]) -> EngineTrial:

@@ -1,4 +1,4 @@
-"""The evidence for the use of blocks: origins, labels, and frames of PyTorch."""
+"""Tests the evidence for blocks' categories: origins, labels, and frames of PyTorch."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_stack_says_which_part_of_a_program_asked(
 def test_the_last_label_of_a_block_decides() -> None:
     program = Program()
     program.free(program.malloc(512))
-    program.malloc(512)  # at the same address
+    program.malloc(512)  # gets the same address
     found = program.lifetimes()
     address, end = int(found.address[0]), found.event_count
     assert found.address[1] == address

@@ -1,4 +1,4 @@
-"""Explanations of small programs whose memory is known, run on the engine itself."""
+"""Tests of explanations of small programs with known memory, run on the engine itself."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def explained(
 def test_reserved_memory_is_taken_apart() -> None:
     def program(allocator: Allocator) -> None:
         blocks = [allocator.malloc("30MiB") for _ in range(3)]
-        allocator.free(blocks[1])  # cached
+        allocator.free(blocks[1])  # 100 MiB stay in the cache
         allocator.free(blocks[2])
-        allocator.malloc("12MiB")  # the rest of its segment is a fragment
+        allocator.malloc("12MiB")  # takes the cached segment; the rest of it is a fragment
         allocator.malloc("50MiB")
 
     found = explained(program)
@@ -81,8 +81,8 @@ def test_the_largest_request_heeds_the_settings() -> None:
         allocator.free(small)
         allocator.malloc("101MiB")
 
-    # 200 MiB are kept for requests that leave no more than 20 MiB of them; so requests up to 30 MiB
-    # fit, or those above 180 MiB.
+    # With this setting a request takes the free 200 MiB only if at most 20 MiB remain. So requests
+    # fit up to 30 MiB, and above 180 MiB.
     found = explained(program, conf="max_split_size_mb:64")
     assert found.fragmentation.largest_hole_bytes == 200 * MiB
     assert found.fragmentation.largest_request_bytes == 200 * MiB
@@ -135,7 +135,7 @@ def test_too_little_memory_is_told_with_what_is_missing() -> None:
 
 
 def with_holes(allocator: Allocator, stream: int = 0) -> list[int]:
-    """Ten segments of 100 MiB, each with 60 MiB free."""
+    """Makes ten segments of 100 MiB, each with 60 MiB free; returns the live blocks."""
     blocks = [allocator.malloc("100MiB", stream=stream) for _ in range(10)]
     for block in blocks:
         allocator.free(block)
@@ -159,7 +159,7 @@ def test_memory_of_other_streams_is_told_apart() -> None:
     def program(allocator: Allocator) -> None:
         kept = allocator.malloc("900MiB", stream=7)
         allocator.free(kept)
-        allocator.malloc("100MiB", stream=7)  # so 800 MiB stay with stream 7
+        allocator.malloc("100MiB", stream=7)  # stream 7 keeps the other 800 MiB
         fail(allocator, "300MiB")
 
     (failed,) = explained(program).out_of_memory
@@ -203,7 +203,7 @@ def nine_blocks(allocator: Allocator) -> None:
 
 
 def request(recording: Recording, number: int) -> int:
-    """Returns the event of a request, counted from 0."""
+    """Returns the event number of a request; requests count from 0."""
     action = recording.devices[0].load().action
     return int(np.flatnonzero(action == Action.ALLOC)[number])
 
@@ -221,7 +221,7 @@ def test_a_limit_below_the_peak_tells_where_memory_runs_out(conf: str) -> None:
     assert failed.at is not None
     assert failed.at.endswith("nine_blocks")
     assert found.reserved.reserved_bytes <= 512 * MiB
-    assert found.peak.allocated_bytes == 900 * MiB  # as recorded
+    assert found.peak.allocated_bytes == 900 * MiB  # the peak of the recording, which had no limit
     text = str(found)
     assert text.splitlines()[0] == (
         f"Not in 512.00 MiB: out of memory at event {failed.event}; at its peak it allocates "
@@ -302,7 +302,8 @@ def test_a_higher_limit_serves_what_failed() -> None:
     found = explain(recording, limit="1000MiB", advice=False)
     assert (found.out_of_memory, found.served_requests) == ([], 1)
     assert found.fits_limit
-    assert found.peak.allocated_bytes == 400 * MiB  # without the request that is now served
+    # the recorded peak, without the request that is now served
+    assert found.peak.allocated_bytes == 400 * MiB
     assert str(found).startswith("In 1000.00 MiB the requests that failed are served; what")
     (failed,) = explain(recording, limit="512MiB", advice=False).out_of_memory
     assert failed.recorded
@@ -339,7 +340,7 @@ STACKS: dict[int, list[Frame]] = {
 
 
 def training(*, zero_grad_late: bool) -> Recording:
-    """Steps whose gradients are freed in the next backward pass, or at their end."""
+    """Returns steps that free gradients in the next backward pass (late), or at their end."""
     program = Program()
     size, layers = 64 * MiB, 4
     for _ in range(layers):
@@ -367,7 +368,7 @@ def training(*, zero_grad_late: bool) -> Recording:
 
 def test_the_least_limit_is_what_the_program_then_takes() -> None:
     def program(allocator: Allocator) -> None:
-        allocator.free(allocator.malloc("100MiB"))  # cached, and useless for the following requests
+        allocator.free(allocator.malloc("100MiB"))  # stays cached, too small for the next request
         allocator.malloc("101MiB")
 
     recording = recorded(program)
@@ -461,7 +462,7 @@ def test_no_search_at_all_is_no_search_that_ended() -> None:
         explain(recording, search_events=-1)
 
 
-# --- other sources -------------------------------------------------------------------------------
+# --- other sources, and edge cases ---------------------------------------------------------------
 
 
 def snapshot_without_history() -> bytes:

@@ -1,4 +1,4 @@
-"""Memory that grows from step to step, and memory that only seems to."""
+"""Tests memory that grows from step to step, and memory that only seems to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SERIES = st.lists(st.integers(0, 50), min_size=3, max_size=30)
 
 
 def leaks_of(step: Callable[[Program, int], None], count: int = 40) -> list[Leak]:
-    """Run a program of marked steps; blocks are grouped by their stacks' numbers."""
+    """Returns the leaks of a program of marked steps; blocks are grouped by their stacks."""
     program = Program()
     boundaries = [0]
     for number in range(count):

@@ -1,4 +1,4 @@
-"""Explanations of other allocators than PyTorch's, from recorded events."""
+"""Tests of explanations of other allocators than PyTorch's, from recorded events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def churn(allocator: Allocator, rounds: int, seed: int = 1) -> list[int]:
-    """Requests of many sizes on two streams, half of them freed at random."""
+    """Requests many sizes on two streams and frees half of them at random; returns the rest."""
     dice = random.Random(seed)
     live: list[int] = []
     for _ in range(rounds):
@@ -136,7 +136,8 @@ def test_every_kind_of_file_names_the_allocator(tmp_path: Path) -> None:
         assert one.allocator == "elastic"
     reserved = explain(recording, advice=False).reserved
     told = explain(snapshot, advice=False).reserved
-    assert replace(told, event=reserved.event) == reserved  # it has an event that says "snapshot"
+    # equal but for the event's number, since the snapshot itself is an event
+    assert replace(told, event=reserved.event) == reserved
     assert Recording("of PyTorch", []).allocator == "native"
 
 
@@ -198,7 +199,7 @@ def test_shared_memory_is_not_on_the_card(tmp_path: Path) -> None:
 
 
 def failing(allocator: Allocator, folder: Path, size: str) -> tuple[OutOfMemoryError, Explanation]:
-    """Makes ten blocks of 100 MiB with holes between them, and a request that fails."""
+    """Makes ten blocks of 100 MiB with holes between, and explains a request that fails."""
     with record(folder / "run.plim", allocator=allocator):
         blocks = [allocator.malloc("50MiB") for _ in range(20)]
         for block in blocks[::2]:
@@ -235,7 +236,7 @@ def test_a_limit_that_refused_is_to_be_raised_as_far_as_need_be(name: str, tmp_p
     assert advice.what.startswith("raise the limit to")
     assert advice.peak_reserved_bytes <= 1900 * MiB
     assert "set_per_process_memory_fraction" in advice.how
-    # Part of the leaked memory is still there, and less does not serve the failed request.
+    # Fixing the leak would not serve the failed request: part of the leaked memory remains.
     assert [one.kind for one in found.advice] == ["limit", "spill", "leak"]
     assert [one.serves_failed_requests for one in found.advice] == [True, True, False]
 
@@ -268,7 +269,7 @@ def test_a_limit_below_the_peak_tells_where_memory_runs_out(name: str, tmp_path:
     assert failed.asked_bytes == 50 * MiB
     assert failed.allocated_bytes == 700 * MiB
     assert found.reserved.reserved_bytes <= 700 * MiB
-    assert "went back to the driver" not in str(found)  # nothing was cached
+    assert "went back to the driver" not in str(found)  # no free memory was cached
     assert found.peak.allocated_bytes == 1000 * MiB
     assert str(found).startswith(f"Not in 700.00 MiB: out of memory at event {failed.event}; at")
     assert found.advice
@@ -296,7 +297,7 @@ def test_a_limit_makes_no_fragments_of_the_elastic_allocator_cached(tmp_path: Pa
     assert free == found.fragmentation.free_bytes
 
 
-# --- replays that are not what happened ----------------------------------------------------------
+# --- replays that differ from the recording ------------------------------------------------------
 
 
 def test_where_the_replay_differs_the_recording_is_told() -> None:
@@ -330,7 +331,7 @@ def test_what_was_returned_for_a_request_is_told_from_the_recording(tmp_path: Pa
     assert told == replace(replayed, at=told.at)
 
 
-# --- no history, no search ----------------------------------------------------------------------
+# --- snapshots without a history, and short searches --------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["native", "elastic"])

@@ -1,4 +1,4 @@
-"""New files are whole or absent, and never replace a file without permission."""
+"""Tests that new files are whole or absent, and replace a file only with permission."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_folder_that_one_may_not_write_in_is_told_before_long_work(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_can_be_made(folder / "page")
-    # Root may write everywhere, so the test makes os.access deny writing in the folder.
+    # Root may write everywhere, so the test makes os.access refuse writing to the folder.
     monkeypatch.setattr(os, "access", lambda place, mode: (place, mode) != (folder, os.W_OK))
     with pytest.raises(InputError, match="page: cannot be written: Permission denied"):
         check_can_be_made(folder / "page")

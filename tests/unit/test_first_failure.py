@@ -1,4 +1,4 @@
-"""A job reports the cause of the rank that failed first, not of the one that exited first."""
+"""Tests that a job reports the error of the rank that failed first, not that exited first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plimsoll.torch.simulated.setup import Setup
 if TYPE_CHECKING:
     from pathlib import Path
 
-# A thread reads a rank's output, and closes its pipe a little later.
+# A thread reads each rank's output, and may close its pipe after the test.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 _RANK = """

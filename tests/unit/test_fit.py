@@ -1,4 +1,4 @@
-"""`plimsoll.fit` of a value: the values that it tries, and when it reports an open range."""
+"""Tests of `plimsoll.fit` for a value: what it tries, and when it reports an open range."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CARD = gpu_profile("T4")
 
 
 def prediction(need_bytes: int, used_bytes: int = 0) -> Prediction:
-    """Returns the prediction of a script that needs so many bytes."""
+    """Returns the prediction for a script that needs `need_bytes`."""
     total = CARD.total_bytes - used_bytes
     allocated = -(-need_bytes // (2 * MiB)) * 2 * MiB
     used = allocated + CARD.context_bytes
@@ -178,11 +178,11 @@ def test_cards_that_fit_by_returning_cached_memory_are_told_apart() -> None:
 
 
 class Runs:
-    """Replaces processes by a script whose need is a function of the value.
+    """Replaces real runs: the memory that the script needs is a function of the value.
 
     Attributes:
-        tried: The values, in order, each with whether it ran with unlimited memory.
-        default: The script's own value; None if it cannot be learned.
+        tried: The tried values in order, each with whether its memory was unlimited.
+        default: The script's default value; None if `fit` cannot find it.
     """
 
     def __init__(self, need: Need, default: int | None, interrupted_after: int | None) -> None:
@@ -231,7 +231,7 @@ def slots(request: pytest.FixtureRequest) -> int:
 def search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int
 ) -> Callable[..., tuple[Fit, Runs]]:
-    """Runs `fit` for a need that is a function of the value; returns result and runs."""
+    """Returns a function that runs `fit` for a memory need; it returns the result and the runs."""
     script = tmp_path / "script.py"
     script.touch()
     monkeypatch.setattr(values, "slots", lambda *_, **__: slots)
@@ -254,7 +254,7 @@ ROOM = CARD.total_bytes - CARD.context_bytes
 
 
 def affine(answer: int, fixed: float) -> Need:
-    """A need that grows linearly above a constant part; `answer` is the largest that fits."""
+    """Returns a need that is linear above a constant part; `answer` is the largest that fits."""
     return lambda n: int(ROOM * (fixed + (1 - fixed) * n / (answer + 0.5)))
 
 
@@ -263,12 +263,12 @@ def quadratic(answer: int, fixed: float) -> Need:
 
 
 def stepped(answer: int, fixed: float) -> Need:
-    """A need in large pieces, like reserved memory."""
+    """Returns a need that grows in steps of 20 MiB, like reserved memory."""
     return lambda n: int(affine(answer, fixed)(n) // (20 * MiB) + 1) * 20 * MiB
 
 
 def largest(need: Need) -> int:
-    """Returns the right answer."""
+    """Returns the largest value that fits, by trying all."""
     low, high = 0, 1 << 30
     while high - low > 1:
         middle = (low + high) // 2
@@ -465,7 +465,8 @@ def test_below_values_with_which_the_script_fails_the_search_goes_on(
     first = f"T4: --n at least {found.largest}; not searched further: {found.stopped}"
     assert str(found).splitlines()[0] == first
     assert "the script fails" in str(found).splitlines()[-1]
-    assert capfdbinary.readouterr().err == b"a traceback"  # once
+    # shown once, although several runs failed
+    assert capfdbinary.readouterr().err == b"a traceback"
     failed = next(trial for trial in found.curve if trial.error)
     assert trial_text(failed, CARD.total_bytes) == (
         "the script fails: ValueError: too many (script.py:1 <module>)"
@@ -517,9 +518,11 @@ def test_steps_that_explain_a_failure() -> None:
     named = "ValueError: {} (train.py:64 main)"
     assert step(named.format("sizes must be multiples of 48"), 100, {48, 96}) == 48
     assert step(named.format("a multiple of the window, 7"), 100, {14}) == 7
-    assert step(named.format("not divisible by 10"), 100, {50}) is None  # it is
+    # 50 is divisible by 10, so the message is no reason
+    assert step(named.format("not divisible by 10"), 100, {50}) is None
     assert step(named.format("must be divisible by the number of heads"), 65, {64}) == 2
-    assert step(named.format("must be divisible by 8"), 20, {12}) is None  # 12 did not fail
+    # 12 is not divisible by 8 and did not fail
+    assert step(named.format("must be divisible by 8"), 20, {12}) is None
     assert step(None, 20, {8}) == 8
     assert step(None, 20, {8, 64}, tolerance=2) == 8
     assert step(None, 6384, {1024, 6144}, tolerance=64) == 64
@@ -582,7 +585,7 @@ def test_an_interrupt_before_anything_is_known_is_one(search: Search) -> None:
 
 
 def test_where_the_runs_are_spent_the_answer_lies_between(search: Search) -> None:
-    def need(n: int) -> int:  # no evidence
+    def need(n: int) -> int:  # a jump, which smaller values do not foretell
         return ROOM if n <= 77_777 else 2 * ROOM
 
     found, runs = search(lambda n: need(n) - 100 * MiB + n, start=64)
@@ -597,7 +600,7 @@ def test_where_the_runs_are_spent_the_answer_lies_between(search: Search) -> Non
 
 
 def test_a_value_that_fits_above_one_that_does_not_is_the_answer(search: Search) -> None:
-    """For example, a convolution finds less workspace."""
+    """Lets some smaller values fail, as if a convolution found more workspace there."""
     need = affine(29, 0.3)
     odd = {20: 2 * ROOM, 24: 2 * ROOM}
     found, _ = search(lambda n: odd.get(n, need(n)), default=16)
@@ -626,7 +629,8 @@ def test_the_fastest_batch_is_named() -> None:
     )  # fmt: skip
     assert "--batch-size 1 is about as fast as any: 10 samples/s" in str(found)
     slower = replace(found, curve=[Trial(1, True, MiB, 0.1, GiB), Trial(2, True, MiB, 0.21, GiB)])
-    assert slower.fastest == (2, 2 / 0.21)  # times are estimates: the larger one is as fast
+    # the times per sample are about equal, and times are estimates, so the larger value wins
+    assert slower.fastest == (2, 2 / 0.21)
     assert "may fit" in str(found)
 
 

@@ -1,4 +1,4 @@
-"""The lines on stderr while a search over changes runs."""
+"""Tests the lines on stderr while a search over changes runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.tiny_script import prediction
 
 
 class Shown(Progress):
-    """Keeps the lines instead of showing them."""
+    """A display that keeps its lines instead of showing them."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -1,4 +1,4 @@
-"""FlashAttention 3's splits and schedules, compared with cases computed by hand from its rules."""
+"""Compares FlashAttention 3's splits and schedules with cases computed by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DECODING = Shape(
     is_varlen=True,
     processors=132,
 )
-"""One new row against a cache of an 8B model, on an H100."""
+"""One new token against an 8B model's cache, on an H100."""
 TRAINING = replace(DECODING, batch=4, rows=2048, key_rows=2048, page_rows=0, is_varlen=False)
 
 sizes = st.integers(1, 1 << 15)
@@ -67,7 +67,7 @@ def test_sequences_of_a_large_batch_are_never_split_by_their_lengths(
 
 @given(shapes)
 def test_one_part_is_enough_where_blocks_of_rows_fill_the_card(shape: Shape) -> None:
-    """No block takes more than 192 rows, and a causal call is not split for the cache's sake."""
+    """A block has at most 192 rows; with a causal mask, keys are not split to fit the cache."""
     filling = replace(
         shape, rows=192 * shape.processors, is_causal=True, left=-1, right=-1, key_heads=8
     )
@@ -85,42 +85,44 @@ def test_a_schedule_has_vectors_of_four_and_a_counter(shape: Shape, asked: int) 
 
 
 def test_one_new_row_is_split_until_the_card_is_nearly_full() -> None:
-    """A block a key head is 8; 15 x 8 of 132 is the first count that comes within 85 % of 1."""
+    """8 key heads give 8 blocks; 15 splits keep 120 of 132 processors busy, which is enough."""
     assert splits(DECODING, 0) == 15
-    # A counter; lengths, splits and the order of each sequence, of which there is room for four.
+    # One counter, and three numbers (length, splits, order) for each of 4 sequences: counts are
+    # rounded up to 4.
     assert schedule_numbers(DECODING, 0) == 1 + 3 * 4
 
 
 def test_a_batch_of_several_lengths_is_split_as_its_longest_sequence() -> None:
     assert splits(replace(DECODING, batch=200), 0) == 15
-    assert splits(replace(DECODING, batch=200, is_varlen=False), 0) == 1  # 1600 blocks
+    # 200 sequences with 8 key heads are 1600 blocks, which fill the card
+    assert splits(replace(DECODING, batch=200, is_varlen=False), 0) == 1
     assert schedule_numbers(replace(DECODING, batch=201), 0) == 1 + 3 * 204
     assert schedule_numbers(replace(DECODING, batch=1000), 0) == 1 + 2 * 1000
 
 
 def test_few_blocks_of_keys_are_not_split() -> None:
-    """A block has 128 key rows, so 512 of them are four."""
+    """A block has 128 key rows, so 512 rows are four blocks: too few to split."""
     assert splits(replace(DECODING, key_rows=512), 0) == 1
     assert splits(replace(DECODING, key_rows=513), 0) == 5
     assert splits(replace(DECODING, key_rows=512), 3) == 3
 
 
 def test_a_window_bounds_the_keys_that_are_split() -> None:
-    """127 keys before a row, its own, and the 128 rows of a block: 256 keys in two blocks."""
+    """A row sees 127 keys before it and its own; 128 rows see 256 keys, in two blocks."""
     assert splits(replace(DECODING, is_causal=False, left=127, right=0), 0) == 1
 
 
 def test_training_is_not_split() -> None:
-    """64 blocks of rows, 8 key heads and 4 sequences are more than the card holds."""
+    """64 row blocks, 8 key heads and 4 sequences make more blocks than the card runs at a time."""
     assert splits(TRAINING, 0) == 1
     assert schedule_numbers(TRAINING, 0) == 1 + 4
-    assert schedule_numbers(TRAINING, 2) == 0  # blocks are in order
+    assert schedule_numbers(TRAINING, 2) == 0  # no schedule: blocks keep their order
     assert schedule_numbers(replace(TRAINING, is_causal=False), 0) == 0
 
 
 def test_keys_of_more_than_the_cache_are_split_by_its_size() -> None:
-    """300,000 key rows of 512 bytes are 146.5 MiB, three times the 50 MiB of the cache."""
+    """300,000 key rows of 512 bytes are 146.5 MiB, three times the 50 MiB of the L2 cache."""
     long = replace(TRAINING, batch=1, rows=16896, key_rows=300_000, is_causal=False)
     assert splits(long, 0) == 3
     assert splits(replace(long, is_causal=True), 0) == 1
-    assert splits(replace(long, rows=1024), 0) == 1  # 32 blocks of rows, of 264
+    assert splits(replace(long, rows=1024), 0) == 1  # 32 row blocks; the rule asks for 264

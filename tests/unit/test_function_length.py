@@ -1,4 +1,4 @@
-"""No function grows longer than the longest one; the numbers here only fall."""
+"""Tests that no function grows longer than the longest one; the limit only falls."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "plimsoll"
 MOST_LINES = 66
-"""The lines of the longest function, without its docstring. Verbs of `cli` are apart: most of one
-is the list of its options."""
+"""The lines of the longest function, without its docstring.
+
+Functions of `cli` are not counted, because most of their lines are lists of options.
+"""
 
 
 def lengths(path: Path) -> dict[str, int]:
-    """Returns the lines of each function of a file, its docstring left out."""
+    """Returns the number of lines of each function in a file, without its docstring."""
     found: dict[str, int] = {}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -1,4 +1,4 @@
-"""The gallery's harness: docstrings of scripts, bounds, results, and the page."""
+"""Tests the gallery's harness: scripts' docstrings, bounds, results, and the page."""
 
 from __future__ import annotations
 

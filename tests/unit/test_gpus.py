@@ -110,7 +110,7 @@ def test_a_training_step_loads_the_whole_context(gpu: GpuProfile) -> None:
     ],
 )  # fmt: skip
 def test_what_a_forward_pass_loads_is_as_people_posted(card: str, posted_gib: float) -> None:
-    """Logs of vLLM 0.6 to 0.9 name it "non_torch_memory takes", for one card."""
+    """Compares with logs of vLLM 0.6 to 0.9 on one card: their "non_torch_memory takes"."""
     gpu = gpu_profile(card)
     loaded = gpu.context_with(["kernels", "blas"]) - gpu.context_with(())
     assert loaded == pytest.approx(posted_gib * GiB, abs=40 * MiB)

@@ -1,4 +1,4 @@
-"""The card that a recording names."""
+"""Tests finding the card that a recording names."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_what_makes_no_sense_is_no_card(gpus: object) -> None:
 
 
 def of_a_small_card(tmp_path: Any) -> Recording:
-    """A recording with 800 MiB of 1 GiB, of which another allocator keeps more."""
+    """Returns a recording with 800 MiB on a card of 1 GiB; another allocator would keep more."""
     allocator = Allocator(SimulatedGpu("1GiB"))
     with record(tmp_path / "run.plim", allocator=allocator):
         allocator.free(allocator.malloc("400MiB"))

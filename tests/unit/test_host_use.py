@@ -1,4 +1,4 @@
-"""The memory of processes, and their sum for a machine."""
+"""Tests reading the memory of processes, and their sum for a machine."""
 
 from __future__ import annotations
 

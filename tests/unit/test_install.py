@@ -1,4 +1,4 @@
-"""Installing plimsoll under PyTorch, as far as it can be tested without a GPU."""
+"""Tests of installing plimsoll under PyTorch, as far as that is possible without a GPU."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_cpu_build_of_pytorch_is_refused() -> None:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Returns the engines made so far, on simulated cards of 1 GiB."""
+    """Returns a list that collects the engines made in a test, on simulated cards of 1 GiB."""
     made = []
 
     def cuda(allocator: str, conf: str, version: str, device: int, account: bool) -> Any:
@@ -72,7 +72,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 class TestPlans:
-    """Each GPU of each rank follows its own plan of places."""
+    """Tests that each GPU of each rank follows its own plan."""
 
     @pytest.fixture
     def plan(self, tmp_path: Path) -> Path:
@@ -125,7 +125,7 @@ class TestPlans:
 
 
 class TestSizes:
-    """A limit that a card cannot keep: said at once where that is known, else by each request."""
+    """Tests of limits that a card cannot keep: reported at once, or by each request."""
 
     def engines(self, **sizes: int) -> live_engines.LiveEngines:
         choice = live_engines._Choice("elastic", "", Tiers(**sizes))  # type: ignore[arg-type]
@@ -143,7 +143,7 @@ class TestSizes:
         engines = self.engines(dedicated_bytes=GiB // 2)
         assert engines.open(0) is engines.open(0) is made[0]
         assert made[0].limit == GiB // 2
-        made[0].set_dedicated_limit(GiB // 4)  # as `set_tiers` does later
+        made[0].set_dedicated_limit(GiB // 4)  # `set_tiers` does this later
         assert engines.open(0).limit == GiB // 4
 
     @pytest.mark.usefixtures("made")
@@ -157,7 +157,7 @@ class TestSizes:
         make = maker.cuda
 
         def make_and_collect(*choice: Any) -> Any:
-            # for example a buffer in a reference cycle
+            # as if garbage collection freed a buffer in a reference cycle
             callbacks.deallocate(address, 1, RmmStream(0))
             return make(*choice)
 
@@ -178,12 +178,12 @@ class TestSizes:
         learned: list[int] = []
         opened_by_pytorch: list[Any] = []
 
-        def adopt(device: int) -> None:  # asks for the engine, as the bridge does
+        def adopt(device: int) -> None:  # asks for the engine, as plimsoll's bridge to PyTorch does
             learned.append(device)
             opened_by_pytorch.append(engines.open(device))
 
         library = SimpleNamespace(plimsoll_bridge_install=lambda *_: 0, plimsoll_bridge_adopt=adopt)
-        begins: list[Any] = []  # when PyTorch initialises CUDA
+        begins: list[Any] = []  # callbacks for the moment when PyTorch initializes CUDA
         cuda = SimpleNamespace(_lazy_call=begins.append)
         first = engines.open(0)
         live_engines._use_bridge(SimpleNamespace(cuda=cuda), library, engines)  # type: ignore[arg-type]

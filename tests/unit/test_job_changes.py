@@ -1,4 +1,4 @@
-"""The effect of changes for jobs on scripts, and the scripts that they do not apply to."""
+"""Tests the changes for jobs: their effect on scripts, and scripts that they do not fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.job_scripts import DDP, FSDP1, FSDP2, change_of, made, of_ddp, s
 
 
 class TestDataParallel:
-    """Scripts with DistributedDataParallel."""
+    """Tests of scripts with DistributedDataParallel."""
 
     def test_gradients_lie_in_buckets(self) -> None:
         new = made([change_of(of_ddp(), DDP, "buckets")], DDP)
@@ -120,7 +120,7 @@ class TestDataParallel:
 
 
 class TestFullySharded:
-    """Scripts with FSDP."""
+    """Tests of scripts with FSDP."""
 
     def test_layers_are_whole_for_their_pass_alone(self) -> None:
         new = made([change_of(survey(FSDP2), FSDP2, "free whole parameters")], FSDP2)

@@ -1,4 +1,4 @@
-"""The survey of a job, from its ranks' files."""
+"""Tests the survey of a job, made from its ranks' files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_it_is_the_first_ranks_with_what_the_fullest_one_needs(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("ranks", "least"),
     [
-        # Each as (reserved, fits, least), for 9 available: a rank that fits needs no more.
+        # Each rank is (reserved, fits, least), with 9 available. Only ranks that do not fit count.
         ([(12, False, 10), (11, True, None)], 10),
         ([(12, True, None), (11, False, 10)], 10),
         ([(12, False, 10), (12, False, 11)], 11),

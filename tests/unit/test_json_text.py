@@ -1,4 +1,4 @@
-"""`--json` prints valid JSON for any numbers."""
+"""Tests that `--json` prints valid JSON for any numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each room imports only those before it, as ARCHITECTURE.md says; no file imports in a circle.
+"""Tests that rooms import only earlier rooms (see ARCHITECTURE.md), and never in a circle.
 
 Every import counts: those for types alone, those inside functions, those by string.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "plimsoll"
-OWN = ""  # the modules of a room outside its packages
+OWN = ""  # the modules of a room that are in none of its packages
 ROOMS = {
     "base": (OWN, "telemetry", "workers"),
     "recordings": (OWN, "analysis", "causes"),
@@ -34,15 +34,15 @@ ROOMS = {
     "integrations": (OWN, "top", "diagnosis"),
     "cli": (OWN,),
 }
-"""The rooms in order, each with its packages in order."""
-FACE = ""  # the package itself: the names that `import plimsoll` gives
+"""The rooms in their order; each has its packages in their order."""
+FACE = ""  # the `plimsoll` package itself, with its public names
 ORDER = (*(room for room in ROOMS if room != "cli"), FACE, "cli", "__main__")
 IMPORT_NAMES = {"nvidia-ml-py": "pynvml"}
 
 
 @cache
 def modules() -> dict[str, Path]:
-    """All modules by name, packages too; the native one has no file to read."""
+    """Returns all modules and packages by name, except the native module, which has no source."""
     named = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path
              for path in SOURCE.rglob("*.py")}  # fmt: skip
     return {name.removesuffix(".__init__"): path for name, path in named.items()}
@@ -63,7 +63,7 @@ def _imported(node: ast.AST, package: str) -> Iterator[str]:
 
 
 def imports_of(name: str, path: Path, source: str | None = None) -> set[str]:
-    """The modules of the project that a file names in imports or in strings."""
+    """Returns the modules of the project that a file imports or names in strings."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     tree = ast.parse(path.read_text() if source is None else source)
     found = {each for node in ast.walk(tree) for each in _imported(node, package)}
@@ -80,13 +80,13 @@ def room_of(name: str) -> str:
 
 
 def package_of(name: str) -> str:
-    """The package of a module in its room."""
+    """Returns the package that a module belongs to within its room."""
     _, room, *rest = name.split(".")
     return rest[0] if rest and rest[0] in ROOMS[room] else OWN
 
 
 def arrows(room: str) -> list[tuple[str, str]]:
-    """Returns all imports of a room's modules, as importer and imported."""
+    """Returns all imports by a room's modules, as pairs of importer and imported."""
     return [(name, other) for name in modules() if room_of(name) == room for other in graph()[name]]
 
 
@@ -123,7 +123,7 @@ def test_packages_of_a_room_import_only_those_before_them(room: str) -> None:
 
 
 def test_packages_give_no_names_of_other_modules() -> None:
-    """A name has one home: only `plimsoll` itself exports names of other modules."""
+    """Only `plimsoll` itself may export names of other modules."""
     for name, path in modules().items():
         if path.name == "__init__.py" and name != "plimsoll" and "stand_ins" not in path.parts:
             names = {
@@ -155,7 +155,7 @@ def test_every_kind_of_import_is_seen(source: str) -> None:
 
 
 def test_modules_have_names_of_their_own() -> None:
-    """Exceptions: modules with one role in each package, and stand-ins for other packages."""
+    """Module names are unique, but for roles that each package has, and stand-ins."""
     same = {"__init__", "text", "html", "modules", "parts", "results"}
     ours = [path for path in SOURCE.rglob("*.py") if "stand_ins" not in path.parts]
     stems = [path.stem for path in ours if path.parent.name != "cli"]

@@ -1,4 +1,4 @@
-"""Lines and tables for a given width."""
+"""Tests lines and tables of a given width."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_words_go_on_below_the_words() -> None:
     ]
     assert folded("  b      3.79 GiB      3.35 GiB       510 ms  the plan: fused AdamW", 60) == [
         "  b      3.79 GiB      3.35 GiB       510 ms  the plan:",
-        "                              fused AdamW",  # at most half of the width
+        "                              fused AdamW",  # indented by at most half of the width
     ]
     assert folded("  2. turn on expandable_segments: saves", 30) == [
         "  2. turn on",

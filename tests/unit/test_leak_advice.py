@@ -1,4 +1,4 @@
-"""The advice against leaks, and the history without them."""
+"""Tests the advice against leaks, and the history without the leaks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STACKS: dict[int, list[Frame]] = {
 
 
 def leaking(stack: int, *, given_back: int | None = None) -> Recording:
-    """Steps that each keep a block, besides one that they free; or keep it for so many steps."""
+    """Returns steps that each leak a block; with `given_back`, it is freed after so many steps."""
     program = Program()
     program.malloc(64 * MiB, 1)
     kept: list[int] = []
@@ -69,7 +69,7 @@ def test_a_leak_comes_first_with_its_line_and_what_to_do_there(
     assert first.kind == "leak"
     assert first.what == f"{what}, 20.00 MiB more each step"
     assert (first.how, first.cost) == (how, "nothing")
-    # Two of them are live at a time, besides those of warm-up steps.
+    # Not saved: two blocks that are live at a time, and those of warm-up steps.
     assert first.saves_bytes >= (STEPS - 5) * 20 * MiB
     assert "leak" not in {one.kind for one in others}
     assert f"\n  1. {first.what}: saves " in str(found)
@@ -94,14 +94,15 @@ def test_a_leak_that_filled_the_card_is_what_serves_the_request_first() -> None:
     assert (first.kind, first.serves_failed_requests, first.saves_bytes) == ("leak", True, 0)
     assert "serves what failed" in str(found)
     assert {"limit", "spill"} <= {one.kind for one in found.advice[1:]}
-    # Another setting of the allocator would only delay the failure.
+    # No allocator setting is advised, since it would only delay the failure.
     assert not {"setting", "elastic"} & {one.kind for one in found.advice}
 
 
 def test_a_leak_that_was_not_tried_says_so() -> None:
     recording = leaking(2)
     (trace,) = recording.devices
-    found = explain(recording, search_events=trace.event_count)  # for the recorded settings alone
+    # the budget of events suffices for the recorded settings alone
+    found = explain(recording, search_events=trace.event_count)
     for one in found.advice[:1]:
         assert (one.kind, one.saves_bytes) == ("leak", 0)
         assert one.note == "what that saves was not tried"

@@ -1,4 +1,4 @@
-"""The file that `python -m` runs, found without running code of its packages."""
+"""Tests finding the file that `python -m` runs, without running code of its packages."""
 
 from __future__ import annotations
 

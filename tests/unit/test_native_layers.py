@@ -1,4 +1,4 @@
-"""Libraries built against PyTorch, and `preload`: folders in order, no circle of units."""
+"""Tests that folders of the native libraries include only earlier ones, without circles."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.includes import circle, included, sources, units
 ROOT = Path(__file__).parents[2]
 TORCH = ROOT / "src" / "plimsoll" / "torch"
 SIMULATED = TORCH / "simulated" / "csrc"
-# Each folder includes only those before it.
+# The folders in order; each includes only those before it.
 ORDER = (
     "device", "operation", "chips", "timing", "values", "rules", "checks", "layouts",
     "collectives", "execute", "python",
 )  # fmt: skip
-STAND_INS = "lean"  # headers that are found before PyTorch's
+STAND_INS = "lean"  # headers that replace PyTorch's
 
 
 def folder_of(name: str) -> str:
@@ -25,7 +25,7 @@ def folder_of(name: str) -> str:
 
 
 def arrows_back(root: Path) -> set[tuple[str, str]]:
-    """Returns the files that include one of a later folder, with that file."""
+    """Returns pairs of a file and a file of a later folder that it includes."""
     return {
         (name, other)
         for path in sources(root)
@@ -69,7 +69,7 @@ def test_no_two_units_have_one_name() -> None:
 
 
 def test_a_circle_of_units_is_found(tmp_path: Path) -> None:
-    """Headers alone have no circle here: a source includes a file that includes its own header."""
+    """A unit is a source with its header. Headers form no circle here, but the units do."""
     write(tmp_path, {"a.h": "", "a.cpp": '#include "a.h"\n#include "b.h"\n', "b.h": ""})
     assert circle(units(tmp_path)) == []
     write(tmp_path, {"b.cpp": '#include "a.h"\n'})

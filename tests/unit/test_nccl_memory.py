@@ -1,8 +1,9 @@
-"""NCCL's memory by rule, compared with measurements under PyTorch 2.11 (NCCL 2.28.9).
+"""Compares the rule for NCCL's memory with measurements under PyTorch 2.11 (NCCL 2.28.9).
 
-Two H200s: 842 to 862 MiB beside the context for collectives, 1222 to 1238 MiB on a rank that also
-receives (send/recv), 966 to 982 MiB on one that also sends. One H200: 556 to 558 MiB with the first
-communicator of one rank, 806 MiB if the rank sends to itself, 388 MiB for each further one.
+Two H200s took 842 to 862 MiB beside the context for collectives, 1222 to 1238 MiB on a rank that
+also receives (send/recv), and 966 to 982 MiB on a rank that also sends. One H200 took 556 to 558
+MiB with the first communicator of one rank, 806 MiB if the rank sends to itself, and 388 MiB for
+each further communicator.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def mib(size: Bytes) -> tuple[float, float]:
 def taken(
     ranks: int, *, to: tuple[int, ...] = (), sender: tuple[int, ...] = (), ring: bool = True
 ) -> tuple[float, float]:
-    """Returns the whole NCCL memory of rank 0 on one machine."""
+    """Returns the lowest and highest NCCL memory of rank 0 on one machine."""
     made, process = Communicator(H200, (0,) * ranks, 0), Process(H200)
     size = made.begin() + process.begin()
     if ring:

@@ -1,4 +1,4 @@
-"""Guarantees that a prediction could not give: as data, each once, and as lines on stderr."""
+"""Tests guarantees that a prediction could not give: as data, each once, and on stderr."""
 
 import pytest
 

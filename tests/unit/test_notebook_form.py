@@ -1,4 +1,4 @@
-"""Results in a notebook: the answer, then tables, then the whole text; nothing hostile."""
+"""Tests results in a notebook: answer, tables, whole text, and nothing hostile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Page(HTMLParser):
-    """The text of HTML with all elements closed, and the contents of each table row."""
+    """Parses HTML: its text, and the cells of each table row; all elements must be closed."""
 
     def __init__(self, source: str) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Page(HTMLParser):
 
 
 def shown(result: NotebookForm) -> Page:
-    """Returns a notebook's page, which must contain the terminal's text."""
+    """Returns what a notebook shows; it must contain the text of the terminal."""
     bundle = result._repr_mimebundle_()
     assert set(bundle) == {"text/plain", "text/html"}
     assert bundle["text/plain"] == str(result)

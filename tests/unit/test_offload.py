@@ -1,4 +1,4 @@
-"""The choice of saved storages that leave the card, from earlier steps."""
+"""Tests of the choice of saved storages that leave the card, made from earlier steps."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ BUDGET = 4 * GiB
 class Program:
     """A training step: storages are saved in order and used in reverse order.
 
-    Before each save, and before the end of each use, the program allocates `transient` bytes of its
-    own.
+    Before each save, and before each use ends, the program holds `transient` other bytes.
     """
 
     sizes: list[int]
     transient: int = 0
-    growth: int = 0  # of gradients, for each use
+    growth: int = 0  # bytes of gradients that each use adds
     early: list[int] = field(default_factory=list)
     expected: list[int | None] = field(default_factory=list)
     coming: list[int] = field(default_factory=list)
 
     def step(self, plan: Plan, base: int) -> Program:
-        """Run a step, asking the plan at each event; its answers are in the lists."""
+        """Runs a step, asks the plan at each event, and keeps its answers in the lists."""
         self.early, self.expected, self.coming = [], [], []
         plan.begin(base)
         for index, size in enumerate(self.sizes):
@@ -47,7 +46,7 @@ class Program:
             grown += self.growth
             plan.measure(base + self.transient + grown)
             plan.drop(index)
-        plan.begin(base)  # the step is over
+        plan.begin(base)  # ends the step
         return self
 
 
@@ -64,7 +63,7 @@ def test_an_equal_step_is_known_above_its_own_beginning() -> None:
     program.step(plan, 0)
     again = program.step(plan, 5000)
     assert again.coming == [2, 1, 0]
-    # The step is over after the last event.
+    # After the last event, the next step's beginning is expected.
     assert again.expected == [5100] * 3 + [5110, 5120, 5000]
 
 
@@ -82,7 +81,7 @@ def test_the_rest_of_the_forward_pass_is_known_at_once() -> None:
             plan.use(index, GiB)
             expected.append(plan.expected_of_forward())
             plan.measure(base + 9 * MiB)
-    # The backward pass is examined use by use; after the last one the step is over.
+    # The expected bytes, use by use in the backward pass; after the last use the step is over.
     assert expected == [GiB + most * MiB for most in (5, 5, 2, 9, 9, 0)]
 
 
@@ -90,7 +89,7 @@ def test_as_much_leaves_early_as_the_budget_lacks_and_the_first_saved() -> None:
     plan = Plan(BUDGET)
     program = Program([256 * MiB] * 20)
     program.step(plan, 0)
-    # 5 GiB are saved, 4 GiB less a margin of 8 MiB fit, and little is left for later.
+    # 5 GiB are saved; 4 GiB minus a margin of 8 MiB fit. 1 GiB leaves early; the rest can wait.
     assert program.step(plan, 0).early == [0, 1, 2, 3]
     assert program.step(plan, GiB).early == [*range(8)]
     assert program.step(plan, 2 * GiB).early == [*range(12)]
@@ -122,7 +121,7 @@ def test_a_storage_that_only_lends_its_shape_is_gone_before_its_use() -> None:
     plan.measure(0)
     plan.drop(1)
     plan.use(1, 3 * GiB - 16 * MiB)
-    plan.measure(3 * GiB - 16 * MiB)  # the computed results take its place
+    plan.measure(3 * GiB - 16 * MiB)  # the recomputed tensors take the place of the saved one
     plan.use(0, GiB)
     plan.begin(0)
     plan.save(GiB)
@@ -177,7 +176,7 @@ def test_a_step_that_departs_to_another_known_one_is_known() -> None:
 
 
 def test_the_most_of_equal_steps_is_expected() -> None:
-    """The first of four micro-batches allocates the gradients."""
+    """Runs four micro-batches per step; only the first allocates gradients."""
     plan = Plan(BUDGET)
     for _ in range(3):
         for growth in (MiB, 0, 0, 0):

@@ -1,6 +1,6 @@
-"""The published schema describes the output of `--json`; all tests check their commands with it.
+"""Tests that the published schema describes the output of `--json`.
 
-See tests/output_lines.py.
+All tests check the commands that they run with this schema: see tests/output_lines.py.
 """
 
 from __future__ import annotations

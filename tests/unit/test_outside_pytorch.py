@@ -1,4 +1,4 @@
-"""Memory outside PyTorch: its owner, and when it is the reason for a full card."""
+"""Tests memory outside PyTorch: whose it is, and when it is why a card is full."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def test_pytorchs_error_says_what_the_process_has() -> None:
     text = (
         "8.50 GiB is free. Including non-PyTorch memory, this process has 6.25 GiB memory in use."
     )
-    assert own_bytes(text) == round(6.255 * GiB)  # the most that "6.25" stands for
+    assert own_bytes(text) == round(6.255 * GiB)  # the largest size that is printed as "6.25"
     assert own_bytes("CUDA out of memory") is None
 
 

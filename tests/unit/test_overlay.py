@@ -1,4 +1,4 @@
-"""How a trial under an overlay shows the folders of a machine."""
+"""Tests how a trial under an overlay shows the machine's folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The script's own options for less memory, as changes and in the answer."""
+"""Tests a script's own options that save memory: as changes, and in the answer."""
 
 from __future__ import annotations
 

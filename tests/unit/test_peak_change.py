@@ -1,4 +1,4 @@
-"""The comment on a change: the answer first, and no Markdown from scripts."""
+"""Tests the comment on a pull request: the answer first, and no Markdown from scripts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOM = 10 * GiB
 
 
 def needs(reserved: int, **held: int) -> Prediction:
-    """Returns the prediction of a script whose functions hold so much."""
+    """Returns the prediction of a script whose functions hold the given bytes."""
     lines = [
         LineShare(f"model.py:{n} {name}", size, 1) for n, (name, size) in enumerate(held.items())
     ]

@@ -1,4 +1,4 @@
-"""The command that runs a changed script, and the original numbers of its lines."""
+"""Tests the command that runs a changed script, and the original line numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from plimsoll.torch.simulated.setup import Setup
 
 @pytest.fixture(autouse=True)
 def names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An environment that has `python` and `plimsoll` on its PATH."""
+    """Makes an environment that has `python` and `plimsoll` on its PATH."""
     (tmp_path / "python").symlink_to(sys.executable)
     (tmp_path / "plimsoll").touch(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))

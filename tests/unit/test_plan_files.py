@@ -1,4 +1,4 @@
-"""Plans of places as files: what is written is read again, and strangers' files are refused."""
+"""Tests files of plans: written files are read back, and foreign files are refused."""
 
 from __future__ import annotations
 
@@ -162,7 +162,8 @@ def test_any_data_makes_a_plan_or_one_line(first: int, tmp_path: Path) -> None:
         values = mutate_tree(json.loads(json.dumps(VALUES)), random.Random(number))
         try:
             (tmp_path / "plan.json").write_text(json.dumps(values))
-        except (TypeError, ValueError, UnicodeEncodeError):  # no data of JSON
+        # the mutated values cannot be written as JSON
+        except (TypeError, ValueError, UnicodeEncodeError):
             continue
         with suppress(InputError):
             plans += bool(read_plan(tmp_path / "plan.json").ranks)

@@ -1,4 +1,4 @@
-"""Searches over changes of a tiny script, compared with the best of all sets."""
+"""Compares the search for changes with a brute-force search over every set, on tiny scripts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SCRIPTS = 150
 
 
 class Heard:
-    """Records a search's trials."""
+    """Records the trials that a search reports."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[str, ...]] = []
@@ -62,7 +62,7 @@ def searched(
 
 
 def changes_of(script: TinyScript, *, guess: float = 1.0) -> list[Change]:
-    """Changes as their authors describe them: the largest saving, and the approximate cost."""
+    """Returns the changes with what their authors state: largest saving, approximate cost."""
     return [
         Change(name, name, saves_bytes=max(saved), costs_seconds=script.costs[name] * guess)
         for name, saved in script.saves.items()
@@ -70,7 +70,7 @@ def changes_of(script: TinyScript, *, guess: float = 1.0) -> list[Change]:
 
 
 def tiny_script(random: Random, *, has_modules: bool) -> TinyScript:
-    """Draws a script: two or three phases, up to six changes, with or without modules."""
+    """Draws a script with two or three phases and up to six changes, with or without modules."""
     phases = [random.randint(1000, 4000) for _ in range(random.choice((2, 3)))]
     names = [f"change {number}" for number in range(random.randint(1, 6))]
     return TinyScript(
@@ -89,7 +89,7 @@ def tiny_script(random: Random, *, has_modules: bool) -> TinyScript:
 
 
 def script_of(*phases: int, **saves: tuple[tuple[int, ...], float]) -> TinyScript:
-    """Makes a script from the MiB in its phases, and each change's savings and cost."""
+    """Makes a script from each phase's MiB, and each change's savings by phase and cost."""
     return TinyScript(
         phases=tuple(size * MiB for size in phases),
         seconds=1.0,
@@ -144,7 +144,7 @@ def test_a_plan_is_found_wherever_one_fits_and_is_seldom_much_slower_than_the_fa
 
 
 def test_changes_that_save_only_together_are_built_on() -> None:
-    """Two phases are equally high: each of the free changes lowers only one of them."""
+    """Has two equally high phases; each change that costs nothing lowers only one of them."""
     script = script_of(
         2000, 2000, first=((500, 0), 0.0), second=((0, 500), 0.0), both=((500, 500), 0.2)
     )
@@ -246,7 +246,7 @@ def test_an_interrupted_search_keeps_the_best_so_far_without_another_run(
     script = tiny_script(random, has_modules=True)
     room = int(script.allocated(Done()) * 0.8)
     search, attempts, _ = searched(script, room, changes_of(script), interrupted_after=after)
-    if attempts.count != after:  # the search ended before
+    if attempts.count != after:  # the search ended before the interrupt
         return
     sure = [
         attempt

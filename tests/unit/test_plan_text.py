@@ -1,4 +1,4 @@
-"""Plans in words and pictures: the first line, the warnings, and each point."""
+"""Tests plans in words and pictures: the first line, the warnings, and each point."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RUN = Timeline(0, 100, {"activations": [GiB, 4 * GiB]}, [5 * GiB, 5 * GiB], 1, [
 
 
 def plan_of(**values: object) -> Plan:
-    """A plan of two changes that fits."""
+    """Returns a plan of two changes that fits."""
     known = Plan(
         script="train.py", gpu="T4", within_bytes=6 * GiB, fits=True, plan=[FUSED, PARTS],
         allocator="native", conf="", command="python CHANGED.py --steps 3",

@@ -1,4 +1,4 @@
-"""The number of steps that a program will make, from the loops around a step."""
+"""Tests the number of planned steps, found from the loops around a step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def planned(program: str, folder: Path) -> list[int | None]:
-    """Returns the planned steps at each call of a program's `step`."""
+    """Returns the number of planned steps at each call of the program's `step`."""
     found: list[int | None] = []
 
     def step() -> None:

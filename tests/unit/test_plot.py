@@ -1,4 +1,4 @@
-"""Memory over a run as a picture: the exact text of small ones, and rules for every width."""
+"""Tests pictures of memory over a run: exact text of small ones, rules for every width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's interface for pluggable allocators, called from C++ with the types of GCC's library."""
+"""Tests PyTorch's interface for pluggable allocators, called from C++ built with GCC."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POOL, STREAM = 7, 5
 
 
 class Caller:
-    """A caller compiled like PyTorch, and the functions that it calls."""
+    """A C++ caller, compiled as PyTorch is, and the functions that it calls."""
 
     def __init__(self, library: Path) -> None:
         self._library = ctypes.CDLL(str(library))
@@ -42,7 +42,7 @@ class Caller:
 
     @property
     def holders(self) -> int:
-        """Returns the references to the filter's object, including the caller's."""
+        """Returns the number of references to the filter object, the caller's included."""
         return int(self._library.caller_holders())
 
     @property
@@ -73,7 +73,7 @@ def caller(tmp_path_factory: pytest.TempPathFactory) -> Caller:
 
 @pytest.fixture
 def engine() -> _core.Engine:
-    """An engine on a card of 1 GiB."""
+    """Returns an engine on a card of 1 GiB."""
     gpu = SimulatedGpu(GiB)
     return _core.Engine.simulated(gpu._driver, "native", "", "2.11", 0, False)
 

@@ -1,4 +1,4 @@
-"""Private pools whose segments a program's own functions give: `torch.cuda.MemPool(allocator)`."""
+"""Tests of private pools whose segments come from the program: `torch.cuda.MemPool(allocator)`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from plimsoll import Allocator, OutOfMemoryError, SimulatedGpu
 MIB = 1 << 20
 GIVE = ctypes.CFUNCTYPE(
     ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p
-)  # PyTorch's types
+)  # types of PyTorch
 TAKE_BACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
 POOL = (0, 1)
 
 
 class Source:
-    """Gives addresses from its own range, up to `room` bytes at once."""
+    """A source of memory: returns addresses from a range of its own, up to `room` bytes at once."""
 
     def __init__(self, room: int) -> None:
         self.live: dict[int, int] = {}
@@ -81,7 +81,8 @@ def test_a_pools_segments_come_from_its_source_and_go_back_there(conf: str) -> N
     assert allocator.gpu.dedicated_used_bytes == used
     assert allocator.memory_reserved() == used + 32 * MIB
     allocator.free(large)
-    assert pooled(allocator, 29 * MIB) == large  # from the pool's cache
+    # reused from the pool's cache, without asking the source
+    assert pooled(allocator, 29 * MIB) == large
     assert len(source.asked) == 2
     for address in (large, small, outside):
         allocator.free(address)

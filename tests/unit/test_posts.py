@@ -1,4 +1,4 @@
-"""Messages of any size in a store that refuses large values."""
+"""Tests messages of any size in a store that refuses large values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from plimsoll.torch.simulated.ranks import posts
 
 
 class SmallStore:
-    """A store that takes at most 8 MiB a value, as PyTorch's TCPStore does."""
+    """A store that takes values up to 8 MiB, like PyTorch's TCPStore."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}

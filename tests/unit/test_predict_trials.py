@@ -1,4 +1,4 @@
-"""The trials of a prediction, and its use of the parallel one."""
+"""Tests a prediction's trials, and its use of the parallel one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EAGER = replace(prediction(6 * MiB), step_seconds=0.5)
 
 
 class Trials:
-    """Replaces the processes: the first finds `found`, the parallel one `eager`."""
+    """Replaces the processes: the first trial gives `found`, the parallel one gives `eager`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, script: Path) -> None:
         self.ran: list[str] = []

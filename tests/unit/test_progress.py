@@ -1,4 +1,4 @@
-"""Progress of long runs on stderr: a bar on a terminal, occasional lines otherwise."""
+"""Tests the progress of long runs on stderr: a bar on a terminal, otherwise some lines."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_on_a_terminal_there_is_a_bar_that_leaves_nothing_behind(
         wait_for(lambda: "reading ━" in re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()))
         shown.say("one is done")
     assert "one is done\n" in terminal.getvalue()
-    assert terminal.getvalue().endswith("\x1b[2K")  # the bar's own line is empty again
+    assert terminal.getvalue().endswith("\x1b[2K")  # erases the bar's line
 
 
 def test_what_is_over_soon_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

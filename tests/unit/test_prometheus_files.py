@@ -1,4 +1,4 @@
-"""The rules and the dashboard name only exported metrics, and other programs accept them."""
+"""Tests that rules and dashboard use only exported metrics; other programs accept them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def recorded() -> set[str]:
 
 
 def expressions() -> list[str]:
-    """Returns the dashboard's queries to Prometheus."""
+    """Returns the dashboard's Prometheus queries."""
     found = json.loads(grafana_dashboard())
     asked = [target["expr"] for panel in found["panels"] for target in panel["targets"]]
     asked += [each["query"]["query"] for each in found["templating"]["list"][1:]]
@@ -81,7 +81,7 @@ def test_the_dashboards_panels_lie_beside_each_other() -> None:
 
 
 def unknown(given: Any, kept: Any, at: str = "") -> list[str]:
-    """Returns the paths at which Grafana's own types drop parts of a dashboard."""
+    """Returns the paths of a dashboard's parts that Grafana's own types drop."""
     if isinstance(given, dict) and isinstance(kept, dict):
         lost = [f"{at}.{key}" for key in given.keys() - kept.keys()]
         both = given.keys() & kept.keys()
@@ -160,7 +160,7 @@ def test_prometheus_understands_what_the_dashboard_asks(expression: str, tmp_pat
         expression = expression.removeprefix("label_values(").partition(",")[0]
     expression = expression.replace("$__rate_interval", "1m").replace("$__range", "3h")
     rule = {"record": "checked", "expr": expression}
-    text = json.dumps({"groups": [{"name": "dashboard", "rules": [rule]}]})  # JSON is YAML
+    text = json.dumps({"groups": [{"name": "dashboard", "rules": [rule]}]})  # YAML contains JSON
     (tmp_path / "asked.yml").write_text(text)
     done = run_promtool("check", "rules", "asked.yml", folder=tmp_path)
     assert done.returncode == 0, done.stderr

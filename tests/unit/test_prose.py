@@ -1,4 +1,4 @@
-"""Comments, docstrings and documents get no harder to read; `tests/prose.py` has the rules."""
+"""Tests that prose gets no harder to read; `tests/prose.py` has the rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST_PERCENT = {"src": 0.07, "core and csrc": 0.1, "docs": 0.26}
-"""The share of flagged lines in each area. Lower a number when it falls; never raise one."""
+"""Percent of flagged lines in each area. Lower a number when it falls; never raise one."""
 
 
 @pytest.mark.parametrize("area", AREAS)

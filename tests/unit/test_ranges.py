@@ -1,4 +1,4 @@
-"""Trials at both ends of unknown data: their ranks, and the use of their figures."""
+"""Tests trials at both ends of unknown data: ranks, and the use of their figures."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def use(rank: int, size: int, stage: int = 0) -> RankUse:
 
 
 def of_ranks(size: int, ranks: list[int], assumptions: list[Assumed]) -> Prediction:
-    """A prediction whose odd ranks hold a byte more; the last has the least headroom."""
+    """Returns a prediction whose odd ranks hold a byte more; the last has the least headroom."""
     uses = [use(rank, size, rank % 2) for rank in ranks]
     worst = ranks[-1]
     return replace(prediction(size), ranks=uses, worst_rank=worst, assumptions=assumptions)
 
 
 class Trials:
-    """Replaces processes: records requests, and gives answers."""
+    """Replaces processes: records the requests, and gives prepared answers."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, fails_alone: bool = False) -> None:
         self.asked: list[tuple[str, list[int] | None]] = []

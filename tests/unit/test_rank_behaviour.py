@@ -1,4 +1,4 @@
-"""Ranks in comparison: equal ones, outliers, and mere chance."""
+"""Tests the comparison of ranks: equal ones, outliers, and differences by chance."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def test_a_fault_of_one_rank_is_found_and_no_other_rank_is_named(fault: Fault) -
     ranks = [Rank(10_000)] * RANKS
     ranks[3] = Rank(10_000, fault=fault, seed=5)
     summaries = job(*ranks)
-    # Blocks of changed sizes also move the peak.
+    # A fault that changes blocks' sizes may also move the peak of rank 3.
     assert stands_out(summaries) - {(3, "full")} == {(3, fault)} - {(3, "full")}
     assert (3, fault) in stands_out(summaries)
     one = find_outliers(summaries, group_ranks(summaries))[0]
     assert one.bytes > 0
-    assert one.line or fault == "out_of_memory"  # whose request has no stack here
+    assert one.line or fault == "out_of_memory"  # the failed request has no stack here
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,8 @@ def test_who_is_fragmented_by_chance_as_others_are_is_not_named(
 ) -> None:
     one = summary_of(Rank(10_000))
     usual = one.peak_reserved_bytes // 10
-    # One rank of a group of eight loses much; in the other group none does, or three of eight do.
+    # One rank of eight loses much memory to fragments. In the other group no rank does (elsewhere
+    # False), or three do (True).
     lost = [usual + place for place in range(7)] + [6 * usual]
     others = [usual + place for place in range(5)] + [usual * (1 + 3 * elsewhere)] * 3
     summaries = [

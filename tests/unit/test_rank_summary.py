@@ -1,4 +1,4 @@
-"""A rank's summary is independent of the stretches, and its memory of the history's length."""
+"""Tests rank summaries: equal however the history is split, in memory that does not grow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ print(int(status.split("VmHWM:")[1].split()[0]) * 1024, found.events, found.step
 
 
 def plain(value: Any) -> Any:
-    """Returns comparable data."""
+    """Returns a summary as data that can be compared."""
     if is_dataclass(value):
         return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, np.ndarray):
@@ -77,7 +77,8 @@ def test_memory_does_not_grow_with_the_length(tmp_path: Path) -> None:
         assert found >= events
         assert steps == -(-events // 4500)
         most.append(resident)
-    assert most[1] - most[0] < 45 * MiB  # columns of all events take four times as much
+    # with all events in columns, the difference would be four times as large
+    assert most[1] - most[0] < 45 * MiB
 
 
 @pytest.mark.long

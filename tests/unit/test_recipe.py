@@ -1,4 +1,4 @@
-"""The recipe for each model, and the messages if there is none."""
+"""Tests the recipe for each model, and the messages if there is none."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(name="empty_cache")
 def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An empty cache of the hub, without a network."""
+    """Makes an empty hub cache, and switches the network off."""
     hub = pytest.importorskip("huggingface_hub")
 
     def refuse(*_: object, **__: object) -> None:
@@ -127,7 +127,8 @@ def test_what_a_model_cannot_read_or_write_is_refused(models: Path) -> None:
     assert "has positions for 192 tokens and 64 new ones" in refusal(
         "generate", models / "gpt2", seq_len=256
     )
-    assert recipe("sft", str(models / "llama"), seq_len=8192)  # rotary positions
+    # this model has rotary positions, so longer inputs work
+    assert recipe("sft", str(models / "llama"), seq_len=8192)
     assert "reads no text" in refusal("sft", models / "vit", seq_len=128)
     assert "reads no text" in refusal("generate", models / "whisper", seq_len=128)
     assert "is an encoder (bert), which writes no text" in refusal("generate", models / "bert")

@@ -1,4 +1,4 @@
-"""The modules to recompute: the least time for their savings, and the resulting peak."""
+"""Tests which modules are recomputed: the least time for a saving, and the resulting peak."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 
 class Program:
-    """A step written event by event: allocations, frees, calls of modules."""
+    """Writes a step event by event: allocations, frees, calls of modules."""
 
     def __init__(self) -> None:
-        self.blocks: list[list[int]] = []  # start, end, size; an address is 1 + the block's number
+        # start, end and size; a block's address is its index plus 1
+        self.blocks: list[list[int]] = []
         self.events = 0
         self.calls: list[tuple[str, bool, Call, str | None]] = []
 
@@ -38,7 +39,7 @@ class Program:
     def layer(
         self, name: str, keeps: int, result: int, seconds: float, given: int | None
     ) -> tuple[int, int]:
-        """A module that keeps a block and returns another; returns both blocks."""
+        """Calls a module that keeps one block and returns another; returns both blocks."""
         start = self.events
         kept, output = self.allocate(keeps), self.allocate(result)
         of = frozenset() if given is None else frozenset({given + 1})
@@ -69,7 +70,7 @@ class Program:
 
 
 def chained(sizes: list[tuple[int, float]], result: int = 1) -> tuple[Program, int]:
-    """Layers one after another, each with (MiB kept, seconds), and their backward pass."""
+    """Returns layers in a row, each with (MiB kept, seconds), and their backward pass."""
     program = Program()
     held: list[tuple[int, int]] = []
     before = None
@@ -99,7 +100,8 @@ def test_of_layers_that_are_alike_the_early_ones_are_computed_again() -> None:
 def test_peaks_are_those_of_the_moments_and_not_of_sums() -> None:
     program, backward = chained([(10, 1.0)] * 4)
     peaks = {tuple(plan.modules): plan.peak_bytes for plan in program.plans(backward)}
-    # Four results; of the layers that keep nothing, one at a time is recomputed.
+    # Four results of 1 MiB, and 10 MiB for each layer that is not recomputed. The others are
+    # recomputed one at a time, when the later layers' memory is free.
     assert peaks[("0",)] == (4 + 3 * 10) * MiB
     assert peaks[("0", "1")] == (4 + 2 * 10) * MiB
     assert min(peaks.values()) < (4 + 2 * 10) * MiB
@@ -155,7 +157,8 @@ def test_no_set_of_layers_saves_as_much_in_less_time(sizes: list[tuple[int, floa
         saves = sum(sizes[int(name)][0] for name in plan.modules)
         spends = sum(sizes[int(name)][1] for name in plan.modules)
         assert plan.seconds == pytest.approx(spends)
-        rounding = len(sizes) * -(-total // 256) + 1  # MiB that counting in steps may lose
+        # MiB that may be lost, because the search counts in steps
+        rounding = len(sizes) * -(-total // 256) + 1
         assert spends <= min(
             (seconds for size, seconds in options if size >= saves + rounding), default=spends
         )

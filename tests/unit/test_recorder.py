@@ -1,4 +1,4 @@
-"""`plimsoll.record` on an allocator alone: the contents of the file, and refused requests."""
+"""Tests of `plimsoll.record` on an allocator without PyTorch: file contents, and errors."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class TestMarks:
         result = read_recording(tmp_path / "run.plim")
         assert [(mark.event, mark.name, mark.device) for mark in result.marks] == [
             (0, "begin", 0),
-            (31, "step", 0),  # one segment, and three events a round
+            (31, "step", 0),  # after one segment's event and three events in each of ten rounds
             (46, "end", 0),
         ]
 
@@ -116,7 +116,7 @@ class TestMarks:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Slow(dict[str, int]):
-            """A dictionary in which threads meet between lookup and entry."""
+            """A slow dictionary, so that threads meet between lookup and entry."""
 
             def setdefault(self, key: str, default: int | None = None) -> int:
                 time.sleep(0.01)
@@ -138,7 +138,7 @@ class TestMarks:
     def test_steps_of_optimizers_are_those_of_pytorchs_memory(
         self, allocator: Allocator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Once optimizers are watched, their steps do not count for an allocator alone."""
+        """Ignores optimizer steps when only an allocator is recorded, even after torch loads."""
         with record(tmp_path / "run.plim", allocator=allocator):
             churn(allocator, 1)
             recorder._after_step()
@@ -211,7 +211,7 @@ class TestMisuse:
     def test_a_beginning_that_cannot_be_written_leaves_nothing(
         self, allocator: Allocator, tmp_path: Path, room: int
     ) -> None:
-        """No room for the header; and room for it, but not for the initial segments."""
+        """Limits the file's size: too small for the header, or for the initial segments."""
         for _ in range(2000):
             allocator.malloc("1MiB")
         recording = record(tmp_path / "run.plim", allocator=allocator)
@@ -219,7 +219,7 @@ class TestMisuse:
             recording.__enter__()
         assert not (tmp_path / "run.plim").exists()
         recording.stop()
-        churn(allocator, 1)  # goes nowhere
+        churn(allocator, 1)  # not recorded
         with recording:
             churn(allocator, 5)
         assert recording.event_count == 15
@@ -328,7 +328,8 @@ def test_lost_events_are_counted_and_said(
     monkeypatch.setattr(recorder, "_CAPACITY", 100)
     monkeypatch.setattr(recorder, "_INTERVAL_SECONDS", 1000)
     with (
-        pytest.warns(RuntimeWarning, match="202 events were lost"),  # and the last snapshot
+        # this counts the events of the last snapshot too
+        pytest.warns(RuntimeWarning, match="202 events were lost"),
         record(tmp_path / "run.plim", allocator=allocator),
     ):
         churn(allocator)
@@ -489,7 +490,7 @@ def test_a_recording_may_begin_where_a_large_block_was_freed_and_split(
     allocator: Allocator, tmp_path: Path
 ) -> None:
     allocator.free(allocator.malloc("256MiB"))
-    allocator.malloc("16MiB")  # the rest of the block is smaller than the request
+    allocator.malloc("16MiB")  # splits the block; the rest is smaller than the request that made it
     with record(tmp_path / "run.plim", allocator=allocator):
         allocator.malloc("8MiB")
     (found,) = replay(tmp_path / "run.plim")

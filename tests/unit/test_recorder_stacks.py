@@ -1,4 +1,4 @@
-"""Call stacks as numbers: they agree with `traceback`, wherever they are taken."""
+"""Tests call stacks as numbers: they agree with `traceback`, wherever they are taken."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check() -> int:
-    """Take the stack both ways, on one line."""
+    """Takes the stack in both ways, on the same line; returns its number."""
     number, summary = _core.capture_stack(), traceback.extract_stack()
     wanted = [(frame.filename, frame.lineno, frame.name) for frame in reversed(summary)]
     assert _core.stack_frames(number) == wanted

@@ -1,4 +1,4 @@
-"""Streaming traces: written data is read, and truncated or damaged files open or are refused."""
+"""Tests streaming traces: written data is read back; damaged files open or are refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FIXED = settings(
 
 
 def frames_of(stack: int) -> list[Frame]:
-    """Returns a stack that shares frames with other stacks."""
+    """Returns the frames of a stack; stacks have frames in common."""
     return [("train.py", stack, "step"), ("train.py", stack % 3, "main")]
 
 
@@ -51,7 +51,7 @@ def some_events(count: int, seed: int = 1) -> tuple[NDArray[np.int32], EventBatc
 
 
 def write(path: Path, batches: int = 5, rows: int = 40) -> tuple[NDArray[np.int32], EventBatch]:
-    """Writes some batches; returns all events, as they should be read."""
+    """Writes batches; returns all stacks and events, as they should be read."""
     writer = StreamWriter(path, frames_of, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
     parts = [some_events(rows, seed) for seed in range(batches)]
     for number, (devices, events) in enumerate(parts):
@@ -67,7 +67,7 @@ def write(path: Path, batches: int = 5, rows: int = 40) -> tuple[NDArray[np.int3
 
 
 class Bounded(io.BytesIO):
-    """A file that must not be read beyond its end."""
+    """A file that fails if it is read beyond its end."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         assert size is not None
@@ -76,7 +76,7 @@ class Bounded(io.BytesIO):
 
 
 def sizes_of_messages(content: bytes) -> list[tuple[int, int]]:
-    """Returns for each whole message all its bytes, and those of its body."""
+    """Returns for each complete message its size, and the size of its body."""
     return [
         (8 + len(metadata) + len(body), len(body))
         for metadata, body in read_messages(Bounded(content), len(content))
@@ -84,7 +84,7 @@ def sizes_of_messages(content: bytes) -> list[tuple[int, int]]:
 
 
 def same(batch: EventBatch, wanted: EventBatch) -> bool:
-    """Whether all columns agree, except the numbers of stacks."""
+    """Returns whether all columns are equal, except the numbers of stacks."""
     return all(
         np.array_equal(getattr(batch, name), getattr(wanted, name))
         for name in COLUMNS
@@ -357,7 +357,7 @@ class TestCutAndDamaged:
 
     @staticmethod
     def read_or_refuse(path: Path, content: bytes) -> None:
-        """For any bytes the answer is a readable recording, or a line."""
+        """Checks that any bytes give either a readable recording or an error of one line."""
         path.write_bytes(content)
         message = ""
         try:

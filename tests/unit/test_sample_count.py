@@ -1,4 +1,4 @@
-"""The number of samples in a step, by its loaders or by the calls of its modules."""
+"""Tests counting the samples in a step, by loaders or by calls of modules."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The scratch layer: programs see their own writes, and real files stay unchanged.
+"""Tests of the scratch layer: programs see their own writes; real files stay unchanged.
 
-The programs run with the layer's library before libc, and without PyTorch.
+The programs load the layer's library before libc, and do not use PyTorch.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def entry_of(path: Path) -> tuple[str, int, str]:
 
 @contextmanager
 def layer() -> Iterator[tuple[Path, Path, dict[str, str]]]:
-    """Yields a folder with files, one for a layer over it, and the environment of its programs."""
+    """Yields a folder with files, a scratch folder over it, and the environment for programs."""
     with tempfile.TemporaryDirectory() as place:
         top = Path(place).resolve()
         real = make_real(top / "real")
@@ -97,7 +97,7 @@ def run(command: list[str], folder: Path, environment: dict[str, str]) -> str:
 
 @contextmanager
 def trial(kind: Kind) -> Iterator[tuple[Path, Callable[[list[str]], tuple[str, Outcome]]]]:
-    """Yields a folder with files, and a function that runs a command that cannot change them."""
+    """Yields a folder with files, and a function that runs a command which cannot change them."""
     with tempfile.TemporaryDirectory() as place:
         top = Path(place).resolve()
         real = make_real(top / "real")
@@ -122,9 +122,9 @@ def trial(kind: Kind) -> Iterator[tuple[Path, Callable[[list[str]], tuple[str, O
 def in_a_trial(
     *expected: str, kinds: Sequence[Kind] = tuple(Kind)
 ) -> Callable[[Callable[[], None]], Callable[[Kind], None]]:
-    """Run a test in a process of its own, in a folder whose real files it cannot change.
+    """Returns a decorator that runs a test in a new process, over real files that stay unchanged.
 
-    The arguments are the expected writes: the kind and the path of each.
+    The arguments are the expected writes, such as "new second": a kind and a path.
     """
 
     def decorate(test: Callable[[], None]) -> Callable[[Kind], None]:
@@ -375,7 +375,7 @@ def test_rights_and_times_are_changed_in_the_copy() -> None:
     assert stat.S_IMODE(os.stat("old.txt").st_mode) == 0o600
     os.utime("rights", (1, 2))
     assert os.stat("rights").st_mtime == 2
-    with open("sub/in.txt") as file:  # not open for writing, but still changeable
+    with open("sub/in.txt") as file:  # opened for reading, but its mode can still change
         os.fchmod(file.fileno(), 0o400)
     assert stat.S_IMODE(os.stat("sub/in.txt").st_mode) == 0o400
 
@@ -553,7 +553,7 @@ def test_paths_are_relative_in_the_current_folder(monkeypatch: pytest.MonkeyPatc
 
 
 def operate(seed: int, count: int, moves_folders: bool) -> None:
-    """Do random operations in the current folder, and print each result and the final state."""
+    """Does random operations in the current folder; prints each result and the final state."""
     source = random.Random(seed)
     names = ("old.txt", "rights", "sub", "link", "link.txt", "broken", "a", "b")
 
@@ -621,7 +621,7 @@ def operate(seed: int, count: int, moves_folders: bool) -> None:
 @pytest.mark.parametrize("kind", Kind)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_trial_is_like_the_files_themselves(seed: int, kind: Kind) -> None:
-    """The model is a real folder that the same program may change."""
+    """Compares with a real folder that the same program may change."""
     with trial(kind) as (real, run_held):
         before = state_of(real)
         model = make_real(real.with_name("model"))

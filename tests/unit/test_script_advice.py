@@ -1,4 +1,4 @@
-"""Advice about a script, from given results of trials."""
+"""Tests the advice about a script, with given results of its trials."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ AS_IT_IS = {"allocated": "900MiB", "reserved": "920MiB", "seconds": 1.0, "shared
 
 
 class Runs:
-    """Replaces trials: each change has its given result, or else that of the unchanged script."""
+    """Replaces trials: a change has its given result, or the unchanged script's."""
 
     at_a_time = 2
     said: dict[str, dict[str, Any]]
@@ -76,7 +76,7 @@ class Runs:
 
 @pytest.fixture
 def explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Explained:
-    """Explains a recording with a script, for given results of each change."""
+    """Returns a function that explains a recording with a script and given results of changes."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(SCRIPT)
 
@@ -114,7 +114,8 @@ def test_what_was_tried_with_the_script_is_said_to_be_tried(
     explained: Explained, advice: bool
 ) -> None:
     text = str(explained(advice=advice))
-    assert text.startswith("At its peak it reserves ")  # it may be the recorded program
+    # the script is taken for the recorded program
+    assert text.startswith("At its peak it reserves ")
     assert "Not tried" not in text
     assert ("by replaying this recording" in text) == advice
     tried = text.partition("Changes to train.py, each tried on a simulated H100 (8 runs)")[2]

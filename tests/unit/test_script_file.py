@@ -1,4 +1,4 @@
-"""Scripts are found by their path, or by the name of an installed program in Python."""
+"""Tests finding scripts by their path, or by the name of an installed Python program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of a script's text: their places, and that all other text stays."""
+"""Tests changes of a script's text: their places, and that all other text stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text about serving engines, and the driver's memory for CUDA graphs."""
+"""Tests the text about serving engines, and the driver's memory for CUDA graphs."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_memory_of_graphs_that_are_gone_serves_others() -> None:
         memory.remove(graph)
         memory.add(100 + graph, 0, 7)
     assert gpu.dedicated_used_bytes == taken
-    memory.remove(12345)  # none of its graphs
+    memory.remove(12345)  # not one of these graphs
 
 
 def test_what_graphs_take_has_bounds() -> None:

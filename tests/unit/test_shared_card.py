@@ -1,4 +1,4 @@
-"""A simulated card that several processes use, each with its use in a shared, mapped file."""
+"""Tests a simulated card that several processes use; a mapped file holds each one's use."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def shared_gpu(path: Path) -> SimulatedGpu:
 
 
 class Other:
-    """Another process that takes memory of the card, and waits to be killed."""
+    """Another process, which takes memory of the card and waits to be killed."""
 
     def __init__(self, path: Path, size: int, then: int = 0) -> None:
-        """Take `size`, and return all but `then` of it."""
+        """Takes `size` bytes, and returns all but `then` of them."""
         read, write = os.pipe()
         self.process = os.fork()
         if not self.process:
@@ -41,7 +41,7 @@ class Other:
 
     def kill(self) -> None:
         os.kill(self.process, signal.SIGKILL)
-        # It has ended, and stays a zombie.
+        # The process has ended, but stays a zombie.
         os.waitid(os.P_PID, self.process, os.WEXITED | os.WNOWAIT)
 
     def forget(self) -> None:
@@ -63,7 +63,7 @@ def test_what_another_process_has_is_not_free_until_it_is_killed(tmp_path: Path)
     card = _core.SharedCard(str(path))
     assert card.users == [(os.getpid(), 21 * GiB), (other.process, 70 * GiB)]
     assert card.together == 71 * GiB
-    assert card.at_most == 71 * GiB  # the two peaks are not of the same time
+    assert card.at_most == 71 * GiB  # the peaks of the two processes were not at the same time
     assert card.is_complete
     other.forget()
 
@@ -114,7 +114,7 @@ def test_a_file_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_process_that_only_asks_about_a_card_is_no_user_of_it(tmp_path: Path) -> None:
-    """It notes nothing when it asks, and no memory when it pins the host's."""
+    """Asking about a card, or page-locking host memory, makes a process no user of the card."""
     path = tmp_path / "0-0-.card"
     gpu = shared_gpu(path)
     gpu.pin_memory("1MiB")

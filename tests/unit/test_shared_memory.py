@@ -1,7 +1,8 @@
-"""Dedicated and shared memory on a simulated GPU: by Windows' driver, and by the elastic allocator.
+"""Tests dedicated and shared memory, under Windows' driver and the elastic allocator.
 
-The first four are the experiments of an article on GPU memory in modern Windows: dedicated memory
-only, page-locked memory, dedicated memory that spills into shared memory, and more than both.
+The first four tests are the experiments of an article on GPU memory in modern Windows: dedicated
+memory only, page-locked memory, dedicated memory that spills into shared memory, and more than
+both.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def test_what_fits_is_in_dedicated_memory_alone(allocator: Allocator) -> None:
 def test_page_locked_memory_counts_as_shared(allocator: Allocator) -> None:
     pinned = allocator.gpu.pin_memory("4GiB")
     assert used(allocator) == (0, 4 * GiB)
-    assert allocator.memory_stats()["shared_reserved_bytes.current"] == 0  # nothing spilled
+    # page-locked memory does not count as spilled
+    assert allocator.memory_stats()["shared_reserved_bytes.current"] == 0
     with pytest.raises(OutOfMemoryError):
         allocator.gpu.pin_memory("13GiB")
     allocator.gpu.unpin_memory(pinned)
@@ -80,7 +82,7 @@ def test_more_than_both_is_refused_and_nothing_is_lost(allocator: Allocator) -> 
     allocator.free(kept)
 
 
-# --- what is told of it --------------------------------------------------------------------------
+# --- reports about shared memory -----------------------------------------------------------------
 
 
 def test_the_counters_tell_both_tiers(allocator: Allocator) -> None:
@@ -112,7 +114,7 @@ def test_the_least_that_it_costs_is_told(allocator: Allocator) -> None:
         assert use.host_memory_seconds == pytest.approx(2 * GiB / 5.65e9)
         assert allocator.gpu.driver_seconds > 2 * GiB / 5.65e9
     else:
-        assert use.host_memory_seconds is None  # Windows' price is not known
+        assert use.host_memory_seconds is None  # its cost on Windows was never measured
 
 
 def test_a_snapshot_tells_how_much_of_each_block_is_shared(allocator: Allocator) -> None:
@@ -143,7 +145,7 @@ def test_the_summary_ends_with_the_tiers(allocator: Allocator) -> None:
     assert "num_spills" not in alone.memory_stats()
 
 
-# --- what the elastic allocator can do besides ---------------------------------------------------
+# --- further abilities of the elastic allocator --------------------------------------------------
 
 
 @pytest.fixture
@@ -218,7 +220,7 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def test_pieces_of_cached_memory_stay_in_their_tier(allocator: Allocator) -> None:
-    """Reuse of a cached block in shared memory is a spill as well."""
+    """Counts a spill also when a cached block in shared memory is reused."""
     first = allocator.malloc("8GiB")
     for _ in range(2):
         allocator.free(allocator.malloc("64MiB"))

@@ -1,4 +1,4 @@
-"""The command line has the same options as Python, with the same defaults."""
+"""Tests that the command line has Python's options with the same defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine without PyTorch behaves as articles about PyTorch's allocator describe."""
+"""Tests that the engine without PyTorch behaves as articles about PyTorch's allocator say."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_without_a_cache_each_request_and_each_free_calls_the_driver() -> None:
     assert seconds("uncached") > 9 * seconds("native")
 
 
-# --- limits and running out ----------------------------------------------------------------------
+# --- limits and out-of-memory errors -------------------------------------------------------------
 
 
 def test_a_fraction_limits_what_is_reserved(allocator: Allocator) -> None:
@@ -347,7 +347,7 @@ def test_time_and_fractions_have_bounds(allocator: Allocator, gpu: SimulatedGpu)
 
 # --- messages and stacks -------------------------------------------------------------------------
 
-# As PyTorch 2.11 printed it on an H100 under a fraction, sizes left out.
+# PyTorch 2.11's message on an H100 with a memory fraction; {} stands for sizes.
 MESSAGE = (
     "CUDA out of memory. Tried to allocate {}. GPU 0 has a total capacity of {} of which {} is "
     "free. Including non-PyTorch memory, this process has {} memory in use. {} allowed; Of the "
@@ -362,7 +362,7 @@ MESSAGE = (
 def test_the_error_has_the_text_of_pytorch_and_the_right_numbers(allocator: Allocator) -> None:
     allocator.set_per_process_memory_fraction(1 / 32)
     allocator.malloc(100 * MiB)
-    allocator.malloc(3 * MiB)  # in a segment of 20 MiB
+    allocator.malloc(3 * MiB)  # gets a segment of 20 MiB
     with pytest.raises(OutOfMemoryError) as caught:
         allocator.malloc(151 * MiB)
     sizes = (152 * MiB, 8 * GiB, 8 * GiB - 120 * MiB, 120 * MiB, 256 * MiB, 103 * MiB, 17 * MiB)
@@ -450,7 +450,7 @@ def test_recording_ends_and_starts_anew(allocator: Allocator) -> None:
     assert actions() == []
 
 
-# --- more of pools -------------------------------------------------------------------------------
+# --- further tests of pools ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("conf", ["", "expandable_segments:True"])

@@ -1,4 +1,4 @@
-"""A smaller batch: found in one place of the command line, the script, or a configuration."""
+"""Tests finding a batch size's only place: command line, script, or configuration."""
 
 from __future__ import annotations
 

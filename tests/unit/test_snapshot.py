@@ -1,4 +1,4 @@
-"""Snapshots are what PyTorch writes: its viewer reads them, and they replay to the address."""
+"""Tests that snapshots are like PyTorch's: its viewer reads them, and replays match."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CONFS = [
 ]
 
 
-# Memory freed before a refused request matters to them; see the last tests here.
+# With max_split_size, memory freed before a failed request matters; the last tests here cover it.
 WITHOUT_OVERSIZE = [conf for conf in CONFS if "max_split" not in conf]
 
 Snapshot = dict[str, Any]
@@ -74,7 +74,7 @@ def asks_for_memory(snapshot: Snapshot) -> bool:
 
 
 def used_allocator() -> Allocator:
-    """An allocator whose snapshot has every kind of entry."""
+    """Returns an allocator whose snapshot has every kind of entry."""
     allocator = Allocator(SimulatedGpu("1GiB"))
     allocator.record_memory_history(stacks=True)
     kept = [allocator.malloc(size) for size in (1, 4096, 3 * MiB, 90 * MiB, 12 * MiB)]
@@ -108,7 +108,7 @@ def test_it_has_the_form_that_pytorch_recorded() -> None:
     with gzip.open(SMALL / "limited.default.pickle.gz") as file:
         theirs = _PlainData(file).load()
     ours = used_allocator().memory_snapshot()
-    assert ours.pop("host_segments") == ours.pop("host_traces") == []  # since 2.14
+    assert ours.pop("host_segments") == ours.pop("host_traces") == []  # new in 2.14
     assert set(ours) == set(theirs)
     assert keys_and_types(ours["segments"]) == keys_and_types(theirs["segments"])
     blocks, their_blocks = (
@@ -125,7 +125,7 @@ def test_it_has_the_form_that_pytorch_recorded() -> None:
     assert settings.items() <= their_settings.items()
 
     by_action = {event["action"]: event for event in theirs["device_traces"][0]}
-    newer = {"pool_id": tuple, "frames": list}  # since 2.12; with stacks
+    newer = {"pool_id": tuple, "frames": list}  # new in 2.12, and only with stacks
     for event in ours["device_traces"][0]:
         if event["action"] in by_action:
             expected = {key: type(value) for key, value in by_action[event["action"]].items()}
@@ -167,7 +167,7 @@ def test_a_recording_tells_which_version_to_replay_it_by() -> None:
     ours.malloc(512)
     snapshot = ours.memory_snapshot()
     assert version(snapshot) == "2.12"
-    del snapshot["allocator_settings"]["torch_version"]  # as PyTorch writes them
+    del snapshot["allocator_settings"]["torch_version"]  # not in PyTorch's own snapshots
     assert version(snapshot) == "2.13"
     assert version(snapshot | {"host_segments": []}) == _core.NEWEST_VERSION
     for event in snapshot["device_traces"][0]:
@@ -214,7 +214,7 @@ def test_a_dumped_file_is_plain_data_and_is_never_overwritten(tmp_path: Path) ->
 
 
 def flames(text: str) -> int:
-    """Returns the bytes of all lines of a flame graph's input."""
+    """Returns the sum of bytes over all lines of flame graph input."""
     return sum(int(line.rpartition(" ")[2]) for line in text.splitlines())
 
 
@@ -251,7 +251,7 @@ def test_the_viewers_totals_are_the_allocators(viewer: Any) -> None:
     assert f"segments: {len(snapshot['segments'])}\n" in summary
     assert f"total_reserved: {viewer.Bytes(allocator.memory_reserved())}\n" in summary
     assert f"total_allocated: {viewer.Bytes(requested)}\n" in summary
-    for draw in (viewer.memory, viewer.segments):  # what a flame graph would be drawn of
+    for draw in (viewer.memory, viewer.segments):  # both return the input of a flame graph
         text = draw(snapshot, format_flamegraph=str)
         assert flames(text) == allocator.memory_reserved()
         assert "used_allocator" in text
@@ -292,7 +292,7 @@ def test_the_viewer_pairs_each_request_with_its_free(
     ]
 
 
-# --- the round trip: what is recorded here replays here ------------------------------------------
+# --- round trip: a recording replays here --------------------------------------------------------
 
 
 @pytest.mark.parametrize("conf", CONFS)
@@ -317,7 +317,7 @@ def test_so_does_one_that_runs_out_of_memory(conf: str, program: list[Step]) -> 
 
 
 def set_apart(program: list[Step]) -> list[Step]:
-    """Put a request after each step that empties a cache; see the test after the next."""
+    """Adds a 1-byte request after each step that empties the cache."""
     return [
         part
         for step in program

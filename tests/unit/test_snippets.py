@@ -1,4 +1,4 @@
-"""The snippets of our own articles: fenced, bare, and with lost indentation."""
+"""Tests the snippets of our own articles: fenced, bare, and with lost indentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The detection of steps, and the report of their time, without PyTorch."""
+"""Tests the detection of steps, and the report of their time, without PyTorch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from plimsoll.torch.simulated.library import Clock
 
 @dataclass
 class FakeSimulation:
-    """A device on which the GPU and the host work for given times."""
+    """A device on which the GPU and the host take given times."""
 
     major: int = 9
     now: float = 0.0
@@ -70,7 +70,7 @@ def step_of(clock: StepClock) -> StepTime:
 
 
 class Model:
-    """A module without a loop over itself."""
+    """A stand-in for a module."""
 
 
 def train(clock: StepClock, machine: FakeSimulation, optimizer: object, host_ms: float) -> None:

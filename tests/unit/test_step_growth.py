@@ -1,4 +1,4 @@
-"""Whether a program takes more with every step."""
+"""Tests of `growth_bytes`, a program's memory growth by step, and of finding repeated steps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
     ("grown", "growth"),
     [
         ([4] * STEPS, 4),
-        ([100, 0, *[4] * STEPS], 4),  # earlier steps do not count
+        ([100, 0, *[4] * STEPS], 4),  # only the last STEPS steps count
         ([4, 4, 4, 4, 8, 8, 8, 8], 4),
         ([4] * (STEPS - 1), None),
         ([*[4] * STEPS, 0], None),
-        ([4, 4, 4, 4, 4, 4, 4, 9], None),  # unevenly, as sequences of any length do
+        ([4, 4, 4, 4, 4, 4, 4, 9], None),  # uneven growth, as with sequences of any length
         ([], None),
     ],
 )
@@ -35,15 +35,15 @@ MIB = 1 << 20
         ([5, 8, 8], 2),
         ([8, 8], 1),
         ([9, 8, 8, 8], 2),
-        ([5, 8, 8, 8, 3], 2),  # a short last batch
-        ([5, 8, 8, 3, 8, 8, 3], 2),  # one in each epoch
-        ([5, 8, 5, 8, 5, 8, 5], 2),  # two optimizers that take turns
-        ([4, 2, 8, 4, 2, 8], 3),  # three of them
-        ([8, 7.9999, 8.0001, 7.9998], 1),  # rounding
+        ([5, 8, 8, 8, 3], 2),  # the last batch is short
+        ([5, 8, 8, 3, 8, 8, 3], 2),  # a short batch ends each epoch
+        ([5, 8, 5, 8, 5, 8, 5], 2),  # two optimizers in turn
+        ([4, 2, 8, 4, 2, 8], 3),  # three optimizers in turn
+        ([8, 7.9999, 8.0001, 7.9998], 1),  # equal but for rounding
         ([5, 8], 0),  # too few steps
         ([5, 8, 3], 0),
         ([5, 8, 3, 9], None),
-        ([3, 7, 5, 2, 6, 4], None),  # sequences of any length
+        ([3, 7, 5, 2, 6, 4], None),  # sequences of any length never repeat
         ([1, 2, 3, 4, 5, 6, 6], None),
     ],
 )

@@ -1,4 +1,4 @@
-"""The counters and their table are PyTorch's own, key by key and character by character."""
+"""Tests that counters and summary table equal PyTorch's, to the key and the character."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def keys(version: str) -> list[str]:
 
 
 def torch_summary(stats: Mapping[str, int], device: int, *, abbreviated: bool) -> str:
-    """Returns PyTorch's own table for these counters."""
+    """Returns PyTorch's own summary table for these counters."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda.memory, "memory_stats", lambda device: dict(stats))  # noqa: ARG005
         patch.setattr(torch.cuda.memory, "_get_device_index", lambda *_, **__: device)
@@ -31,7 +31,7 @@ def torch_summary(stats: Mapping[str, int], device: int, *, abbreviated: bool) -
 
 
 def used(allocator: Allocator) -> Allocator:
-    """Leave something in every row of the table."""
+    """Uses an allocator so that every row of the table has a value; returns it."""
     tensors = [allocator.malloc(size) for size in ("1KiB", "3MiB", "70MiB", "700MiB", "5KiB")]
     for tensor in tensors[::2]:
         allocator.free(tensor)
@@ -61,7 +61,7 @@ def test_the_table_is_the_one_that_pytorch_prints(
     assert allocator.memory_summary(abbreviated=abbreviated) == expected
 
 
-# Around the bounds where a column changes its unit, and of any size.
+# Any counters, some around the values at which a column changes its unit.
 COUNTERS = st.one_of(
     st.integers(0, 2**50),
     st.sampled_from([750_000, 749_999, 750_000_000, 749_999_999, 2**63 - 1]),

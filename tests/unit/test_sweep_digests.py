@@ -1,4 +1,4 @@
-"""Changes that make a program count as another one, in a script or its own modules."""
+"""Tests which changes of a script or its modules make it another program for sweeps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plimsoll.prediction.sweeps.program_digest import ProgramDigests, own_module
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A script that imports a module, which imports one of a package by a relative name."""
+    """Makes a script that imports a module; that imports a package's module by relative name."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
     files = {
         "work/train.py": "import json, numpy\nimport model\nprint(model.layers)\n",

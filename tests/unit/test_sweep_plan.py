@@ -1,4 +1,4 @@
-"""Plans of sweeps: their cases, refused plans, and the best row."""
+"""Tests plans of sweeps: their cases, refused plans, and the best row."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_bad_prices(text: str, says: str, tmp_path: Path) -> None:
 
 
 def row(gpu: str, used: int | None, total: int, samples: float | None = None) -> Row:
-    """A row of one script; None used means failed."""
+    """Makes a row of train.py; the case failed if `used` is None."""
     case = Case("prediction", "train.py", (), gpu, "", "native")
     if used is None:
         return Row(case, gpu, "it broke")
@@ -260,7 +260,8 @@ def test_a_table_gives_back_what_was_kept(tmp_path: Path) -> None:
         for each in ROWS:
             kept.keep(each)
     again = ResultsFile(tmp_path / "t.parquet")
-    assert [again.done(each.key) for each in ROWS] == [*ROWS[:4], None]  # failed rows run again
+    # a failed row does not count as done, so its case runs again
+    assert [again.done(each.key) for each in ROWS] == [*ROWS[:4], None]
     assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
 
 
@@ -285,15 +286,15 @@ def test_a_large_table_is_not_written_for_each_row(
         for number in range(1000):
             kept.keep(replace(ROWS[0], key=str(number)))
         assert writes == [1]
-        assert rows() == 1  # whole, if not complete
-        wait_for(lambda: rows() == 1000)  # without another row, too
+        assert rows() == 1  # the file is valid, although it lacks rows
+        wait_for(lambda: rows() == 1000)  # the other rows are written later even if no row is added
         kept.keep(replace(ROWS[0], key="last"))
         assert writes == [1, 1000]
     assert writes == [1, 1000, 1001]
     assert [one.name for one in tmp_path.iterdir()] == ["t.parquet"]
     with ResultsFile(path) as again:
         assert again.done("last") is not None
-    assert len(writes) == 3  # nothing new, nothing written
+    assert len(writes) == 3  # without new rows, nothing is written at the end
 
 
 def test_a_table_that_cannot_be_written_later_is_said(

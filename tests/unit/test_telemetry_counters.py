@@ -1,4 +1,4 @@
-"""The counters file: written counters are read, all else is refused, and no half record appears."""
+"""Tests the counters file: counters are read back, other data is refused; no half record."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.waiting import wait_for
 
 SIZES = st.integers(0, 2**63 - 1)
 MAYBE = st.none() | SIZES
-# Text survives if it is printable and short enough.
+# Short printable text, which the file keeps unchanged.
 WORDS = st.text(st.characters(categories=("L", "N", "P")), max_size=12)
 
 RANKS = st.none() | st.integers(0, 2**31 - 1)
@@ -160,7 +160,7 @@ def test_no_reader_sees_half_of_a_record(tmp_path: Path) -> None:
             assert time.monotonic() < ends
             try:
                 found = read_counters(path)
-            except InputError:  # the writer was active each time: there was no whole record
+            except InputError:  # the writer was active at each try, so no whole record was found
                 continue
             assert found.heartbeat_ns >= last
             last = found.heartbeat_ns

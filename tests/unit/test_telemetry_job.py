@@ -1,4 +1,4 @@
-"""The place of a process in its job, by each launcher's variables."""
+"""Tests finding a process's place in its job, by each launcher's variables."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
         ({**TORCHRUN, "TORCHELASTIC_RUN_ID": "llama"}, 9, 1, 16, "llama"),
         (SLURM, 3, 0, 4, "77"),
         (MPI, 5, 2, 8, None),
-        ({**SLURM, **TORCHRUN}, 9, 1, 16, "77"),  # a torchrun on each host, started by srun
+        ({**SLURM, **TORCHRUN}, 9, 1, 16, "77"),  # srun starts a torchrun on each host
         ({"PMI_RANK": "6", "MPI_LOCALRANKID": "2", "PMI_SIZE": "8", **SLURM}, 6, 2, 8, "77"),
         ({**SLURM, "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, None, None, None, "77"),
         ({**TORCHRUN, "RANK": "0", "WORLD_SIZE": "1"}, 0, 1, 1, None),
@@ -83,7 +83,7 @@ def test_what_a_rank_starts_has_a_recording_of_its_own(monkeypatch: pytest.Monke
     assert own_path(Path("run.plim")) == Path(f"run.{os.getpid()}.plim")
     monkeypatch.setenv("SLURM_PROCID", "3")
     assert own_path(Path("run.plim")) == Path(f"run.rank3.{os.getpid()}.plim")
-    monkeypatch.setenv("RANK", "0")  # of a job that it started itself
+    monkeypatch.setenv("RANK", "0")  # the rank of a job that the process started itself
     assert own_path(Path("run.plim")) == Path("run.rank0.plim")
 
 

@@ -1,4 +1,4 @@
-"""Prometheus: the names, the units, and the access."""
+"""Tests the Prometheus metrics: names, units, and access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVML's figures, and the messages without them."""
+"""Tests NVML's figures, and the messages when they are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The publisher: its writes, its silence, and that no program notices it."""
+"""Tests the publisher: its writes, its silence, and that no program notices it."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_after_its_folder_vanished_it_publishes_where_there_is_one(
     publisher.start()
     wait_for(lambda: len(list(first.iterdir())) == 2)
     first.rename(tmp_path / "gone")
-    first.touch()  # so that it cannot be made again
+    first.touch()  # a file with this name prevents that the folder is made again
     wait_for(lambda: len(list(second.iterdir())) == 2)
     wait_for(lambda: read_processes(only=second))
     publisher.stop()

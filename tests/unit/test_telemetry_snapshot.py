@@ -1,4 +1,4 @@
-"""Snapshots on request: their contents, their recipients, and the errors."""
+"""Tests snapshots on request: contents, recipients and errors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def serving(folder: Path, take: Callable[[], dict[str, Any]]) -> Iterator[Snapsh
 
 @contextmanager
 def answering(folder: Path, answer: bytes) -> Iterator[None]:
-    """A process that speaks another protocol."""
+    """Runs a process that speaks another protocol."""
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(socket_path(folder, os.getpid())))
         server.listen()
@@ -183,7 +183,8 @@ def test_another_users_request_gets_nothing(folder: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(module, "_peer", lambda _: (1, 12345))
         asking.connect(str(socket_path(folder, os.getpid())))
         asking.settimeout(120)
-        with suppress(ConnectionResetError, BrokenPipeError):  # the connection may be closed by now
+        # the other side may already have closed the connection
+        with suppress(ConnectionResetError, BrokenPipeError):
             asking.sendall(b"snapshot\n")
             assert asking.recv(1) == b""
 

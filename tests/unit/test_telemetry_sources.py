@@ -1,4 +1,4 @@
-"""Sources: the counters made from each allocator's own."""
+"""Tests sources: the counters that are made from each allocator's own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture
 def one_gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
-    """Replaces the answers of CUDA and NVML."""
+    """Replaces the answers of CUDA and NVML by those of one GPU."""
     gpu = Gpu("GPU-ab", compute={})
     found = SimpleNamespace(name="H100", uuid="ab", total_memory=79 * GiB)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: found)
@@ -132,7 +132,7 @@ def test_pytorchs_own_counters(monkeypatch: pytest.MonkeyPatch, one_gpu: Gpu) ->
     monkeypatch.setattr(torch.cuda.memory, "host_memory_stats_as_nested_dict", lambda: host)
     one_gpu.compute = {os.getpid(): 64 + 500}
     now = TorchCounters().read()
-    (device,) = now.devices  # the other one was never used
+    (device,) = now.devices  # the second GPU was never used
     assert (device.allocated_bytes, device.pending_bytes, device.fragments_bytes) == (30, 2, 7)
     assert (device.cached_bytes, device.reserved_bytes, device.context_bytes) == (25, 64, 500)
     assert (device.num_alloc_retries, device.num_ooms, device.num_spills) == (3, 1, 0)

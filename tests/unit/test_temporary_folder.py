@@ -1,4 +1,4 @@
-"""Folders of trials after interrupts and kills."""
+"""Tests the folders of trials after interrupts and kills."""
 
 from __future__ import annotations
 

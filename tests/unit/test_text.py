@@ -1,4 +1,4 @@
-"""Untrusted text where it is shown: no control character and no mark of direction."""
+"""Tests that shown untrusted text has no control characters and no direction marks."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def test_a_page_shows_nothing_hostile() -> None:
     assert [moment.text for moment in run.devices[0].moments if moment.kind == "mark"] == [
         printable(HOSTILE)
     ]
-    assert run.name.startswith(HOSTILE)  # pages are written beside their recordings
+    # unchanged, because the page is written beside the recording with this name
+    assert run.name.startswith(HOSTILE)
 
 
 @pytest.mark.parametrize("kind", ["perfetto", "speedscope", "csv"])

@@ -1,4 +1,4 @@
-"""Predictions, fits and plans at any width: the answer first, tables with the important columns."""
+"""Tests predictions, fits and plans at any width: answer first, important columns kept."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WIDTHS = (60, 80, 120, 200)
 
 
 def job() -> Prediction:
-    """Two kinds of ranks on eight machines."""
+    """Returns the prediction of a job with two kinds of ranks on eight machines."""
     ranks = [
         RankUse(rank, rank // 8, rank % 8, 3 * GiB, 4 * GiB, 6 * GiB, GiB, fits=True, stands_for=32)
         for rank in (0, 32)

@@ -1,4 +1,4 @@
-"""The tiers' interface of engines: live ones and simulated ones answer alike."""
+"""Tests the engines' interface for tiers: live and simulated engines answer alike."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REGION = 3
 
 
 class Machine:
-    """An engine on a simulated GPU of 1 GiB, in a machine whose host shares 2 GiB."""
+    """An engine on a simulated GPU of 1 GiB; the machine's host shares 2 GiB."""
 
     def __init__(self, kind: str, allocator: str = "elastic") -> None:
         self.gpu = SimulatedGpu("1GiB", host_memory="4GiB")
@@ -72,7 +72,8 @@ def test_a_spill_is_told_of_once(machine: Machine) -> None:
     assert shared(machine) == engine.statistics()["shared_allocated_bytes.current"] == 176 * MiB
     assert engine.rebalance() == 0
     machine.free(wall)
-    assert engine.rebalance() == 0  # the next step needs the cached memory
+    # nothing moves back, because the next step needs the cached memory
+    assert engine.rebalance() == 0
 
 
 def test_the_lower_of_two_limits_counts(machine: Machine) -> None:
@@ -89,7 +90,7 @@ def test_the_lower_of_two_limits_counts(machine: Machine) -> None:
     assert engine.limit == 512 * MiB
 
 
-# Live engines share page-locked memory, which here would be another machine's.
+# Live engines share one pool of page-locked memory, which would be that of another test's machine.
 @pytest.mark.parametrize(
     ("kind", "backup"),
     [("simulated", "host"), ("simulated", "disk"), ("simulated", "drop"), ("live", "drop")],

@@ -1,4 +1,4 @@
-"""Tests of plimsoll top's full screen: its text at three sizes, and the effect of its keys."""
+"""Tests of plimsoll top's full screen: its text at three sizes, and what its keys do."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def screen(app: TopApp, *, colour: bool = False) -> str:
-    """Returns the terminal's contents."""
+    """Returns the text on the terminal."""
 
     def shown(segment: Segment) -> str:
         if segment.style is None or not colour:
@@ -74,7 +74,7 @@ async def press(app: TopApp, pilot: Pilot[None], *keys: str) -> str:
 
 
 class RememberingApp(TopApp):
-    """Keeps its messages, which vanish from the screen after a while."""
+    """An app that keeps its messages, which vanish from the screen after a while."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -92,14 +92,14 @@ def told(app: TopApp) -> str:
 
 
 def order(text: str) -> list[str]:
-    """Returns the processes, from the top."""
+    """Returns the processes in the order of the screen's rows."""
     lines = text.split("────")[0].splitlines()
     return [line.split()[0] for line in lines if line.startswith("   ") and "PID" not in line]
 
 
 @dataclass
 class Choices:
-    """A machine with one process, which is a real one."""
+    """A machine that shows one real process."""
 
     pid: int
 
@@ -111,7 +111,7 @@ class Choices:
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that sleeps, with a secret."""
+    """Yields a sleeping process with a secret in its environment."""
     environment = {"PATH": os.environ["PATH"], "CUDA_VISIBLE_DEVICES": "3", "HF_TOKEN": "hf_abc"}
     with subprocess.Popen(["sleep", "600"], env=environment) as started:
         yield started
@@ -302,7 +302,8 @@ def test_only_what_is_looked_for_is_shown() -> None:
         assert "GPU 1 H100" in screen(app)
         await press(app, pilot, "slash", *["backspace"] * 5, *"zz", "enter")
         assert "no process with 'zz' is known to use a GPU" in screen(app)
-        assert len(order(await press(app, pilot, "slash", *"q", "escape"))) == 0  # left unchanged
+        # the filter from before still applies
+        assert len(order(await press(app, pilot, "slash", *"q", "escape"))) == 0
         assert app.is_running
         assert len(order(await press(app, pilot, "escape"))) == 6
 

@@ -1,4 +1,4 @@
-"""Several machines: the calls of ssh, their answers, and silent hosts."""
+"""Tests of several machines: calls of ssh, their answers, and silent hosts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MIB = 1 << 20
 
 
 class Cluster:
-    """Hosts that a stub of ssh knows: a folder each, in which processes publish."""
+    """Hosts behind a stub of ssh. Each is a folder in which processes publish."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder = folder
@@ -56,12 +56,12 @@ class Cluster:
         (self.folder / host).mkdir()
 
     def answer(self, host: str, program: str) -> None:
-        """Make a host answer with a program's output."""
+        """Makes a host answer with the output of a program."""
         (self.folder / "answers").mkdir(exist_ok=True)
         (self.folder / "answers" / host).write_text(program)
 
     def run(self, host: str, mib: int, **environment: str) -> int:
-        """Start a process on a host; returns its process id."""
+        """Starts a process on a host; returns its process id."""
         started = subprocess.Popen(
             [sys.executable, str(PROGRAMS / "ranked.py"), str(mib)],
             stdin=subprocess.PIPE,
@@ -77,7 +77,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A stub of ssh on the PATH, below a short path, as sockets need it."""
+    """Puts a stub of ssh on the PATH, in a folder with a short path, because sockets need one."""
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "ssh").write_text(f'#!/bin/sh\nexec {sys.executable} {PROGRAMS}/stub_ssh.py "$@"\n')
@@ -113,7 +113,8 @@ def test_several_machines_are_one_screen(cluster: Cluster) -> None:
     done = command("top", "--once", *hosts)
     assert done.returncode == 0
     lines = done.stdout.decode().splitlines()
-    assert lines[0].startswith("2 hosts, ")  # other processes of this user are on both
+    # no process count, since this user's other processes appear on both
+    assert lines[0].startswith("2 hosts, ")
     reason = "ssh: Could not resolve hostname gone: Name or service not known"
     table = next(place for place, line in enumerate(lines) if line.startswith("    PID"))
     for host, pid, rank in (("n1", first, "0"), ("n2", second, "1")):
@@ -250,7 +251,7 @@ def test_hosts_with_the_same_numbers_are_told_apart() -> None:
     assert "a:0" in view.text.plain
 
 
-# --- what machines say, as JSON ------------------------------------------------------------------
+# --- JSON from other machines --------------------------------------------------------------------
 
 
 def test_a_machine_survives_its_json() -> None:
@@ -379,12 +380,12 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
 
 
 def some(content: bytes) -> Callable[[socket.socket], None]:
-    """Sends an answer and ends."""
+    """Returns a server that sends an answer and closes the connection."""
     return lambda connection: connection.sendall(content)
 
 
 def ever(content: bytes, again: bytes, seconds: float = 0.0) -> Callable[[socket.socket], None]:
-    """Begins an answer and never ends it."""
+    """Returns a server that begins an answer and sends more of it for ever."""
 
     def give(connection: socket.socket) -> None:
         connection.sendall(content)
@@ -397,7 +398,7 @@ def ever(content: bytes, again: bytes, seconds: float = 0.0) -> Callable[[socket
 
 @contextmanager
 def stranger(answer: Callable[[socket.socket], None]) -> Iterator[str]:
-    """Listens, and answers each connection after its request."""
+    """Runs a server that is not plimsoll's; yields its address."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -679,7 +680,8 @@ def test_a_real_ssh_shows_a_machine_and_brings_a_snapshot(
     ssh.chmod(0o700)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)  # sshd needs it, and its service makes it
+        # sshd needs this folder, which otherwise its service makes
+        Path("/run/sshd").mkdir(exist_ok=True)
     cluster.add("there")
     pid = cluster.run("there", 300, RANK="5", PLIMSOLL_JOB="real")
     remote = folder / "remote"

@@ -1,4 +1,4 @@
-"""NVML's figures and processes' counters, joined."""
+"""Tests joining NVML's figures with the processes' counters."""
 
 from __future__ import annotations
 

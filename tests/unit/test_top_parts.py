@@ -1,4 +1,4 @@
-"""The parts of `plimsoll top`'s screen: graphs, history, the tree, actions on processes."""
+"""Tests the parts of `plimsoll top`'s screen: graphs, history, tree, actions on processes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_what_started_several_is_shown_too_but_not_the_first_process() -> None:
     st.dictionaries(st.integers(2, 30), st.integers(0, 30)),
 )
 def test_a_tree_has_every_process_once(pids: list[int], parents: dict[int, int]) -> None:
-    """This holds even if parents read at different moments form a cycle."""
+    """Parents that were read at different moments may form a cycle."""
     shown = [each.pid for each in process_tree(pids, parents.get)]
     assert len(shown) == len(set(shown))
     assert set(shown) >= set(pids)

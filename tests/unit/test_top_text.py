@@ -1,6 +1,6 @@
-"""The text of `plimsoll top`: as recorded at three sizes, with and without colour.
+"""Tests the text of `plimsoll top` at three sizes, with and without colour.
 
-PLIMSOLL_WRITE_VIEWS=1 records it anew.
+With PLIMSOLL_WRITE_VIEWS=1 the tests record the expected text again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions for training scripts that reduce memory: their results stay the same."""
+"""Tests that the functions that reduce a training script's memory keep its results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from plimsoll.offloading.training.recompute import expanded  # noqa: E402
 
 
 class TestCrossEntropy:
-    """`plimsoll.cross_entropy` against PyTorch's."""
+    """Compares `plimsoll.cross_entropy` with PyTorch's."""
 
     @pytest.mark.parametrize(
         "options",
@@ -55,7 +55,7 @@ class TestCrossEntropy:
         torch.testing.assert_close(gradient, expected, rtol=0.02, atol=1e-5)
 
     def test_a_loss_is_counted_in_single_precision_whatever_the_default_type(self) -> None:
-        """Scripts that make their model in half precision leave that as the default type."""
+        """Runs with half precision as the default type, as some scripts leave it."""
         logits = torch.randn(200, 50).requires_grad_()
         target = torch.randint(0, 50, (200,))
         expected = torch.nn.functional.cross_entropy(logits, target)
@@ -83,7 +83,7 @@ class TestCrossEntropy:
 
 
 class Net(torch.nn.Module):  # type: ignore[misc,name-defined]
-    """Blocks with everything that is hard to recompute: random numbers, batch statistics."""
+    """Blocks that are hard to recompute: they draw random numbers and keep batch statistics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,14 +97,14 @@ class Net(torch.nn.Module):  # type: ignore[misc,name-defined]
         self.head = torch.nn.Linear(8, 1)
 
     def forward(self, x: Any) -> Any:
-        """Shape [rows, 8] in, a mean out."""
+        """Takes [rows, 8]; returns a mean."""
         for block in self.blocks:
             x = block(x)
         return self.head(x).mean()
 
 
 def after_steps(*names: str) -> tuple[list[Any], dict[str, Any]]:
-    """Losses of a few steps, and the model's state after them."""
+    """Returns the losses of a few steps, and the model's state after them."""
     torch.manual_seed(0)
     net = Net()
     if names:
@@ -121,7 +121,7 @@ def after_steps(*names: str) -> tuple[list[Any], dict[str, Any]]:
 
 
 class TestRecompute:
-    """`plimsoll.recompute`."""
+    """Tests of `plimsoll.recompute`."""
 
     @pytest.mark.parametrize("names", [["blocks.0-2"], ["blocks.1"], ["blocks.0.0", "head"]])
     def test_losses_parameters_and_statistics_stay_what_they_were(self, names: list[str]) -> None:
@@ -145,7 +145,7 @@ class TestRecompute:
 
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
             net(x)
-        assert 4 * 640 in saved  # the result, which the last layer needs
+        assert 4 * 640 in saved  # the result of the recomputed part, which the last layer saves
         assert saved.count(4 * 640) == 1
 
     def test_without_gradients_the_module_is_called_once_as_before(self) -> None:
@@ -181,7 +181,7 @@ class TestRecompute:
 
 
 class TestSplitBatch:
-    """`plimsoll.split_batch`."""
+    """Tests of `plimsoll.split_batch`."""
 
     def test_gradients_of_the_parts_add_up_to_those_of_the_whole(self) -> None:
         torch.manual_seed(0)
@@ -235,7 +235,7 @@ def language_model(kind: str, **settings: Any) -> Any:
 
 
 class TestFuseLoss:
-    """`plimsoll.fuse_loss`."""
+    """Tests of `plimsoll.fuse_loss`."""
 
     @pytest.mark.parametrize("kind", ["Llama", "GPT2", "Qwen3", "Mistral"])
     @pytest.mark.parametrize("given", [{}, {"num_items_in_batch": 7}])

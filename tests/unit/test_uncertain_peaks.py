@@ -1,4 +1,4 @@
-"""The range of a run whose blocks wait for other streams, for several paces of the host."""
+"""Tests the range of peaks where blocks wait for other streams, and the host's speed varies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, _Draw, _Ru
 
 
 class Job:
-    """A rank's allocator, with the needed part of its simulation."""
+    """A rank's allocator, with the part of its simulation that the range needs."""
 
     def __init__(
         self, *, of_job: bool = True, sends: bool = False, version: str | None = None
@@ -34,7 +34,7 @@ class Job:
         )
 
     def bucket(self, size: int, work: float = 0.01) -> None:
-        """Memory that NCCL's stream uses, and that the program frees at once."""
+        """Allocates memory, uses it on NCCL's stream, and frees it at once."""
         block = self.allocator.malloc(size)
         self.allocator.record_stream(block, 7)
         self.gpu.launch(7, work)
@@ -61,7 +61,7 @@ def test_blocks_that_wait_for_another_stream_make_a_range_of_what_is_reserved() 
     assert found.hangs_on == (FREE_LATER,)
     assert found.reserved is not None
     least, most = found.reserved
-    assert least == 100 * MiB  # each block is free again before the next request
+    assert least == 100 * MiB  # if each block is free again before the next request
     assert most >= job.allocator.memory_stats()["reserved_bytes.all.peak"] >= 200 * MiB
 
 
@@ -75,11 +75,12 @@ def test_without_blocks_that_wait_there_is_one_figure() -> None:
 def test_the_order_of_addresses_makes_a_range_where_equal_blocks_are_free() -> None:
     def run(job: Job) -> UncertainPeaks:
         used = []
-        for _ in range(2):  # segments in which 120 MiB are used, and 80 MiB are free
+        for _ in range(2):  # makes a segment with 120 MiB used and 80 MiB free
             job.allocator.free(job.allocator.malloc(200 * MiB))
             used.append(job.allocator.malloc(120 * MiB))
-        job.allocator.malloc(80 * MiB)  # in the segment with the lower address
-        job.allocator.free(used[0])  # the first segment is free as a whole, or not
+        job.allocator.malloc(80 * MiB)  # goes to the segment with the lower address
+        # if the 80 MiB are in the other segment, this one is now free as a whole
+        job.allocator.free(used[0])
         job.allocator.malloc(200 * MiB)
         return job.range()
 
@@ -87,7 +88,7 @@ def test_the_order_of_addresses_makes_a_range_where_equal_blocks_are_free() -> N
     assert found.hangs_on == (ANY_ADDRESSES,)
     assert found.reserved == (400 * MiB, 600 * MiB)
     assert run(Job(of_job=False, version="2.11")) == UncertainPeaks()
-    assert run(Job(version="2.12")) == UncertainPeaks()  # the block that was made first is taken
+    assert run(Job(version="2.12")) == UncertainPeaks()  # PyTorch 2.12 takes the block made first
 
 
 def test_only_jobs_have_such_a_range() -> None:
@@ -125,6 +126,6 @@ def test_any_run_replays_as_it_was_and_at_any_pace(
     assert as_it_was.allocated_bytes == stats["allocated_bytes.all.peak"]
     assert as_it_was.reserved_bytes == stats["reserved_bytes.all.peak"]
     other = run.replay(_Draw({}, np.array(paces[: run.late_frees])))
-    rounding = len(requests) * MiB  # a reused block may be larger than its request
+    rounding = len(requests) * MiB  # a reused block may be up to 1 MiB larger than its request
     assert abs(other.allocated_bytes - as_it_was.allocated_bytes) <= rounding
     assert other.reserved_bytes >= other.allocated_bytes

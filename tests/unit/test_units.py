@@ -131,4 +131,4 @@ def test_counts_agree_with_their_words() -> None:
 @given(st.integers(1, 2**59))
 def test_what_is_shown_can_be_read_back(size: int) -> None:
     error = abs(parse_size(format_size(size)) - size)
-    assert error <= 0.005 * size + 1  # two decimals, and whole bytes
+    assert error <= 0.005 * size + 1  # rounded to two decimals, and to whole bytes

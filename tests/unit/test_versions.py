@@ -1,4 +1,4 @@
-"""The facts about PyTorch's versions are in one list, which C++ and Python read."""
+"""Tests that C++ and Python read the facts about PyTorch's versions from the same list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The blocks of a window, and those that fit into a page."""
+"""Tests the blocks of a window, and those that fit into a page."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_packed_blocks_say_when_they_began_and_ended(rows: list[Row]) -> None:
 
 @given(histories())
 def test_a_block_names_the_stack_of_its_free(rows: list[Row]) -> None:
-    """Frees have stacks of their own here: 10 more than those of the allocations."""
+    """A free has a stack of its own here: the allocation's number plus 10."""
     told = [(*row[:4], row[4] + 10 * (row[0] == Action.FREE_REQUESTED), row[5]) for row in rows]
     stacks = {number: [("/me/a.py", number, "main")] for number in range(1, 20)}
     recording = recording_of(told, stacks=stacks)
@@ -106,7 +106,8 @@ def test_what_is_left_out_is_between_its_sums() -> None:
     run = prepare(recording_of(rows))
     whole = make_page([run])
     assert (whole.blocks_left_out, whole.least_bytes) == (0, 0)
-    page = make_page([run], most_bytes=len(whole.html) + 55_000)  # the sums need more than that
+    # too few bytes to contain all blocks
+    page = make_page([run], most_bytes=len(whole.html) + 55_000)
     assert 0 < page.blocks_left_out < page.blocks
     text = re.search(r'id="data">(.*?)</script>', page.html)
     assert text is not None

@@ -1,4 +1,4 @@
-"""Columns survive the way through a page's text."""
+"""Tests that columns survive being stored in a page's text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`plimsoll view`: its output, and its exit status."""
+"""Tests `plimsoll view`: its output, and its exit status."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_damaged_recording_ends_with_one_clear_line(tmp_path: Path) -> None:
 
 
 def hear_interrupts() -> None:
-    """Background programs may have been started with interrupts ignored."""
+    """Restores SIGINT, which background programs may ignore."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -1,4 +1,4 @@
-"""Exports for other tools, compared with the history itself."""
+"""Compares exports for other tools with the history itself."""
 
 from __future__ import annotations
 

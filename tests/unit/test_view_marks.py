@@ -1,4 +1,4 @@
-"""The marks of the timeline, and their texts."""
+"""Tests the timeline's marks, and their texts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_release_for_more_than_was_ever_reserved_is_a_retry() -> None:
         segment(TAKE, 100, 20),
         segment(TAKE, 200, 2),
     ]
-    # 20 MiB had been reserved; 40 would have been, had the first stayed.
+    # Peak reserved was 20 MiB. It would have been 40 MiB if the first segment had stayed.
     assert kinds([*rows[:3]]) == [(1, "retry")]
     assert kinds([segment(TAKE, 0, 20), segment(TAKE, 50, 20), *rows[1:]]) == [(2, "retry")]
 

@@ -1,4 +1,4 @@
-"""Spans keep every peak, with its live memory."""
+"""Tests that spans keep every peak, with its live memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_each_span_has_its_highest_and_lowest_moment(rows: list[Row], most_spans
 
 
 def group_of(key: str, held: Held, groups: list[str]) -> dict[str, int]:
-    """Returns a block's bytes in each group, computed without the tables."""
+    """Returns a block's bytes in each group, computed without the page's tables."""
     _, _, size, stream, stack, shared = held.row
     if key == "tier":
         return {"dedicated": size - shared, "shared": shared}

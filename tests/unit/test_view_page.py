@@ -1,4 +1,4 @@
-"""The page as a file: its contents, its omissions, and its path."""
+"""Tests the page as a file: its contents, what it leaves out, and its path."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ NUMBERS = st.one_of(st.integers(0, 8), st.integers(0, 2**64 - 1), st.just(2**53)
 def test_any_history_makes_a_page_or_is_refused(rows: list[Row]) -> None:
     try:
         page = make_page([prepare(recording_of(rows))])
-    except InputError:  # values that no machine has
+    except InputError:  # values that no real machine has
         pass
     else:
         assert data_of(page.html)["runs"][0]["devices"][0]["events"] == len(rows)
@@ -193,7 +193,7 @@ def test_what_cannot_be_joined_is_an_error(path: str, text: str, reason: str) ->
 
 
 def test_no_module_of_the_page_is_in_a_circle_or_unused() -> None:
-    """Imports of types count as well."""
+    """Imports for types only count as well."""
     imports = {
         path: {(path.parent / name).resolve() for name in _FROM.findall(path.read_text())}
         for path in sorted(WEB.rglob("*.js"))

@@ -1,4 +1,4 @@
-"""The server of a page: the clients that it answers, and its answers."""
+"""Tests the page's server: which clients it answers, and what."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_window_outside_of_the_history_is_refused(server: PageServer, query: s
 
 
 def send(server: PageServer, request: bytes) -> bytes:
-    """Returns the whole answer to these bytes."""
+    """Sends bytes; returns the server's whole answer."""
     port = urlsplit(server.url).port or 0
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         connection.sendall(request)
@@ -139,7 +139,7 @@ def send(server: PageServer, request: bytes) -> bytes:
         (b"GET /" + b"a" * (1 << 20) + b" HTTP/1.1\r\n\r\n", 414),
         (b"POST / HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n" + b"a" * (1 << 20), 421),
         (b"PUT / HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n" + b"a" * (1 << 20), 501),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n", 400),  # TLS says hello
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n", 400),  # a TLS client hello
     ],
 )
 def test_a_malformed_request_is_answered(

@@ -1,6 +1,7 @@
-"""The wall: for any system call, real files stay unchanged, and the refused one is named.
+"""Tests of the wall: no system call changes a real file, and a refused call is named.
 
-If the tests run as root, each also runs its programs as another user, who owns the real files.
+If the tests run as root, each test runs its programs a second time as another user, who owns the
+real files.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ CHANGES_FILE = [
     "utimensat of an open file", "setxattr", "fsetxattr", "removexattr", "setxattrat",
     "FS_IOC_SETFLAGS", "FS_IOC_FSSETXATTR", "open by /proc", "fchmodat by /proc",
 ]  # fmt: skip
-if platform.machine() == "x86_64":  # other machines have none of these
+if platform.machine() == "x86_64":  # system calls that only x86-64 has
     CHANGES_FILE += ["open", "creat", "rename", "chmod", "lchown", "utime"]
 MAKES_NAME = ["made", "linkat", "symlinkat", "mkdirat", "mknodat"]
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A program that finds the layer's library, and one that does not."""
+    """Returns two programs: one loads the layer's library, the other cannot."""
     folder = tmp_path_factory.mktemp("programs")
     open_to_all(folder)
     found = {"dynamic": folder / "dynamic", "static": folder / "static"}
@@ -55,7 +56,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def open_to_all(folder: Path) -> None:
-    """Let every user reach a folder of pytest's, which only this user may enter."""
+    """Lets every user reach a pytest folder, which by default only this user may enter."""
     for each in (folder, *folder.parents[:3]):
         if stat.S_IMODE(each.stat().st_mode) == 0o700:
             each.chmod(0o755)
@@ -69,7 +70,7 @@ class Walls(NamedTuple):
 
     @property
     def python(self) -> str:
-        """Returns this Python, or the machine's if this one is in root's home."""
+        """Returns this Python; the system's Python if this one is in root's home."""
         own = Path(sys.executable).resolve()
         is_reached = self.user is None or all(each.stat().st_mode & 1 for each in own.parents)
         return sys.executable if is_reached else shutil.which("python3", path="/usr/bin") or ""
@@ -81,7 +82,7 @@ class Walls(NamedTuple):
 
 @pytest.fixture(params=USERS)
 def walls(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Walls]:
-    """Real files that the user may change, with a layer over them, behind a wall."""
+    """Returns real files that the user may change, under a layer, behind a wall."""
     open_to_all(tmp_path)
     real, scratch = tmp_path / "real", tmp_path / "scratch"
     for folder in (real, real / "empty", real / "outside", scratch):
@@ -203,7 +204,7 @@ def test_metadata_is_safe_from_programs_that_cannot_be_looked_into(walls: Walls)
     program = (
         "import ctypes, os\n"
         "libc = ctypes.CDLL(None)\n"
-        "assert libc.prctl(4, 0) == 0\n"  # PR_SET_DUMPABLE
+        "assert libc.prctl(4, 0) == 0\n"  # PR_SET_DUMPABLE = 4
         f"print(libc.syscall({FCHMOD}, os.open('file', os.O_RDONLY), 0o604))\n"
     )
     ended = walls.run([walls.python, "-c", program])
@@ -219,7 +220,7 @@ def test_a_wall_in_a_wall_is_not_possible(walls: Walls) -> None:
 def test_an_empty_environment_writes_nothing(walls: Walls) -> None:
     ended = walls.run(["/bin/sh", "-c", "env -i PATH=/bin:/usr/bin sh -c 'echo > f'; cat file"])
     assert ended.output == "kept\n"
-    assert ended.refused == []  # the layer gives its variables back to the child
+    assert ended.refused == []  # the layer sets its variables in the child again
     ended = walls.run(["/bin/sh", "-c", "echo > f"], layered=False)
     assert [path for path, _ in ended.refused] == [str(walls.real / "f")]
 
@@ -284,7 +285,7 @@ def test_what_programs_do_is_permitted(walls: Walls) -> None:
 
 
 def warning_of_shared(ended: Ended) -> str:
-    """Returns the resource tracker's warning of what the test left on purpose."""
+    """Returns the resource tracker's warning about memory that the test leaks on purpose."""
     start = ended.errors.find("/")
     return ended.errors[start:] if "resource_tracker" in ended.errors else ""
 

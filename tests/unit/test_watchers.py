@@ -1,4 +1,4 @@
-"""plimsoll's watchers never raise into the program: the guard, and all guarded functions."""
+"""Tests that plimsoll's watchers never raise into the program."""
 
 from __future__ import annotations
 
@@ -72,17 +72,17 @@ WATCHERS = {
     "the configurations that it reads",
     "the sizes of loaders' batches",
 }
-"""The names by which the report says that a watcher failed."""
+"""Names in the report's messages that a watcher failed."""
 REGISTRATIONS = {
     "addaudithook", "on_first_use", "register_at_fork", "register_optimizer_step_post_hook",
     "register_optimizer_step_pre_hook", "Thread", "watch_calls", "watch_compiled",
 }  # fmt: skip
-"""Functions by which a watcher registers itself."""
+"""Functions that register a watcher; what they register must be guarded."""
 WITHOUT = {
-    ("fewer_steps.py", "install"),  # ends loops, as --steps asks, and watches nothing
-    ("compiled_parts.py", "watch_calls"),  # `labels.py` hands it guarded functions
-    ("ranks.py", "__init__"),  # of the process that starts the ranks, in which no program runs
-    ("script_run.py", "enter_script"),  # sets `sys.argv`, and watches nothing
+    ("fewer_steps.py", "install"),  # ends loops for --steps; watches nothing
+    ("compiled_parts.py", "watch_calls"),  # gets guarded functions from `labels.py`
+    ("ranks.py", "__init__"),  # runs in the process that starts the ranks, where no program runs
+    ("script_run.py", "enter_script"),  # sets `sys.argv`; watches nothing
 }
 
 
@@ -120,7 +120,7 @@ def test_an_error_whose_text_fails_too_is_named() -> None:
         SystemExit,
         StoppedError,
         MemoryError,
-        type("OutOfMemoryError", (RuntimeError,), {}),  # as torch.OutOfMemoryError
+        type("OutOfMemoryError", (RuntimeError,), {}),  # like torch.OutOfMemoryError
     ],
 )
 def test_what_is_meant_for_the_program_passes(error: type[BaseException]) -> None:
@@ -164,7 +164,7 @@ def _called(node: ast.Call) -> str | None:
 
 
 def _replaces(function: ast.FunctionDef) -> bool:
-    """Whether a function sets another object's attribute to a function that it defines."""
+    """Returns whether a function patches another object with a function that it defines."""
     inner = {each.name for each in ast.walk(function) if isinstance(each, ast.FunctionDef)}
     for node in ast.walk(function):
         if not isinstance(node, ast.Assign):

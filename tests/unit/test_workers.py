@@ -1,4 +1,4 @@
-"""Work on several processes: everything is done once, whatever dies."""
+"""Tests work on several processes: everything is done once, even if workers die."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def squared(number: int) -> int:
 
 
 def dies(item: tuple[str, int]) -> int:
-    """Kills its worker the first so many times; later workers return the item."""
+    """Kills its worker the first `times` times; after that, returns the worker's process id."""
     path, times = item
     with Path(path).open("a") as file:
         file.write("x")
@@ -44,13 +44,13 @@ GARBAGE = (b"\xff" * 100, b"K\x05.", b"cos\nno_such_name\n.", b"(K\x05K\x06t.", 
 
 
 def garbles(item: tuple[str, int, bytes]) -> int:
-    """Writes to the stream of its worker's answers, as a broken library would, so many times."""
+    """Writes garbage into its worker's answers the first `times` times; then returns 7."""
     path, times, garbage = item
     with Path(path).open("a") as file:
         file.write("x")
     if Path(path).stat().st_size <= times:
         for descriptor in range(3, 16):
-            with suppress(OSError):  # it is none, or one to read from
+            with suppress(OSError):  # not open, or open for reading only
                 os.write(descriptor, garbage)
     return 7
 
@@ -135,7 +135,7 @@ def test_who_stops_listening_ends_the_workers(tmp_path: Path) -> None:
 
 
 def _interrupted(listening: object, folder: Path) -> None:
-    """Iterate until both workers are busy and an interrupt comes."""
+    """Iterates until an interrupt comes, which is once both workers are busy."""
 
     def interrupt(*_: object) -> None:
         if len(list(folder.iterdir())) == 2:

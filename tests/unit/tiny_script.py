@@ -1,7 +1,7 @@
-"""A script of a few numbers for searches over changes, with known savings and costs.
+"""A model of a script, for tests of the search over changes: savings and costs are numbers.
 
-Memory is live in several phases of a step, each change saves some of it in each, and the peak is
-the highest phase. So a set does not save the sum of its changes.
+A step has several phases, each with its live bytes, and the peak is the highest phase. A change
+saves some bytes in each phase. So a set of changes does not save the sum of what each one saves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CONTEXT = 512 * MiB
 _BUS = 25e9
-"""Bytes per second."""
+"""Bytes per second between card and host."""
 _MEASURED = ("recomputation", "offload")
 
 
@@ -33,7 +33,7 @@ class Done:
     """The changes made to a script.
 
     Attributes:
-        names: The changes that are made or not.
+        names: The changes that are simply on or off.
         again: The number of recomputed modules.
         budget: The budget above which saved tensors move to host memory; None for no offload.
     """
@@ -44,7 +44,7 @@ class Done:
 
     @classmethod
     def by(cls, changes: Changes) -> Done:
-        """Makes it from a set of changes."""
+        """Returns the state after a set of changes."""
         plain = tuple(change.name for change in changes if change.kind not in _MEASURED)
         measured = {change.kind: change.name for change in changes if change.kind in _MEASURED}
         again = measured.get("recomputation", "recompute 0 modules").split()[1]
@@ -54,7 +54,7 @@ class Done:
 
 @dataclass(frozen=True)
 class TinyScript:
-    """A script, and its possible changes.
+    """A script's numbers, and its possible changes.
 
     Attributes:
         phases: The live bytes in each phase of a step.
@@ -62,13 +62,14 @@ class TinyScript:
         saves: The bytes that each change saves, by its name and by phase.
         costs: The time that each change adds to a step.
         modules: The number of the script's equal modules; 0 for none.
-        module_bytes: The bytes that each keeps in the first phase, unless it is recomputed.
-        module_seconds: The time to recompute one.
+        module_bytes: The bytes that each module keeps in the first phase, unless it is recomputed.
+        module_seconds: The time to recompute one module.
         movable_bytes: The part of the first phase that can move to host memory.
         waste: PyTorch's reserved over allocated memory; the elastic allocator reserves what is
             allocated.
-        least: The elastic allocator's least memory by a replay, relative to allocated memory.
-        least_itself: The same if the script runs under it.
+        least: The smallest memory in which a replay under the elastic allocator runs, relative to
+            allocated memory.
+        least_itself: The same figure if the script itself runs under the elastic allocator.
     """
 
     phases: tuple[int, ...]
@@ -84,7 +85,7 @@ class TinyScript:
     least_itself: float = 1.0
 
     def live(self, done: Done) -> list[int]:
-        """Returns the live bytes in each phase."""
+        """Returns the live bytes in each phase after these changes."""
         live = list(self.phases)
         for name in done.names:
             live = [size - saved for size, saved in zip(live, self.saves[name], strict=True)]
@@ -100,7 +101,7 @@ class TinyScript:
         return min(max(first - done.budget, 0), int(self.movable_bytes * kept))
 
     def allocated(self, done: Done) -> int:
-        """Returns the bytes allocated at the peak."""
+        """Returns the peak of allocated bytes."""
         return max(self.live(done))
 
     def step(self, done: Done) -> float:
@@ -111,7 +112,7 @@ class TinyScript:
         return own + done.again * self.module_seconds + moving
 
     def recomputations(self, done: Done) -> list[Recomputation]:
-        """Returns what could still be recomputed, the fewest modules first."""
+        """Returns the ways to recompute 1, 2, ... of the modules that are not recomputed yet."""
         return [
             Recomputation(
                 [f"blocks.{number}" for number in range(count)],
@@ -122,7 +123,7 @@ class TinyScript:
         ]
 
     def fastest(self, room: int, changes: Sequence[Change]) -> float | None:
-        """Returns the least time of all sets that fit, by trying every one."""
+        """Returns the shortest step of all sets of changes that fit, by trying every set."""
         found = [
             self.step(done)
             for names in _sets(changes)
@@ -146,9 +147,9 @@ class TinyAttempts:
 
     Args:
         script: The script.
-        room: The memory for it.
-        interrupted_after: The number of runs after which an interrupt comes; None for none.
-        refuses: Whether no run fits under the limit.
+        room: The memory that the script may take.
+        interrupted_after: Interrupts after this number of runs; None for no interrupt.
+        refuses: Whether every run under a limit fails.
 
     Attributes:
         count: The number of runs.
@@ -238,7 +239,7 @@ def _model(recomputations: list[Recomputation]) -> ModelUse:
 def prediction(
     allocated: int, reserved: int, *, room: int, seconds: float | None, allocator: str = "native"
 ) -> Prediction:
-    """Returns the prediction of a run."""
+    """Returns the prediction of a run with these figures."""
     return Prediction(
         script="train.py", gpu="T4", driver="linux", allocator=allocator, policy="strict",
         conf="", torch="2.13", total_bytes=room + CONTEXT, context_bytes=CONTEXT,

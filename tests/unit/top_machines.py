@@ -1,4 +1,4 @@
-"""Machines for `top`, as data of NVML and of processes."""
+"""Makes machines for `top`, from given data of NVML and of processes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def machine(library: FakeNvml, *processes: ProcessCounters) -> Machine:
 
 
 def busy_machine() -> Machine:
-    """Two real GPUs with four processes, of which three run plimsoll, and a simulated one."""
+    """Returns a machine with two real GPUs, a simulated one, and four processes on them."""
     first = Gpu("GPU-aa", used=62 * GIB, busy=97)
     first.compute = {4711: 41 * GIB + 520 * MIB, 2200: 12 * GIB}
     first.graphics = {1100: 300 * MIB}

@@ -1,4 +1,4 @@
-"""Small made-up histories for the page, and their live memory, counted event by event."""
+"""Makes small histories for the page, and counts their live memory event by event."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from plimsoll.recordings.events import Frame
 
 Row = tuple[int, int, int, int, int, int]
-"""Action, address, size, stream, stack, shared."""
+"""Action, address, size, stream, number of the stack, shared bytes."""
 
 KiB, MiB = 1 << 10, 1 << 20
 BASE = 0x7F00_0000_0000
 
 
 class MadeUpTrace(LoadedTrace):
-    """A history in memory with given stacks."""
+    """A history in memory whose stacks are given."""
 
     stacks: dict[int, list[Frame]]
 
@@ -41,7 +41,7 @@ def recording_of(
     conf: str = "",
     devices: int = 1,
 ) -> Recording:
-    """A recording whose devices all have these events, three microseconds apart."""
+    """Returns a recording in which every device has these events, three microseconds apart."""
     action, address, size, stream, stack, shared = np.array(rows, dtype=np.uint64).T
     zeros = np.zeros(len(rows), dtype=np.uint64)
     batch = EventBatch.of(
@@ -62,7 +62,7 @@ def recording_of(
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Row]:
-    """Draws a program that allocates and frees at random, in one segment, on two streams."""
+    """Draws a random program: allocations and frees in one segment, on two streams."""
     rows: list[Row] = [(Action.SEGMENT_ALLOC, BASE, 64 * MiB, 0, 0, 0)]
     live: list[Row] = []
     waiting: list[Row] = []
@@ -89,7 +89,7 @@ def histories(draw: st.DrawFn) -> list[Row]:
 
 @dataclass
 class Held:
-    """A block that its program has, or that other streams still use."""
+    """A block that the program has not freed (`live`), or that other streams still use."""
 
     row: Row
     live: bool

@@ -1,4 +1,4 @@
-"""backend=aot_eager; a ResNet-50 in fp32."""
+"""Trains a ResNet-50 in fp32 with backend=aot_eager."""
 
 import torch
 from torchvision.models import resnet50

@@ -1,4 +1,4 @@
-"""max-autotune on three linear layers in float16, inference and training."""
+"""Runs max-autotune on three linear layers in float16, inference and training."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""BERT masked LM, compiled, fp32 with TF32, gradient accumulation."""
+"""Trains a compiled BERT masked LM in fp32 with TF32 and gradient accumulation."""
 
 import torch
 from transformers import BertConfig, BertForMaskedLM

@@ -1,4 +1,4 @@
-"""Compiled model and a compiled optimizer step with clipping inside a function."""
+"""Trains a compiled model with gradient clipping and a compiled optimizer step."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""torchvision ConvNeXt tiny, channels last, autocast fp16 with scaler, SGD."""
+"""Trains torchvision's ConvNeXt tiny: channels last, autocast fp16 with scaler, SGD."""
 
 import torch
 from torchvision.models import convnext_tiny

@@ -1,4 +1,4 @@
-"""A causal decoder of one's own; sequence lengths change, automatic dynamic shapes; dropout."""
+"""Trains a hand-written decoder with dropout; lengths change, with automatic dynamic shapes."""
 
 import torch
 from torch import nn

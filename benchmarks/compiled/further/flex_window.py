@@ -1,4 +1,4 @@
-"""flex_attention with a sliding window, grouped heads, training in bf16."""
+"""Trains flex_attention with a sliding window and grouped heads in bf16."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A hand-written decoder with a preallocated cache, reduce-overhead decode, as gpt-fast does."""
+"""Generates by a hand-written decoder with a preallocated cache and reduce-overhead (gpt-fast)."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""GPT-2 small, reduce-overhead, bf16 autocast, fused AdamW, clipping."""
+"""Trains GPT-2 small: reduce-overhead, bf16 autocast, fused AdamW, clipping."""
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel

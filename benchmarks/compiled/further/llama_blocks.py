@@ -1,4 +1,4 @@
-"""Llama, each layer compiled by itself, bf16 weights."""
+"""Trains a Llama with bf16 weights; each layer is compiled on its own."""
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM

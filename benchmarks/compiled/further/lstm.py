@@ -1,4 +1,4 @@
-"""LSTM with compiled head; a graph break at the LSTM."""
+"""Trains an LSTM with a compiled head; there is a graph break at the LSTM."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""One compiled function that holds forward, loss and backward; compiled autograd."""
+"""Compiles one function with forward, loss and backward, using compiled autograd."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A fused cross entropy in Triton that writes the gradient in place; a compiled body."""
+"""Trains with a fused cross entropy in Triton that writes the gradient in place."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""A small U-Net in fp32, compiled, Adam, MSE."""
+"""Trains a small compiled U-Net in fp32: Adam, MSE."""
 
 import torch
 from torch import nn

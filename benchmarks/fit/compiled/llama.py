@@ -1,4 +1,4 @@
-"""A small Llama, compiled: how much of its activations the compiler may keep decides its peak."""
+"""Trains a small compiled Llama; its peak depends on the compiler's activation budget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HIDDEN, HEADS, INNER, VOCABULARY = 1024, 16, 2816, 32_000
 
 
 class Block(nn.Module):
-    """Attention and a gated feed-forward network, each after a norm and with a residual."""
+    """Attention and a gated feed-forward network; each has a norm before it and a residual."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Block(nn.Module):
         self.down = nn.Linear(INNER, HIDDEN, bias=False)
 
     def forward(self, x: Tensor, turns: Tensor) -> Tensor:
-        """Returns the same shape, [batch, sequence, hidden]."""
+        """Takes and returns [batch, sequence, hidden]."""
         batch, length, _ = x.shape
         parts = self.queries_keys_values(self.before_attention(x))
         parts = parts.view(batch, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
@@ -38,7 +38,7 @@ class Block(nn.Module):
 
 
 def rotated(x: Tensor, turns: Tensor) -> Tensor:
-    """Rotary positions: each half of the last dimension is turned against the other."""
+    """Applies rotary positions: rotates the two halves of the last dimension."""
     first, second = x.float().chunk(2, -1)
     cosine, sine = turns.cos(), turns.sin()
     turned = torch.cat([first * cosine - second * sine, first * sine + second * cosine], -1)
@@ -46,7 +46,7 @@ def rotated(x: Tensor, turns: Tensor) -> Tensor:
 
 
 class Llama(nn.Module):
-    """Tokens in, logits out."""
+    """A decoder that maps tokens to logits."""
 
     def __init__(self, depth: int) -> None:
         super().__init__()

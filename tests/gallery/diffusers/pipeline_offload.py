@@ -9,7 +9,7 @@ from transformers import CLIPTextConfig, CLIPTextModel
 
 
 class Tokens:
-    """As much of a tokenizer as the pipeline asks for."""
+    """A stand-in for a tokenizer, with what the pipeline calls."""
 
     model_max_length = 77
 

@@ -12,7 +12,7 @@ BATCH, STEPS = 32, 3
 
 
 def quantize(module: torch.nn.Module) -> None:
-    """Replace linear layers by 4-bit ones, but the classifier."""
+    """Replaces linear layers by 4-bit ones, except the classifier."""
     for name, child in module.named_children():
         if name == "classifier":
             continue

@@ -12,7 +12,7 @@ BATCH, LENGTH, STEPS = 4, 512, 3
 
 
 def quantize(module: torch.nn.Module) -> None:
-    """Replace linear layers by 8-bit ones, but the head."""
+    """Replaces linear layers by 8-bit ones, except the head."""
     for name, child in module.named_children():
         if name == "lm_head":
             continue

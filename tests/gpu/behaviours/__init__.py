@@ -1,8 +1,8 @@
-"""Small programs, each with one behaviour of `torch.cuda`'s memory that users rely on.
+"""Checks behaviours of `torch.cuda`'s memory that users rely on, each by a small program.
 
-A program returns what it observed, by name. It runs under PyTorch's own allocator and under each of
-plimsoll's, and what it observed must be equal, or stand in the relation that the program states.
-`python -m tests.gpu.behaviours` runs all of them and prints a table.
+A program returns its observations by name. It runs under PyTorch's own allocator and under each of
+plimsoll's. The observations must be equal, or in the relation that the program declares. `python -m
+tests.gpu.behaviours` runs all of them and prints a table.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from importlib import import_module
 
 from tests.gpu.behaviours.behaviour import BEHAVIOURS, Behaviour
 
-GROUPS = (  # the slow ones come first
+GROUPS = (  # the slow groups come first
     "card",
     "compiled",
     "sharing",
@@ -29,7 +29,7 @@ GROUPS = (  # the slow ones come first
 
 
 def load() -> list[Behaviour]:
-    """Import the groups and return all behaviours, in order."""
+    """Imports the groups and returns all behaviours, in order."""
     for group in GROUPS:
         import_module(f"tests.gpu.behaviours.{group}")
     return list(BEHAVIOURS.values())

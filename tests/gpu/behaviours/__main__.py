@@ -1,4 +1,4 @@
-"""`python -m tests.gpu.behaviours`: all behaviours under all allocators, as a table."""
+"""Runs all behaviours under all allocators and prints a table: python -m tests.gpu.behaviours"""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _verdict(behaviour: Behaviour, allocator: str, results: Results) -> str:
 
 
 def main() -> int:
-    """Run from the command line; return the exit status."""
+    """Runs the command line; returns the exit status."""
     options = _arguments()
     behaviours = load()
     known = {b.name for b in behaviours} | {b.group for b in behaviours}

@@ -1,4 +1,4 @@
-"""A behaviour, and the comparison of its observations under two allocators."""
+"""Defines behaviours, and compares their observations under two allocators."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Observed = dict[str, Any]  # plain JSON values
-Relation = Callable[[Any, Any], bool]  # of PyTorch's value and plimsoll's
+Observed = dict[str, Any]  # values that JSON can hold
+Relation = Callable[[Any, Any], bool]  # takes PyTorch's value and plimsoll's
 Program = Callable[[], Observed]
 
 
 class UnavailableError(Exception):
-    """This machine or this PyTorch lacks a requirement of the behaviour."""
+    """This machine or this PyTorch lacks what the behaviour needs."""
 
 
 def anything(_theirs: Any, _ours: Any) -> bool:
-    """Reported, not compared."""
+    """Accepts any values: they are only reported."""
     return True
 
 
 def at_most(theirs: Any, ours: Any) -> bool:
-    """No number is larger than PyTorch's."""
+    """Accepts numbers that are no larger than PyTorch's."""
     if isinstance(theirs, list):
         return len(theirs) == len(ours) and all(map(at_most, theirs, ours))
     if isinstance(theirs, dict):
@@ -30,13 +30,13 @@ def at_most(theirs: Any, ours: Any) -> bool:
 
 
 def same_type(theirs: Any, ours: Any) -> bool:
-    """Both are errors of one type; their messages may differ."""
+    """Accepts errors of the same type; their messages may differ."""
     return bool(theirs[0] == ours[0])
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """A program with the relations of its observations; without a relation they must be equal."""
+    """A program, and how its observations under two allocators must relate; equal by default."""
 
     name: str
     group: str
@@ -46,7 +46,7 @@ class Behaviour:
     own_process: bool
 
     def differences(self, allocator: str, theirs: Observed, ours: Observed) -> list[str]:
-        """Names the observations that break their relation."""
+        """Returns lines that name the observations which break their relation."""
         relations = dict(self.either)
         if allocator == "elastic":
             relations |= self.elastic
@@ -73,10 +73,10 @@ def behaviour(
     either: Mapping[str, Relation] | None = None,
     own_process: bool = False,
 ) -> Callable[[Program], Program]:
-    """Register a program.
+    """Returns a decorator that registers a program.
 
-    `elastic` has the relations of observations that may differ under the elastic allocator,
-    `either` of those that may differ under the native one too.
+    `elastic` has relations for the observations that may differ under the elastic allocator,
+    `either` for those that may differ under plimsoll's native allocator too.
     """
 
     def register(program: Program) -> Program:

@@ -1,4 +1,4 @@
-"""Behaviours of the whole card. These run with no other program on it."""
+"""Behaviours of the whole card. Each runs while no other program uses the card."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def used() -> int:
 
 
 def about(size_bytes: int, expected_bytes: int) -> bool:
-    """Whether a change in use is as expected, up to the driver's own needs."""
+    """Returns whether a change of the card's use is as expected, up to the driver's own needs."""
     return abs(size_bytes - expected_bytes) <= SLACK
 
 

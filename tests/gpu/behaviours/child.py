@@ -1,4 +1,4 @@
-"""Runs programs in this process and writes their observations, a line of JSON each."""
+"""Runs behaviours in this process; writes a line of JSON for each one's observations."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tests.gpu.behaviours.behaviour import Behaviour, UnavailableError
 from tests.gpu.behaviours.processes import installed_allocator
 from tests.gpu.behaviours.tools import clean
 
-READY = '"ready"'  # the first line
+READY = '"ready"'  # the first line that the process writes
 
 
 def observe(behaviour: Behaviour) -> dict[str, Any]:
-    """Run one program; return what it observed, why it cannot run, or how it failed."""
+    """Runs one program; returns its observations, why it cannot run, or how it failed."""
     try:
         if not behaviour.own_process:
             clean()
-        # Converted through JSON, so that the values of all processes have the same types.
+        # The round trip through JSON gives the values of all processes the same types.
         observed = json.loads(json.dumps(behaviour.program()))
     except UnavailableError as problem:
         return {"skipped": str(problem)}
@@ -32,7 +32,7 @@ def observe(behaviour: Behaviour) -> dict[str, Any]:
 
 
 def main(results: Path, names: list[str]) -> None:
-    """Run the programs of those names."""
+    """Runs the named programs."""
     wanted, installed = os.environ["PLIMSOLL_ALLOCATOR"], installed_allocator()
     if installed != wanted:
         raise SystemExit(f"the allocator in place is {installed}, not {wanted}")

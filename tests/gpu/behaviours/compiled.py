@@ -1,4 +1,4 @@
-"""`torch.compile(mode="reduce-overhead")`: CUDA graphs whose pool goes back to checkpoints."""
+"""Behaviours of `torch.compile(mode="reduce-overhead")`, which resets the pool of CUDA graphs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.gpu.behaviours.tools import stat
 
 
 def need_a_compiler() -> None:
-    """Raise UnavailableError without Triton or a C compiler."""
+    """Raises UnavailableError without Triton or a C compiler."""
     if importlib.util.find_spec("triton") is None:
         raise UnavailableError("there is no Triton")
     if not any(map(shutil.which, ("gcc", "cc", "clang"))):
@@ -95,7 +95,8 @@ def paths_of_a_compiled_function_share_a_pool() -> Observed:
         x = torch.full((1024, 64), float(step), device="cuda")
         torch.compiler.cudagraph_mark_step_begin()
         middle = first(x)
-        # Two branches from the same point: taking the other one resets the pool.
+        # The steps alternate between two branches, so each step resets the graphs' pool to the
+        # common point.
         out = second(middle) if step % 2 else third(second(middle))
         sums.append(out.sum().item())
         del middle, out

@@ -1,4 +1,4 @@
-"""CUDA graphs and the memory they keep."""
+"""Behaviours of CUDA graphs and the memory they keep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.gpu.behaviours.tools import MIB, empty, error_of, pool_bytes, result_
 
 
 def capture(program: Any, pool: Any = None) -> tuple[Any, Any]:
-    """Record a graph of a program; return it and what the program returned."""
+    """Captures a graph of a program; returns the graph, and the program's result."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool=pool):
         out = program()
@@ -43,7 +43,7 @@ def other_requests_do_not_touch_what_a_graph_remembers() -> Observed:
 
     def program() -> Any:
         total = static
-        for _ in range(6):  # temporaries, whose memory is free after the capture
+        for _ in range(6):  # makes temporary tensors, whose memory is free after the capture
             total = total * 2 + torch.ones_like(total)
         return total.sum()
 
@@ -128,7 +128,7 @@ def captured_memory_is_in_a_pool_of_its_own() -> Observed:
 def the_segments_of_a_capture_are_counted() -> Observed:
     names = ("segment.small_pool.current", "segment.large_pool.current")
     static = torch.zeros(128, device="cuda")
-    torch.cuda.empty_cache()  # as the capture itself does first
+    torch.cuda.empty_cache()  # because the capture itself starts with it
     before = [stat(name) for name in names]
     graph, out = capture(lambda: static + torch.zeros(8 * MIB, device="cuda")[:128])
     during = [stat(name) for name in names]

@@ -1,4 +1,4 @@
-"""Recorded history and snapshots."""
+"""Behaviours of recorded history and snapshots."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ ODD = 13 * MIB + 17  # a size that no other request has
 
 
 def record(*arguments: Any, **options: Any) -> None:
-    """Start or stop the recording of the history, by default without C++ stacks."""
+    """Starts or stops recording the history, by default without C++ stacks."""
     options.setdefault("stacks", "python")
     torch.cuda.memory._record_memory_history(*arguments, **options)
 
 
 def events() -> list[dict[str, Any]]:
-    """The history of the first GPU."""
+    """Returns the history of the first GPU."""
     history: list[dict[str, Any]] = torch.cuda.memory._snapshot()["device_traces"][0]
     return history
 
 
 def of_size(history: list[dict[str, Any]], size: int = ODD) -> list[dict[str, Any]]:
-    """The events of one size."""
+    """Returns the events with this size."""
     return [event for event in history if event["size"] == size]
 
 
 def names_this_file(entry: dict[str, Any]) -> bool:
-    """Whether the stack of an event or a block contains this file."""
+    """Returns whether the stack of an event or a block contains this file."""
     return any(frame["filename"] == __file__ for frame in entry.get("frames", []))
 
 
 def live_block(size: int = ODD) -> dict[str, Any]:
-    """The block of a request."""
+    """Returns the block of a request."""
     (block,) = [
         block
         for block in blocks(torch.cuda.memory_snapshot())

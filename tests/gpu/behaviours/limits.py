@@ -1,4 +1,4 @@
-"""Running out of memory, and limits."""
+"""Behaviours of limits, and of running out of memory."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def halving_until_it_fits_finds_the_same_size() -> Observed:
 
 
 class _Greedy(torch.autograd.Function):  # type: ignore[misc]
-    """Requests far too much in the backward pass."""
+    """A function whose backward pass requests far too much."""
 
     @staticmethod
     def forward(_context: Any, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`torch.cuda.MemPool`, and allocators of the user's own."""
+"""Behaviours of `torch.cuda.MemPool`, and of allocators that the user provides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.gpu.behaviours.behaviour import Observed, UnavailableError, anything,
 from tests.gpu.behaviours.streams import in_threads
 from tests.gpu.behaviours.tools import MIB, empty, error_of, pool_bytes, room_for, stat
 
-# CUDA's runtime is loaded already, so this needs no library and no header.
+# The program has loaded CUDA's runtime, so this compiles without its library and header.
 OWN_ALLOCATOR = """
 #include <atomic>
 #include <cstddef>
@@ -38,7 +38,7 @@ extern "C" int own_frees() { return frees; }
 
 
 class OwnAllocator:
-    """The allocator above, compiled, with a count of its calls."""
+    """OWN_ALLOCATOR, compiled; counts its calls."""
 
     def __init__(self) -> None:
         compiler = shutil.which("g++")
@@ -67,7 +67,7 @@ class OwnAllocator:
 
     @property
     def calls(self) -> list[int]:
-        """Allocations and frees so far."""
+        """Returns the number of allocations and of frees so far."""
         return [int(self._library.own_allocations()), int(self._library.own_frees())]
 
 

@@ -1,4 +1,4 @@
-"""Processes, forked or spawned, and their ends; settings of a process."""
+"""Behaviours of forked and spawned processes, their ends, and a process's settings."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TIMEOUT_SECONDS = 90
 
 
 def installed_allocator() -> str:
-    """Names plimsoll's allocator under PyTorch in this process, or torch."""
+    """Returns the name of plimsoll's allocator in this process, or "torch"."""
     module: Any = sys.modules.get("plimsoll.torch.live.live_engines")
     installed = None if module is None else module._installed
     return "torch" if installed is None else str(installed.choice.allocator)
 
 
 def run_python(text: str) -> list[object]:
-    """Run a program; return its exit status and what it printed."""
+    """Runs a program; returns its exit status and its output."""
     done = subprocess.run(
         [sys.executable, "-c", text],
         capture_output=True,
@@ -129,7 +129,7 @@ def spawned_children_have_the_same_allocator() -> Observed:
 
 
 def set_settings(conf: str) -> list[object]:
-    """Change settings; returns the error, and the number of warnings besides deprecations."""
+    """Changes settings; returns the error, and the number of warnings that are no deprecations."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         error = error_of(lambda: torch.cuda.memory._set_allocator_settings(conf))
@@ -138,11 +138,11 @@ def set_settings(conf: str) -> list[object]:
 
 
 def outcome(function: Callable[[], object]) -> str:
-    """Returns the type of the raised error, or "done"."""
+    """Returns the type of the error that a call raises, or "done"."""
     return (error_of(function) or ["done"])[0]
 
 
-# docs/live.md: late settings cause a warning.
+# Settings after the start cause a warning under plimsoll only (docs/live.md).
 @behaviour(own_process=True, either={"late_warnings": anything})
 def settings_after_the_start() -> Observed:
     first = torch.ones(MIB, device="cuda")

@@ -1,4 +1,4 @@
-"""Memory that NCCL registers, and symmetric memory: it never moves. One rank is enough."""
+"""Behaviours of memory registered with NCCL, and symmetric memory: it never moves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.gpu.behaviours.behaviour import Observed, UnavailableError, at_most, 
 from tests.gpu.behaviours.tools import MIB, empty, pool_bytes
 
 DEVICE = torch.device("cuda", 0)
-# NVLink's multicast can put shared GPUs out of service.
+# NVLink multicast can put shared GPUs out of service, so it is off.
 WITHOUT_MULTICAST = {
     "NCCL_NVLS_ENABLE": "0",
     "NVSHMEM_DISABLE_NVLS": "1",
@@ -26,7 +26,7 @@ WITHOUT_MULTICAST = {
 
 @contextmanager
 def group() -> Iterator[Any]:
-    """Makes a process group of this process alone; yields its NCCL backend."""
+    """Makes a process group with only this process; yields its NCCL backend."""
     if not dist.is_available() or not dist.is_nccl_available():
         raise UnavailableError("this PyTorch has no NCCL")
     os.environ.update(WITHOUT_MULTICAST)
@@ -53,7 +53,7 @@ def available(call: Callable[[], Any]) -> Any:
 
 
 def move_others() -> None:
-    """Request many sizes, so that free memory is needed at other addresses."""
+    """Requests many sizes, so that the allocator moves free memory to other addresses."""
     for i in range(30):
         others = [empty(MIB * (1 + (7 * i + 3 * j) % 37)) for j in range(12)]
         del others[::2]
@@ -63,7 +63,7 @@ def move_others() -> None:
 
 
 def registered(backend: Any, pool: Any) -> Observed:
-    """Register a pool, use it while other memory moves, and deregister it."""
+    """Registers a pool, uses it while other memory moves, and deregisters it."""
     before = torch.cuda.memory_allocated()
     with torch.cuda.use_mem_pool(pool):
         tensor = torch.arange(4 * MIB, dtype=torch.float32, device=DEVICE)
@@ -71,7 +71,7 @@ def registered(backend: Any, pool: Any) -> Observed:
     address, total = tensor.data_ptr(), tensor.double().sum().item()
     dist.all_reduce(tensor)
     move_others()
-    with torch.cuda.use_mem_pool(pool):  # registered as they are allocated
+    with torch.cuda.use_mem_pool(pool):  # NCCL registers each as it is allocated
         late = [torch.full((MIB * (1 + i),), float(i), device=DEVICE) for i in range(4)]
         del late[1]
         late.append(torch.full((6 * MIB,), 9.0, device=DEVICE))

@@ -1,4 +1,4 @@
-"""Starts the programs' processes and collects their observations."""
+"""Starts the behaviours' processes and collects their observations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.gpu.behaviours.behaviour import Behaviour
 ALLOCATORS = ("torch", "native", "elastic")
 ROOT = Path(__file__).parents[3]
 TIMEOUT_SECONDS = 300
-ALONE = "card"  # the group that measures the whole card
+ALONE = "card"  # behaviours of this group measure the whole card, so they run alone
 FORGOTTEN = (
     "PYTORCH_ALLOC_CONF",
     "PYTORCH_CUDA_ALLOC_CONF",
@@ -28,8 +28,8 @@ FORGOTTEN = (
     "TORCH_DEVICE_BACKEND_AUTOLOAD",
 )
 
-Result = dict[str, Any]  # observed: {...}, or skipped: why, or failed: how
-Results = dict[str, dict[str, Result]]  # by behaviour and allocator
+Result = dict[str, Any]  # one key: `observed`, `skipped` (why) or `failed` (how)
+Results = dict[str, dict[str, Result]]  # by behaviour name, then by allocator
 Report = Callable[[str], None]
 
 
@@ -47,7 +47,7 @@ def _environment(allocator: str) -> dict[str, str]:
 def _run_process(
     allocator: str, names: Sequence[str], folder: Path
 ) -> tuple[list[Result], bool, str]:
-    """Runs programs in one process; returns their results, whether it started, and how it ended."""
+    """Runs programs in one process; returns results, whether it started, and how it ended."""
     results, log = folder / "results.jsonl", folder / "log.txt"
     results.write_text("")
     with log.open("w") as output:
@@ -64,7 +64,7 @@ def _run_process(
         except subprocess.TimeoutExpired:
             end = f"no end after {TIMEOUT_SECONDS} s"
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # with all processes that it left running
+            os.killpg(process.pid, signal.SIGKILL)  # kills the process and all that it started
         process.wait()
     lines = results.read_text().splitlines()
     rows = [json.loads(line) for line in lines[1:]]
@@ -72,7 +72,7 @@ def _run_process(
 
 
 def _run_unit(allocator: str, names: Sequence[str]) -> dict[str, Result]:
-    """Run programs in one process, and the rest in a new one after each that ended it."""
+    """Runs programs in one process; after one that ended the process, the rest in a new one."""
     found: dict[str, Result] = {}
     remaining = list(names)
     with tempfile.TemporaryDirectory() as folder:
@@ -105,7 +105,7 @@ def run(
     jobs: int = 6,
     report: Report = lambda _line: None,
 ) -> Results:
-    """Runs behaviours under allocators, so many processes at a time."""
+    """Runs behaviours under allocators, up to `jobs` processes at a time."""
     results: Results = {behaviour.name: {} for behaviour in behaviours}
 
     def run_one(unit: tuple[str, list[str]]) -> None:
@@ -124,7 +124,7 @@ def run(
 
 
 def complaint(behaviour: Behaviour, allocator: str, results: dict[str, Result]) -> str:
-    """Returns the fault of a behaviour under an allocator; empty if there is none."""
+    """Returns what is wrong with a behaviour under an allocator; empty if it is right."""
     theirs, ours = results["torch"], results[allocator]
     for name, result in (("torch", theirs), (allocator, ours)):
         if "failed" in result:

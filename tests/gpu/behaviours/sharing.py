@@ -1,4 +1,4 @@
-"""Tensors that several processes share."""
+"""Behaviours of tensors that several processes share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.gpu.behaviours.tools import MIB, empty, result_of
 
 TIMEOUT_SECONDS = 60
 
-# pidfd_open and pidfd_getfd, on the parent's standard input.
+# A program that takes its parent's standard input by pidfd_open (434) and pidfd_getfd (438).
 FETCH_A_DESCRIPTOR = """
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -28,7 +28,7 @@ if process < 0 or libc.syscall(438, process, 0, 0) < 0:
 
 @cache
 def why_descriptors_cannot_be_fetched() -> str:
-    """Returns the obstacle to fetching a parent's descriptors; empty if there is none."""
+    """Returns why a child cannot take its parent's descriptors; empty if it can."""
     done = subprocess.run(
         [sys.executable, "-c", FETCH_A_DESCRIPTOR], capture_output=True, text=True, check=False
     )
@@ -36,13 +36,13 @@ def why_descriptors_cannot_be_fetched() -> str:
 
 
 def require_descriptors() -> None:
-    """Memory in pieces is shared by descriptors, which a kernel or a container may not allow."""
+    """Raises UnavailableError if processes cannot share memory by descriptors here."""
     if reason := why_descriptors_cannot_be_fetched():
         raise UnavailableError(f"processes cannot fetch each other's descriptors here: {reason}")
 
 
 def serve(requests: Any, answers: Any) -> None:
-    """Apply the parent's requests to the received tensors, until it sends no more."""
+    """Applies the parent's requests to the received tensors, until it sends no more."""
 
     def answer() -> Any:
         name, *tensors = requests.get()
@@ -58,7 +58,7 @@ def serve(requests: Any, answers: Any) -> None:
 
 
 def produce(answers: Any, requests: Any) -> None:
-    """Send tensors to the parent and keep them until it releases them."""
+    """Sends tensors to the parent and keeps them until it releases them."""
     base = torch.arange(12 * MIB, dtype=torch.float32, device="cuda")
     small = torch.full((10,), 4.0, device="cuda")
     torch.cuda.synchronize()
@@ -70,19 +70,19 @@ def produce(answers: Any, requests: Any) -> None:
 
 
 def add_one(*tensors: Any) -> None:
-    """Change the shared tensors."""
+    """Adds one to the shared tensors."""
     for tensor in tensors:
         tensor.add_(1)
 
 
 def write_one_read_other(one: Any, other: Any) -> list[float]:
-    """Write through one view, and read through the other."""
+    """Writes through one view, and reads through the other."""
     one.fill_(42)
     return [other[0].item(), other[-1].item()]
 
 
 def sums(*tensors: Any) -> list[float]:
-    """Read the shared tensors."""
+    """Returns the sums of the shared tensors."""
     return [tensor.double().sum().item() for tensor in tensors]
 
 
@@ -90,18 +90,18 @@ kept: list[Any] = []
 
 
 def keep(*tensors: Any) -> int:
-    """Keep the shared tensors beyond the answer."""
+    """Keeps the shared tensors after the answer is sent."""
     kept.extend(tensors)
     return len(kept)
 
 
 def kept_sums() -> list[float]:
-    """Read the kept tensors."""
+    """Returns the sums of the kept tensors."""
     return sums(*kept)
 
 
 def drop() -> int:
-    """Drop the kept tensors."""
+    """Drops the kept tensors."""
     kept.clear()
     return len(kept)
 
@@ -127,12 +127,12 @@ class Child:
         self._process.start()
 
     def ask(self, name: str, *tensors: Any) -> Any:
-        """Send tensors, and return the answer."""
+        """Sends tensors; returns the child's answer."""
         self._requests.put((name, *tensors))
         return self._answers.get(timeout=TIMEOUT_SECONDS)
 
     def end(self) -> int | None:
-        """Ask it to end; returns its exit status."""
+        """Asks the child to end; returns its exit status."""
         self._requests.put(("end",))
         self._process.join(TIMEOUT_SECONDS)
         status: int | None = self._process.exitcode
@@ -236,7 +236,7 @@ def storages_describe_themselves() -> Observed:
 
 
 def collected(before: int) -> int:
-    """Returns the bytes still allocated once the other side's messages have been read."""
+    """Returns the bytes allocated beyond `before`, after collecting garbage and IPC memory."""
     gc.collect()
     torch.cuda.ipc_collect()
     torch.cuda.synchronize()

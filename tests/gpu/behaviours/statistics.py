@@ -1,4 +1,4 @@
-"""The counters of `torch.cuda`."""
+"""Behaviours of the counters of `torch.cuda`."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def host_statistics_are_pytorchs_own() -> Observed:
     after = torch.cuda.host_memory_stats()
     seen: Observed = {
         "keys": sorted(after),
-        # PyTorch sums the peaks by request size; plimsoll has the peak of the sum.
+        # The peak is left out: PyTorch sums the peaks by request size; plimsoll has the sum's peak.
         "changed": sorted(
             name
             for name in after

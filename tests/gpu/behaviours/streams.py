@@ -1,4 +1,4 @@
-"""Memory that several streams and threads use."""
+"""Behaviours of memory that several streams and threads use."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import torch
 from tests.gpu.behaviours.behaviour import Observed, anything, at_most, behaviour
 from tests.gpu.behaviours.tools import MIB, SHORT_SLEEP_CYCLES, blocks, empty, error_of, stat
 
-ELEMENTS = 16 * MIB  # 64 MiB of floats
+ELEMENTS = 16 * MIB  # floats, 64 MiB
 
 
 def full(value: float, elements: int = ELEMENTS) -> Any:
-    """A tensor with one value everywhere."""
+    """Returns a tensor filled with one value."""
     return torch.full((elements,), value, device="cuda")
 
 
 def all_equal(tensor: Any, value: float) -> bool:
-    """Whether it has that value everywhere."""
+    """Returns whether every element has this value."""
     return bool((tensor == value).all().item())
 
 
 def in_threads(*functions: Callable[[], object]) -> list[str]:
-    """Call each in a thread of its own, together; returns their errors."""
+    """Calls each function in its own thread, all at once; returns their errors."""
     problems: list[str] = []
 
     def guarded(function: Callable[[], object]) -> None:
@@ -45,12 +45,12 @@ def in_threads(*functions: Callable[[], object]) -> list[str]:
 
 @behaviour()
 def recorded_streams_hold_memory_back() -> Observed:
-    # All memory comes from the cache while the kernel runs: the driver might wait for it.
+    # Fill the cache first: a call of the driver might wait for the running kernel.
     side = torch.cuda.Stream()
     x, spare = full(1.0), full(0.0)
     with torch.cuda.stream(side):
         y = full(0.0)
-    torch.mul(spare, 2, out=spare)  # loading a kernel may take as long as the sleep
+    torch.mul(spare, 2, out=spare)  # loads the kernel now, which can take as long as the sleep
     del spare
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated(), stat("active_bytes.all.current")
@@ -160,7 +160,7 @@ def streams_do_not_share_free_memory_unasked() -> Observed:
         torch.cuda._sleep(SHORT_SLEEP_CYCLES)
         y = x + 1
         del x
-    z = full(7.0)  # while the other stream still reads the freed memory
+    z = full(7.0)  # allocated while the other stream still reads the memory of `x`
     torch.cuda.synchronize()
     segments = [s["stream"] for s in torch.cuda.memory_snapshot() if s["total_size"] >= 32 * MIB]
     return {
@@ -265,7 +265,7 @@ def fragmented_memory_keeps_its_contents() -> Observed:
 
 @behaviour(elastic={"peak_reserved": at_most})
 def holes_are_filled_without_loss() -> Observed:
-    # Every second of 64 blocks is freed, and larger ones take their place.
+    # Free every second of 64 blocks, and fill the gaps with larger ones.
     chance = random.Random(3)
     held = [full(float(i), MIB) for i in range(64)]
     for i in range(0, 64, 2):

@@ -1,4 +1,4 @@
-"""Functions that the programs share."""
+"""Functions that several behaviours use."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import torch
 
 MIB = 1 << 20
 GIB = 1 << 30
-SHORT_SLEEP_CYCLES = 200_000_000  # about a tenth of a second
+SHORT_SLEEP_CYCLES = 200_000_000  # takes about 0.1 s
 
 
 def empty(size_bytes: int) -> Any:
-    """A tensor of so many bytes."""
+    """Returns an uninitialized tensor of `size_bytes`."""
     return torch.empty(size_bytes, dtype=torch.uint8, device="cuda")
 
 
 def clean() -> None:
-    """Restore the defaults, with an empty cache."""
+    """Restores the default settings, and empties the cache."""
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.memory._record_memory_history(None)
@@ -31,7 +31,7 @@ def clean() -> None:
 
 
 def error_of(function: Callable[[], object]) -> list[str]:
-    """The type and the first line of what a call raises; an empty list if it raises nothing."""
+    """Returns the type and first line of the error that a call raises; empty if it raises none."""
     try:
         function()
     except Exception as error:
@@ -40,20 +40,20 @@ def error_of(function: Callable[[], object]) -> list[str]:
 
 
 def result_of(function: Callable[[], Any]) -> Any:
-    """Returns a call's result, or the type and the first line of its error."""
+    """Returns a call's result, or the type and first line of its error."""
     results: list[Any] = []
     return error_of(lambda: results.append(function())) or results[0]
 
 
 def stat(name: str) -> int:
-    """One of the statistics of the current GPU."""
+    """Returns a statistic of the current GPU."""
     value: int = torch.cuda.memory_stats().get(name, 0)
     return value
 
 
 @contextmanager
 def room_for(size_bytes: int) -> Iterator[None]:
-    """Limit the process to this much more memory than it has reserved."""
+    """Limits the process to `size_bytes` more than it has reserved."""
     total = torch.cuda.get_device_properties(0).total_memory
     allowed = torch.cuda.memory_reserved() + size_bytes
     torch.cuda.set_per_process_memory_fraction(allowed / total)
@@ -64,7 +64,7 @@ def room_for(size_bytes: int) -> Iterator[None]:
 
 
 def blocks(segments: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """All blocks of a snapshot's segments."""
+    """Returns all blocks of a snapshot's segments."""
     return [block for segment in segments for block in segment["blocks"]]
 
 

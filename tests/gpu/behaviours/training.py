@@ -1,4 +1,4 @@
-"""Programs that train, and the profiler that watches them."""
+"""Behaviours of programs that train, and of the profiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.gpu.behaviours.tools import MIB, empty, stat
 
 
 def make_model() -> Any:
-    """A small model, always the same."""
+    """Returns a small model, always with the same weights."""
     torch.manual_seed(0)
     return torch.nn.Sequential(
         torch.nn.Linear(256, 1024),
@@ -29,7 +29,7 @@ def make_model() -> Any:
 
 
 def bits(values: list[float]) -> list[str]:
-    """Numbers to the last bit."""
+    """Returns numbers as hexadecimal text, exact to the last bit."""
     return [value.hex() for value in values]
 
 
@@ -64,7 +64,7 @@ def mixed_precision_trains_to_the_same_bits() -> Observed:
 
 @behaviour(elastic={"peak_reserved": at_most, "peak_allocated": at_most})
 def convolutions_train_to_the_same_bits() -> Observed:
-    # cuDNN chooses algorithms by the available workspace, which the allocator reports.
+    # cuDNN chooses algorithms by the free memory that the allocator reports.
     torch.manual_seed(0)
     torch.backends.cudnn.deterministic = True
     model = torch.nn.Sequential(
@@ -109,7 +109,7 @@ def cudnn_benchmarks_leave_nothing_behind() -> Observed:
 def backward_passes_free_what_they_saved() -> Observed:
     model = make_model()
     batch = torch.randn(64, 256, device="cuda")
-    model(batch).sum().backward()  # gradients and workspaces stay
+    model(batch).sum().backward()  # makes gradients and workspaces, which stay allocated
     model.zero_grad(set_to_none=False)
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()

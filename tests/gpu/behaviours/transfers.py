@@ -1,4 +1,4 @@
-"""Copies: pinned memory, data loaders, several GPUs."""
+"""Behaviours of copies: pinned memory, data loaders, several GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.gpu.behaviours.tools import MIB, SHORT_SLEEP_CYCLES
 
 
 def numbers(count: int) -> Any:
-    """Different numbers on the host."""
+    """Returns distinct numbers on the host."""
     return torch.arange(count, dtype=torch.float32)
 
 
@@ -34,7 +34,7 @@ def pinned_copies_need_no_waiting() -> Observed:
         are_pinned.append(source.is_pinned())
         torch.cuda._sleep(SHORT_SLEEP_CYCLES // 10)
         there = source.to("cuda", non_blocking=True)
-        del source  # its memory must not be reused before the copy is done
+        del source  # the copy still reads it, so its memory must not be reused yet
         other = torch.full((4 * MIB,), -1.0).pin_memory()
         back = there.to("cpu", non_blocking=True)
         torch.cuda.synchronize()

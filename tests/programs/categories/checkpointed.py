@@ -1,4 +1,4 @@
-"""A model that computes its activations again, inside an optimizer's step."""
+"""Trains a model that recomputes its activations, inside an optimizer's step."""
 
 import torch
 from torch import nn

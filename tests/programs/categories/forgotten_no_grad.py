@@ -1,4 +1,4 @@
-"""An evaluation that keeps a graph, which no backward pass uses."""
+"""Evaluates a model and keeps the graph, which no backward pass uses."""
 
 import torch
 from torch import nn

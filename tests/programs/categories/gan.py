@@ -1,4 +1,4 @@
-"""Two networks and two optimizers; each step uses the other network's results."""
+"""Trains two networks with two optimizers; each step uses the other network's results."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Inference with a cache of keys and values that grows with each token."""
+"""Runs inference with a KV cache that grows with each token."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Inference with a cache of keys and values that is made once, for all tokens."""
+"""Runs inference with a KV cache that is made once, for all tokens."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Parameters that no forward pass shows: copied, replaced, never called; gradients by hand."""
+"""Has parameters that no forward pass shows: copied, replaced, never called."""
 
 import copy
 

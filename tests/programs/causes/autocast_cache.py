@@ -1,4 +1,4 @@
-"""Inference under autocast, or training, where the half-precision copies are needed."""
+"""Runs inference under autocast, or a training that needs the half-precision copies."""
 
 import sys
 

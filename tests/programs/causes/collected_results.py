@@ -1,4 +1,4 @@
-"""Inference that collects its results on the card, or in host memory."""
+"""Runs inference that collects its results on the card, or in host memory."""
 
 import sys
 

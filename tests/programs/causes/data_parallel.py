@@ -1,4 +1,4 @@
-"""A model in DataParallel, or a model of its own on each card."""
+"""Trains a model in DataParallel, or a separate model on each card."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A cache of keys that each step concatenates, or that is allocated once and written to."""
+"""Concatenates a cache of keys in each step, or writes to one that is allocated once."""
 
 import sys
 

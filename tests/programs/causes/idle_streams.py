@@ -1,4 +1,4 @@
-"""A new stream in each epoch, or one for all."""
+"""Makes a new stream in each epoch, or one for all epochs."""
 
 import sys
 

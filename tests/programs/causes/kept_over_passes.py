@@ -1,4 +1,4 @@
-"""A validation that sums up losses with their graphs, or as numbers."""
+"""Runs a validation that sums up losses with their graphs, or as numbers."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A checkpoint that is loaded onto the card, or into host memory."""
+"""Loads a checkpoint onto the card, or into host memory."""
 
 import sys
 

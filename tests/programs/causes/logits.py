@@ -1,4 +1,4 @@
-"""A head with a large vocabulary, or a small one."""
+"""Trains a head with a large vocabulary, or with a small one."""
 
 import sys
 

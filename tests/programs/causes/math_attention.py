@@ -1,4 +1,4 @@
-"""Attention whose heads are too wide for a fused kernel with grouped queries, or are not."""
+"""Runs grouped-query attention whose heads are too wide for a fused kernel, or not."""
 
 import sys
 

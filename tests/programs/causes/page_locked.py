@@ -1,4 +1,4 @@
-"""Page-locked tensors just above a power of two, or just that large."""
+"""Page-locks tensors just above a power of two, or exactly that large."""
 
 import sys
 

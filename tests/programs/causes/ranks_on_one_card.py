@@ -1,4 +1,4 @@
-"""Two ranks that load a checkpoint onto the card that saved it, or each onto its own."""
+"""Runs two ranks that load a checkpoint onto the card that saved it, or each onto its own."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Two ranks that both use the first card, or each its own."""
+"""Runs two ranks that both use the first card, or each its own."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Convolutions whose plans cuDNN searches for, or chooses."""
+"""Runs convolutions whose plans cuDNN searches for, or chooses without a search."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A validation with autograd, or without."""
+"""Runs a validation with autograd, or without."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Batches of varied length, or of one length."""
+"""Trains on batches of varied length, or of one length."""
 
 import sys
 

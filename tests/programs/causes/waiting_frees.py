@@ -1,4 +1,4 @@
-"""Tensors that wait because of record_stream, or whose stream waits for their use."""
+"""Frees tensors that wait because of record_stream, or lets the stream wait for their use."""
 
 import sys
 

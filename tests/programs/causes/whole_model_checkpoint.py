@@ -1,4 +1,4 @@
-"""A checkpoint around the whole model, or one around each block."""
+"""Checkpoints the whole model at once, or each block."""
 
 import sys
 

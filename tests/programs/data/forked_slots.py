@@ -1,4 +1,4 @@
-"""A forked child drops batches whose memory the program still uses."""
+"""Forks a child that drops batches whose memory the parent still uses."""
 
 import gc
 import os

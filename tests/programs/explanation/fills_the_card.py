@@ -2,7 +2,7 @@
 
     python fills_the_card.py HOW
 
-HOW is the fate of the error, or `other` for an error unrelated to memory.
+HOW is the function that runs: it says what becomes of the error.
 """
 
 import sys
@@ -23,19 +23,19 @@ kept: list[torch.Tensor] = []
 
 
 def fill() -> None:
-    """Allocate until there is no more."""
+    """Allocates until memory runs out."""
     while True:
         kept.append(torch.empty(1 << 30, dtype=torch.uint8, device="cuda"))
 
 
 def uncaught() -> None:
-    """End the program with the error."""
+    """Lets the error end the program."""
     explain_oom()
     fill()
 
 
 def in_a_thread() -> None:
-    """End a thread with the error."""
+    """Lets the error end a thread."""
     explain_oom()
     thread = threading.Thread(target=fill)
     thread.start()
@@ -43,7 +43,7 @@ def in_a_thread() -> None:
 
 
 def caught() -> None:
-    """Explain a caught error twice."""
+    """Catches the error and explains it twice."""
     hook = explain_oom()
     try:
         fill()
@@ -53,7 +53,7 @@ def caught() -> None:
 
 
 def cause_of_another() -> None:
-    """End the program with an error caused by it."""
+    """Ends the program with another error that this one caused."""
     explain_oom()
     try:
         fill()
@@ -62,7 +62,7 @@ def cause_of_another() -> None:
 
 
 def in_a_block() -> None:
-    """Leave an explaining block with the error, and catch it outside."""
+    """Leaves an `explain_oom` block with the error, and catches it outside."""
     try:
         with explain_oom("notes"):
             fill()
@@ -71,13 +71,13 @@ def in_a_block() -> None:
 
 
 def nowhere_to_write() -> None:
-    """Send the explanation to a missing folder."""
+    """Directs the explanation to a missing folder."""
     explain_oom("no/such/folder")
     fill()
 
 
 def beside_a_library() -> None:
-    """Let a library take half of the card."""
+    """Fills a card of which a library took 8 GiB outside PyTorch."""
     explain_oom()
     torch.zeros(1, device="cuda")
     simulation.machine.gpus[0].take("8GiB")
@@ -85,7 +85,7 @@ def beside_a_library() -> None:
 
 
 def other() -> None:
-    """End the program with another error."""
+    """Ends the program with an error unrelated to memory."""
     explain_oom()
     raise ValueError("something else")
 

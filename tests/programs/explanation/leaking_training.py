@@ -1,4 +1,4 @@
-"""Training on a simulated T4 that keeps 16 KiB more with every step, under a watch for leaks.
+"""Trains on a simulated T4 under a LeakWatch; every step keeps 16 KiB more.
 
     python leaking_training.py HOW
 
@@ -25,7 +25,7 @@ kept: list[torch.Tensor] = []
 
 
 def train() -> None:
-    """Train one step."""
+    """Trains one step."""
     model(torch.randn(8, 64, device="cuda")).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -33,7 +33,7 @@ def train() -> None:
 
 
 def to_the_end_of_the_watch() -> None:
-    """Print the leaks and the watch's files at some steps."""
+    """Prints the leaks and the watch's files at some steps, until the watch has ended."""
     tempfile.tempdir = "."
     with LeakWatch(steps=32) as watch:
         for number in range(1, 41):
@@ -43,7 +43,7 @@ def to_the_end_of_the_watch() -> None:
 
 
 def with_steps_that_are_told() -> None:
-    """Print the step with which the watch ends, for steps of two optimizer steps each."""
+    """Prints the step at which the watch ends; each step has two optimizer steps."""
     with LeakWatch(steps=20) as watch:
         for number in range(1, 25):
             train()
@@ -55,7 +55,7 @@ def with_steps_that_are_told() -> None:
 
 
 def of_sums_and_lists() -> None:
-    """Sum up losses with their graphs, and collect results without one."""
+    """Sums up losses with their graphs, and keeps results without a graph."""
     total = torch.zeros((), device="cuda")
     with LeakWatch() as watch:
         for _ in range(30):
@@ -66,7 +66,7 @@ def of_sums_and_lists() -> None:
 
 
 def of_the_whole_loop() -> None:
-    """Print the leaks."""
+    """Prints the leak that the watch found in the whole loop."""
     with LeakWatch() as watch:
         for _ in range(30):
             train()

@@ -1,4 +1,4 @@
-"""Trains residual layers.
+"""Trains a model of residual layers.
 
 python residual_layers.py --batch-size N
 """
@@ -11,7 +11,7 @@ from torch import nn
 
 
 class Model(nn.Module):  # type: ignore[misc]
-    """Six layers, each of two products."""
+    """Six layers of two products each."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,9 +1,10 @@
-"""An engine whose workers are daemons, each a rank with a card: engine_workers.py RANKS HOW.
+"""Runs an engine whose workers are daemon processes, each a rank with its own card.
 
-A finalizer of the engine ends them. The ranks share buffers, as torch.distributed's symmetric
-memory, and add up in them. HOW is "well", or "full": the last rank then asks for more than its card
-has, catches the error and waits for orders, while the others wait for it; and the engine fails.
-plimsoll's watchers note the stages of engines that they know; here the program does so itself.
+Run it as `engine_workers.py RANKS HOW`. The engine's finalizer ends the workers. The ranks share
+buffers of torch.distributed's symmetric memory, and all-reduce in them. HOW is "well" or "full".
+With "full", the last rank asks for more than its card has, catches the error and waits for orders;
+the other ranks wait for it, and the engine fails. plimsoll notes the stages of engines that it
+knows; this program sets its stages itself.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ CACHE_BYTES, TOO_MUCH_BYTES = 1 << 30, 100 << 30
 
 
 class Memory(ctypes.Structure):
-    """nvmlMemory_t."""
+    """NVML's struct nvmlMemory_t."""
 
     _fields_ = (("total", ctypes.c_uint64), ("free", ctypes.c_uint64), ("used", ctypes.c_uint64))
 
 
 def ask_nvml(device: int) -> None:
-    """Ask how full a card is, which takes nothing of it."""
+    """Asks NVML how full a card is, which takes no memory of the card."""
     library = ctypes.CDLL("libnvidia-ml.so.1")
     handle, memory = ctypes.c_void_p(), Memory()
     assert library.nvmlInit_v2() == 0
@@ -43,7 +44,7 @@ def ask_nvml(device: int) -> None:
 
 
 def work(rank: int, ranks: int, how: str, orders: Any) -> None:
-    """Load, add up once, and wait for the end."""
+    """Loads, all-reduces once, and waits for the end."""
     simulation = running()
     assert simulation is not None
     use = simulation.serving = ServingUse("an engine", stage="weights")
@@ -57,9 +58,11 @@ def work(rank: int, ranks: int, how: str, orders: Any) -> None:
     free, reserved = torch.cuda.mem_get_info()[0], torch.cuda.memory_reserved()
     device = torch.device("cuda", rank)
     buffer = symmetric.empty(BUFFER_BYTES // 2, dtype=torch.bfloat16, device=device)
-    # The signals beside it take a piece of their own where the buffer fills its pieces.
+    # The signals use the free half of the buffer's last piece. If the buffer filled its pieces,
+    # they would take a piece of their own.
     assert free - torch.cuda.mem_get_info()[0] == BUFFER_BYTES + PIECE_BYTES // 2
-    assert torch.cuda.memory_reserved() == reserved  # it is the driver's
+    # the memory comes from the driver, not from PyTorch's allocator
+    assert torch.cuda.memory_reserved() == reserved
     handle = symmetric.rendezvous(buffer, name)
     assert (handle.rank, handle.world_size, handle.multicast_ptr != 0) == (rank, ranks, True)
     taken = torch.cuda.mem_get_info()[0], torch.cuda.memory_reserved()
@@ -94,7 +97,7 @@ def work(rank: int, ranks: int, how: str, orders: Any) -> None:
 
 
 class Engine:
-    """Starts workers, and ends them when it dies."""
+    """Starts workers, and ends them when it is finalized."""
 
     def __init__(self, ranks: int, how: str) -> None:
         context: Any = multiprocessing.get_context("spawn")
@@ -111,9 +114,9 @@ class Engine:
 
 
 def end(workers: list[Any], pipes: list[Any]) -> None:
-    """Let each worker end by itself."""
+    """Tells each worker to end, and waits for all."""
     for pipe in pipes:
-        with suppress(OSError):  # of one that has ended
+        with suppress(OSError):  # the pipe of a worker that has already ended
             pipe.send("end")
     for worker in workers:
         worker.join()

@@ -1,4 +1,4 @@
-"""Ranks that train a small model, each with a shard of each layer, gathered for each pass."""
+"""Trains a small model by FSDP: each rank has a shard of each layer, gathered for each pass."""
 
 import os
 
@@ -11,7 +11,7 @@ WIDTH = 1024
 
 
 def main() -> None:
-    """Three steps of AdamW."""
+    """Makes three steps of AdamW."""
     local = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(local)
     dist.init_process_group("nccl")

@@ -1,4 +1,4 @@
-"""Ranks on the host that begin with parameters of their own; the first one prints the losses."""
+"""Trains ranks on the CPU that start with different parameters; rank 0 prints the losses."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def main() -> None:
-    """Six steps of AdamW."""
+    """Makes six steps of AdamW."""
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(rank)
@@ -30,7 +30,7 @@ def main() -> None:
             print(total.item())
     dist.destroy_process_group()
     sys.stdout.flush()
-    os._exit(0)  # a running thread of gloo would abort the process at its end
+    os._exit(0)  # at a normal end, a running thread of gloo would abort the process
 
 
 main()

@@ -1,4 +1,4 @@
-"""Ranks that meet by NCCL without torch.distributed, as serving engines do: RANKS processes."""
+"""Runs RANKS processes that use NCCL without torch.distributed, as serving engines do."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ FLOAT, SUM = 7, 0
 
 
 class UniqueId(ctypes.Structure):
-    """ncclUniqueId."""
+    """NCCL's struct ncclUniqueId."""
 
     _fields_ = (("internal", ctypes.c_byte * 128),)
 
 
 class Nccl:
-    """The library, as a program declares it."""
+    """The NCCL library, as programs declare it with ctypes."""
 
     def __init__(self) -> None:
         self.lib = ctypes.CDLL("libnccl.so.2")
         self.lib.ncclAllReduce.restype = ctypes.c_int
 
     def unique_id(self) -> UniqueId:
-        """A new one."""
+        """Returns a new unique id."""
         made = UniqueId()
         assert self.lib.ncclGetUniqueId(ctypes.byref(made)) == 0
         return made
 
 
 def run(rank: int, ranks: int, unique: bytes) -> None:
-    """Do every kind of exchange, and check the values."""
+    """Does every kind of exchange, and checks the values."""
     torch.cuda.set_device(rank)
     nccl, comm = Nccl(), ctypes.c_void_p()
     lib = nccl.lib
@@ -85,7 +85,7 @@ def run(rank: int, ranks: int, unique: bytes) -> None:
 
 
 def main() -> None:
-    """Start the ranks, as an engine starts its workers."""
+    """Starts the ranks, as an engine starts its workers."""
     ranks = int(sys.argv[1])
     context: Any = multiprocessing.get_context("spawn")
     unique = bytes(Nccl().unique_id())

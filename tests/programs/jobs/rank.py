@@ -1,9 +1,9 @@
-"""One rank of a job: python rank.py KIND...; its launcher sets its rank.
+"""Runs one rank of a job: python rank.py KIND...; the launcher sets its rank.
 
-Rank N holds N + 1 MiB on the GPU of its local rank. Kinds: "fails" and "ends" apply to rank 1,
-which raises or exits; "fills": it requests more than exists; "waits": for long; "talks": NCCL has
-64 MiB; "crowds": all ranks use the first GPU; "nowhere": no rank uses a GPU. With "numbers" there
-is one more group, whose ranks are NumPy's numbers.
+Rank N holds N + 1 MiB on the GPU of its local rank. The kinds are: "fails", rank 1 raises; "ends",
+rank 1 exits; "fills", rank 1 requests more than exists; "waits", the ranks wait for minutes;
+"talks", they communicate by NCCL; "crowds", all ranks use the first GPU, too; "nowhere", no rank
+uses a GPU; "numbers", they make a further group, with ranks given as NumPy numbers.
 """
 
 import os
@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 def main() -> None:
-    """Do as the arguments say."""
+    """Does what the arguments name."""
     rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
     if "nowhere" in sys.argv:
         print(f"rank {rank} is on the host")

@@ -1,4 +1,4 @@
-"""Two ranks started by `torch.multiprocessing.spawn`; each prints their sum."""
+"""Starts two ranks by `torch.multiprocessing.spawn`; each prints the sum of an all-reduce."""
 
 import socket
 
@@ -8,7 +8,7 @@ import torch.multiprocessing as mp
 
 
 def rank(number: int, port: int) -> None:
-    """Run one rank."""
+    """Runs one rank."""
     address = f"tcp://127.0.0.1:{port}"
     dist.init_process_group("nccl", init_method=address, rank=number, world_size=2)
     torch.cuda.set_device(number)

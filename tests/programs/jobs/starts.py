@@ -14,12 +14,12 @@ PLAIN = (
 
 
 def see() -> None:
-    """Print the GPUs, in another process."""
+    """Prints the GPUs that a new process sees."""
     exec(SEE)
 
 
 def main() -> None:
-    """Start one process."""
+    """Starts one process in the way that the argument names."""
     kind = sys.argv[1]
     if kind == "subprocess":
         subprocess.run([sys.executable, "-c", SEE], check=True)

@@ -1,4 +1,4 @@
-"""Ranks of a job that exchange values, or that disagree.
+"""Runs ranks of a job that exchange values, or that disagree.
 
 python talks.py (values|order|sizes|never|ends|host)
 """
@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 
 def values(rank: int, world: int) -> None:
-    """Each collective gives what NCCL would."""
+    """Checks that each collective gives NCCL's result."""
     everybody = range(world)
     x = torch.tensor([rank + 1.0, 10.0], device="cuda")
     dist.all_reduce(x)
@@ -66,7 +66,7 @@ def values(rank: int, world: int) -> None:
 
 
 def agreed(rank: int, world: int) -> None:
-    """Unknown values are the same on all ranks, once they have been exchanged."""
+    """Checks that unknown values are the same on all ranks after an exchange."""
     unknown = torch.randn(1 << 26, device="cuda") @ torch.randn(1 << 26, 1, device="cuda")
     dist.all_reduce(unknown)
     heard: list[object] = [None] * world
@@ -83,7 +83,7 @@ def agreed(rank: int, world: int) -> None:
 
 
 def host(rank: int, world: int) -> None:
-    """The same exchange of host tensors, by gloo."""
+    """Makes the same exchanges with host tensors, by gloo."""
     x = torch.tensor([rank + 1.0])
     dist.all_reduce(x)
     assert x.item() == sum(each + 1.0 for each in range(world))
@@ -114,7 +114,7 @@ def disagree(mode: str, rank: int) -> None:
 
 
 def again(rank: int) -> None:
-    """A group made again has nothing of the first; a sent message outlasts its sender."""
+    """Makes a group again, without anything of the first; receives from an ended sender."""
     for number in (1, 10):
         total = torch.tensor([number * (rank + 1)], device="cuda")
         dist.all_reduce(total)

@@ -1,4 +1,4 @@
-"""Two ranks train a small model: python trains.py (ddp|fsdp2|pipeline|late)."""
+"""Trains a small model on two ranks: python trains.py (ddp|fsdp2|pipeline|late)."""
 
 import os
 import sys
@@ -15,12 +15,12 @@ WIDTH = 1024
 
 
 def layers(count: int) -> nn.Sequential:
-    """Layers of WIDTH * WIDTH parameters each."""
+    """Returns layers of WIDTH * WIDTH parameters each."""
     return nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(count))).cuda()
 
 
 def steps(model: nn.Module) -> None:
-    """Three steps of Adam."""
+    """Makes three steps of Adam."""
     optimizer = torch.optim.Adam(model.parameters())
     for _ in range(3):
         model(torch.randn(64, WIDTH, device="cuda")).square().mean().backward()
@@ -29,12 +29,12 @@ def steps(model: nn.Module) -> None:
 
 
 def ddp() -> None:
-    """Each rank has the whole model."""
+    """Trains with the whole model on each rank."""
     steps(DistributedDataParallel(layers(4)))
 
 
 def fsdp2() -> None:
-    """Each rank has half of each layer."""
+    """Trains with half of each layer on each rank."""
     model = layers(4)
     for layer in model:
         fully_shard(layer)
@@ -43,7 +43,7 @@ def fsdp2() -> None:
 
 
 def pipeline() -> None:
-    """The second rank has three layers of four."""
+    """Trains a pipeline: rank 0 has one layer, rank 1 has three."""
     rank = dist.get_rank()
     part = layers(1 + 2 * rank)
     device = torch.device("cuda", rank)
@@ -59,13 +59,13 @@ def pipeline() -> None:
 
 
 def late() -> None:
-    """The first rank waits for the second one."""
+    """Lets rank 0 wait for rank 1 in an all-reduce."""
     time.sleep(1.2 * dist.get_rank())
     dist.all_reduce(torch.ones(1, device="cuda"))
 
 
 def main() -> None:
-    """Do as the argument says."""
+    """Runs the function that the argument names."""
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl")
     {"ddp": ddp, "fsdp2": fsdp2, "pipeline": pipeline, "late": late}[sys.argv[1]]()

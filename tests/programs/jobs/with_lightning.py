@@ -1,4 +1,4 @@
-"""Lightning on two devices: it starts the second process itself."""
+"""Trains by Lightning on two devices; Lightning starts the second process itself."""
 
 import lightning
 import torch
@@ -6,23 +6,23 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 class Model(lightning.LightningModule):  # type: ignore[misc]  # of no type here
-    """Two layers."""
+    """A model of two layers."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 1))
 
     def training_step(self, batch: list[torch.Tensor], _: int) -> torch.Tensor:
-        """A loss."""
+        """Returns the loss of a batch."""
         return self.layers(batch[0]).square().mean()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """One."""
+        """Returns an optimizer."""
         return torch.optim.AdamW(self.parameters())
 
 
 def main() -> None:
-    """Train two steps."""
+    """Trains two steps."""
     trainer = lightning.Trainer(
         devices=2,
         accelerator="gpu",

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer, for whatever launcher starts it."""
+"""Trains by Hugging Face's Trainer, under any launcher."""
 
 import tempfile
 
@@ -7,7 +7,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 
 def main() -> None:
-    """Train two steps."""
+    """Trains two steps."""
     model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=64, n_head=2, vocab_size=100))
     tokens = [torch.randint(0, 100, (32,)) for _ in range(16)]
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Convolutions with unequal sides, kernels and strides, which are in no table."""
+"""Runs convolutions with unequal sides, kernels and strides, which are in no table."""
 
 import torch
 from torch import nn

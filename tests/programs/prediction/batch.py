@@ -1,8 +1,8 @@
-"""Allocates a GiB for each sample of a batch.
+"""Allocates 1 GiB for each sample of a batch.
 
     python batch.py --batch-size N [--mib] [--most M]
 
---mib takes a MiB for each, and more than M samples are an error.
+With --mib it allocates 1 MiB for each sample. More than M samples are an error.
 """
 
 import argparse

@@ -1,9 +1,12 @@
-"""Workers that share a card: python card_workers.py KIND OWN THEIRS, in GiB.
+"""Runs workers that share a card: python card_workers.py KIND OWN THEIRS (in GiB).
 
-KILL, TERM: the program holds OWN; a worker takes THEIRS, and that signal ends it. in_turn: one
-worker has ended when the next begins. by_turns: two workers that live at the same time, and wait
-for each other. apart: each sees another card. asks: the program holds OWN, and a worker asks how
-much is free.
+KIND is one of these:
+
+- KILL and TERM: the program holds OWN, and a worker takes THEIRS until this signal ends it;
+- in_turn: a worker starts when the one before has ended;
+- by_turns: two live workers take memory alternately, and wait for each other;
+- apart: each worker sees another card;
+- asks: the program holds OWN, and a worker asks how much is free.
 """
 
 from __future__ import annotations
@@ -19,12 +22,12 @@ import torch
 
 
 def bytes_on_card(gibibytes: str) -> torch.Tensor:
-    """Take memory."""
+    """Returns a tensor of this size."""
     return torch.zeros(int(gibibytes) << 30, dtype=torch.uint8, device="cuda")
 
 
 def wait_for_a_signal(size: str, ready: Any) -> None:
-    """Hold memory until a signal comes."""
+    """Holds memory until a signal ends the process."""
     held = bytes_on_card(size)
     ready.set()
     time.sleep(600)
@@ -32,12 +35,12 @@ def wait_for_a_signal(size: str, ready: Any) -> None:
 
 
 def take(size: str) -> None:
-    """Take memory, and end."""
+    """Takes memory, and ends."""
     bytes_on_card(size)
 
 
 def take_by_turns(size: str, is_first: bool, barrier: Any) -> None:
-    """Free memory before the other worker takes it."""
+    """Takes memory before or after the other worker, which has freed its own by then."""
     torch.cuda.synchronize()
     barrier.wait()
     if not is_first:
@@ -50,7 +53,7 @@ def take_by_turns(size: str, is_first: bool, barrier: Any) -> None:
 
 
 def take_of(card: int, size: str, barrier: Any) -> None:
-    """Take memory of one of several cards."""
+    """Takes memory of one of several cards."""
     os.environ["CUDA_VISIBLE_DEVICES"] = str(card)
     held = bytes_on_card(size)
     barrier.wait()
@@ -58,7 +61,7 @@ def take_of(card: int, size: str, barrier: Any) -> None:
 
 
 def ask(taken: int) -> None:
-    """Check that another process's memory is not free, and cannot be allocated."""
+    """Checks that the parent's memory is not free, and cannot be allocated."""
     free, total = torch.cuda.mem_get_info()
     assert free < total - taken
     text = ""
@@ -71,7 +74,7 @@ def ask(taken: int) -> None:
 
 
 def main() -> None:
-    """Do as the argument says."""
+    """Starts the workers that the arguments name."""
     kind, own, theirs = sys.argv[1:]
     context = multiprocessing.get_context("spawn")
     if kind in ("KILL", "TERM"):

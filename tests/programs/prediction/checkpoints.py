@@ -1,4 +1,4 @@
-"""Trains, and writes the files of training: checkpoints, logs, figures, events, a tracker's run.
+"""Trains, and writes files as training scripts do: checkpoints, logs, figures, a tracker's run.
 
 Arguments: the port of a tracker's server, and further GiB to request.
 """
@@ -23,7 +23,7 @@ def track(step: int, port: int) -> None:
 
 
 def main() -> None:
-    """Train three steps."""
+    """Trains three steps."""
     port, gib = int(sys.argv[1]), int(sys.argv[2])
     assert not Path("finished").exists(), "an earlier trial left it"
     logging.basicConfig(filename="train.log", level=logging.INFO)

@@ -1,7 +1,7 @@
-"""The script's process of a prediction, with failing watchers.
+"""Runs the script's process of a prediction with watchers that fail.
 
-`failing_watchers.py KIND REQUEST`: KIND is "installs" for the watchers that only install further
-ones, and "looks" for the rest.
+Run it as `failing_watchers.py KIND REQUEST`. With the KIND "installs", the watchers fail that only
+install further ones; with "looks", all others fail.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Flexible attention without a compiler."""
+"""Runs flexible attention without a compiler."""
 
 import torch
 from torch.nn.attention.flex_attention import flex_attention

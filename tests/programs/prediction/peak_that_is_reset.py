@@ -1,4 +1,4 @@
-"""Resets the peak after it."""
+"""Resets the peak statistics after the peak."""
 
 import torch
 

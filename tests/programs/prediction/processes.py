@@ -1,4 +1,4 @@
-"""Starts processes that use GPUs: python processes.py spawn|fork|fails|killed"""
+"""Starts processes that use GPUs: python processes.py spawn|fork|fails|killed."""
 
 import os
 import signal
@@ -11,19 +11,19 @@ MIB = 1 << 20
 
 
 def hold(rank: int, most: int) -> None:
-    """Hold so many MiB, and then one more tensor of the size of its rank."""
+    """Holds `most` MiB, and one more tensor of `rank` MiB."""
     held = [torch.zeros(MIB, dtype=torch.uint8, device="cuda") for _ in range(most)]
     held.append(torch.zeros(rank * MIB, dtype=torch.uint8, device="cuda"))
 
 
 def end(_: int) -> None:
-    """Use a GPU, and be killed."""
+    """Uses a GPU, then kills itself."""
     torch.zeros(MIB, device="cuda")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main() -> None:
-    """Do as the argument says; the last processes are not waited for."""
+    """Runs what the argument names; does not wait for the last processes."""
     kind = sys.argv[1]
     if kind == "spawn":
         torch.zeros(3 * MIB, dtype=torch.uint8, device="cuda")

@@ -1,6 +1,7 @@
-"""Makes system calls without libc, as libraries in Rust do: renames files.
+"""Renames files by system calls without libc, as libraries in Rust do.
 
-`python raw_calls.py`: in the first thread, in a second one, and in a process forked from both.
+`python raw_calls.py` does so in the main thread, in a second thread, and in a process forked while
+both run.
 """
 
 import ctypes
@@ -11,10 +12,11 @@ import signal
 import threading
 from pathlib import Path
 
-# mov rax, rdi; mov rdi, rsi; mov rsi, rdx; mov rdx, rcx; xor r10, r10; syscall; ret
+# A function that makes a system call. Its machine code is mov rax, rdi; mov rdi, rsi; mov rsi, rdx;
+# mov rdx, rcx; xor r10, r10; syscall; ret.
 _CODE = bytes.fromhex("4889f8 4889f7 4889d6 4889ca 4d31d2 0f05 c3")
 _RENAME, _OPEN, _FUTEX = 82, 2, 202
-_WAIT = 128  # for a word of this process
+_WAIT = 128  # FUTEX_WAIT | FUTEX_PRIVATE_FLAG, which is for this process alone
 
 memory = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
 memory.write(_CODE)
@@ -23,7 +25,7 @@ call = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_long, *[ctypes.c_void_p] * 3)(ad
 
 
 def name_file(name: str) -> None:
-    """Write the file under another name first."""
+    """Writes a file under another name, and renames it."""
     Path("unnamed").write_text(name)
     result = call(_RENAME, ctypes.c_char_p(b"unnamed"), ctypes.c_char_p(name.encode()), None)
     assert result == 0, os.strerror(-result)
@@ -38,7 +40,7 @@ def in_fork() -> None:
     assert status == 0, status
 
 
-# As LLVM does, which treats the signal as a crash.
+# LLVM installs such a handler, which treats the signal as a crash.
 ctypes.CDLL(None).signal(signal.SIGSYS, signal.SIG_DFL)
 signal.signal(signal.SIGSYS, lambda *_: os._exit(1))
 name_file("first")
@@ -49,7 +51,8 @@ for thread in threads:
 file = call(_OPEN, ctypes.c_char_p(b"opened"), os.O_WRONLY | os.O_CREAT, 0o600)
 assert os.write(file, b"text") == 4
 if "scratch" in os.environ.get("LD_PRELOAD", ""):
-    # As libgomp waits. No thread wakes this one; in the scratch layer the wait ends by itself.
+    # libgomp waits like this. No thread wakes this one; under the scratch layer the wait ends by
+    # itself.
     word = ctypes.c_int(7)
     waited = call(_FUTEX, ctypes.cast(ctypes.pointer(word), ctypes.c_void_p), _WAIT, 7)
     assert waited == -errno.EAGAIN, waited

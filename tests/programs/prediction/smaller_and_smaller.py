@@ -1,4 +1,4 @@
-"""Requests less after each failed request."""
+"""Requests less memory after each failed request."""
 
 import contextlib
 

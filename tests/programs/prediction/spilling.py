@@ -6,8 +6,8 @@ kept = torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
 
 
 def forward() -> torch.Tensor:
-    """Allocate 2 GiB."""
-    return torch.empty(2 << 30, dtype=torch.uint8, device="cuda")  # it spills
+    """Allocates 2 GiB."""
+    return torch.empty(2 << 30, dtype=torch.uint8, device="cuda")  # spills into host memory
 
 
 for _ in range(3):

@@ -1,4 +1,4 @@
-"""A small training run that uses every watched function, and prints the results."""
+"""Trains briefly, using every watched function, and prints the results."""
 
 import argparse
 import subprocess

@@ -1,4 +1,4 @@
-"""Loads data in other processes, which write, and trains; PyTorch's server shares memory."""
+"""Trains with data workers that write files and share memory by PyTorch's manager process."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Ones(Dataset):  # type: ignore[misc]
-    """Each item writes a character to a log."""
+    """A dataset whose items each write a character to a log."""
 
     def __len__(self) -> int:
         return 64
@@ -21,12 +21,12 @@ class Ones(Dataset):  # type: ignore[misc]
 
 
 def work(rank: int, folder: str) -> None:
-    """A spawned process."""
+    """Runs in a spawned process, and writes a file."""
     Path(folder, f"rank-{rank}").write_text(str(rank))
 
 
 def main() -> None:
-    """Train, spawn, and read the other processes' files."""
+    """Trains, spawns, and reads the other processes' files."""
     mp.set_sharing_strategy("file_system")
     model = torch.nn.Linear(16, 16).cuda()
     for batch in DataLoader(Ones(), batch_size=8, num_workers=2):

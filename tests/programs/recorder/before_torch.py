@@ -1,4 +1,4 @@
-"""Begins to record before PyTorch is imported, and trains two steps."""
+"""Starts recording before PyTorch is imported, and trains two steps."""
 
 import runpy
 from pathlib import Path

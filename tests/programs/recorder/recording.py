@@ -1,4 +1,4 @@
-"""Programs that record an allocator of their own.
+"""Programs that record an allocator without PyTorch.
 
     python recording.py NAME FILE
 
@@ -18,7 +18,7 @@ allocator = Allocator(SimulatedGpu("8GiB"))
 
 
 def steps(recording: Recorder) -> None:
-    """Work until the parent has ended."""
+    """Works until the parent has ended."""
     parent = os.getppid()
     while os.getppid() == parent:
         allocator.free(allocator.malloc(1 << 20))
@@ -27,7 +27,7 @@ def steps(recording: Recorder) -> None:
 
 
 def fork(_: Recorder) -> None:
-    """Allocate, and once more in the parent and in its child."""
+    """Allocates, forks, and allocates again in the parent and in the child."""
     allocator.malloc(512)
     child = os.fork()
     allocator.malloc(512)
@@ -36,7 +36,7 @@ def fork(_: Recorder) -> None:
 
 
 def leave(_: Recorder) -> None:
-    """End the program from within."""
+    """Ends the program during the recording."""
     allocator.malloc(512)
     sys.exit(3)
 

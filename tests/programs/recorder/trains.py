@@ -1,4 +1,4 @@
-"""Trains four layers, and uses the recording of it.
+"""Trains four layers while it is recorded.
 
     python trains.py NAME
 
@@ -17,7 +17,7 @@ optimizer = torch.optim.AdamW(model.parameters())
 
 
 def train(steps: int) -> None:
-    """Train so many steps."""
+    """Trains `steps` steps."""
     for _ in range(steps):
         model(torch.randn(64, 256, device="cuda")).square().mean().backward()  # forward, backward
         optimizer.step()  # the optimizer
@@ -25,24 +25,24 @@ def train(steps: int) -> None:
 
 
 def three_steps() -> None:
-    """Do nothing else."""
+    """Trains three steps."""
     train(3)
 
 
 def and_print_the_statistics() -> None:
-    """Print the allocator's counters."""
+    """Trains, and prints the allocator's counters."""
     train(3)
     print(torch.cuda.memory_stats())
 
 
 def until_memory_is_out() -> None:
-    """Request more than exists."""
+    """Requests more memory than the card has."""
     train(1)
     torch.empty(100 << 30, dtype=torch.uint8, device="cuda")
 
 
 def and_record_a_part() -> None:
-    """Record some steps in the middle, with a mark."""
+    """Records steps in the middle into a second file, with a mark."""
     train(2)
     with plimsoll.record("part.plim") as recording:
         train(2)
@@ -52,7 +52,7 @@ def and_record_a_part() -> None:
 
 
 def beside_pytorchs_own_history() -> None:
-    """Let PyTorch record one step, and none of the next."""
+    """Trains one step while PyTorch records its history, and one after that."""
     torch.cuda.memory._record_memory_history()
     train(1)
     torch.cuda.memory._dump_snapshot("snapshot.pickle")
@@ -61,13 +61,13 @@ def beside_pytorchs_own_history() -> None:
 
 
 def until_killed() -> None:
-    """Train for ever."""
+    """Trains until it is killed."""
     print("training", flush=True)
     train(1_000_000)
 
 
 def in_a_process_of_its_own() -> None:
-    """Start this program once more, on a GPU of its own."""
+    """Runs this program once more, on a simulated GPU of its own."""
     command = [sys.executable, "-m", "plimsoll", "run", "--simulate", "H100", __file__]
     sys.exit(subprocess.call([*command, "three_steps"]))
 

@@ -1,4 +1,4 @@
-"""Trains eight layers, and records it.
+"""Trains eight layers, and records the training.
 
     python trains_on_a_gpu.py NAME
 
@@ -17,13 +17,13 @@ from plimsoll.torch.session.record import record
 
 
 def make() -> tuple[Any, Any]:
-    """A model, and its optimizer."""
+    """Returns a model and its optimizer."""
     model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(8)]).cuda()
     return model, torch.optim.AdamW(model.parameters())
 
 
 def train(model: Any, optimizer: Any, steps: int) -> None:
-    """Train so many steps."""
+    """Trains `steps` steps."""
     for _ in range(steps):
         model(torch.randn(256, 1024, device="cuda")).square().mean().backward()
         optimizer.step()
@@ -31,19 +31,19 @@ def train(model: Any, optimizer: Any, steps: int) -> None:
 
 
 def five_steps() -> None:
-    """Lose nothing of five steps."""
+    """Records five steps, and checks that no event is lost."""
     with record("run.plim") as recording:
         train(*make(), 5)
     assert recording.dropped == 0
 
 
 def unrecorded_steps() -> None:
-    """Leave the recording to the caller."""
+    """Trains without recording; the caller records."""
     train(*make(), 3)
 
 
 def around_an_emptied_cache() -> None:
-    """Train two models, with an empty cache between them."""
+    """Trains two models, and empties the cache between them."""
     with record("run.plim"):
         train(*make(), 3)
         torch.cuda.empty_cache()
@@ -51,7 +51,7 @@ def around_an_emptied_cache() -> None:
 
 
 def beside_pytorchs_own_history() -> None:
-    """Let PyTorch record all of it too."""
+    """Records with plimsoll while PyTorch records its own history."""
     model, optimizer = make()
     torch.cuda.memory._record_memory_history(context=None)
     with record("run.plim", stacks=False):
@@ -60,7 +60,7 @@ def beside_pytorchs_own_history() -> None:
 
 
 def twice() -> None:
-    """Record into one file, then into another."""
+    """Records into one file, then into another."""
     model, optimizer = make()
     with record("first.plim"):
         train(model, optimizer, 2)
@@ -71,7 +71,7 @@ def twice() -> None:
 
 
 def until_pytorch_records() -> None:
-    """Let PyTorch begin its own history in the middle."""
+    """Starts PyTorch's own history during a recording."""
     model, optimizer = make()
     with record("run.plim"):
         train(model, optimizer, 1)
@@ -83,18 +83,18 @@ def until_pytorch_records() -> None:
 
 
 def ask() -> None:
-    """Request more than any card has."""
+    """Requests more than any card has."""
     torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
 
 
 def out_of_memory() -> None:
-    """Continue after a failed request."""
+    """Goes on after a failed request."""
     with record("run.plim"), contextlib.suppress(torch.OutOfMemoryError):
         ask()
 
 
 def graphs() -> None:
-    """Capture a graph, and replay it."""
+    """Captures a graph, and replays it."""
     x = torch.randn(1024, 1024, device="cuda")
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
@@ -109,7 +109,7 @@ def graphs() -> None:
 
 
 def threads() -> None:
-    """Train in four threads at a time."""
+    """Trains in four threads at a time."""
     with record("run.plim"):
         started = [threading.Thread(target=lambda: train(*make(), 5)) for _ in range(4)]
         for thread in started:
@@ -119,13 +119,13 @@ def threads() -> None:
 
 
 def spill() -> None:
-    """Keep 2 GiB."""
+    """Keeps 2 GiB; the test limits dedicated memory to 1 GiB, so some of it spills."""
     with record("run.plim"):
         _kept = [torch.empty(256 << 20, dtype=torch.uint8, device="cuda") for _ in range(8)]
 
 
 def refused() -> None:
-    """Print why recording is not possible."""
+    """Prints why recording is not possible."""
     try:
         record("run.plim").__enter__()
     except plimsoll.InputError as error:
@@ -133,7 +133,7 @@ def refused() -> None:
 
 
 def until_killed() -> None:
-    """Train for ever."""
+    """Trains until it is killed."""
     with record("run.plim"):
         train(*make(), 1_000_000)
 

@@ -1,4 +1,4 @@
-"""Ten tensors on the first GPU, eleven on the second."""
+"""Allocates ten tensors on the first GPU, eleven on the second."""
 
 import torch
 

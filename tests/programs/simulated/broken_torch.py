@@ -2,7 +2,8 @@
 
     python broken_torch.py FUNCTION LIBRARY
 
-FUNCTION is for example torch.Tensor.backward; LIBRARY is the one that gives PyTorch its devices.
+FUNCTION is for example torch.Tensor.backward; LIBRARY is plimsoll's library that provides the
+simulated devices.
 """
 
 import operator
@@ -15,7 +16,7 @@ name, library = sys.argv[1:]
 
 
 def broken(torch: Any, _: object) -> None:
-    """Break the function, at the point where the simulation patches PyTorch."""
+    """Breaks the function, at the point where the simulation patches PyTorch."""
 
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("false INTERNAL ASSERT FAILED at file.cpp:1\nmore")

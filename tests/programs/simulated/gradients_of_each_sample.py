@@ -1,4 +1,4 @@
-"""The gradients of each sample of a batch."""
+"""Computes the gradients of each sample of a batch."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch.func import functional_call, grad, vmap
 
 
 def loss(parameters: dict[str, Any], x: Any) -> Any:
-    """The loss of one sample."""
+    """Returns the loss of one sample."""
     return functional_call(layer, parameters, (x,)).square().mean()
 
 

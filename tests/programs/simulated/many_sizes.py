@@ -1,4 +1,4 @@
-"""Tensors of many sizes, every second one freed, and a large one."""
+"""Allocates tensors of many sizes, frees every second one, and allocates a large one."""
 
 import torch
 

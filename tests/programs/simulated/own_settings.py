@@ -1,4 +1,4 @@
-"""Settings that a program changes before it imports PyTorch."""
+"""Changes allocator settings before importing PyTorch."""
 
 import os
 

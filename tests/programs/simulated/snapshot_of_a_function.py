@@ -1,10 +1,10 @@
-"""A snapshot of a function's allocations."""
+"""Writes a snapshot of a function's allocations."""
 
 import torch
 
 
 def make() -> torch.Tensor:
-    """Allocate 4 MiB."""
+    """Allocates 4 MiB."""
     return torch.zeros(1 << 20, device="cuda")
 
 

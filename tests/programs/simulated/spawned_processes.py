@@ -1,4 +1,4 @@
-"""Spawned processes have simulated GPUs, and send tensors on them."""
+"""Checks that spawned processes have simulated GPUs, and can send tensors on them."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ MIB = 1 << 20
 
 
 def work(rank: int, queue: Any) -> None:
-    """Hold a tensor, and send a second one."""
+    """Holds a tensor, and sends a second one."""
     held = torch.ones(MIB, device="cuda")
     print(torch.cuda.get_device_name(held.device), torch.cuda.memory_allocated(), flush=True)
     queue.put(torch.full((2,), float(rank), device="cuda"))

@@ -1,6 +1,7 @@
-"""A worker with the names of vLLM's, whose pools sleep: the test gives it those modules' places.
+"""A stand-in for vLLM's worker, whose pools sleep.
 
-`vllm.v1.worker.gpu_worker` is this file. A program makes a worker, lets it sleep and wakes it.
+The test imports this file as `vllm.v1.worker.gpu_worker`. A program makes a worker, lets it sleep
+and wakes it.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ _TAGS = {"weights": WEIGHTS, "kv_cache": CACHE}
 
 
 class Worker:
-    """Makes weights and a cache, in pools of their own."""
+    """Makes weights and a cache, each in its own pool."""
 
     def load_model(self) -> None:
-        """Does nothing, as the other steps that a start has."""
+        """Does nothing; it is one of the steps of a start."""
 
     determine_available_memory = initialize_from_config = load_model
 
     def compile_or_warm_up_model(self) -> None:
-        """Makes the pools, the last step of a start."""
+        """Makes the pools, as the last step of a start."""
         self.pools = SleepingPools(os.environ["SLEEPING_LIBRARY"])
         with self.pools.use(WEIGHTS):
             self.weights = [_memory(size) for size in WEIGHT_MIB]
@@ -32,7 +33,7 @@ class Worker:
             self.cache = _memory(700)
 
     def sleep(self, level: int = 1) -> None:
-        """Keeps the weights at level 1, and nothing at level 2."""
+        """Puts the pools to sleep: level 1 keeps the weights, level 2 keeps nothing."""
         self.pools.sleep(WEIGHTS if level == 1 else None)
 
     def wake_up(self, tags: list[str] | None = None) -> None:

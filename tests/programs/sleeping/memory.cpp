@@ -1,16 +1,16 @@
-// An allocator for torch.cuda.MemPool whose memory leaves the card and comes back at its address,
-// by calls of NVIDIA's driver. Its types are those of the driver's interface.
+// An allocator for torch.cuda.MemPool. Its memory leaves the card and comes back at the same
+// address, by calls of NVIDIA's driver. The types below have the layout of the driver's types.
 #include <cstddef>
 #include <mutex>
 #include <vector>
 
 extern "C" {
 struct Location {
-  int type;  // 1: a device
+  int type;  // 1: CU_MEM_LOCATION_TYPE_DEVICE
   int id;
 };
 struct Properties {
-  int type;  // 1: pinned
+  int type;  // 1: CU_MEM_ALLOCATION_TYPE_PINNED
   int handle_types;
   Location location;
   void* windows_handle;
@@ -18,7 +18,7 @@ struct Properties {
 };
 struct Access {
   Location location;
-  int access;  // 3: reading and writing
+  int access;  // 3: read and write
 };
 int cuMemAddressReserve(unsigned long long*, size_t, size_t, unsigned long long,
                         unsigned long long);

@@ -1,8 +1,9 @@
-"""An engine whose weights and cache are in pools that sleep and wake, as vLLM's are.
+"""Runs an engine whose weights and cache are in pools that sleep and wake, like vLLM's.
 
-Run as `python pool.py LIBRARY`, with memory.cpp compiled: it prints what the card has free. With
-"train" behind it, a trainer takes the card's memory while the engine sleeps; with "wake", the
-engine wakes before the trainer has left. It runs on a GPU and on simulated ones.
+Run it as `python pool.py LIBRARY`, where LIBRARY is memory.cpp compiled. It prints the card's free
+memory after each step. With the further argument "train", a trainer takes the card's memory while
+the engine sleeps; with "wake", the engine wakes before the trainer has left. It runs on real and on
+simulated GPUs.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class SleepingPools:
 
     @contextmanager
     def use(self, tag: int) -> Iterator[None]:
-        """Takes memory of the tag's pool meanwhile."""
+        """Takes memory from the tag's pool within the `with` block."""
         self._lib.sleeping_tag(tag)
         self.pools[tag] = torch.cuda.MemPool(self._allocator)
         with torch.cuda.use_mem_pool(self.pools[tag]):
@@ -73,7 +74,7 @@ class SleepingPools:
         return copied
 
     def wake(self, *tags: int) -> None:
-        """Maps the memory of some tags again, with its content if it was kept."""
+        """Maps the memory of some tags again; restores the content that was kept."""
         for i, tag, address, size in self._places():
             if tag not in tags:
                 continue
@@ -96,7 +97,7 @@ class SleepingPools:
 
 
 def train(library: str, *, wakes: bool) -> None:
-    """Lets a trainer take most of the card while the engine sleeps, and may wake it too early."""
+    """Lets a trainer take most of the card while the engine sleeps; `wakes` wakes it too early."""
     pools = SleepingPools(library)
     with pools.use(WEIGHTS):
         weights = torch.zeros(WEIGHT_MIB[0] * MIB, dtype=torch.uint8, device="cuda")
@@ -110,7 +111,7 @@ def train(library: str, *, wakes: bool) -> None:
 
 
 def cycle(library: str) -> None:
-    """Sleeps and wakes three times, then drops everything, and wakes by tags."""
+    """Sleeps and wakes three times, then drops all contents and wakes tag by tag."""
     pools = SleepingPools(library)
     outside = torch.ones(1024, device="cuda")
     with pools.use(WEIGHTS):

@@ -1,4 +1,4 @@
-"""Operations are only queued; synchronizing, copying to the host or printing waits for them."""
+"""Shows that operations are queued; synchronizing, copying to the host and printing wait."""
 
 import time
 
@@ -6,7 +6,7 @@ import torch
 
 
 def submit() -> torch.cuda.Event:
-    """Work that takes the GPU a while; returns the event after it."""
+    """Queues work that takes the GPU a while; returns an event after it."""
     global y
     for _ in range(200):
         y = x @ x

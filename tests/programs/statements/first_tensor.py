@@ -1,4 +1,4 @@
-"""CUDA starts with the first tensor, and memory is taken only as it is needed."""
+"""Shows that CUDA starts with the first tensor, and memory is taken only as it is needed."""
 
 import torch
 
@@ -10,7 +10,7 @@ def show(moment: str) -> None:
 print("started before:", torch.cuda.is_initialized())
 show("before")
 
-# A tensor under 10 MiB is part of a segment of 20 MiB, in multiples of 512 bytes.
+# A tensor under 10 MiB lies in a segment of 20 MiB, and takes a multiple of 512 bytes.
 x = torch.empty(1024, 1024, device="cuda")
 print("started after:", torch.cuda.is_initialized())
 show("4 MiB")
@@ -20,6 +20,6 @@ x = torch.ones(1000, 1000, device="cuda")
 y = x + 1
 show("two tensors of 4 MB")
 
-# A larger one has a segment of its own, in multiples of 2 MiB.
+# A larger tensor has its own segment, of a multiple of 2 MiB.
 z = torch.empty(10_000, 10_000, device="cuda")
 show("and one of 400 MB")

@@ -1,4 +1,4 @@
-"""A process can be limited to a part of the card."""
+"""Shows that a process can be limited to a part of the card."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Free memory in pieces does not serve a larger tensor, until the pieces are merged."""
+"""Shows that free memory in pieces serves no larger tensor until the pieces are merged."""
 
 import torch
 
@@ -15,7 +15,7 @@ def retries() -> int:
     return int(torch.cuda.memory_stats()["num_alloc_retries"])
 
 
-# One segment, or with expandable segments one range, of twelve pieces.
+# All twelve pieces are in one segment; with expandable segments, in one address range.
 whole = ask(12)
 del whole
 pieces = [ask(1) for _ in range(12)]
@@ -24,11 +24,11 @@ torch.cuda.empty_cache()
 print("free on the card:", torch.cuda.mem_get_info()[0] >> 30)
 print("five of six in pieces:", "refused" if ask(5) is None else "works")
 
-# Without the tensors between them the pieces are merged.
+# Once the tensors between them are freed, the pieces are merged.
 pieces.clear()
 print("twelve in one:", "refused" if ask(12) is None else "works")
 
-# Wholly free segments are released before a request fails.
+# PyTorch releases wholly free segments before a request fails.
 torch.cuda.empty_cache()
 pieces = [ask(2) for _ in range(6)]
 pieces.clear()

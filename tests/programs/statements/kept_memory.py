@@ -1,4 +1,4 @@
-"""Memory of a deleted tensor stays reserved and is reused; empty_cache() releases it."""
+"""Shows that a deleted tensor's memory stays reserved and is reused until empty_cache()."""
 
 import torch
 
@@ -10,7 +10,7 @@ def tensor(mib: int) -> torch.Tensor:
 
 
 def show(moment: str) -> None:
-    in_use = before - torch.cuda.mem_get_info()[0]  # what nvidia-smi sees
+    in_use = before - torch.cuda.mem_get_info()[0]  # as nvidia-smi shows it
     figures = torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), in_use
     print(f"{moment}:", *(figure // MIB for figure in figures))
 
@@ -36,7 +36,7 @@ rest = tensor(200)
 show("both halves")
 print("further calls of the driver:", driver_calls() - calls)
 
-# A segment is released as a whole, unless it is expandable.
+# A segment can only be released as a whole, unless it is expandable.
 del rest
 torch.cuda.empty_cache()
 show("emptied around half")
@@ -45,7 +45,7 @@ del half
 torch.cuda.empty_cache()
 show("emptied")
 
-# The content of a tensor does not change.
+# empty_cache() does not change a tensor's content.
 small = torch.arange(4, device="cuda")
 large = tensor(400)
 del large

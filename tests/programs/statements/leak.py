@@ -1,4 +1,4 @@
-"""Memory that grows from step to step is a leak: a reference to each step's tensors remains."""
+"""Shows leaks: memory grows with each step, because references to its tensors remain."""
 
 import torch
 
@@ -6,7 +6,7 @@ MIB = 1 << 20
 
 
 def grown(way: str) -> list[int]:
-    """MiB allocated above the first step's end, step by step."""
+    """Returns for each step the MiB allocated beyond those after the first step."""
     kept: list[torch.Tensor] = []
     total = torch.zeros((), device="cuda")
     growth = []
@@ -25,7 +25,7 @@ def grown(way: str) -> list[int]:
             total = total + loss
         elif way == "numbers added":
             total += loss.item()
-        if "loss" not in way:  # without a backward pass, a loss keeps its graph
+        if "loss" not in way:  # a loss keeps its graph only if no backward pass runs
             loss.backward()
         del activations, loss
         now = torch.cuda.memory_allocated()
@@ -37,7 +37,7 @@ def grown(way: str) -> list[int]:
 
 layer = torch.nn.Linear(1024, 1024).cuda()
 data = torch.ones(4096, 1024, device="cuda")
-layer(data).relu().sum().backward()  # gradients belong to the baseline
+layer(data).relu().sum().backward()  # makes the gradients, so that they do not count as growth
 baseline = torch.cuda.memory_allocated()
 for way in (
     "nothing kept",

@@ -1,4 +1,4 @@
-"""A tensor larger than the card is an error that a program catches and survives."""
+"""Shows that a tensor larger than the card is an error, which a program can catch and survive."""
 
 import torch
 

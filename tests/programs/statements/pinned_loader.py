@@ -1,4 +1,4 @@
-"""Batches of a DataLoader with pin_memory are in page-locked memory, which GPUs share."""
+"""Shows that pin_memory keeps a DataLoader's batches in page-locked memory, which GPUs share."""
 
 import torch
 from torch.utils.data import DataLoader
@@ -17,7 +17,7 @@ class Numbers:
 
 
 def load(name: str, pin_memory: bool) -> None:
-    """Keep all batches; print their memory."""
+    """Keeps all batches, and prints their memory."""
     loader = DataLoader(Numbers(), 4, num_workers=8, pin_memory=pin_memory, prefetch_factor=2)
     batches = []
     try:

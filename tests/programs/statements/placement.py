@@ -1,4 +1,4 @@
-"""A tensor stays on its device, operands are on one device, and each device has its own cache."""
+"""Shows that tensors stay on their device, operands share one, and each has its own cache."""
 
 import torch
 

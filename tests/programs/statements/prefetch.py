@@ -1,4 +1,4 @@
-"""A loader that copies the next batch on a side stream delivers every batch, in order."""
+"""Shows that a loader on a side stream delivers every batch, in order."""
 
 from collections.abc import Iterable, Iterator
 

@@ -1,4 +1,4 @@
-"""Statistics and summaries show allocated and reserved memory, with their peaks."""
+"""Shows that statistics and summaries have allocated and reserved memory, and their peaks."""
 
 import torch
 
@@ -25,7 +25,8 @@ torch.cuda.empty_cache()
 summarize()
 
 for _ in range(2):
-    held = torch.empty(1000, 1000, 300, device="cuda")  # the second one, before the first is freed
+    # the second is allocated before the first is freed
+    held = torch.empty(1000, 1000, 300, device="cuda")
 print(torch.cuda.memory_summary(device=0))
 
 stats = torch.cuda.memory_stats(device=0)

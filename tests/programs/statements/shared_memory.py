@@ -1,4 +1,4 @@
-"""On Windows a tensor spills into host memory, the same memory as page-locked memory."""
+"""Shows that on Windows tensors spill into the host memory that page-locking also takes."""
 
 import torch
 
@@ -6,7 +6,7 @@ GIB = 1 << 30
 
 
 def show(what: str) -> None:
-    """Prints GiB in use on the card, in host memory by tensors, and page-locked."""
+    """Prints the GiB in use: on the card, by tensors in host memory, and page-locked."""
     free, total = torch.cuda.mem_get_info()
     shared = torch.cuda.memory_stats().get("shared_reserved_bytes.current", 0)
     locked = torch.cuda.host_memory_stats()["allocated_bytes.current"]

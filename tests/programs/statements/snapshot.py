@@ -1,4 +1,4 @@
-"""A snapshot shows the requesting line of the program, if stacks are recorded."""
+"""Shows that a snapshot with stacks names the program's line of each request."""
 
 import torch
 

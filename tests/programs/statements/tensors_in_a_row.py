@@ -1,4 +1,4 @@
-"""Consecutive tensors share one piece of memory, and the driver is asked once."""
+"""Shows that consecutive tensors share one piece of memory, with one request to the driver."""
 
 import torch
 
@@ -14,7 +14,7 @@ for _ in range(10):
     del x
 print("calls, kept:", driver_calls() - calls)
 
-# Emptying the cache each time is the same as having none.
+# Emptying the cache after each tensor is like having no cache.
 torch.cuda.empty_cache()
 calls = driver_calls()
 for _ in range(10):
@@ -23,7 +23,7 @@ for _ in range(10):
     torch.cuda.empty_cache()
 print("calls, emptied:", driver_calls() - calls)
 
-# A result takes memory that another tensor of its size has freed; in place, it needs none.
+# A result reuses memory that an equally large tensor freed; an in-place operation takes none.
 x = torch.zeros(256, 256, dtype=torch.int32, device="cuda")
 addresses = set()
 for _ in range(10):

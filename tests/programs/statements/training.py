@@ -1,4 +1,4 @@
-"""A step needs less memory with a smaller batch, checkpoints or mixed precision; all is freed."""
+"""Shows steps that need less memory: a smaller batch, checkpoints, mixed precision."""
 
 from contextlib import nullcontext
 
@@ -9,7 +9,7 @@ MIB = 1 << 20
 
 
 def step(way: str) -> None:
-    """One training step; prints its memory."""
+    """Trains one step; prints its memory."""
     data = torch.ones(4096 if way == "smaller batch" else 8192, 1024, device="cuda")
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -37,7 +37,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 scaler = torch.amp.GradScaler("cuda")
 for parameter in model.parameters():
     parameter.grad = torch.zeros_like(parameter)
-scaler.scale(torch.zeros((), device="cuda"))  # makes the factor, which stays
+scaler.scale(torch.zeros((), device="cuda"))  # creates the scale factor, which stays allocated
 for way in ("plain", "smaller batch", "checkpoints", "mixed precision"):
     step(way)
 print("gradients:", {parameter.grad.dtype for parameter in model.parameters()})

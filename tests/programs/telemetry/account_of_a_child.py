@@ -1,4 +1,4 @@
-"""A multiprocessing child reports its account at its end."""
+"""Reports the memory account of a multiprocessing child at its end."""
 
 import multiprocessing
 
@@ -6,7 +6,7 @@ from plimsoll.base.telemetry.accounts import Account, report_at_exit
 
 
 def work(rank: int) -> None:
-    """End with an account."""
+    """Registers an account that the process reports at its end."""
     report_at_exit(lambda: [Account("torch", rank, 7, 0, 1, 2)], "1")
 
 

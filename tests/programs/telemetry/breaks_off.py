@@ -1,4 +1,4 @@
-"""A process that stops in the middle of sending a snapshot.
+"""Stops in the middle of sending a snapshot.
 
 python breaks_off.py FOLDER (die|hang)
 """

@@ -2,7 +2,7 @@
 
     python holder.py MIB [record]
 
-Eight tensors of so many MiB, less one; with `record`, PyTorch keeps their history.
+It makes eight tensors of MIB MiB each and frees one. With `record`, PyTorch keeps their history.
 """
 
 import sys

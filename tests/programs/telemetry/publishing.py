@@ -1,4 +1,4 @@
-"""Programs that publish their counters, and fork.
+"""Programs that publish their memory counters, and fork.
 
     python publishing.py NAME
 
@@ -28,12 +28,12 @@ class Source:
     allocator = "native"
 
     def read(self) -> Counters:
-        """Returns the published counters."""
+        """Returns the counters to publish."""
         return Counters((DeviceCounters(0, True, "H100", "", *[7] * 14),))
 
 
 def snapshot() -> dict[str, Any]:
-    """Returns the snapshot for requests."""
+    """Returns the snapshot that a request gets."""
     return {"segments": []}
 
 
@@ -44,13 +44,13 @@ def files() -> list[str]:
 
 
 def both(pid: int) -> list[str]:
-    """The names of a process's files."""
+    """Returns the names of a process's two files."""
     namespace = Path("/proc/self/ns/pid").stat().st_ino
     return [f"{pid}-{namespace}.counters", f"{pid}-{namespace}.socket"]
 
 
 def wait(condition: Callable[[], object]) -> bool:
-    """Whether the condition holds within two minutes."""
+    """Waits up to two minutes for a condition; returns whether it holds."""
     for _ in range(12_000):
         if condition():
             return True
@@ -59,13 +59,13 @@ def wait(condition: Callable[[], object]) -> bool:
 
 
 def start() -> None:
-    """Publish, and wait for the files."""
+    """Starts publishing, and waits for the files."""
     publish(Source(), snapshot)
     assert wait(lambda: files() == both(os.getpid())), files()
 
 
 def fork(in_child: Callable[[], bool]) -> None:
-    """Fork, and let the child report whether a condition holds there."""
+    """Forks; the child reports whether a condition holds in it."""
     child = os.fork()
     if child == 0:
         os._exit(0 if in_child() else 5)
@@ -73,7 +73,7 @@ def fork(in_child: Callable[[], bool]) -> None:
 
 
 def published(pid: int) -> ProcessCounters:
-    """Returns a process's last counters."""
+    """Returns the counters that a process published last."""
     (found,) = (found for found in read_processes() if found.pid == pid)
     return found
 
@@ -84,32 +84,32 @@ def publishers() -> list[threading.Thread]:
 
 
 def until_the_end() -> None:
-    """Publish."""
+    """Publishes until the program ends."""
     start()
 
 
 def unless_switched_off() -> None:
-    """Check that nothing is published."""
+    """Checks that nothing is published."""
     publish(Source(), snapshot)
     assert files() == []
     assert threading.active_count() == 1
 
 
 def twice() -> None:
-    """Publish twice."""
+    """Starts publishing twice."""
     publish(Source(), snapshot)
     start()
     assert threading.active_count() == 2
 
 
 def until_killed() -> None:
-    """End by SIGKILL."""
+    """Publishes, then kills the process with SIGKILL."""
     start()
     os.kill(os.getpid(), 9)
 
 
 def beside_a_quiet_child() -> None:
-    """Fork a child that lives for some of its parent's writes."""
+    """Forks a child that publishes nothing while its parent goes on writing."""
     start()
     began = time.monotonic_ns()
 
@@ -124,7 +124,7 @@ def beside_a_quiet_child() -> None:
 
 
 def without_its_thread_while_it_forks() -> None:
-    """Fork, and check for the thread from before."""
+    """Forks; checks that the publishing thread ended for the fork, and that a new one runs."""
     start()
     before = publishers()
     fork(lambda: True)
@@ -134,7 +134,7 @@ def without_its_thread_while_it_forks() -> None:
 
 
 def beside_a_child_that_publishes() -> None:
-    """Fork a child that uses a GPU itself."""
+    """Forks a child that uses a GPU and publishes too."""
     start()
 
     def publishes() -> bool:
@@ -147,7 +147,7 @@ def beside_a_child_that_publishes() -> None:
 
 
 def beside_a_child_that_ends() -> None:
-    """Fork a child that ends as any program does."""
+    """Forks a child that ends normally."""
     start()
     child = os.fork()
     if child == 0:
@@ -157,7 +157,7 @@ def beside_a_child_that_ends() -> None:
 
 
 def while_threads_fork() -> None:
-    """Fork in several threads at a time."""
+    """Forks in several threads at once."""
     start()
     ends = []
 
@@ -178,14 +178,14 @@ def while_threads_fork() -> None:
 
 
 def with_all_files_closed() -> None:
-    """Close all files and fork."""
+    """Closes all files and forks."""
     start()
     os.closerange(3, 64)
     fork(lambda: True)
 
 
 def beside_a_pool() -> None:
-    """Use worker processes."""
+    """Uses a pool of worker processes."""
     start()
     with multiprocessing.get_context("fork").Pool(2) as pool:
         assert pool.map(abs, range(-20, 0)) == list(range(20, 0, -1))

@@ -13,12 +13,12 @@ SIZE = int(sys.argv[1]) << 20
 
 
 class Source:
-    """One simulated GPU."""
+    """The counters of one simulated GPU."""
 
     allocator = "elastic"
 
     def read(self) -> Counters:
-        """Returns counters with as much allocated as the argument says."""
+        """Returns counters; the argument says how much is allocated."""
         sizes = [16 << 30, SIZE, 0, SIZE, SIZE, SIZE, 0, 0, 0, SIZE, SIZE, 0, 0, 0]
         return Counters((DeviceCounters(0, True, "Tesla T4", "", *sizes),), pinned_bytes=0)
 

@@ -1,7 +1,7 @@
-"""A stub of ssh: runs the command in a local shell, as a host with a folder of its own.
+"""Replaces ssh: runs the command in a local shell, as a host with a folder of its own.
 
-Its arguments are appended to ARGUMENTS, a line of JSON each. A host's fixed answer is in the file
-answers/HOST of HOSTS.
+It appends each call's arguments to the file ARGUMENTS as a line of JSON. If the folder HOSTS has a
+file answers/HOST, that is the host's fixed answer.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Serves metrics, prints the port, and uses memory in one way until its standard input ends.
+"""Serves metrics, prints their port, and uses memory in one way until its stdin ends.
 
     python watched.py sound|leak|fragments|full
 
@@ -17,14 +17,14 @@ MIB = 1 << 20
 
 
 def blocks(count: int, mib: int) -> list[torch.Tensor]:
-    """Returns so many tensors of so many MiB."""
+    """Returns `count` tensors of `mib` MiB each."""
     return [torch.empty(mib * MIB, dtype=torch.uint8, device="cuda") for _ in range(count)]
 
 
 kind = sys.argv[1]
 kept = blocks(4, 256)
 if kind == "fragments":
-    pieces = blocks(1000, 4)  # five fill a segment
+    pieces = blocks(1000, 4)  # five tensors fill a segment
     kept += pieces[::5]
     del pieces
 if kind == "full":

@@ -1,4 +1,4 @@
-"""Training whose optimizer keeps its state on the card, or with --place in shared memory."""
+"""Trains with the optimizer's state on the card, or with --place in host memory."""
 
 import sys
 

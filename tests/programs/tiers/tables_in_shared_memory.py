@@ -1,4 +1,4 @@
-"""100 MiB in a region in shared memory, and 50 MiB on the card."""
+"""Keeps 100 MiB in a region in host memory, and 50 MiB on the card."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""A loop over known values that never ends."""
+"""Loops for ever over known values."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Tokens go to two of eight experts each, one expert after the other."""
+"""Sends each token to two of eight experts, which run one after another."""
 
 import torch
 from torch import nn

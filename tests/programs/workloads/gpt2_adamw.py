@@ -1,9 +1,9 @@
-"""A decoder like GPT-2, trained from scratch: plain PyTorch, bf16 autocast, fused AdamW.
+"""Trains a decoder like GPT-2 from scratch: plain PyTorch, bf16 autocast, fused AdamW.
 
     python gpt2_adamw.py [SNAPSHOT]
 
-examples/recordings/gpt2_adamw.pickle.gz was recorded from it, with PyTorch 2.11 on an H100; its
-call stacks name these lines. With SNAPSHOT it records itself and writes that file.
+examples/recordings/gpt2_adamw.pickle.gz is a recording of this script with PyTorch 2.11 on an H100;
+its call stacks name lines of this file. With SNAPSHOT, the script records itself into that file.
 """
 
 import sys
@@ -17,7 +17,7 @@ VOCAB, WIDTH, HEADS, DEPTH, CONTEXT, BATCH = 50304, 768, 12, 12, 1024, 8
 
 
 class Block(nn.Module):  # type: ignore[misc]
-    """Attention, and two layers on it."""
+    """Attention and a feed-forward network of two layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Decoder(nn.Module):  # type: ignore[misc]
         self.ln = nn.LayerNorm(WIDTH)
 
     def forward(self, ids: Any, targets: Any) -> Any:
-        """The loss."""
+        """Returns the loss."""
         x = self.tok(ids) + self.pos(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
             x = block(x)
@@ -53,7 +53,7 @@ class Decoder(nn.Module):  # type: ignore[misc]
 
 
 def main(steps: int = 4) -> None:
-    """Train."""
+    """Trains for some steps."""
     torch.manual_seed(0)
     model = Decoder().to("cuda")
     opt = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)

@@ -1,4 +1,4 @@
-"""Interrupts the process group when the module named by $INTERRUPTED_AT is imported."""
+"""Sends SIGINT to the process group when the module named by $INTERRUPTED_AT is imported."""
 
 import os
 import signal
@@ -6,10 +6,10 @@ import sys
 
 
 class Interrupts:
-    """Finds no module."""
+    """A finder that finds no module, and interrupts."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
-        """Interrupt once."""
+        """Interrupts the process group, once."""
         if name == os.environ["INTERRUPTED_AT"]:
             sys.meta_path.remove(self)
             os.kill(0, signal.SIGINT)
