@@ -604,20 +604,29 @@ def compared(predicted: Path, measured: Path) -> Iterator[str]:
     rows = [
         {each["name"]: each for each in map(parsed, path.open())} for path in (predicted, measured)
     ]
-    wanted = ("weights", "peak_activation", "kv_tokens", "graphs")
     for name in rows[0].keys() & rows[1].keys():
         one, other = rows[0][name], rows[1][name]
         if one.get("failed_in") or other.get("failed_in"):
             failed = [str(each.get("failed_in")) for each in (one, other)]
             yield f"{name:14} {'out of memory in':18} {failed[0]:>14} {failed[1]:>14}"
-        pairs = [(key, one.get(key), other.get(key)) for key in wanted]
-        for step in ("capture", "load"):
-            if step in one["readings"] and step in other["readings"]:
-                used = [each["readings"][step] for each in (one, other)]
-                pairs.append((f"card after {step}", *(r["total"] - r["free"] for r in used)))
-        for key, mine, real in pairs:
-            if mine and real:
-                yield f"{name:14} {key:18} {mine:>14,} {real:>14,} {mine / real - 1:+9.3%}"
+        if not (one.get("ranks") and other.get("ranks")):
+            yield from rows_of(f"{name:14}", one, other)
+            continue
+        for rank, pair in enumerate(zip(one["ranks"], other["ranks"], strict=True)):
+            yield from rows_of(f"{name:14} rank {rank}", *pair)
+
+
+def rows_of(title: str, one: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
+    """Rows of one process: its figures in the prediction, in the measurement, and how far apart."""
+    wanted = ("weights", "peak_activation", "kv_tokens", "graphs")
+    pairs = [(key, one.get(key), other.get(key)) for key in wanted]
+    for step in ("capture", "load"):
+        if step in one["readings"] and step in other["readings"]:
+            used = [each["readings"][step] for each in (one, other)]
+            pairs.append((f"card after {step}", *(r["total"] - r["free"] for r in used)))
+    for key, mine, real in pairs:
+        if mine and real:
+            yield f"{title} {key:18} {mine:>15,} {real:>15,} {mine / real - 1:+9.3%}"
 
 
 def parsed(line: str) -> dict[str, Any]:
