@@ -454,9 +454,9 @@ def figures(steps: Steps) -> dict[str, Any]:
     compilation = worker.vllm_config.compilation_config
     found["capture_sizes"] = compilation.cudagraph_capture_sizes
     found["graph_mode"] = str(compilation.cudagraph_mode)
-    if "capture" in steps.readings:
-        before, after = steps.readings["before capture"], steps.readings["capture"]
-        found["graphs"] = before["free"] - after["free"]
+    if "capture" in steps.returned:
+        # vLLM empties PyTorch's cache before it reads the card, so readings around it would not do.
+        found["graphs"] = steps.returned["capture"]
         found["graph_pools"] = pools()
     return found
 
