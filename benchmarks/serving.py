@@ -612,7 +612,7 @@ def compared(predicted: Path, measured: Path) -> Iterator[str]:
         if not (one.get("ranks") and other.get("ranks")):
             yield from rows_of(f"{name:14}", one, other)
             continue
-        for rank, pair in enumerate(zip(one["ranks"], other["ranks"], strict=True)):
+        for rank, pair in enumerate(zip(one["ranks"], other["ranks"], strict=False)):
             yield from rows_of(f"{name:14} rank {rank}", *pair)
 
 
@@ -620,9 +620,10 @@ def rows_of(title: str, one: dict[str, Any], other: dict[str, Any]) -> Iterator[
     """Rows of one process: its figures in the prediction, in the measurement, and how far apart."""
     wanted = ("weights", "peak_activation", "kv_tokens", "graphs")
     pairs = [(key, one.get(key), other.get(key)) for key in wanted]
+    readings = [each.get("readings", {}) for each in (one, other)]  # none of a failed start's ranks
     for step in ("capture", "load"):
-        if step in one["readings"] and step in other["readings"]:
-            used = [each["readings"][step] for each in (one, other)]
+        if all(step in each for each in readings):
+            used = [each[step] for each in readings]
             pairs.append((f"card after {step}", *(r["total"] - r["free"] for r in used)))
     for key, mine, real in pairs:
         if mine and real:
