@@ -454,9 +454,9 @@ def figures(steps: Steps) -> dict[str, Any]:
     compilation = worker.vllm_config.compilation_config
     found["capture_sizes"] = compilation.cudagraph_capture_sizes
     found["graph_mode"] = str(compilation.cudagraph_mode)
-    if "capture" in steps.readings:
-        before, after = steps.readings["before capture"], steps.readings["capture"]
-        found["graphs"] = before["free"] - after["free"]
+    if "capture" in steps.returned:
+        # vLLM empties PyTorch's cache before it reads the card, so readings around it would not do.
+        found["graphs"] = steps.returned["capture"]
         found["graph_pools"] = pools()
     return found
 
@@ -604,20 +604,30 @@ def compared(predicted: Path, measured: Path) -> Iterator[str]:
     rows = [
         {each["name"]: each for each in map(parsed, path.open())} for path in (predicted, measured)
     ]
-    wanted = ("weights", "peak_activation", "kv_tokens", "graphs")
     for name in rows[0].keys() & rows[1].keys():
         one, other = rows[0][name], rows[1][name]
         if one.get("failed_in") or other.get("failed_in"):
             failed = [str(each.get("failed_in")) for each in (one, other)]
             yield f"{name:14} {'out of memory in':18} {failed[0]:>14} {failed[1]:>14}"
-        pairs = [(key, one.get(key), other.get(key)) for key in wanted]
-        for step in ("capture", "load"):
-            if step in one["readings"] and step in other["readings"]:
-                used = [each["readings"][step] for each in (one, other)]
-                pairs.append((f"card after {step}", *(r["total"] - r["free"] for r in used)))
-        for key, mine, real in pairs:
-            if mine and real:
-                yield f"{name:14} {key:18} {mine:>14,} {real:>14,} {mine / real - 1:+9.3%}"
+        if not (one.get("ranks") and other.get("ranks")):
+            yield from rows_of(f"{name:14}", one, other)
+            continue
+        for rank, pair in enumerate(zip(one["ranks"], other["ranks"], strict=False)):
+            yield from rows_of(f"{name:14} rank {rank}", *pair)
+
+
+def rows_of(title: str, one: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
+    """Rows of one process: its figures in the prediction, in the measurement, and how far apart."""
+    wanted = ("weights", "peak_activation", "kv_tokens", "graphs")
+    pairs = [(key, one.get(key), other.get(key)) for key in wanted]
+    readings = [each.get("readings", {}) for each in (one, other)]  # none of a failed start's ranks
+    for step in ("capture", "load"):
+        if all(step in each for each in readings):
+            used = [each[step] for each in readings]
+            pairs.append((f"card after {step}", *(r["total"] - r["free"] for r in used)))
+    for key, mine, real in pairs:
+        if mine and real:
+            yield f"{title} {key:18} {mine:>15,} {real:>15,} {mine / real - 1:+9.3%}"
 
 
 def parsed(line: str) -> dict[str, Any]:

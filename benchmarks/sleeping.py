@@ -106,6 +106,8 @@ def measure(eager: bool) -> dict[str, Any]:
     return {
         "eager": eager,
         "card": torch.cuda.get_device_name(0),
+        "allocator": os.environ.get("PLIMSOLL_ALLOCATOR")
+        or torch.cuda.memory.get_allocator_backend(),
         "taken": card.taken,
         "weights_equal": all(one for one, _ in equal),
         "answers_equal": all(one for _, one in equal),
@@ -123,8 +125,8 @@ def compare(predicted: Path, measured: Path) -> None:
     foreseen = {each["eager"]: each["taken"] for each in read_results(predicted)}
     for result in read_results(measured):
         print(
-            f"eager {result['eager']}, weights equal {result['weights_equal']},"
-            f" answers equal {result['answers_equal']}"
+            f"allocator {result['allocator']}, eager {result['eager']},"
+            f" weights equal {result['weights_equal']}, answers equal {result['answers_equal']}"
         )
         before = None
         for (step, mine), (_, real) in zip(foreseen[result["eager"]], result["taken"], strict=True):

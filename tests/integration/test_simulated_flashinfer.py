@@ -83,6 +83,23 @@ def test_its_kernels_take_time_of_the_card() -> None:
     assert begin.elapsed_time(end) >= 1000 * scores.nbytes / 3.4e12
 
 
+@on_simulated_gpus(gpu="H100")
+def test_its_all_reduce_writes_its_results_and_no_input() -> None:
+    kernels = module("trtllm_comm")
+    given, residual, gamma = (torch.ones(4, 8, device="cuda") for _ in range(3))
+    summed, normed = (torch.zeros(4, 8, device="cuda") for _ in range(2))
+    addresses = torch.zeros(7, dtype=torch.int64, device="cuda")
+    kernels.trtllm_lamport_initialize(addresses.data_ptr(), 28, torch.float16)
+    sizes, switches = (2, 0, 4, 8), (True, True, False, True)
+    kernels.trtllm_allreduce_fusion(
+        *(given, *sizes, addresses, *switches, 1),
+        *(None, residual, summed, normed, None, None),
+        *(gamma, 1e-5, None, 0, None, 0.0),
+    )
+    assert all(each.eq(1).all() for each in (given, residual, gamma))
+    assert not any(each.eq(0).all() for each in (summed, normed))
+
+
 def calls_an_unknown_kernel() -> None:
     module("batch_prefill").plan(torch.zeros(4, device="cuda"))
 

@@ -63,6 +63,9 @@ def work(rank: int, ranks: int, how: str, orders: Any) -> None:
     assert free - torch.cuda.mem_get_info()[0] == BUFFER_BYTES + PIECE_BYTES // 2
     # the memory comes from the driver, not from PyTorch's allocator
     assert torch.cuda.memory_reserved() == reserved
+    os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
+    assert symmetric.rendezvous(buffer, name).multicast_ptr == 0
+    os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "0"
     handle = symmetric.rendezvous(buffer, name)
     assert (handle.rank, handle.world_size, handle.multicast_ptr != 0) == (rank, ranks, True)
     taken = torch.cuda.mem_get_info()[0], torch.cuda.memory_reserved()

@@ -35,8 +35,13 @@ _WRITTEN = {
     "top_k_renorm_probs": (1, 4),
     "top_k_mask_logits": (1, 4),
     "chain_speculative_sampling": (3, 4, 5),
+    "trtllm_lamport_initialize": (),
+    "trtllm_allreduce_fusion": (11, 13, 14, 15, 16),
 }
-"""For each kernel that draws no tokens, the arguments that it writes."""
+"""For each kernel that draws no tokens, the arguments that it writes.
+
+Kernels that add up over ranks also write buffers whose addresses they get as integers.
+"""
 _ANSWERING = ("get_", "init", "plan", "workspace")
 """Parts of the names of functions whose results the caller reads; plimsoll refuses them."""
 _ATTENTION = ("paged_run", "ragged_run")

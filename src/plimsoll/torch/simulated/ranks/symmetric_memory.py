@@ -9,6 +9,7 @@ allocator. Values that kernels write to these buffers are not computed.
 from __future__ import annotations
 
 import math
+import os
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ _WHERE = "_SymmetricMemory"
 _ADDRESS_BYTES = 8
 _MULTICAST_MAJOR, _LINKS_OF_SWITCH = 9, 12
 """The lowest compute capability and number of NVLink links of cards whose switch can multicast."""
+_WITHOUT_MULTICAST = "TORCH_SYMM_MEM_DISABLE_MULTICAST"
+"""PyTorch's environment variable; 1 makes it treat cards as if their switch could not multicast."""
 _REFUSED = (
     *("get_signal_pad", "get_remote_tensor", "memset32", "stream_write_value32"),
     *("put_signal", "wait_signal"),
@@ -133,6 +136,8 @@ class _SymmetricMemory:
     @classmethod
     def has_multicast_support(cls, device_type: Any, device_idx: int) -> bool:
         del device_type
+        if os.environ.get(_WITHOUT_MULTICAST) == "1":
+            return False
         card = cls._simulation.profiles[device_idx]
         return card.compute_capability[0] >= _MULTICAST_MAJOR and card.nvlinks >= _LINKS_OF_SWITCH
 

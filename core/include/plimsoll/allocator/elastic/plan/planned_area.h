@@ -1,9 +1,9 @@
 // Plans the memory of a planned area: the addresses in which a plan of the whole program places a
 // stream's large requests.
 //
-//   below the border   mapped in parts of 1/1024 to 1/512 of the area, 2 to 32 MiB, each at the
-//                      first request that lies in it, because most of an area is in use at the
-//                      program's peak
+//   below the border   mapped in parts, each at the first request that lies in it, because most of
+//                      an area is in use at the program's peak. A part has 1/1024 to 1/512 of the
+//                      area, and 2 to 32 MiB
 //   above the border   mapped in granules. The top of an area is in use for a short time, so its
 //                      memory serves other requests as well: those of the stream at once, those of
 //                      other streams when the stream is done with it
