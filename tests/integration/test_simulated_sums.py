@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
 from tests.simulated import on_simulated_gpus
 
 # The bias gradients of a GRU cell with 768 gates, recorded on an H200 with PyTorch 2.11: for some

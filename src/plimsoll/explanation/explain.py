@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from plimsoll.prediction.parts import GpuUse
     from plimsoll.recordings.analysis.leaks import Leak
 
+_OF_FAILURE = "measured: what the process held outside PyTorch when a request failed"
+
 
 def explain(
     source: str | PathLike[str] | Recording | int,
@@ -285,10 +287,7 @@ def _card(
         own = None if error is None else own_bytes(error)
         room = outside if own is None else min(outside, max(0, own - of_pytorch))
         if context > room:  # the process had loaded less of CUDA than the measured one
-            context, source = (
-                room,
-                "measured: what the failed request's process held outside PyTorch",
-            )
+            context, source = room, _OF_FAILURE
         other = outside - context
     shown = None if other is None else context + reserved + other
     return CardUse(card.name, card.total_bytes, context, source, reserved, other, shown)

@@ -194,6 +194,11 @@ class Runtime {
   void pass_host_time(c10::DeviceIndex index, double ns);
   // Queues work on the current stream of a device.
   void launch(c10::DeviceIndex index, Work work, double ns);
+  // Returns the time at which all work queued on the current stream of a device will be done.
+  [[nodiscard]] double done_at(c10::DeviceIndex index) const;
+  // Makes a stream wait for a time, such as that of an event of another device. All devices have
+  // one clock.
+  void wait_until(c10::DeviceIndex index, c10::StreamId stream, double ns);
   // Records that an assertion in a kernel failed: every later CUDA call fails too.
   void fail(const std::string& why);
   // The failed assertion, with its call stack; none if none failed.
