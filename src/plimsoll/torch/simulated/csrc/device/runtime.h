@@ -124,6 +124,7 @@ constexpr std::string_view kReadsRandom = "the host read random numbers, of anot
 constexpr std::string_view kSizeOfUnknown = "its size depends on values that nobody knows";
 constexpr std::string_view kSizeOfRandom =
     "its size depends on random numbers, of another generator";
+constexpr std::string_view kTakenAsFinite = "plimsoll took the gradients of a scaler to be finite";
 constexpr std::string_view kBeyondBudget = "its values were not computed: there are many";
 constexpr std::string_view kUndecidedCheck =
     "plimsoll could not decide the kernel's check of its data: the values were not computed";
