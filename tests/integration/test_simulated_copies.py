@@ -62,7 +62,7 @@ def test_the_host_waits_until_ordinary_memory_is_staged() -> None:
         there = torch.empty(count, dtype=torch.uint8, device="cuda")
         torch.cuda._sleep(100_000_000)
         there.copy_(host, non_blocking=True)
-        return torch.cuda.current_stream().query()
+        return bool(torch.cuda.current_stream().query())
 
     assert is_done_at_once(1 << 24, pinned=False)
     assert not is_done_at_once(1 << 24, pinned=True)

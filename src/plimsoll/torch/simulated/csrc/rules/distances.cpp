@@ -13,7 +13,7 @@ void sum_pairs(Call& call, const at::Tensor& pairs, std::int64_t dimension) {
   reduce_to_sum(call, call.shape_of_result(0), pairs, dimension);
 }
 
-// Arguments: (grad, x1, x2, p, cdist).
+// Simulates _cdist_backward(grad, x1, x2, p, cdist).
 void cdist_backward(Call& call) {
   call.allocate_all();
   const at::Tensor grad = call.tensor(0);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <initializer_list>
+#include <utility>
 #include <vector>
 
 #include "rules/reduction.h"
@@ -49,27 +50,25 @@ void row_norm_backward(Call& call, std::initializer_list<std::size_t> parameters
   const std::int64_t columns = c10::multiply_integers(call.argument(2).toIntVector());
   const std::int64_t rows = input.numel() / std::max<std::int64_t>(columns, 1);
   const std::int64_t blocks = blocks_of_rows(call, rows, columns);
-  const auto mask = call.argument(call.argument_count() - 1).toBoolList();
   if (blocks == 0) {
     call.allocate_all();
     copy_unless_contiguous(call, call.tensor(0));
     return;
   }
   // A sum over the blocks replaces each gradient that was allocated at first.
-  if (mask[0]) call.allocate(0);
+  const auto mask = call.argument(call.argument_count() - 1).toBoolList();
+  call.allocate(0);
   const Tensor partial = meta_empty({blocks, columns}, input.scalar_type());
   const std::size_t row = static_cast<std::size_t>(columns) * input.itemsize();
-  std::vector<std::size_t> wanted;
+  std::vector<std::pair<std::size_t, std::size_t>> replaced;  // a result, and its first memory
   for (const std::size_t result : parameters) {
-    if (mask[result]) wanted.push_back(result);
+    if (mask[result]) replaced.emplace_back(result, call.temporary(row));
   }
-  std::vector<std::size_t> replaced;
-  for (std::size_t i = 0; i < wanted.size(); ++i) replaced.push_back(call.temporary(row));
   copy_unless_contiguous(call, call.tensor(0));
-  for (std::size_t i = 0; i < wanted.size(); ++i) call.temporary(bytes_of(partial));
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    allocate_sum(call, wanted[i], partial, 0);
-    call.release(replaced[i]);
+  for (std::size_t i = 0; i < replaced.size(); ++i) call.temporary(bytes_of(partial));
+  for (const auto& [result, first] : replaced) {
+    allocate_sum(call, result, partial, 0);
+    call.release(first);
   }
 }
 
@@ -204,7 +203,8 @@ void channel_statistics(Call& call) {
 }
 
 // Simulates batch_norm_backward_reduce(grad, input, mean, invstd, weight, of_input, of_weight,
-// of_bias). The channels-last kernel computes all results, also those that nobody asks for.
+// of_bias). The channels-last kernel computes all results, whatever the
+// call asks for.
 void channel_gradients(Call& call) {
   const Tensor input = call.tensor(1);
   const Tensor mean = meta_contiguous(call.tensor(2));
