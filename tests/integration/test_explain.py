@@ -172,6 +172,20 @@ def test_the_example_that_failed() -> None:
     assert "even in one piece" in " ".join(str(found).split())
 
 
+def test_a_context_is_no_larger_than_what_the_failed_process_held() -> None:
+    plain = explained(FAILED, gpu="H100").card
+    assert plain.context_bytes is not None
+    assert plain.other_bytes is not None
+    (failed,) = explained(FAILED, gpu="H100").out_of_memory
+    own = failed.reserved_bytes + GiB // 4
+    error = f"Including non-PyTorch memory, this process has {own / GiB:.2f} GiB memory in use."
+    found = explain(FAILED, gpu="H100", error=error, advice=False).card
+    assert found.context_bytes == pytest.approx(GiB // 4, abs=0.01 * GiB)
+    assert found.context_bytes < plain.context_bytes
+    assert found.other_bytes == plain.other_bytes + plain.context_bytes - found.context_bytes
+    assert found.shown_bytes == plain.shown_bytes
+
+
 # --- leaks ---------------------------------------------------------------------------------------
 
 

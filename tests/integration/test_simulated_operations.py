@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,6 +68,22 @@ def test_a_scaler_steps_although_it_knows_no_gradients() -> None:
     scaler.update()
     assert len(optimizer.state) == 2
     assert scaler.get_scale() == 65536
+
+
+def test_a_prediction_says_that_a_scaler_skips_no_step(tmp_path: Path) -> None:
+    program = tmp_path / "scaled.py"
+    program.write_text(
+        "import torch\n"
+        "layer = torch.nn.Linear(2048, 2048).cuda()\n"
+        "optimizer = torch.optim.Adam(layer.parameters())\n"
+        "scaler = torch.amp.GradScaler('cuda')\n"
+        "with torch.autocast('cuda', torch.half):\n"
+        "    loss = layer(torch.randn(8, 2048, device='cuda')).square().mean()\n"
+        "scaler.scale(loss).backward()\n"
+        "scaler.step(optimizer)\n"
+    )
+    text = " ".join(str(predict(program, gpu="T4")).split())
+    assert "scaled.py:8 <module>: the scaler skips no step here" in text
 
 
 @pytest.mark.long

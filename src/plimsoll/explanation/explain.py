@@ -23,7 +23,7 @@ from plimsoll.explanation.source import read_source
 from plimsoll.explanation.state import recorded_failures
 from plimsoll.recordings.analysis.leaks import find_leaks
 from plimsoll.recordings.analysis.lines import source_line
-from plimsoll.recordings.causes.outside_pytorch import with_outside
+from plimsoll.recordings.causes.outside_pytorch import own_bytes, with_outside
 from plimsoll.recordings.recording import Recording
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from plimsoll.explanation.parts import Advice, OutOfMemory, ScriptRun
     from plimsoll.prediction.parts import GpuUse
     from plimsoll.recordings.analysis.leaks import Leak
+
+_OF_FAILURE = "measured: what the process held outside PyTorch when a request failed"
 
 
 def explain(
@@ -237,7 +239,7 @@ def _explanation(
     chosen, past, base, steps = usage.device, usage.device.past, usage.device.base, usage.steps
     of_card = [] if past.is_what_if else failures.out_of_memory
     causes = recorded_causes(usage, uses, failed=bool(failures.out_of_memory))
-    card = _card(chosen.card, past.peak_dedicated_bytes, of_card)
+    card = _card(chosen.card, past.peak_dedicated_bytes, of_card, error)
     if of_card and (parts := card_parts(card, of_card[-1], error)) is not None:
         causes = with_outside(causes, parts)
     advice = needed(ranked(found.advice), causes, chosen.card, past.peak_dedicated_bytes)
@@ -270,16 +272,22 @@ def _explanation(
     )
 
 
-def _card(card: RecordedCard | None, reserved: int, out_of_memory: list[OutOfMemory]) -> CardUse:
+def _card(
+    card: RecordedCard | None, reserved: int, out_of_memory: list[OutOfMemory], error: str | None
+) -> CardUse:
     if card is None:
         return CardUse(None, None, None, None, reserved, None, None)
     if card.profile is None:
         return CardUse(card.name, card.total_bytes, None, None, reserved, None, None)
-    context = card.profile.context_bytes
+    context, source = card.profile.context_bytes, card.profile.sources["context_bytes"]
     other = None
     if out_of_memory and (free := out_of_memory[-1].device_free_bytes) is not None:
-        used = card.total_bytes - free
-        other = max(0, used - context - out_of_memory[-1].reserved_bytes)
+        of_pytorch = out_of_memory[-1].reserved_bytes
+        outside = max(0, card.total_bytes - free - of_pytorch)
+        own = None if error is None else own_bytes(error)
+        room = outside if own is None else min(outside, max(0, own - of_pytorch))
+        if context > room:  # the process had loaded less of CUDA than the measured one
+            context, source = room, _OF_FAILURE
+        other = outside - context
     shown = None if other is None else context + reserved + other
-    source = card.profile.sources["context_bytes"]
     return CardUse(card.name, card.total_bytes, context, source, reserved, other, shown)

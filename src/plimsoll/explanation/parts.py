@@ -27,7 +27,8 @@ class CardUse:
     Attributes:
         gpu: The card that was named, or None.
         total_bytes: The card's memory.
-        context_bytes: The memory of a CUDA context on this card.
+        context_bytes: The memory of a CUDA context on this card; less if a failed request shows
+            that the process held less.
         context_source: The source of `context_bytes`, such as "measured" or "estimate: ...".
         reserved_bytes: The allocator's memory on the card at the peak.
         other_bytes: The memory of other processes and libraries. Only a failed request shows it,

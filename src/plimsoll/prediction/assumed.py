@@ -16,6 +16,8 @@ ANY_ADDRESSES = "which of equally large free blocks is taken hangs on the driver
 READS_UNKNOWN = "the host read values that nobody knows"
 READS_RANDOM = "the host read random numbers, of another generator"
 """The assumptions about values that a script reads. The texts are kReads… in runtime.h."""
+TAKEN_AS_FINITE = "plimsoll took the gradients of a scaler to be finite"
+"""The assumption that a gradient scaler skips no step. The text is kTakenAsFinite in runtime.h."""
 FETCHED = "fetched from the hub into its cache, without weights, as it was not there"
 """The note on a model's or a data set's description that plimsoll fetched for the script."""
 PACE = "the host's pace"

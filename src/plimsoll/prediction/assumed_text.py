@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.base.units import format_size
-from plimsoll.prediction.assumed import READS_RANDOM, READS_UNKNOWN, SIZES_BY_DATA, WATCHER_FAILED
+from plimsoll.prediction.assumed import (
+    READS_RANDOM,
+    READS_UNKNOWN,
+    SIZES_BY_DATA,
+    TAKEN_AS_FINITE,
+    WATCHER_FAILED,
+)
 from plimsoll.torch.simulated.library import BEYOND_BUDGET
 
 if TYPE_CHECKING:
@@ -15,11 +21,12 @@ if TYPE_CHECKING:
 
 _MOST_ASSUMPTIONS = 12
 _MOST_NAMED = 4
-_READS = {
+_AT_LINES = {
     READS_UNKNOWN: "plimsoll made up the number that the script reads here, such as a printed loss",
     READS_RANDOM: "the random number that the script reads here differs from a real GPU's",
+    TAKEN_AS_FINITE: "the scaler skips no step here, although a new one often skips its first",
 }
-"""Texts for assumptions about values that the script reads. They stand beside the script's line."""
+"""Texts for assumptions about a line of the script. They stand beside that line."""
 _PLAIN = {
     SIZES_BY_DATA[0]: "the size of its result depends on data that plimsoll did not compute",
     SIZES_BY_DATA[1]: "the size of its result depends on random numbers",
@@ -34,7 +41,7 @@ def assumed_lines(assumptions: Sequence[Assumed]) -> Iterator[str]:
     by_text: dict[str, dict[str, None]] = {}
     for each in sorted(assumptions, key=_order):
         if each.what != BEYOND_BUDGET:
-            text = _READS.get(each.what) or _PLAIN.get(each.what, each.what)
+            text = _AT_LINES.get(each.what) or _PLAIN.get(each.what, each.what)
             by_text.setdefault(text, {})[_named(each)] = None
     if not by_text:
         yield "Nothing was assumed."
@@ -47,8 +54,8 @@ def assumed_lines(assumptions: Sequence[Assumed]) -> Iterator[str]:
 
 
 def _named(assumed: Assumed) -> str:
-    """Returns what an assumption is about: the operation or, if a value is read, the line."""
-    if assumed.what in _READS and assumed.line:
+    """Returns what an assumption is about: the operation, or the line that it stands beside."""
+    if assumed.what in _AT_LINES and assumed.line:
         return assumed.line
     where = f" ({assumed.line})" if assumed.line and _matters(assumed) else ""
     size = f" ({format_size(assumed.bytes)})" if assumed.bytes else ""

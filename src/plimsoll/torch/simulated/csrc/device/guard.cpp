@@ -124,6 +124,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     runtime().pass_host_time(stream.device_index(), kEventHostNs);
     if (recorded->device == stream.device_index()) {
       runtime().gpus->wait_event(gpu(recorded->device), queue(stream), recorded->number);
+    } else {
+      runtime().wait_until(stream.device_index(), stream.id(), recorded->time_ns);
     }
   }
   bool queryEvent(void* event) const override {

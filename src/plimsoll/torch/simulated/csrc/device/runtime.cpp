@@ -110,6 +110,17 @@ void Runtime::launch(c10::DeviceIndex index, Work work, double ns) {
   on.stack_times[number].ns += ns;
 }
 
+double Runtime::done_at(c10::DeviceIndex index) const {
+  return gpus->done_at(device(index).gpu, static_cast<std::uint64_t>(current_stream(index)));
+}
+
+void Runtime::wait_until(c10::DeviceIndex index, c10::StreamId stream, double ns) {
+  if (is_over || current_capture(index) != 0) return;
+  const auto queue = static_cast<std::uint64_t>(stream);
+  const double idle = ns - gpus->done_at(device(index).gpu, queue);
+  if (idle > 0) gpus->launch(device(index).gpu, queue, idle);
+}
+
 Clock Runtime::clock(c10::DeviceIndex index) {
   const std::lock_guard lock(mutex_);
   return device(index).clock;

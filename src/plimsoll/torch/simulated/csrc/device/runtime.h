@@ -124,6 +124,7 @@ constexpr std::string_view kReadsRandom = "the host read random numbers, of anot
 constexpr std::string_view kSizeOfUnknown = "its size depends on values that nobody knows";
 constexpr std::string_view kSizeOfRandom =
     "its size depends on random numbers, of another generator";
+constexpr std::string_view kTakenAsFinite = "plimsoll took the gradients of a scaler to be finite";
 constexpr std::string_view kBeyondBudget = "its values were not computed: there are many";
 constexpr std::string_view kUndecidedCheck =
     "plimsoll could not decide the kernel's check of its data: the values were not computed";
@@ -194,6 +195,11 @@ class Runtime {
   void pass_host_time(c10::DeviceIndex index, double ns);
   // Queues work on the current stream of a device.
   void launch(c10::DeviceIndex index, Work work, double ns);
+  // Returns the time at which all work queued on the current stream of a device will be done.
+  [[nodiscard]] double done_at(c10::DeviceIndex index) const;
+  // Makes a stream wait for a time, such as that of an event of another device. All devices have
+  // one clock.
+  void wait_until(c10::DeviceIndex index, c10::StreamId stream, double ns);
   // Records that an assertion in a kernel failed: every later CUDA call fails too.
   void fail(const std::string& why);
   // The failed assertion, with its call stack; none if none failed.

@@ -110,6 +110,24 @@ void copy_values(const Tensor& to, const Tensor& from) {
   }
 }
 
+// Queues a copy from one device to another. It runs on the current stream of the source, and the
+// current streams of both devices wait for each other before and after it
+// (aten/src/ATen/native/cuda/Copy.cu).
+void launch_between(c10::DeviceIndex source, c10::DeviceIndex target, double bytes) {
+  Runtime& state = runtime();
+  state.wait_until(source, state.current_stream(source), state.done_at(target));
+  state.launch(source, Work::transfer, peer_ns(bytes, state.device(source).properties));
+  state.wait_until(target, state.current_stream(target), state.done_at(source));
+}
+
+// Returns whether the host goes on while memory that is not page-locked is copied to a device. CUDA
+// stages such memory: up to 64 KiB at once, and more only in step with the stream (NVIDIA's "API
+// synchronization behavior", and the CUDA programming guide on asynchronous copies).
+bool is_staged_at_once(double bytes, c10::DeviceIndex target) {
+  constexpr double kMostAtOnce = 65536;
+  return bytes <= kMostAtOnce || runtime().current_capture(target) != 0;
+}
+
 void move(const Tensor& to, const Tensor& from, bool non_blocking) {
   Runtime& state = runtime();
   const c10::DeviceIndex index = to.is_cuda() ? to.device().index() : from.device().index();
@@ -124,13 +142,13 @@ void move(const Tensor& to, const Tensor& from, bool non_blocking) {
     state.launch(index, Work::transfer,
                  transfer_ns(bytes, is_pinned_copy, to.is_cuda(), on.properties));
   } else if (to.device() != from.device()) {
-    state.launch(index, Work::transfer, peer_ns(bytes, on.properties));
+    launch_between(from.device().index(), index, bytes);
   } else {
     state.launch(index, Work::compute, copy_ns(to, from, on.properties));
   }
   if (is_pinned_copy && non_blocking) {
     note_pinned_use(host, index, state.current_stream(index));
-  } else if (crosses && !(non_blocking && to.is_cuda())) {
+  } else if (crosses && !(non_blocking && to.is_cuda() && is_staged_at_once(bytes, index))) {
     state.synchronize(index);
   }
   copy_values(to, from);

@@ -269,7 +269,7 @@ void bias_gradient(Call& call, const Tensor& gradient, bool is_wanted) {
   if (!is_wanted) return;
   std::vector<std::int64_t> dimensions{0};
   for (std::int64_t i = 2; i < gradient.dim(); ++i) dimensions.push_back(i);
-  reduce(call, call.allocate(2), gradient, dimensions, {4, 4});
+  allocate_sum(call, 2, gradient, dimensions);
   call.note_reduction(gradient);
 }
 

@@ -1,9 +1,7 @@
 // Losses, and the memory in which they sum their elements.
 #include <ATen/ExpandUtils.h>
 
-#include <algorithm>
-#include <bit>
-
+#include "rules/reduction.h"
 #include "rules/rules.h"
 
 namespace plimsoll::simulated {
@@ -14,23 +12,10 @@ at::Tensor number_in(std::size_t count, at::ScalarType type) {
   return meta_empty({static_cast<std::int64_t>(count)}, type).as_strided({}, {});
 }
 
-// Takes the partial results and semaphores of a sum over `count` contiguous elements, if several
-// blocks share it. A thread sums at least 16 values, and there are at most as many blocks as the
-// chip runs at once.
-void total(Call& call, std::size_t count) {
-  constexpr std::size_t kThreads = 512;
-  const std::size_t vectors = count >= 128 ? count / 4 : count;
-  const std::size_t threads = vectors == 0 ? 1 : std::min(kThreads, std::bit_floor(vectors));
-  const std::size_t per_thread = (count + threads - 1) / threads;
-  if (per_thread < 256) return;
-  const auto most = static_cast<std::size_t>(call.properties().multiprocessors) * (2048 / threads);
-  const std::size_t blocks =
-      std::max(std::min(most, (per_thread + 15) / 16), (per_thread + 255) / 256);
-  if (blocks < 2) return;
-  const std::size_t partial = call.temporary(blocks * sizeof(float));
-  const std::size_t semaphores = call.temporary(sizeof(int));
-  call.release(semaphores);
-  call.release(partial);
+// Takes and frees the memory for summing the losses of `count` elements.
+void total(Call& call, std::size_t count, at::ScalarType type) {
+  reduce_to_sum(call, meta_empty({}, type), meta_empty({static_cast<std::int64_t>(count)}, type),
+                std::nullopt);
 }
 
 std::size_t broadcast_elements(const at::Tensor& first, const at::Tensor& second) {
@@ -51,7 +36,7 @@ void elementwise_loss(Call& call) {
   call.set_shape(0, number_in(count, input.scalar_type()));
   call.allocate(0);
   const std::size_t losses = call.temporary(count * input.itemsize());
-  total(call, count);
+  total(call, count, input.scalar_type());
   call.release(losses);
 }
 
@@ -61,7 +46,7 @@ void huber_loss(Call& call) {
   const std::size_t count = broadcast_elements(input, call.tensor(1));
   const std::size_t losses = call.temporary(count * input.itemsize());
   call.allocate(0);
-  total(call, count);
+  total(call, count, input.scalar_type());
   call.release(losses);
 }
 
@@ -71,7 +56,7 @@ void binary_cross_entropy(Call& call) {
   call.set_shape(0, number_in(elements(input), input.scalar_type()));
   call.allocate(0);
   const std::size_t number = call.temporary(input.itemsize());
-  total(call, elements(input));
+  total(call, elements(input), input.scalar_type());
   call.release(number);
 }
 

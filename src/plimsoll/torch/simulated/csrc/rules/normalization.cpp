@@ -1,7 +1,11 @@
 // Layer, group and batch normalization.
 #include <algorithm>
 #include <bit>
+#include <initializer_list>
+#include <utility>
+#include <vector>
 
+#include "rules/reduction.h"
 #include "rules/rules.h"
 
 namespace plimsoll::simulated {
@@ -25,26 +29,57 @@ void drop_unwanted(Call& call) {
   }
 }
 
-// Arguments: native_layer_norm_backward(grad_out, input, shape, mean, rstd, weight, bias, mask).
-void layer_norm_backward(Call& call) {
-  drop_unwanted(call);
-  copy_unless_contiguous(call, call.tensor(1));
-  call.allocate_all();
-  copy_unless_contiguous(call, call.tensor(0));
+// Returns how many blocks along the rows write partial gradients of a row norm's parameters; 0 if
+// the rows are few or long, so that each column has one block.
+std::int64_t blocks_of_rows(const Call& call, std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t kColumns = 32;
+  constexpr std::int64_t kRows = 32;
+  constexpr std::int64_t kMostBlocks = 32768;
+  if (rows <= 65536 || columns / kColumns >= call.properties().multiprocessors / 2) return 0;
+  const std::int64_t across = (columns + kColumns - 1) / kColumns;
+  return std::min(kMostBlocks / across, (rows + kRows - 1) / kRows);
 }
 
-// Simulates _fused_rms_norm_backward(grad_out, input, shape, rstd, weight, mask).
-void rms_norm_backward(Call& call) {
+// Arguments: native_layer_norm_backward(grad_out, input, shape, mean, rstd, weight, bias, mask) or
+// _fused_rms_norm_backward(grad_out, input, shape, rstd, weight, mask). `parameters` are the
+// results for the weight and the bias.
+void row_norm_backward(Call& call, std::initializer_list<std::size_t> parameters) {
   drop_unwanted(call);
-  copy_unless_contiguous(call, call.tensor(1));
-  call.allocate_all();
+  const Tensor input = call.tensor(1);
+  copy_unless_contiguous(call, input);
+  const std::int64_t columns = c10::multiply_integers(call.argument(2).toIntVector());
+  const std::int64_t rows = input.numel() / std::max<std::int64_t>(columns, 1);
+  const std::int64_t blocks = blocks_of_rows(call, rows, columns);
+  if (blocks == 0) {
+    call.allocate_all();
+    copy_unless_contiguous(call, call.tensor(0));
+    return;
+  }
+  // A sum over the blocks replaces each gradient that was allocated at first.
+  const auto mask = call.argument(call.argument_count() - 1).toBoolList();
+  call.allocate(0);
+  const Tensor partial = meta_empty({blocks, columns}, input.scalar_type());
+  const std::size_t row = static_cast<std::size_t>(columns) * input.itemsize();
+  std::vector<std::pair<std::size_t, std::size_t>> replaced;  // a result, and its first memory
+  for (const std::size_t result : parameters) {
+    if (mask[result]) replaced.emplace_back(result, call.temporary(row));
+  }
   copy_unless_contiguous(call, call.tensor(0));
+  for (std::size_t i = 0; i < replaced.size(); ++i) call.temporary(bytes_of(partial));
+  for (const auto& [result, first] : replaced) {
+    allocate_sum(call, result, partial, 0);
+    call.release(first);
+  }
 }
+
+void layer_norm_backward(Call& call) { row_norm_backward(call, {1, 2}); }
+void rms_norm_backward(Call& call) { row_norm_backward(call, {1}); }
 
 // Simulates native_group_norm(input, weight, bias, N, C, HxW, group, eps).
 void group_norm(Call& call) {
   call.allocate_all();
-  if (!call.tensor(1).defined() && !call.tensor(2).defined()) return;
+  const bool is_one_value = call.argument(5).toInt() == 1;
+  if (is_one_value || (!call.tensor(1).defined() && !call.tensor(2).defined())) return;
   const auto channels =
       static_cast<std::size_t>(call.argument(3).toInt() * call.argument(4).toInt());
   call.temporary(channels * kFloat);
@@ -60,6 +95,13 @@ void group_norm_backward(Call& call) {
       batch * static_cast<std::size_t>(call.argument(6).toInt()) * kFloat;
   const std::size_t per_group = batch * static_cast<std::size_t>(call.argument(8).toInt()) * kFloat;
   call.allocate_all();
+  const bool is_one_value = call.argument(7).toInt() == 1;
+  if (is_one_value) {
+    if (!call.argument(9).toBoolList()[0]) return;
+    call.temporary(per_group);
+    call.temporary(per_group);
+    return;
+  }
   call.temporary(per_channel);
   call.temporary(per_channel);
   const std::size_t second = call.temporary(per_group);
@@ -135,11 +177,63 @@ void batch_norm_backward(Call& call) {
   call.release(first);
 }
 
+// --- batch normalization over several processes --------------------------------------------------
+
+// PyTorch has no Meta kernels for these operations.
+
+// Returns a shape with one number per channel, in at least single precision.
+Tensor channels(const Tensor& input) {
+  const bool is_half = input.scalar_type() == at::kHalf || input.scalar_type() == at::kBFloat16;
+  return meta_empty({input.size(1)}, is_half ? at::kFloat : input.scalar_type());
+}
+
+// Simulates batch_norm_gather_stats_with_counts(input, ...). The results are one mean and one
+// inverse deviation per channel.
+void gathered_statistics(Call& call) {
+  for (const std::size_t result : {0, 1}) {
+    call.set_shape(result, channels(call.tensor(0)));
+    call.allocate(result);
+  }
+}
+
+// Simulates batch_norm_stats(input, eps), with the same results.
+void channel_statistics(Call& call) {
+  gathered_statistics(call);
+  if (has_channels_last_kernel(call.tensor(0))) stage(call, call.tensor(0), 4);
+}
+
+// Simulates batch_norm_backward_reduce(grad, input, mean, invstd, weight, of_input, of_weight,
+// of_bias). The channels-last kernel computes all results, whatever the
+// call asks for.
+void channel_gradients(Call& call) {
+  const Tensor input = call.tensor(1);
+  const Tensor mean = meta_contiguous(call.tensor(2));
+  const Tensor weight = call.tensor(4);
+  const bool is_channels_last =
+      has_channels_last_kernel(call.tensor(0)) && has_channels_last_kernel(input);
+  const Tensor none = is_channels_last ? meta_empty({0}, mean.scalar_type()) : Tensor();
+  const Tensor parameter = weight.defined() ? meta_contiguous(weight) : none;
+  for (const std::size_t result : {0, 1, 2, 3}) {
+    const bool is_wanted =
+        is_channels_last || call.argument(std::max<std::size_t>(5, 4 + result)).toBool();
+    call.set_shape(result, !is_wanted ? Tensor() : result < 2 ? mean : parameter);
+    call.allocate(result);
+  }
+  if (is_channels_last) stage(call, input, 2);
+}
+
 const RuleTable kNormalizationRules{
-    {"native_layer_norm", layer_norm}, {"native_layer_norm_backward", layer_norm_backward},
-    {"_fused_rms_norm", layer_norm},   {"_fused_rms_norm_backward", rms_norm_backward},
-    {"native_group_norm", group_norm}, {"native_group_norm_backward", group_norm_backward},
-    {"native_batch_norm", batch_norm}, {"native_batch_norm_backward", batch_norm_backward},
+    {"native_layer_norm", layer_norm},
+    {"native_layer_norm_backward", layer_norm_backward},
+    {"_fused_rms_norm", layer_norm},
+    {"_fused_rms_norm_backward", rms_norm_backward},
+    {"native_group_norm", group_norm},
+    {"native_group_norm_backward", group_norm_backward},
+    {"native_batch_norm", batch_norm},
+    {"native_batch_norm_backward", batch_norm_backward},
+    {"batch_norm_stats", channel_statistics},
+    {"batch_norm_gather_stats_with_counts", gathered_statistics},
+    {"batch_norm_backward_reduce", channel_gradients},
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "device/tensors.h"
 #include "device/virtual.h"
 #include "rules/cudnn_rnn.h"
+#include "rules/reduction.h"
 #include "rules/rules.h"
 #include "values/known.h"
 
@@ -245,6 +246,14 @@ void lstm_cell(Call& call) {
   for (const std::size_t result : {2, 0, 1}) call.allocate(result);
 }
 
+// Arguments: (grad_hy, grad_cy, cx, cy, workspace, has_bias). The results are the gradients of the
+// gates, of cx, and of both biases, which are equal.
+void lstm_cell_backward(Call& call) {
+  const Tensor of_gates = call.allocate(0);
+  call.allocate(1);
+  if (call.argument(5).toBool() && of_gates.defined()) allocate_sum(call, 2, of_gates, 0);
+}
+
 // Results: (hy, workspace).
 void gru_cell(Call& call) {
   const Tensor hx = call.tensor(2);
@@ -262,9 +271,16 @@ void gru_cell_backward(Call& call) {
   call.set_shape(0, meta_empty({grad.size(0), gates}, type));
   call.set_shape(1, meta_empty({grad.size(0), gates}, type));
   call.set_shape(2, meta_empty(grad.sizes(), type));
-  const Tensor bias = call.argument(2).toBool() ? meta_empty({gates}, type) : Tensor();
+  const bool has_bias = call.argument(2).toBool();
+  const Tensor bias = has_bias ? meta_empty({gates}, type) : Tensor();
   call.set_shape(3, bias);
   call.set_shape(4, bias);
+  const Tensor of_input = call.allocate(0);
+  const Tensor of_hidden = call.allocate(1);
+  call.allocate(2);
+  if (!has_bias) return;
+  allocate_sum(call, 3, of_input, 0);
+  allocate_sum(call, 4, of_hidden, 0);
 }
 
 const RuleTable kRecurrentRules{
@@ -273,6 +289,7 @@ const RuleTable kRecurrentRules{
     {"_cudnn_rnn_flatten_weight", flatten_weight},
     {"_cudnn_init_dropout_state", dropout_state},
     {"_thnn_fused_lstm_cell", lstm_cell},
+    {"_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward},
     {"_thnn_fused_gru_cell", gru_cell},
     {"_thnn_fused_gru_cell_backward", gru_cell_backward},
 };

@@ -150,6 +150,17 @@ std::size_t output_span(const at::TensorIterator& iterator) {
   return static_cast<std::size_t>(bytes / iterator.element_size(0));
 }
 
+// Returns a tensor on the call's device that takes the place of one that does not exist yet.
+at::Tensor stand_in(const Call& call, const at::Tensor& shape, at::IntArrayRef sizes,
+                    at::IntArrayRef strides) {
+  const c10::Device device(c10::DeviceType::CUDA, call.device());
+  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, device));
+  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), shape.dtype());
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, shape.storage_offset());
+  return made;
+}
+
 }  // namespace
 
 void reduce(Call& call, const at::Tensor& result, const at::Tensor& input,
@@ -168,19 +179,16 @@ void reduce(Call& call, const at::Tensor& result, const at::Tensor& input,
     strides.push_back(is_reduced ? 0 : result.stride(keeps ? i : place));
     if (!is_reduced) ++place;
   }
-  // A stand-in for the result, which does not exist yet.
-  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, input.device()));
-  at::Tensor viewed = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), result.dtype());
-  viewed.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, result.storage_offset());
-  auto iterator = at::TensorIteratorConfig()
-                      .set_check_mem_overlap(false)
-                      .add_owned_output(viewed)
-                      .add_owned_const_input(input)
-                      .resize_outputs(false)
-                      .is_reduction(true)
-                      .check_all_same_dtype(false)
-                      .build();
+  auto iterator =
+      at::TensorIteratorConfig()
+          .set_check_mem_overlap(false)
+          .add_owned_output(stand_in(call, result, sizes, strides))
+          .add_owned_const_input(
+              input.is_meta() ? stand_in(call, input, input.sizes(), input.strides()) : input)
+          .resize_outputs(false)
+          .is_reduction(true)
+          .check_all_same_dtype(false)
+          .build();
   if (iterator.numel() == 0) return;
   if (iterator.can_use_32bit_indexing()) {
     reduce_once(call, iterator, how, input.itemsize());
@@ -196,6 +204,16 @@ void reduce(Call& call, const at::Tensor& result, const at::Tensor& input,
     reduce_once(call, part, how, input.itemsize());
   }
   if (keeps_apart) call.release(between);
+}
+
+void reduce_to_sum(Call& call, const at::Tensor& result, const at::Tensor& input,
+                   c10::OptionalIntArrayRef dimensions) {
+  reduce(call, result, input, dimensions, {accumulated(input.scalar_type()), 4});
+}
+
+void allocate_sum(Call& call, std::size_t result, const at::Tensor& input,
+                  at::IntArrayRef dimensions) {
+  reduce_to_sum(call, call.allocate(result), input, dimensions);
 }
 
 namespace {
@@ -231,8 +249,7 @@ void reduction(Call& call) {
 template <int dimension>
 void sum_of(Call& call, const at::Tensor& result, const at::Tensor& input) {
   std::vector<std::int64_t> storage;
-  const auto dimensions = dimensions_of(call, dimension, storage);
-  reduce(call, result, input, dimensions, {accumulated(input.scalar_type()), 4});
+  reduce_to_sum(call, result, input, dimensions_of(call, dimension, storage));
 }
 
 // For integers and booleans, sums, means and products work on a copy in the result's type.

@@ -16,8 +16,17 @@ struct Accumulation {
 };
 
 // Takes and frees the memory for reducing `input` to `result` over `dimensions`; nullopt means all
-// dimensions.
+// dimensions. Both tensors may be shapes without memory.
 void reduce(Call& call, const at::Tensor& result, const at::Tensor& input,
             c10::OptionalIntArrayRef dimensions, const Accumulation& how);
+
+// Takes and frees the memory for the sum or mean of floating-point numbers over `dimensions`.
+void reduce_to_sum(Call& call, const at::Tensor& result, const at::Tensor& input,
+                   c10::OptionalIntArrayRef dimensions);
+
+// Allocates a result of the call and sums `input` over `dimensions` into it, as kernels do that end
+// with Tensor.sum.
+void allocate_sum(Call& call, std::size_t result, const at::Tensor& input,
+                  at::IntArrayRef dimensions);
 
 }  // namespace plimsoll::simulated

@@ -1,5 +1,6 @@
 // Operations whose Meta kernel PyTorch lacks: the rule also sets the shapes of the results.
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/logsumexp.h>
 
 #include <cstdint>
 #include <vector>
@@ -49,45 +50,37 @@ void ctc_loss(Call& call) {
 }
 
 // The arguments are (grad, log_probs, targets, input_lengths, target_lengths, neg_log_likelihood,
-// log_alpha, ...).
+// log_alpha, blank, zero_infinity).
 void ctc_loss_backward(Call& call) {
+  const at::Tensor scores = call.tensor(1);
   const at::Tensor prefixes = call.tensor(6);
+  const std::int64_t steps = scores.size(0);
+  const std::int64_t batch = scores.size(1);
   like_second_contiguous(call);
   ctc_lengths(call);
   call.temporary(bytes_of(prefixes));
+  const bool is_large = 2 * steps + 24 * batch / 10 + 2 * scores.size(2) / 10 > 450;
+  if (!is_large) return;
+  // One kernel does small problems. For large ones, other operations sum over the blanks, which are
+  // every second symbol of a target.
+  const bool removes_infinity = call.argument(8).toBool();
+  std::size_t with_infinity = 0;
+  if (removes_infinity) {
+    with_infinity = call.temporary(bytes_of(scores));
+  } else {
+    call.allocate(0);
+  }
+  const std::vector<std::int64_t> blanks{batch, prefixes.size(1), prefixes.size(2) / 2 + 1};
+  const std::size_t summed = call.run([blanks, options = prefixes.options()] {
+    const at::Tensor both = at::empty(blanks, options);
+    return std::vector{at::logsumexp(both, 2, /*keepdim=*/true), both};
+  });
+  call.release(summed);
+  if (!removes_infinity) return;
+  const std::size_t zero = call.temporary(scores.itemsize());
+  const std::size_t is_infinite = call.temporary(static_cast<std::size_t>(batch));
   call.allocate(0);
-}
-
-// --- batch normalization over several processes --------------------------------------------------
-
-void note_staging(Call& call, const at::Tensor& input) {
-  if (!input.is_contiguous()) call.assume_memory("its kernel takes no memory besides its results");
-}
-
-// Returns a shape with one number per channel, in at least single precision.
-at::Tensor channels(const at::Tensor& input) {
-  const bool is_half = input.scalar_type() == at::kHalf || input.scalar_type() == at::kBFloat16;
-  return meta_empty({input.size(1)}, is_half ? at::kFloat : input.scalar_type());
-}
-
-void channel_statistics(Call& call) {
-  const at::Tensor input = call.tensor(0);
-  note_staging(call, input);
-  call.set_shape(0, channels(input));
-  call.set_shape(1, channels(input));
-}
-
-// Arguments: (grad, input, mean, invstd, weight, of_input, of_weight, of_bias).
-void channel_gradients(Call& call) {
-  note_staging(call, call.tensor(1));
-  const at::Tensor mean = like(call.tensor(2));
-  const at::Tensor weight = call.tensor(4);
-  const at::Tensor parameter = weight.defined() ? like(weight) : at::Tensor();
-  const bool of_input = call.argument(5).toBool();
-  call.set_shape(0, of_input ? mean : at::Tensor());
-  call.set_shape(1, of_input ? mean : at::Tensor());
-  call.set_shape(2, call.argument(6).toBool() ? parameter : at::Tensor());
-  call.set_shape(3, call.argument(7).toBool() ? parameter : at::Tensor());
+  release_backwards(call, {zero, is_infinite, with_infinity});
 }
 
 void like_second(Call& call) { call.set_shape(0, like(call.tensor(1))); }
@@ -135,10 +128,7 @@ const RuleTable kShapesRules{
     {"nonzero_static", nonzero_static},
     {"_ctc_loss", ctc_loss},
     {"_ctc_loss_backward", ctc_loss_backward},
-    {"batch_norm_stats", channel_statistics},
-    {"batch_norm_gather_stats_with_counts", channel_statistics},
     {"batch_norm_elemt", like_first},
-    {"batch_norm_backward_reduce", channel_gradients},
     {"batch_norm_backward_elemt", like_second},
     {"_padded_dense_to_jagged_forward", padded_to_jagged},
     {"quantize_per_tensor", quantized},

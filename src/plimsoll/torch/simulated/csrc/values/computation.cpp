@@ -303,7 +303,10 @@ bool are_constant(const std::vector<Known>& known) {
 // the scaler then skips three steps.
 void find_finite(const Call& call) {
   constexpr double kOverflowingScale = 8192;
-  if (unknown() != Unknown::least) return;
+  if (unknown() != Unknown::least) {
+    runtime().assume(call.info().name, kTakenAsFinite);
+    return;
+  }
   const at::Tensor inverse_scale = read_values(call.tensor(2));
   if (!inverse_scale.defined()) return;
   if (inverse_scale.item<double>() * kOverflowingScale >= 1) return;

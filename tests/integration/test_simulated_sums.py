@@ -1,0 +1,145 @@
+"""Memory of kernels that end with a sum: partial results and semaphores, as on an H200."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tests.simulated import on_simulated_gpus
+
+# The bias gradients of a GRU cell with 768 gates, recorded on an H200 with PyTorch 2.11: for some
+# numbers of rows, the bytes of the partial results.
+GRU_PARTIAL_BYTES = {
+    4000: 24772608,
+    9600: 58982400,
+    13800: 84934656,
+    18700: 115212288,
+    22200: 136445952,
+    22900: 138412032,
+    45300: 138412032,
+}
+
+
+def requests_of(call: Callable[[], Any]) -> list[int]:
+    """Returns the sizes of the requests of a call in their order, in bytes."""
+    torch.cuda.memory._record_memory_history(None)
+    torch.cuda.memory._record_memory_history("all", context=None)
+    call()
+    events = torch.cuda.memory._snapshot()["device_traces"][0]
+    return [event["size"] for event in events if event["action"] == "alloc"]
+
+
+def backward_of(out: torch.Tensor) -> list[int]:
+    seed = torch.empty_like(out)
+    return requests_of(lambda: out.backward(seed))
+
+
+def holds(requests: list[int], expected: list[int]) -> bool:
+    """Returns whether the requests contain the expected ones, one after the other."""
+    length = len(expected)
+    return any(requests[i : i + length] == expected for i in range(len(requests)))
+
+
+@on_simulated_gpus(gpu="H200")
+def test_bias_gradients_of_recurrent_cells_keep_partial_results() -> None:
+    gru, lstm = torch.nn.GRUCell(16, 256, device="cuda"), torch.nn.LSTMCell(16, 192, device="cuda")
+    for rows, partial in GRU_PARTIAL_BYTES.items():
+        x = torch.empty(rows, 16, device="cuda")
+        gates = rows * 768 * 4
+        found = backward_of(gru(x))
+        expected = [gates, gates, gates // 3, 3072, partial, 24, 3072, partial, 24]
+        assert holds(found, expected), (rows, found)
+        # The LSTM cell also has 768 gates, whose gradient is that of both biases.
+        found = backward_of(lstm(x)[0])
+        assert holds(found, [gates, gates // 4, 3072, partial, 24]), (rows, found)
+        assert found.count(partial) == 1
+
+
+@on_simulated_gpus(gpu="H200")
+def test_few_rows_are_summed_by_one_block() -> None:
+    cell = torch.nn.GRUCell(16, 256, device="cuda")
+    assert 24 not in backward_of(cell(torch.empty(64, 16, device="cuda")))
+
+
+@on_simulated_gpus(gpu="H200")
+def test_ctc_loss_of_a_large_problem_sums_over_blanks() -> None:
+    """The requests were recorded on an H200 with PyTorch 2.11."""
+
+    def backward(steps: int, removes: bool) -> list[int]:
+        scores = torch.randn(steps, 60, 512, device="cuda", requires_grad=True)
+        targets = torch.randint(1, 512, (60, 40), device="cuda")
+        loss = torch.nn.functional.ctc_loss(
+            scores, targets, [steps] * 60, [40] * 60, reduction="none", zero_infinity=removes
+        )
+        return backward_of(loss)
+
+    sums = [1968000, 48000, 48000, 12000, 1968000, 48000]
+    grad = 200 * 60 * 512 * 4
+    assert holds(backward(200, False), [480, 480, 480, 3888000, grad, *sums])
+    assert holds(backward(200, True), [480, 480, 480, 3888000, grad, *sums, 4, 60, grad])
+    # 2 x steps + 144 + 102 is at most 450 for a small problem.
+    assert 60 * 102 * 41 * 4 not in backward(102, False)
+    assert 60 * 103 * 41 * 4 in backward(103, False)
+
+
+@on_simulated_gpus(gpu="H200")
+def test_many_short_rows_are_normalized_with_partial_gradients() -> None:
+    """Follows cuda/layer_norm_kernel.cu: one partial gradient for every 32 rows."""
+    for kind, norm_of in (("layer", torch.nn.LayerNorm), ("rms", torch.nn.RMSNorm)):
+        norm = norm_of(96, device="cuda")
+        count = 2 if kind == "layer" else 1
+
+        def backward(rows: int, norm: torch.nn.Module = norm) -> list[int]:
+            return backward_of(norm(torch.empty(rows, 96, device="cuda", requires_grad=True)))
+
+        input_bytes, partial = 200000 * 96 * 4, 200000 // 32 * 96 * 4
+        assert backward(65536) == [65536 * 96 * 4, *[384] * count]
+        found = backward(200000)
+        begin = [input_bytes, *[384] * count, *[partial] * count]
+        assert found[: len(begin)] == begin, found
+        assert found.count(384) == 2 * count  # the sum replaces the first gradient
+        wide = norm_of(2112, device="cuda")  # 66 columns of blocks: half of an H200's processors
+        x = torch.empty(65568, 2112, device="cuda", requires_grad=True)
+        assert backward_of(wide(x)) == [x.nbytes, *[8448] * count]
+
+
+@on_simulated_gpus(gpu="H200")
+def test_groups_of_single_values_take_no_parameters_per_channel() -> None:
+    norm = torch.nn.GroupNorm(4, 96, device="cuda")
+    x = torch.empty(64, 96, device="cuda", requires_grad=True)
+    groups = 64 * 4 * 4
+    assert requests_of(lambda: norm(x)) == [x.nbytes, groups, groups]
+    assert backward_of(norm(x)) == [x.nbytes, 384, 384, groups, groups]
+
+
+@on_simulated_gpus(gpu="H200")
+def test_statistics_over_several_processes_stage_channels_that_are_last() -> None:
+    x = torch.empty(64, 96, 32, 32, device="cuda")
+    last = x.to(memory_format=torch.channels_last)
+    mean, deviation = torch.batch_norm_stats(x, 1e-5)
+    weight = torch.ones(96, device="cuda")
+
+    def reduced(x: torch.Tensor) -> list[int]:
+        return requests_of(
+            lambda: torch.batch_norm_backward_reduce(
+                x, x, mean, deviation, weight, True, True, True
+            )
+        )
+
+    # The same launch as that of batch_norm in one process: 128 blocks along the rows, 3 across.
+    assert requests_of(lambda: torch.batch_norm_stats(x, 1e-5)) == [384, 384]
+    staged = [384, 384, 4 * 96 * 128 * 4, 12]
+    assert requests_of(lambda: torch.batch_norm_stats(last, 1e-5)) == staged
+    assert reduced(x) == [384] * 4
+    assert reduced(last) == [*[384] * 4, 2 * 96 * 128 * 4, 12]
+
+
+@on_simulated_gpus(gpu="H200")
+def test_distances_of_many_points_are_summed_by_several_blocks() -> None:
+    x = torch.empty(64, 4, device="cuda", requires_grad=True)
+    y = torch.empty(100000, 4, device="cuda")
+    pairs, partial, semaphores = backward_of(torch.cdist(x, y, p=1.0))[1:]
+    assert pairs == 64 * 100000 * 4 * 4
+    assert partial > semaphores > 0
