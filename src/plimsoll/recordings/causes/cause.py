@@ -185,12 +185,20 @@ class Facts:
         ]
         return np.array(found, dtype=np.bool_)[which]
 
-    def records_graph(self, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Returns a mask of the blocks that are known to be made while autograd was recording."""
+    def may_have_grad_fn(self, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Returns a mask of the blocks that are, or may be, results with a grad_fn.
+
+        `knows_grad_fn` says which of the two.
+        """
         numbers, which = np.unique(self.blocks.stack[blocks], return_inverse=True)
         origins = [origin_of(self.frames(int(one))) for one in numbers]
-        found = [origin is not None and origin.keeps_graph for origin in origins]
+        found = [origin is not None and origin.may_have_grad_fn for origin in origins]
         return np.array(found, dtype=np.bool_)[which]
+
+    def knows_grad_fn(self, blocks: NDArray[np.int64]) -> bool:
+        """Returns whether the recording shows that each of these blocks has a grad_fn."""
+        origins = [origin_of(self.frames(int(one))) for one in np.unique(self.blocks.stack[blocks])]
+        return all(origin is not None and origin.has_grad_fn for origin in origins)
 
     @cached_property
     def backward_starts(self) -> NDArray[np.int64]:

@@ -64,32 +64,45 @@ def _growth(facts: Facts, passes: Steps) -> Cause | None:
     least = max(_LEAST_GROWN, _LEAST_SHARE * facts.allocated_bytes)
     if most is None or most.grown_bytes < least:
         return None
-    return cause_of_leak(facts, most, leaks)
+    return cause_of_leak(facts, most, leaks, passes)
 
 
-def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak]) -> Cause:
+def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps) -> Cause:
     """Makes the cause of a line that grows.
 
     Args:
         facts: The memory.
         leak: The line's growth.
         leaks: The growth of all lines.
+        passes: The iterations of the loop.
     """
-    mine = facts.live[~np.isin(facts.category[facts.live], _STAYS)]
-    mine = mine[facts.are_of_line(mine, users_part(leak.what) or leak.what)]
-    of_graph = mine[facts.records_graph(mine)]
-    if 2 * facts.bytes_of(of_graph) <= leak.grown_bytes:
-        return _cause(leak, leak.what, leak.grown_bytes, keeps_graph=False)
+    results = _kept_results(facts, leaks, passes)
+    of_graph = results[facts.are_of_line(results, users_part(leak.what) or leak.what)]
+    # A graph keeps the results of several operations. A single one may be kept without its graph.
+    is_graph = len(np.unique(facts.blocks.stack[results])) > 1
+    if not is_graph or 2 * facts.bytes_of(of_graph) <= leak.grown_bytes:
+        return _cause(leak, leak.what, leak.grown_bytes)
     # Each iteration keeps its whole graph, so the growth of all lines counts.
     grown = sum(each.grown_bytes for each in leaks)
-    return _cause(leak, facts.callers_line(of_graph), grown, keeps_graph=True)
+    graph = "the graph" if facts.knows_grad_fn(of_graph) else "perhaps the graph"
+    return _cause(leak, facts.callers_line(of_graph), grown, graph)
 
 
-def _cause(leak: Leak, line: str | None, grown: int, *, keeps_graph: bool) -> Cause:
+def _kept_results(facts: Facts, leaks: Sequence[Leak], passes: Steps) -> NDArray[np.int64]:
+    """Returns the blocks of growing lines, from earlier iterations, that may have a grad_fn."""
+    ends = passes.boundaries[passes.boundaries <= facts.event]
+    kept = facts.live[~np.isin(facts.category[facts.live], _STAYS)]
+    kept = kept[facts.blocks.start[kept] < (int(ends[-1]) if len(ends) else 0)]
+    lines = [facts.are_of_line(kept, users_part(leak.what) or leak.what) for leak in leaks]
+    kept = kept[np.logical_or.reduce(lines)]
+    return kept[facts.may_have_grad_fn(kept)]
+
+
+def _cause(leak: Leak, line: str | None, grown: int, graph: str = "") -> Cause:
     slope = round(leak.slope_bytes * grown / leak.grown_bytes)
     more = format_size(slope)
-    if keeps_graph:
-        what = f"the graph that {subject(line)} makes is kept in each pass, {more} more each time"
+    if graph:
+        what = f"{graph} that {subject(line)} makes is kept in each pass, {more} more each time"
         change = "keep the number, not the tensor, of what is summed up or collected there"
         patch = "total += loss.item()  # or loss.detach()"
     else:
