@@ -35,7 +35,9 @@ def test_an_origin_is_read_as_it_was_written(
     assert origin_of([origin.frame(), PROGRAM]) == origin
 
 
-@pytest.mark.parametrize("words", ["", "with grad_fn", "sideways pass", "forward pass, output, copy", "output"])
+@pytest.mark.parametrize(
+    "words", ["", "with grad_fn", "sideways pass", "forward pass, output, copy", "output"]
+)
 def test_other_words_are_no_origin(words: str) -> None:
     filename = Origin("forward", keeps_graph=False).frame()[0]
     assert origin_of([(filename, 0, words)]) is None

@@ -44,7 +44,7 @@ class Origin:
 
     @property
     def may_have_grad_fn(self) -> bool:
-        """Whether the memory is, or may be, for the result of an operation that autograd records."""
+        """Whether the memory may be for the result of an operation that autograd records."""
         return self.has_grad_fn or (self.role is None and self.keeps_graph)
 
     def frame(self) -> Frame:

@@ -12,7 +12,7 @@ from plimsoll.recordings.analysis.leaks import find_leaks
 from plimsoll.recordings.analysis.lines import users_part
 from plimsoll.recordings.analysis.steps import find_rhythm
 from plimsoll.recordings.causes.cause import Cause
-from plimsoll.recordings.causes.wording import subject
+from plimsoll.recordings.causes.wording import mostly_at, subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -84,8 +84,10 @@ def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps
         return _cause(leak, leak.what, leak.grown_bytes)
     # Each iteration keeps its whole graph, so the growth of all lines counts.
     grown = sum(each.grown_bytes for each in leaks)
-    graph = "the graph" if facts.knows_grad_fn(of_graph) else "perhaps the graph"
-    return _cause(leak, facts.callers_line(of_graph), grown, graph)
+    line = facts.callers_line(of_graph)
+    where = mostly_at(line, facts.line_of_most(of_graph))
+    perhaps = "" if facts.knows_grad_fn(of_graph) else "perhaps "
+    return _cause(leak, line, grown, f"{perhaps}the graph that {subject(line)} makes{where}")
 
 
 def _kept_results(facts: Facts, leaks: Sequence[Leak], passes: Steps) -> NDArray[np.int64]:
@@ -99,10 +101,11 @@ def _kept_results(facts: Facts, leaks: Sequence[Leak], passes: Steps) -> NDArray
 
 
 def _cause(leak: Leak, line: str | None, grown: int, graph: str = "") -> Cause:
+    """Makes the cause of growth at a line; `graph` names the kept graph, if there is one."""
     slope = round(leak.slope_bytes * grown / leak.grown_bytes)
     more = format_size(slope)
     if graph:
-        what = f"{graph} that {subject(line)} makes is kept in each pass, {more} more each time"
+        what = f"{graph} is kept in each pass, {more} more each time"
         change = "keep the number, not the tensor, of what is summed up or collected there"
         patch = "total += loss.item()  # or loss.detach()"
     else:
