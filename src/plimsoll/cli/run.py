@@ -77,7 +77,7 @@ def run(
     """Run a script with plimsoll's allocator, or on a simulated card.
 
     Everything after SCRIPT goes to the script. When it ends, a line on stderr says what each of its
-    processes used of each GPU. The exit status is the script's.
+    processes used of each GPU. The exit status is the script's; 2 if the script cannot start.
     """
     own = arguments or []
     if own[:1] == ["--"]:
