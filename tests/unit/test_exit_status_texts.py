@@ -1,4 +1,4 @@
-"""Status 2 stands for bad input and for a script that fails; help texts and messages say so."""
+"""Help texts and messages say that status 2 means bad input, or a script that fails."""
 
 from __future__ import annotations
 

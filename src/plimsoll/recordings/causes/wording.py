@@ -27,7 +27,7 @@ def subject(line: str | None) -> str:
 
 
 def mostly_at(line: str | None, inner: str | None) -> str:
-    """Returns ", mostly at file:line,": where the memory of a line is requested, if elsewhere.
+    """Returns ", mostly at file:line," if another line requests a line's memory; else "".
 
     Args:
         line: The line that a sentence names; it calls `inner`.
