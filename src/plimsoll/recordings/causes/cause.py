@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
     from plimsoll.recordings.analysis.steps import Steps
     from plimsoll.recordings.events import Frame
+    from plimsoll.recordings.origin import Origin
 
 _BACKWARD = (Place.BACKWARD, Place.RECOMPUTED)
 LEAST_SHARE = 0.02
@@ -185,20 +186,14 @@ class Facts:
         ]
         return np.array(found, dtype=np.bool_)[which]
 
-    def may_have_grad_fn(self, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Returns a mask of the blocks that are, or may be, results with a grad_fn.
-
-        `knows_grad_fn` says which of the two.
-        """
+    def are_from(
+        self, blocks: NDArray[np.int64], is_meant: Callable[[Origin], bool]
+    ) -> NDArray[np.bool_]:
+        """Returns a mask of the blocks with a recorded origin that `is_meant` accepts."""
         numbers, which = np.unique(self.blocks.stack[blocks], return_inverse=True)
         origins = [origin_of(self.frames(int(one))) for one in numbers]
-        found = [origin is not None and origin.may_have_grad_fn for origin in origins]
+        found = [origin is not None and is_meant(origin) for origin in origins]
         return np.array(found, dtype=np.bool_)[which]
-
-    def knows_grad_fn(self, blocks: NDArray[np.int64]) -> bool:
-        """Returns whether the recording shows that each of these blocks has a grad_fn."""
-        origins = [origin_of(self.frames(int(one))) for one in np.unique(self.blocks.stack[blocks])]
-        return all(origin is not None and origin.has_grad_fn for origin in origins)
 
     @cached_property
     def backward_starts(self) -> NDArray[np.int64]:

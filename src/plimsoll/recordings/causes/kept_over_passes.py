@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,28 +77,62 @@ def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps
         leaks: The growth of all lines.
         passes: The iterations of the loop.
     """
-    results = _kept_results(facts, leaks, passes)
-    of_graph = results[facts.are_of_line(results, users_part(leak.what) or leak.what)]
-    # A graph keeps the results of several operations. A single one may be kept without its graph.
-    is_graph = len(np.unique(facts.blocks.stack[results])) > 1
-    if not is_graph or 2 * facts.bytes_of(of_graph) <= leak.grown_bytes:
+    kept = _kept(facts, leaks, passes)
+    results = kept[facts.are_from(kept, lambda origin: origin.may_have_grad_fn)]
+    graph = _graph(facts, leak, kept, results)
+    if graph is None:
         return _cause(leak, leak.what, leak.grown_bytes)
     # Each iteration keeps its whole graph, so the growth of all lines counts.
     grown = sum(each.grown_bytes for each in leaks)
-    line = facts.callers_line(of_graph)
-    where = mostly_at(line, facts.line_of_most(of_graph))
-    perhaps = "" if facts.knows_grad_fn(of_graph) else "perhaps "
+    line = facts.callers_line(graph.blocks)
+    where = mostly_at(line, facts.line_of_most(graph.blocks))
+    perhaps = "" if graph.is_certain else "perhaps "
     return _cause(leak, line, grown, f"{perhaps}the graph that {subject(line)} makes{where}")
 
 
-def _kept_results(facts: Facts, leaks: Sequence[Leak], passes: Steps) -> NDArray[np.int64]:
-    """Returns the blocks of growing lines, from earlier iterations, that may have a grad_fn."""
+@dataclass(frozen=True)
+class _Graph:
+    """The blocks of a leaking line that an autograd graph keeps, or may keep."""
+
+    blocks: NDArray[np.int64]
+    is_certain: bool
+
+
+def _graph(
+    facts: Facts, leak: Leak, kept: NDArray[np.int64], results: NDArray[np.int64]
+) -> _Graph | None:
+    """Returns the graph that a leaking line keeps; None if nothing suggests one.
+
+    Args:
+        facts: The memory.
+        leak: The line's growth.
+        kept: The blocks of all growing lines from earlier iterations.
+        results: Those of `kept` that may have a grad_fn.
+    """
+    line = users_part(leak.what) or leak.what
+    mine = results[facts.are_of_line(results, line)]
+    # A graph keeps the results of several operations. A single one may be kept without its graph.
+    are_several = len(np.unique(facts.blocks.stack[results])) > 1
+    if 2 * facts.bytes_of(mine) > leak.grown_bytes:
+        is_certain = bool(facts.are_from(mine, lambda origin: origin.has_grad_fn).all())
+        return _Graph(mine, is_certain) if are_several else None
+    # A graph also keeps inputs, which have no grad_fn.
+    mine = kept[facts.are_of_line(kept, line)]
+    mine = mine[facts.are_from(mine, lambda origin: origin.keeps_graph)]
+    whole = np.arange(len(facts.blocks))
+    made = whole[facts.are_of_line(whole, line)]
+    makes_results = facts.are_from(made, lambda origin: origin.has_grad_fn).any()
+    may_be = (are_several or makes_results) and 2 * facts.bytes_of(mine) > leak.grown_bytes
+    return _Graph(mine, is_certain=False) if may_be else None
+
+
+def _kept(facts: Facts, leaks: Sequence[Leak], passes: Steps) -> NDArray[np.int64]:
+    """Returns the blocks of growing lines that live since an earlier iteration."""
     ends = passes.boundaries[passes.boundaries <= facts.event]
     kept = facts.live[~np.isin(facts.category[facts.live], _STAYS)]
     kept = kept[facts.blocks.start[kept] < (int(ends[-1]) if len(ends) else 0)]
     lines = [facts.are_of_line(kept, users_part(leak.what) or leak.what) for leak in leaks]
-    kept = kept[np.logical_or.reduce(lines)]
-    return kept[facts.may_have_grad_fn(kept)]
+    return kept[np.logical_or.reduce(lines)]
 
 
 def _cause(leak: Leak, line: str | None, grown: int, graph: str = "") -> Cause:
