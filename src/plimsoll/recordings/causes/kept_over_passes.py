@@ -107,7 +107,7 @@ def _graph(
         facts: The memory.
         leak: The line's growth.
         kept: The blocks of all growing lines from earlier iterations.
-        results: Those of `kept` that may have a grad_fn.
+        results: The blocks of `kept` that may have a grad_fn.
     """
     line = users_part(leak.what) or leak.what
     mine = results[facts.are_of_line(results, line)]
