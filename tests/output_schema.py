@@ -20,7 +20,7 @@ from typing import Any
 
 import plimsoll
 from plimsoll.base.json_text import SCHEMA
-from plimsoll.base.telemetry.accounts import Account
+from plimsoll.base.telemetry.exit_summaries import ExitSummary
 from plimsoll.engine.gpus.profiles import GpuProfile
 from plimsoll.engine.replays.parts import Difference, ReplayResult
 from plimsoll.explanation.parts import ExplanationParts
@@ -243,7 +243,7 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
         "top_hosts": _object("top --host: those of several machines.", hosts),
         "gpus": _object("gpus: a card that can be simulated.", card),
         "doctor": _object("doctor: what works on this machine.", doctor),
-        "run": _object("run --json FILE: a process's use of a GPU.", made.keys(Account)),
+        "run": _object("run --json FILE: a process's use of a GPU.", made.keys(ExitSummary)),
     }  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 def test_slurm_is_given_what_fits_and_nothing_else() -> None:
     fits = run("sbatch-checked", "L4", "job.sh", "train.py", "--gib", "2")
     assert fits.returncode == 0, fits.stderr
-    mark = "[--gpus=1] [--comment=plimsoll:0]"
+    mark = "[--nodes=1] [--gpus-per-node=1] [--comment=plimsoll:0]"
     assert fits.stdout == f"submitted {mark} [job.sh] [train.py] [--gib] [2]"
     assert fits.stderr.splitlines()[0].startswith("train.py fits on L4: ")
     assert len(fits.stderr.splitlines()) == 3, "the verdict, why, and what next"
@@ -72,13 +72,45 @@ def test_slurm_is_given_what_fits_and_nothing_else() -> None:
     assert fails.stderr.endswith("sbatch-checked: job.sh is not submitted\n")
 
 
+def test_a_job_with_several_gpus_is_predicted_and_submitted_in_its_shape(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUS", "2")
+    (place / "ranks.py").write_text(
+        "import os, torch\nassert os.environ['WORLD_SIZE'] == '2'\n"
+        "rank = int(os.environ['LOCAL_RANK'])\n"
+        "torch.empty(1 << 30, dtype=torch.uint8, device=f'cuda:{rank}')\n"
+    )
+    fits = run("sbatch-checked", "L4", "job.sh", "ranks.py")
+    mark = "[--nodes=1] [--gpus-per-node=2] [--comment=plimsoll:0]"
+    assert fits.stdout == f"submitted {mark} [job.sh] [ranks.py]", fits.stderr
+    assert "ranks.py fits on L4: 2 of 2 ranks" in fits.stderr
+
+
+def test_the_job_starts_torchrun_once_a_node(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_ID": "7"}
+    for name, value in {**names, "SLURM_GPUS_ON_NODE": "8"}.items():
+        monkeypatch.setenv(name, value)
+    (place / "bin/scontrol").write_text("#!/bin/sh\necho n1\necho n2\n")
+    (place / "bin/srun").write_text('#!/bin/sh\necho "$@"\n')
+    for each in ("scontrol", "srun"):
+        (place / "bin" / each).chmod(0o755)
+    (place / "job.sh").write_text(example("job.sh"))
+    assert run("sh", "job.sh", "train.py", "--batch-size", "8").stdout == (
+        "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-id 7 --rdzv-backend c10d "
+        "--rdzv-endpoint n1:29500 train.py --batch-size 8\n"
+    )
+
+
 @pytest.mark.usefixtures("place")
 def test_the_operator_says_what_becomes_of_a_job_that_could_not_be_predicted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     passed = run("sbatch-checked", "L4", "job.sh", "train.py", "--gib", "-1")
     assert passed.returncode == 0
-    assert passed.stdout.startswith("submitted [--gpus=1] [--comment=plimsoll:2]")
+    assert passed.stdout.startswith(
+        "submitted [--nodes=1] [--gpus-per-node=1] [--comment=plimsoll:2]"
+    )
     assert "not known whether train.py fits; submitted all the same" in passed.stderr
     monkeypatch.setenv("IF_UNKNOWN", "refuse")
     refused = run("sbatch-checked", "L4", "job.sh", "train.py", "--gib", "-1")

@@ -16,11 +16,15 @@ from plimsoll.explanation.explain import explain
 from plimsoll.prediction.fitting.within import fit_within
 from plimsoll.prediction.predict import predict
 from plimsoll.recordings.causes import recognisers
+from plimsoll.recordings.origin import Origin, origin_of
 from tests.apart import ROOT
 from tests.simulated import PROGRAMS, output_of, simulate
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from plimsoll.recordings.causes.cause import Cause, Facts
+    from plimsoll.recordings.events import Frame
 
 pytest.importorskip("torch")
 
@@ -28,6 +32,7 @@ CAUSES = PROGRAMS / "causes"
 NAMES = {path.stem: path.stem for path in CAUSES.glob("*.py")} | {
     "collected_results": "kept_over_passes",
     "ranks_without_a_card": "ranks_on_one_card",
+    "tensors_kept_in_training": "kept_over_passes",
 }
 TWO_CARDS = ("data_parallel",)
 TWO_RANKS = ("ranks_on_one_card", "ranks_without_a_card")
@@ -46,6 +51,42 @@ def test_a_fault_is_named_and_what_looks_like_it_is_not(program: str) -> None:
     assert fault[0].bytes > 0
     fine = predict(script, ["fine"], gpus=gpus, nproc_per_node=ranks).causes
     assert [cause.name for cause in fine] == []
+
+
+@pytest.mark.parametrize(
+    ("program", "word", "begin"),
+    [
+        ("kept_over_passes", "fault", "the graph that "),
+        ("tensors_kept_in_training", "fault", "/tensors_kept_in_training.py:17 keeps "),
+        ("tensors_kept_in_training", "detached", "/tensors_kept_in_training.py:13 keeps "),
+    ],
+)
+def test_a_graph_is_named_only_where_results_with_a_grad_fn_are_kept(
+    program: str, word: str, begin: str
+) -> None:
+    sentence = predict(CAUSES / f"{program}.py", [word]).causes[0].sentence
+    assert begin in sentence
+    if program == "kept_over_passes":  # the table of lines names the inner one
+        assert "kept_over_passes.py:26 makes, mostly at " in sentence
+        assert "kept_over_passes.py:16, is kept" in sentence
+    assert sentence.count("graph") == begin.count("graph")
+
+
+def test_a_recording_on_a_gpu_only_suspects_a_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = tmp_path / "run.plim"
+    simulate(CAUSES / "kept_over_passes.py", "--record", str(recording), arguments=["fault"])
+    found = explain(recording, search_events=0)
+    assert found.causes[0].sentence.startswith("the graph that ")
+
+    def of_a_gpu(frames: Sequence[Frame]) -> Origin | None:
+        origin = origin_of(frames)
+        return None if origin is None else Origin(origin.phase, origin.keeps_graph)
+
+    monkeypatch.setattr("plimsoll.recordings.causes.cause.origin_of", of_a_gpu)
+    found = explain(recording, search_events=0)
+    assert found.causes[0].sentence.startswith("perhaps the graph that ")
 
 
 @pytest.mark.parametrize("program", TRIED)

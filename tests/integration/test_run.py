@@ -152,13 +152,13 @@ def test_a_simulated_run_ends_with_an_account() -> None:
 @pytest.mark.long
 def test_the_account_says_what_pytorch_would_have_reserved(tmp_path: Path) -> None:
     path = PROGRAMS / "simulated" / "many_sizes.py"
-    accounts = {}
+    summaries = {}
     for allocator in ("native", "elastic"):
         file = tmp_path / f"{allocator}.json"
         done = run("--simulate", "T4", "--allocator", allocator, "--json", file, path)
         assert (done.returncode, done.stderr) == (0, "")
-        accounts[allocator] = json.loads(file.read_text())
-    native, elastic = accounts["native"], accounts["elastic"]
+        summaries[allocator] = json.loads(file.read_text())
+    native, elastic = summaries["native"], summaries["elastic"]
     assert native["torch_peak_reserved_bytes"] is None
     assert elastic["torch_peak_reserved_bytes"] == native["peak_reserved_bytes"]
     assert elastic["torch_num_ooms"] == 0

@@ -22,7 +22,10 @@ pytest.importorskip("torch")
 
 PROGRAMS = ALL_PROGRAMS / "statements"
 CARD = "V100-16GB"
-SPENT = "half of the host's memory, which GPUs may share, is spent"
+SPENT = (
+    "half of the host's memory, which GPUs may share, is spent; --host-memory simulates a host "
+    "with more"
+)
 
 
 @cache

@@ -26,13 +26,18 @@ UNPACK: Frame = (TORCH + "utils/checkpoint.py", 1100, "unpack_hook")
     phase=st.sampled_from(PHASES),
     records=st.booleans(),
     role=st.sampled_from([None, *ROLES]),
+    has_grad_fn=st.booleans(),
 )
-def test_an_origin_is_read_as_it_was_written(phase: str, records: bool, role: str | None) -> None:
-    origin = Origin(phase, records, role)
+def test_an_origin_is_read_as_it_was_written(
+    phase: str, records: bool, role: str | None, has_grad_fn: bool
+) -> None:
+    origin = Origin(phase, records, role, has_grad_fn)
     assert origin_of([origin.frame(), PROGRAM]) == origin
 
 
-@pytest.mark.parametrize("words", ["", "sideways pass", "forward pass, output, copy", "output"])
+@pytest.mark.parametrize(
+    "words", ["", "with grad_fn", "sideways pass", "forward pass, output, copy", "output"]
+)
 def test_other_words_are_no_origin(words: str) -> None:
     filename = Origin("forward", keeps_graph=False).frame()[0]
     assert origin_of([(filename, 0, words)]) is None

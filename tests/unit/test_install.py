@@ -14,7 +14,7 @@ import pytest
 
 import plimsoll
 from plimsoll import InputError, SimulatedGpu, _core
-from plimsoll.base.telemetry.accounts import make_account
+from plimsoll.base.telemetry.exit_summaries import make_summary
 from plimsoll.base.telemetry.nvml import Nvml
 from plimsoll.base.units import GiB, MiB
 from plimsoll.engine.plans.plan_file import write_plan
@@ -61,9 +61,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Returns a list that collects the engines made in a test, on simulated cards of 1 GiB."""
     made = []
 
-    def cuda(allocator: str, conf: str, version: str, device: int, account: bool) -> Any:
+    def cuda(allocator: str, conf: str, version: str, device: int, summary: bool) -> Any:
         gpu = SimulatedGpu(GiB)
-        made.append(_core.Engine.simulated(gpu._driver, allocator, conf, version, device, account))
+        made.append(_core.Engine.simulated(gpu._driver, allocator, conf, version, device, summary))
         return made[-1]
 
     engines = SimpleNamespace(cuda=cuda)
@@ -85,7 +85,7 @@ class TestPlans:
 
     def engines(self, plan: Path) -> live_engines.LiveEngines:
         choice = live_engines._Choice("elastic", "", Tiers(), str(plan))
-        return live_engines.LiveEngines(choice, keeps_account=False)
+        return live_engines.LiveEngines(choice, keeps_summary=False)
 
     @pytest.mark.usefixtures("made")
     def test_the_account_says_how_far_it_was_followed(
@@ -96,11 +96,11 @@ class TestPlans:
         engine = engines.open(1)
         first = engine.allocate(4 * MiB, 0)
         assert engine.allocate(8 * MiB, 0) == first + 4 * MiB
-        (account,) = engines.accounts()
-        assert account.plan == (
+        (summary,) = engines.summaries()
+        assert summary.plan == (
             "100.0% of the bytes of 2 requests above 1 MiB lay where the plan says"
         )
-        assert account.line().endswith(f"; {account.plan}")
+        assert summary.line().endswith(f"; {summary.plan}")
 
     @pytest.mark.usefixtures("made")
     def test_one_line_says_that_there_is_none(
@@ -110,12 +110,12 @@ class TestPlans:
         engines = self.engines(plan)
         engines.open(0).allocate(4 * MiB, 0)
         assert capsys.readouterr().err == f"plimsoll: {plan} has no plan for rank 2, GPU 0\n"
-        assert engines.accounts()[0].plan == "the plan has no place for any request above 1 MiB"
+        assert engines.summaries()[0].plan == "the plan has no place for any request above 1 MiB"
 
     def test_another_allocator_follows_none(self, plan: Path) -> None:
         with pytest.raises(InputError, match="a plan is for the elastic allocator, not native"):
             live_engines.put_in_place(
-                "native", "", Tiers(), plan=str(plan), keeps_account=False, under_pytorch=False
+                "native", "", Tiers(), plan=str(plan), keeps_summary=False, under_pytorch=False
             )
 
     def test_what_is_no_plan_is_refused(self, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ class TestSizes:
 
     def engines(self, **sizes: int) -> live_engines.LiveEngines:
         choice = live_engines._Choice("elastic", "", Tiers(**sizes))  # type: ignore[arg-type]
-        return live_engines.LiveEngines(choice, keeps_account=False)
+        return live_engines.LiveEngines(choice, keeps_summary=False)
 
     def test_each_request_says_so_and_there_is_one_engine(self, made: list[Any]) -> None:
         engines = self.engines(dedicated_bytes=2 * GiB)
@@ -251,7 +251,7 @@ class TestAccount:
 
     def test_a_line_says_it_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("RANK", "2")
-        assert make_account("elastic", 1, self.FIGURES).line() == (
+        assert make_summary("elastic", 1, self.FIGURES).line() == (
             "rank 2, GPU 1, the elastic allocator: peak allocated 3.00 GiB, reserved 4.00 GiB, "
             "in use on the card 5.00 GiB; page-locked host memory 1.00 GiB; "
             "PyTorch's allocator would have reserved 6.00 GiB"
@@ -260,32 +260,32 @@ class TestAccount:
     def test_what_was_in_shared_memory_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("RANK", raising=False)
         figures = {**self.FIGURES, "peak_shared_reserved_bytes": 1 << 29}
-        account = make_account("elastic", 0, figures)
-        assert account.peak_shared_bytes == 1 << 29
+        summary = make_summary("elastic", 0, figures)
+        assert summary.peak_shared_bytes == 1 << 29
         assert "reserved 4.00 GiB, in shared memory 512.00 MiB, in use on the card" in (
-            account.line()
+            summary.line()
         )
 
     def test_running_out_of_memory_is_told(self) -> None:
-        line = make_account("elastic", 0, {**self.FIGURES, "torch_num_ooms": 1}).line()
+        line = make_summary("elastic", 0, {**self.FIGURES, "torch_num_ooms": 1}).line()
         assert line.endswith("would have run out of memory, with 6.00 GiB reserved")
         none = {"torch_peak_reserved_bytes": 0, "torch_num_ooms": 1}
-        line = make_account("elastic", 0, {**self.FIGURES, **none}).line()
+        line = make_summary("elastic", 0, {**self.FIGURES, **none}).line()
         assert line.endswith("; with PyTorch's allocator the first request would have failed")
 
     def test_what_is_unknown_is_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("RANK", raising=False)
-        account = make_account("elastic", 0, {**self.FIGURES, "torch_stopped": "it was too slow"})
-        assert account.torch_peak_reserved_bytes is None
-        assert account.torch_num_ooms is None
-        assert account.rank is None
-        assert "PyTorch" not in account.line()
+        summary = make_summary("elastic", 0, {**self.FIGURES, "torch_stopped": "it was too slow"})
+        assert summary.torch_peak_reserved_bytes is None
+        assert summary.torch_num_ooms is None
+        assert summary.rank is None
+        assert "PyTorch" not in summary.line()
 
     def test_reports_are_appended_to_a_file(self, tmp_path: Path) -> None:
-        path = tmp_path / "account.jsonl"
+        path = tmp_path / "summary.jsonl"
         text = (
-            "from plimsoll.base.telemetry.accounts import Account, report_at_exit\n"
-            f"report_at_exit(lambda: [Account('torch', None, 7, 0, 1, 2)], {str(path)!r})"
+            "from plimsoll.base.telemetry.exit_summaries import ExitSummary, report_at_exit\n"
+            f"report_at_exit(lambda: [ExitSummary('torch', None, 7, 0, 1, 2)], {str(path)!r})"
         )
         for _ in range(2):
             assert python(text).returncode == 0
@@ -296,7 +296,7 @@ class TestAccount:
         assert first["card_peak_bytes"] is None
 
     def test_processes_of_multiprocessing_report_too(self) -> None:
-        path = PROGRAMS / "telemetry" / "account_of_a_child.py"
+        path = PROGRAMS / "telemetry" / "summary_of_a_child.py"
         done = subprocess.run(
             [sys.executable, str(path)], capture_output=True, text=True, check=True
         )

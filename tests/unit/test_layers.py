@@ -178,6 +178,18 @@ def test_the_page_about_the_architecture_is_short() -> None:
     assert rows[-len(ROOMS) :] == [*ROOMS]
 
 
+def test_the_words_are_few_and_each_is_explained_shortly() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Words\n")[2].partition("\n## ")[0]
+    table = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    head, *rows = table
+    assert head == ["word", "meaning", "whose"]
+    assert 0 < len(rows) <= 25
+    assert [row for row in rows if len(row[1].split()) > 12] == []
+    assert len({row[0] for row in rows}) == len(rows)
+    known = {"PyTorch", "CUDA", "NCCL", "Linux", "Windows", "plimsoll"}
+    assert {row[2] for row in rows} <= known
+
+
 def test_every_requirement_is_imported() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     required = {re.split(r"[<>=~!]", one)[0] for one in project["dependencies"]}

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plimsoll.base.json_text import json_line
-from plimsoll.base.telemetry.accounts import Account
+from plimsoll.base.telemetry.exit_summaries import ExitSummary
 from plimsoll.cli.app import app
 from tests.output_lines import check_line, check_output, kinds_of
 from tests.output_schema import FILE, make_schema, schema_text
@@ -61,14 +61,14 @@ def test_a_line_is_of_its_command_alone(kind: str, arguments: tuple[str, ...]) -
     assert kinds_of(line_of(*arguments)) == [kind]
 
 
-def test_pages_exports_and_accounts_are_lines_too(tmp_path: Path) -> None:
+def test_pages_exports_and_summaries_are_lines_too(tmp_path: Path) -> None:
     page = line_of("view", RECORDING, "-o", str(tmp_path / "page.html"), "--json")
     assert kinds_of(page) == ["view"]
     perfetto = str(tmp_path / "trace.json")
     export = line_of("view", RECORDING, "--export", "perfetto", "-o", perfetto, "--json")
     assert kinds_of(export) == ["view_export"]
-    account = Account("elastic", None, 17, 0, 1 << 20, 2 << 20)
-    assert kinds_of(json_line(asdict(account))) == ["run"]
+    summary = ExitSummary("elastic", None, 17, 0, 1 << 20, 2 << 20)
+    assert kinds_of(json_line(asdict(summary))) == ["run"]
 
 
 def without(values: dict[str, Any], key: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+import threading
 import time
 
 import pytest
@@ -24,7 +25,7 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_SOON_SECONDS", 0.05)
-    monkeypatch.setattr(long_work, "_FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(long_work, "_SECONDS", 0.1)
 
 
 def test_without_a_terminal_a_line_says_now_and_then_where_it_is(
@@ -80,6 +81,24 @@ def test_it_ends_with_what_it_shows() -> None:
     with pytest.raises(RuntimeError), Progress("reading") as shown:
         raise RuntimeError
     assert not shown._thread.is_alive()
+
+
+def test_lines_come_at_equal_intervals_however_long_the_work_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(long_work, "_SECONDS", 15.0)
+    waits: list[float | None] = []
+
+    class SixTimes(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout)
+            return len(waits) > 6
+
+    file = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", file)
+    long_work.say_now_and_then(lambda: "reading", SixTimes())
+    assert waits == [15.0] * 7
+    assert file.getvalue().count("reading\n") == 6
 
 
 def test_work_without_a_bar_says_what_is_done_while_it_takes_long(

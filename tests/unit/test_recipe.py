@@ -189,7 +189,7 @@ def test_weights_that_are_stored_otherwise_are_said(tmp_path: Path) -> None:
     assert note.endswith("stores its weights as fp8; the recipe has them in bfloat16")
     pytest.importorskip("peft")
     pytest.importorskip("bitsandbytes")
-    assert "take a configuration without quantization_config" in refusal("qlora", model)
+    assert "use a configuration without quantization_config" in refusal("qlora", model)
 
 
 def test_a_name_is_found_in_the_cache_of_the_hub(empty_cache: Path) -> None:

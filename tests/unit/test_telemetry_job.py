@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from plimsoll.base.process_place import ProcessPlace
-from plimsoll.base.telemetry.accounts import make_account
+from plimsoll.base.telemetry.exit_summaries import make_summary
 from plimsoll.base.telemetry.job import place_of_process
 from plimsoll.torch.session.record import own_path
 
@@ -69,13 +69,13 @@ def test_each_launcher_is_understood(
 
 
 @pytest.mark.parametrize("name", ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"])
-def test_recordings_and_accounts_are_of_the_rank_that_a_launcher_gave(
+def test_recordings_and_summaries_are_of_the_rank_that_a_launcher_gave(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, "3")
     assert own_path(Path("run.plim")) == Path("run.rank3.plim")
     figures = {"peak_allocated_bytes": 1, "peak_reserved_bytes": 2}
-    assert make_account("native", 0, figures).rank == 3
+    assert make_summary("native", 0, figures).rank == 3
 
 
 def test_what_a_rank_starts_has_a_recording_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def explain(
     For a folder, the answer says which rank ran out of memory or stands out, and which ranks do the
     same.
 
-    Exit status: 0 done; 1 it does not fit --limit; 2 bad input.
+    Exit status: 0 done; 1 it does not fit --limit; 2 bad input, or the script of --script fails.
     """
     from plimsoll.explanation.ranks.rank_files import is_folder
 

@@ -86,7 +86,7 @@ def replay(
     settings plimsoll checks every address.
 
     --write-plan writes where each large request lies best, for runs of the same program under the
-    elastic allocator. Of a job, give the recordings of all ranks.
+    elastic allocator. For a job, give the recordings of all ranks.
 
     Exit status: 0 it runs; 1 it does not fit, or an address differs; 2 bad input.
     """

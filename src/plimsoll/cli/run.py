@@ -77,7 +77,7 @@ def run(
     """Run a script with plimsoll's allocator, or on a simulated card.
 
     Everything after SCRIPT goes to the script. When it ends, a line on stderr says what each of its
-    processes used of each GPU. The exit status is the script's.
+    processes used of each GPU. The exit status is the script's; 2 if the script cannot start.
     """
     own = arguments or []
     if own[:1] == ["--"]:
@@ -112,7 +112,7 @@ def run(
         dedicated=dedicated, shared=shared, **simulation,
     )  # fmt: skip
     request = chosen.request(script, own, is_module=module)
-    become(replace(request, account=_account(json)))
+    become(replace(request, summary=_summary(json)))
 
 
 def _check_place(script: str, own: list[str], *, is_module: bool) -> None:
@@ -134,7 +134,7 @@ def _check_json(json: Path | None) -> None:
         raise InputError(f"{json}: cannot be written: a folder, or in a folder that is not there")
 
 
-def _account(json: Path | None) -> str:
+def _summary(json: Path | None) -> str:
     """Where the script's processes say what they used, as PLIMSOLL_REPORT."""
     return "1" if json is None else str(json.resolve())
 
@@ -175,7 +175,7 @@ def _run_live(
             build(BRIDGE)
     environment = dict(os.environ)
     environment["PLIMSOLL_ALLOCATOR"] = allocator
-    environment["PLIMSOLL_REPORT"] = _account(json)
+    environment["PLIMSOLL_REPORT"] = _summary(json)
     environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
     environment |= {f"PLIMSOLL_{key}": value for key, value in tiers.items() if value is not None}
     environment |= {f"PLIMSOLL_{key}": "1" for key, wanted in libraries.items() if wanted}

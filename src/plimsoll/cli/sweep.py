@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from plimsoll.base.errors import InputError
+from plimsoll.base.printable import printable
 from plimsoll.base.units import format_size
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import NOT_KNOWN, console, hint, show
@@ -142,6 +143,9 @@ def sweep(
             to.print(case_bars(found, to.width))
         if not picture:
             hint(["plimsoll", "sweep", "--picture", *_again(vary, results), *map(str, what)])
+    if found.rows:
+        there = f"{kept} has the finished cases; the same command goes on from there"
+        print(printable(there), file=sys.stderr)
     if found.rows and all(row.error is not None for row in found.rows):
         raise typer.Exit(2)
     if not fits:

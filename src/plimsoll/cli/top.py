@@ -47,7 +47,7 @@ def top(
         list[str] | None,
         typer.Option(
             help="Another machine: its name for ssh, or the address of its metrics, such as "
-            "http://node1:9400. May be repeated.",
+            "http://node1:9400; or a list as Slurm writes it, node[1-3,7]. May be repeated.",
             metavar="HOST",
         ),
     ] = None,
@@ -82,7 +82,10 @@ def top(
     For a process that plimsoll runs in, top shows the driver's figure and its parts: context,
     allocated, cached and fragments. For other processes it shows NVML's figure. Simulated cards are
     shown too.
+
+    Exit status: 0 done; 2 bad input, or none of the hosts answers.
     """
+    from plimsoll.integrations.top.host_list import hosts_in
     from plimsoll.integrations.top.hosts import HostsWatch, host_of
     from plimsoll.integrations.top.process_table import SORT_KEYS
     from plimsoll.integrations.top.watch import Watch
@@ -110,7 +113,8 @@ def top(
         raise InputError("there is no terminal to refresh; use --once")
     hosts = None
     if host:
-        hosts = HostsWatch([host_of(each, remote or "plimsoll") for each in dict.fromkeys(host)])
+        names = dict.fromkeys(name for each in host for name in hosts_in(each))
+        hosts = HostsWatch([host_of(name, remote or "plimsoll") for name in names])
     watch = hosts or Watch()
     if snapshot is not None:
         _snapshot(watch, snapshot, output)
@@ -156,6 +160,7 @@ def _print_hosts(hosts: HostsWatch) -> None:
         for name, found in hosts.look_each().items()
     ]
     print(json_line({"hosts": told}))
+    _check_answers(hosts)
 
 
 def _print(machine: Machine, sort: SortKey, hosts: HostsWatch | None, remote: str | None) -> None:
@@ -173,6 +178,14 @@ def _print(machine: Machine, sort: SortKey, hosts: HostsWatch | None, remote: st
         print(printable(f"next: {shlex.join(command)}"), file=sys.stderr)
     elif hosts is None:
         print("next: plimsoll run SCRIPT, whose memory is then shown here", file=sys.stderr)
+    else:
+        _check_answers(hosts)
+
+
+def _check_answers(hosts: HostsWatch) -> None:
+    """Raises InputError if none of the hosts answered."""
+    if hosts.is_silent():
+        raise InputError("none of the hosts answers; --host takes names that ssh can reach")
 
 
 def _next_command(

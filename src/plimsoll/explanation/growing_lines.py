@@ -47,7 +47,7 @@ def changes_that_help(
     """
     try:
         facts = _facts(recording, trace, blocks, steps)
-        return [_helps(leak, cause_of_leak(facts, leak, leaks)) for leak in leaks]
+        return [_helps(leak, cause_of_leak(facts, leak, leaks, steps)) for leak in leaks]
     except Exception:  # no error here may stop the watched program
         return [_LET_GO] * len(leaks)
 

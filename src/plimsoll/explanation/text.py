@@ -73,7 +73,7 @@ def _title(e: ExplanationParts) -> Iterator[str]:
 
 def _card(e: ExplanationParts) -> Iterator[str]:
     card = e.card
-    yield "What the card shows: context + reserved + others"
+    yield "Used on the card, as nvidia-smi shows it = context + reserved + others"
     if card.context_bytes is None:
         why = "here; name the card with --gpu" if card.gpu is None else f"of {card.gpu}"
         yield _row(None, f"CUDA context: unknown {why}")
@@ -150,7 +150,7 @@ def _peak(e: ExplanationParts) -> Iterator[str]:
         yield "By source line:"
         yield from _lines(p.lines, p.allocated_bytes)
     else:
-        yield "By source line: record with call stacks to see them."
+        yield "By source line: not known; this needs a recording with call stacks."
 
 
 def _fragmentation(e: ExplanationParts) -> Iterator[str]:

@@ -46,7 +46,7 @@ def find_roles(request: Request) -> Roles:
     with TemporaryDirectory(prefix="plimsoll-") as folder:
         file = Path(folder) / "groups.json"
         setup = replace(request.setup, unlimited=True)
-        asked = replace(request, setup=setup, groups=str(file), account=None)
+        asked = replace(request, setup=setup, groups=str(file), summary=None)
         # The run may end at the first send, because no other rank runs to receive it.
         with (
             started(asked, shows_output=False, is_aside=True) as answer,

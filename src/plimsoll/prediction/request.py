@@ -27,7 +27,7 @@ class Request:
         keep_writes: Whether the script's writes stay. Otherwise the trial deletes them.
         network: Whether the script may reach other machines, even if its writes are deleted.
         report: The file for the answer, or None.
-        account: The file to which the process appends its use, as with PLIMSOLL_REPORT; None for
+        summary: The file to which the process appends its use, as with PLIMSOLL_REPORT; None for
             none.
         record: The file for a recording of GPU memory, or None.
         parent: The id of the process at whose end this process ends, or None.
@@ -56,7 +56,7 @@ class Request:
     keep_writes: bool = False
     network: bool = False
     report: str | None = None
-    account: str | None = None
+    summary: str | None = None
     record: str | None = None
     parent: int | None = None
     at_most_events: int | None = None

@@ -21,6 +21,7 @@ ROLES = ("output", "temporary", "workspace", "input", "copy")
 
 _FILE = "<plimsoll>"
 _GRAPH = "autograd records"
+_RESULT = "with grad_fn"
 
 
 @dataclass(frozen=True)
@@ -32,16 +33,25 @@ class Origin:
         keeps_graph: Whether autograd was recording operations.
         role: The operation's purpose for the memory, one of `ROLES`; None if unknown, as on a real
             GPU. An `input` is data from the host.
+        has_grad_fn: Whether the memory is for the result of an operation that autograd records.
+            False if the role is unknown.
     """
 
     phase: str
     keeps_graph: bool
     role: str | None = None
+    has_grad_fn: bool = False
+
+    @property
+    def may_have_grad_fn(self) -> bool:
+        """Whether the memory may be for the result of an operation that autograd records."""
+        return self.has_grad_fn or (self.role is None and self.keeps_graph)
 
     def frame(self) -> Frame:
         """Returns the frame that expresses this origin."""
         said = [f"{self.phase} pass", *filter(None, [self.role])]
-        return _FILE, 0, ", ".join([*said, _GRAPH] if self.keeps_graph else said)
+        said += [_GRAPH] * self.keeps_graph + [_RESULT] * self.has_grad_fn
+        return _FILE, 0, ", ".join(said)
 
 
 def origin_of(frames: Sequence[Frame]) -> Origin | None:
@@ -52,9 +62,11 @@ def origin_of(frames: Sequence[Frame]) -> Origin | None:
     if not frames or frames[0][0] != _FILE:
         return None
     said = frames[0][2].split(", ")
-    keeps_graph = said[-1] == _GRAPH
-    phase, *roles = said[:-1] if keeps_graph else said
+    has_grad_fn = said[-1] == _RESULT
+    said = said[: len(said) - has_grad_fn]
+    keeps_graph = said[-1:] == [_GRAPH]
+    phase, *roles = said[: len(said) - keeps_graph] or [""]
     phase = phase.removesuffix(" pass")
     if phase not in PHASES or len(roles) > 1 or not {*roles} <= {*ROLES}:
         return None
-    return Origin(phase, keeps_graph, roles[0] if roles else None)
+    return Origin(phase, keeps_graph, roles[0] if roles else None, has_grad_fn)

@@ -61,7 +61,7 @@ def of_sums_and_lists() -> None:
         for _ in range(30):
             total = total + model(torch.randn(512, 64, device="cuda")).mean()
             with torch.no_grad():
-                kept.append(torch.ones(4096, device="cuda"))
+                kept.append(torch.zeros(4096, device="cuda"))
             watch.step()
 
 

@@ -3,5 +3,6 @@
 `model` joins the driver's figures with the counters of processes. `text` lays out a line for each
 GPU and a table of processes; `app` is the screen. `details` describes the selected row;
 `process_acts` has what keys do to a process. `hosts` asks other machines: `ssh_host` runs ssh
-within the limits of `bounded`, `metrics_host` uses `http_get`. `remote_json` validates the answers.
+within the limits of `bounded`, `metrics_host` uses `http_get`. `remote_json` validates the answers,
+and `host_list` expands lists of names.
 """

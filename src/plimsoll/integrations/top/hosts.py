@@ -81,6 +81,10 @@ class HostsWatch:
             silent_hosts=tuple((host, why) for host, why in found.items() if isinstance(why, str)),
         )
 
+    def is_silent(self) -> bool:
+        """Returns whether none of the hosts answered when they were asked last."""
+        return len(self._silent) == len(self._hosts)
+
     def write_snapshot(self, host: str, pid: int, file: IO[bytes]) -> None:
         """Writes a snapshot of a process of a host.
 

@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.base.telemetry.accounts import Account, make_account, report_at_exit
+from plimsoll.base.telemetry.exit_summaries import ExitSummary, make_summary, report_at_exit
 from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.native_replay import NativeReplay
 from plimsoll.torch.session.simulate import simulate_started
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 
-def account_at_exit(simulation: Simulation, high_water: HighWaterMarks, to: str) -> None:
+def summary_at_exit(simulation: Simulation, high_water: HighWaterMarks, to: str) -> None:
     """Makes this process report its use when it ends.
 
     Args:
@@ -25,32 +25,32 @@ def account_at_exit(simulation: Simulation, high_water: HighWaterMarks, to: str)
         to: The destination of the report, in the form of PLIMSOLL_REPORT.
     """
     native = NativeReplay(simulation) if simulation.setup.allocator == "elastic" else None
-    report_at_exit(lambda: _accounts(simulation, high_water, native), to)
+    report_at_exit(lambda: _summaries(simulation, high_water, native), to)
 
 
-def begin_accounted(values: dict[str, Any]) -> None:
+def begin_summarized(values: dict[str, Any]) -> None:
     """Makes simulated GPUs in a started process, and makes it report its use at the end.
 
     Args:
-        values: "setup", a `Setup` as a dictionary, and "to", as for `account_at_exit`.
+        values: "setup", a `Setup` as a dictionary, and "to", as for `summary_at_exit`.
     """
 
     def watch(simulation: Simulation) -> None:
         high_water = HighWaterMarks(simulation)
         simulation.after_import(lambda: high_water.install(sys.modules["torch"]))
-        account_at_exit(simulation, high_water, values["to"])
+        summary_at_exit(simulation, high_water, values["to"])
 
     simulate_started(Setup.from_dict(values["setup"]), watch)
 
 
-def _accounts(
+def _summaries(
     simulation: Simulation, high_water: HighWaterMarks, native: NativeReplay | None
-) -> list[Account]:
-    """Returns an account for each used GPU."""
+) -> list[ExitSummary]:
+    """Returns a summary for each used GPU."""
     if not simulation.has_contexts:
         return []
     pinned_bytes = simulation.library.pinned_statistics().allocated_bytes.peak
-    accounts = []
+    summaries = []
     for device in range(len(simulation.profiles)):
         peak = high_water.of(device)
         if peak.reserved_bytes == 0:
@@ -65,16 +65,16 @@ def _accounts(
         if native is not None and (replayed := native.of(device)) is not None:
             figures["torch_peak_reserved_bytes"] = replayed.peak_reserved_bytes
             figures["torch_num_ooms"] = replayed.num_ooms
-        account = make_account(simulation.allocator, device, figures)
+        summary = make_summary(simulation.allocator, device, figures)
         plan = simulation.plan_use(device)
-        accounts.append(
+        summaries.append(
             replace(
-                account,
-                rank=_known(simulation.rank, account.rank),
+                summary,
+                rank=_known(simulation.rank, summary.rank),
                 plan=None if plan is None else plan.line(),
             )
         )
-    return accounts
+    return summaries
 
 
 def _known(rank: int | None, launched_as: int | None) -> int | None:

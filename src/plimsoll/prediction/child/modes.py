@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.base.files import NewFile
 from plimsoll.prediction.child import processes, script_run
 from plimsoll.prediction.child.answer import make_report
-from plimsoll.prediction.child.at_exit import account_at_exit, begin_accounted
+from plimsoll.prediction.child.at_exit import begin_summarized, summary_at_exit
 from plimsoll.prediction.child.heartbeat import beat
 from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.host_report import host_figures
@@ -62,13 +62,13 @@ class AsItIs:
         Raises:
             InputError: If PyTorch is imported already.
         """
-        account = self._request.account
-        if account is None:
+        summary = self._request.summary
+        if summary is None:
             simulate(self.simulation, self._install)
         else:
-            values = {"setup": asdict(self.simulation.setup), "to": account}
-            simulate(self.simulation, self._install, begin_accounted, values)
-            account_at_exit(self.simulation, self._high_water, account)
+            values = {"setup": asdict(self.simulation.setup), "to": summary}
+            simulate(self.simulation, self._install, begin_summarized, values)
+            summary_at_exit(self.simulation, self._high_water, summary)
         self._bound()
 
     def execute(self) -> BaseException | None:

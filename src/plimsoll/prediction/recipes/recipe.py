@@ -223,8 +223,9 @@ def _notes(name: str, found: Configuration) -> Iterator[str]:
     method = stored.get("quant_method", "another type")
     if name == "qlora":
         raise InputError(
-            f"{found.name}: its weights are stored as {method}, and qlora makes four bits of plain "
-            "ones; take a configuration without quantization_config"
+            f"{found.name}: its weights are stored as {method}, but the recipe qlora needs "
+            "unquantized weights, to quantize them to four bits; use a configuration without "
+            "quantization_config"
         )
     precision = "float32" if name == "pretrain" else "bfloat16"
     yield f"{found.name} stores its weights as {method}; the recipe has them in {precision}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.sweeps.parts import Row, SweepParts
 
 _NAMES = ("program", "arguments", "card", "configuration", "allocator", "the engine", "fits")
-_OPTIONAL = ("of", "allocated", "step", "reserved")
+_OPTIONAL = ("card's memory", "allocated", "step", "reserved")
 _BEST_IS = {
     "least-memory": "the least memory is with",
     "fits": "the smallest card that fits is",
@@ -151,7 +151,7 @@ def _cells(row: Row, found: SweepParts) -> dict[str, str]:
         "allocated": _size(row.peak_allocated_bytes),
         "reserved": _size(row.peak_reserved_bytes),
         "on the card": _size(row.device_used_bytes),
-        "of": _size(row.total_bytes),
+        "card's memory": _size(row.total_bytes),
         "step": "-" if row.step_seconds is None else format_seconds(row.step_seconds),
         "samples/s": "-" if samples is None else f"{samples:.1f}",
         "cost": "-" if money is None else f"{money:.2f}",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
     from plimsoll.recordings.analysis.steps import Steps
     from plimsoll.recordings.events import Frame
+    from plimsoll.recordings.origin import Origin
 
 _BACKWARD = (Place.BACKWARD, Place.RECOMPUTED)
 LEAST_SHARE = 0.02
@@ -185,11 +186,13 @@ class Facts:
         ]
         return np.array(found, dtype=np.bool_)[which]
 
-    def records_graph(self, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Returns a mask of the blocks that are known to be made while autograd was recording."""
+    def are_from(
+        self, blocks: NDArray[np.int64], is_meant: Callable[[Origin], bool]
+    ) -> NDArray[np.bool_]:
+        """Returns a mask of the blocks with a recorded origin that `is_meant` accepts."""
         numbers, which = np.unique(self.blocks.stack[blocks], return_inverse=True)
         origins = [origin_of(self.frames(int(one))) for one in numbers]
-        found = [origin is not None and origin.keeps_graph for origin in origins]
+        found = [origin is not None and is_meant(origin) for origin in origins]
         return np.array(found, dtype=np.bool_)[which]
 
     @cached_property

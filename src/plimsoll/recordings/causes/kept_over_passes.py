@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ from plimsoll.recordings.analysis.leaks import find_leaks
 from plimsoll.recordings.analysis.lines import users_part
 from plimsoll.recordings.analysis.steps import find_rhythm
 from plimsoll.recordings.causes.cause import Cause
-from plimsoll.recordings.causes.wording import subject
+from plimsoll.recordings.causes.wording import mostly_at, subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,32 +65,82 @@ def _growth(facts: Facts, passes: Steps) -> Cause | None:
     least = max(_LEAST_GROWN, _LEAST_SHARE * facts.allocated_bytes)
     if most is None or most.grown_bytes < least:
         return None
-    return cause_of_leak(facts, most, leaks)
+    return cause_of_leak(facts, most, leaks, passes)
 
 
-def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak]) -> Cause:
+def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps) -> Cause:
     """Makes the cause of a line that grows.
 
     Args:
         facts: The memory.
         leak: The line's growth.
         leaks: The growth of all lines.
+        passes: The iterations of the loop.
     """
-    mine = facts.live[~np.isin(facts.category[facts.live], _STAYS)]
-    mine = mine[facts.are_of_line(mine, users_part(leak.what) or leak.what)]
-    of_graph = mine[facts.records_graph(mine)]
-    if 2 * facts.bytes_of(of_graph) <= leak.grown_bytes:
-        return _cause(leak, leak.what, leak.grown_bytes, keeps_graph=False)
+    kept = _kept(facts, leaks, passes)
+    results = kept[facts.are_from(kept, lambda origin: origin.may_have_grad_fn)]
+    graph = _graph(facts, leak, kept, results)
+    if graph is None:
+        return _cause(leak, leak.what, leak.grown_bytes)
     # Each iteration keeps its whole graph, so the growth of all lines counts.
     grown = sum(each.grown_bytes for each in leaks)
-    return _cause(leak, facts.callers_line(of_graph), grown, keeps_graph=True)
+    line = facts.callers_line(graph.blocks)
+    where = mostly_at(line, facts.line_of_most(graph.blocks))
+    perhaps = "" if graph.is_certain else "perhaps "
+    return _cause(leak, line, grown, f"{perhaps}the graph that {subject(line)} makes{where}")
 
 
-def _cause(leak: Leak, line: str | None, grown: int, *, keeps_graph: bool) -> Cause:
+@dataclass(frozen=True)
+class _Graph:
+    """The blocks of a leaking line that an autograd graph keeps, or may keep."""
+
+    blocks: NDArray[np.int64]
+    is_certain: bool
+
+
+def _graph(
+    facts: Facts, leak: Leak, kept: NDArray[np.int64], results: NDArray[np.int64]
+) -> _Graph | None:
+    """Returns the graph that a leaking line keeps; None if nothing suggests one.
+
+    Args:
+        facts: The memory.
+        leak: The line's growth.
+        kept: The blocks of all growing lines from earlier iterations.
+        results: The blocks of `kept` that may have a grad_fn.
+    """
+    line = users_part(leak.what) or leak.what
+    mine = results[facts.are_of_line(results, line)]
+    # A graph keeps the results of several operations. A single one may be kept without its graph.
+    are_several = len(np.unique(facts.blocks.stack[results])) > 1
+    if 2 * facts.bytes_of(mine) > leak.grown_bytes:
+        is_certain = bool(facts.are_from(mine, lambda origin: origin.has_grad_fn).all())
+        return _Graph(mine, is_certain) if are_several else None
+    # A graph also keeps inputs, which have no grad_fn.
+    mine = kept[facts.are_of_line(kept, line)]
+    mine = mine[facts.are_from(mine, lambda origin: origin.keeps_graph)]
+    whole = np.arange(len(facts.blocks))
+    made = whole[facts.are_of_line(whole, line)]
+    makes_results = facts.are_from(made, lambda origin: origin.has_grad_fn).any()
+    may_be = (are_several or makes_results) and 2 * facts.bytes_of(mine) > leak.grown_bytes
+    return _Graph(mine, is_certain=False) if may_be else None
+
+
+def _kept(facts: Facts, leaks: Sequence[Leak], passes: Steps) -> NDArray[np.int64]:
+    """Returns the blocks of growing lines that live since an earlier iteration."""
+    ends = passes.boundaries[passes.boundaries <= facts.event]
+    kept = facts.live[~np.isin(facts.category[facts.live], _STAYS)]
+    kept = kept[facts.blocks.start[kept] < (int(ends[-1]) if len(ends) else 0)]
+    lines = [facts.are_of_line(kept, users_part(leak.what) or leak.what) for leak in leaks]
+    return kept[np.logical_or.reduce(lines)]
+
+
+def _cause(leak: Leak, line: str | None, grown: int, graph: str = "") -> Cause:
+    """Makes the cause of growth at a line; `graph` names the kept graph, if there is one."""
     slope = round(leak.slope_bytes * grown / leak.grown_bytes)
     more = format_size(slope)
-    if keeps_graph:
-        what = f"the graph that {subject(line)} makes is kept in each pass, {more} more each time"
+    if graph:
+        what = f"{graph} is kept in each pass, {more} more each time"
         change = "keep the number, not the tensor, of what is summed up or collected there"
         patch = "total += loss.item()  # or loss.detach()"
     else:

@@ -9,7 +9,7 @@ import numpy as np
 from plimsoll.base.units import format_size
 from plimsoll.recordings.causes.autocast_cache import autocast_copies
 from plimsoll.recordings.causes.cause import Cause
-from plimsoll.recordings.causes.wording import subject
+from plimsoll.recordings.causes.wording import mostly_at, subject
 
 if TYPE_CHECKING:
     from plimsoll.recordings.causes.cause import Facts
@@ -35,7 +35,8 @@ def unused_activations(facts: Facts) -> Cause | None:
         return None
     return Cause(
         name="unused_activations",
-        sentence=f"{subject(line)} keeps {format_size(size)} for a backward pass that never runs",
+        sentence=f"{subject(line)} keeps {format_size(size)}"
+        f"{mostly_at(line, facts.line_of_most(found))} for a backward pass that never runs",
         change="put what runs there under torch.no_grad()",
         bytes=size,
         line=line,

@@ -26,6 +26,17 @@ def subject(line: str | None) -> str:
     return line if found is None else found[1]
 
 
+def mostly_at(line: str | None, inner: str | None) -> str:
+    """Returns ", mostly at file:line," if another line requests a line's memory; else "".
+
+    Args:
+        line: The line that a sentence names; it calls `inner`.
+        inner: The line that requests most of the memory, as reports list it; None if unknown.
+    """
+    where = subject(inner)
+    return "" if inner is None or where == subject(line) else f", mostly at {where},"
+
+
 def why(cause: Cause) -> str:
     """Returns the cause and its change as one line, with the saving if it was tried."""
     if cause.why_not:

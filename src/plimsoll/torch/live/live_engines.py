@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll import _core
 from plimsoll.base.errors import InputError
 from plimsoll.base.printable import printable
-from plimsoll.base.telemetry.accounts import Account, make_account
+from plimsoll.base.telemetry.exit_summaries import ExitSummary, make_summary
 from plimsoll.base.telemetry.job import rank_of_process
 from plimsoll.base.telemetry.nvml import Nvml
 from plimsoll.base.telemetry.torch_counters import torch_pinned_bytes
@@ -67,13 +67,13 @@ class LiveEngines:
     An engine is never destroyed. It serves requests only once its limits have been set.
     """
 
-    def __init__(self, choice: _Choice, *, keeps_account: bool) -> None:
+    def __init__(self, choice: _Choice, *, keeps_summary: bool) -> None:
         self._conf = choice.conf
         self._allocator = choice.allocator
         self._tiers = choice.tiers
         self._plan = None if choice.plan is None else read_plan(choice.plan)
         self._plan_file = choice.plan
-        self._keeps_account = keeps_account
+        self._keeps_summary = keeps_summary
         self._version = _rules()
         # Reentrant: while an engine is made, Python's garbage collector may run code that calls
         # this object again.
@@ -92,7 +92,7 @@ class LiveEngines:
         with self._lock:
             if device not in self._open:
                 engine = _core.Engine.cuda(
-                    self._allocator, self._conf, self._version, device, self._keeps_account
+                    self._allocator, self._conf, self._version, device, self._keeps_summary
                 )
                 self._open[device] = engine
                 self._follow_plan(engine, device)
@@ -168,12 +168,12 @@ class LiveEngines:
                 raise InputError(str(error)) from None
             return self._allocator == "native" or not self._open
 
-    def accounts(self) -> list[Account]:
-        """Returns an account of each GPU's use."""
+    def summaries(self) -> list[ExitSummary]:
+        """Returns a summary of each GPU's use."""
         plans = self.plan_uses()
         pinned_bytes = torch_pinned_bytes("peak") if sys.modules.get("torch") else None
-        accounts = [
-            make_account(
+        summaries = [
+            make_summary(
                 self._allocator if engine.fell_back is None else "native",
                 device,
                 {**engine.account(), "peak_pinned_bytes": pinned_bytes},
@@ -182,7 +182,7 @@ class LiveEngines:
         ]
         return [
             replace(each, plan=plans[each.device].line()) if each.device in plans else each
-            for each in accounts
+            for each in summaries
         ]
 
 
@@ -220,7 +220,7 @@ def put_in_place(
     tiers: Tiers,
     *,
     plan: str | None = None,
-    keeps_account: bool,
+    keeps_summary: bool,
     under_pytorch: bool = True,
 ) -> LiveEngines:
     """Makes the engines of this process and puts them under PyTorch.
@@ -232,7 +232,7 @@ def put_in_place(
         conf: Settings in the form of PYTORCH_CUDA_ALLOC_CONF; None reads the environment.
         tiers: The settings of memory tiers on every GPU.
         plan: The file of a plan of places that the elastic allocator follows.
-        keeps_account: Whether the engines collect the data for `LiveEngines.accounts`.
+        keeps_summary: Whether the engines collect the data for `LiveEngines.summaries`.
         under_pytorch: Whether to put the engines under PyTorch. If an earlier call did not, this
             one does.
 
@@ -258,7 +258,7 @@ def put_in_place(
         except _core.ConfigError as error:
             raise InputError(f"the configuration of the allocator: {error}") from None
         _check_sizes(tiers)
-        engines = LiveEngines(choice, keeps_account=keeps_account)
+        engines = LiveEngines(choice, keeps_summary=keeps_summary)
     elif _installed.choice == choice:
         engines = _installed.engines
     else:

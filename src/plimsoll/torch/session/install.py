@@ -1,6 +1,6 @@
 """`plimsoll.install`, and the installation that environment variables ask for.
 
-The allocator under PyTorch publishes its counters, can be recorded, and accounts for its use. Array
+The allocator under PyTorch publishes its counters, can be recorded, and sums up its use. Array
 libraries such as CuPy get their memory from the same engines.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.systems import require_linux
-from plimsoll.base.telemetry.accounts import report_at_exit, torch_accounts
+from plimsoll.base.telemetry.exit_summaries import report_at_exit, torch_summaries
 from plimsoll.base.telemetry.publisher import publish
 from plimsoll.base.telemetry.torch_counters import EngineCounters, TorchCounters
 from plimsoll.engine.current import current_engines
@@ -159,7 +159,7 @@ def install_from_environment() -> None:
             return
         _publish_once_cuda_runs(TorchCounters(), torch_snapshot)
         if to := _report():
-            report_at_exit(torch_accounts, to)
+            report_at_exit(torch_summaries, to)
     except InputError as error:
         print(f"plimsoll: {error}", file=sys.stderr)
         sys.exit(2)
@@ -187,12 +187,12 @@ def _install(
     was_there, was_under_pytorch = is_installed(), is_under_pytorch()
     check_libraries(libraries)  # first, so that a refusal changes nothing
     engines = put_in_place(
-        allocator, conf, tiers, plan=plan, keeps_account=bool(to), under_pytorch=under_pytorch
+        allocator, conf, tiers, plan=plan, keeps_summary=bool(to), under_pytorch=under_pytorch
     )
     if plan is not None and not was_there:
-        tell_of_plan(engines, plan, is_accounted=bool(to))
+        tell_of_plan(engines, plan, is_summarized=bool(to))
     if to and not was_there:
-        report_at_exit(engines.accounts, to)
+        report_at_exit(engines.summaries, to)
     if under_pytorch and not was_under_pytorch:
         _publish_once_cuda_runs(EngineCounters(engines), memory_snapshot)
     serve_libraries(libraries, engines)

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from plimsoll.torch.live.live_engines import LiveEngines
 
 
-def tell_of_plan(engines: LiveEngines, plan: str, *, is_accounted: bool) -> None:
+def tell_of_plan(engines: LiveEngines, plan: str, *, is_summarized: bool) -> None:
     """Prints a line if the plan is for another program, and at the end if the plan was dropped.
 
     Args:
         engines: The engines that follow the plan.
         plan: The plan's file.
-        is_accounted: Whether the account of the process already says at the end how the plan did.
+        is_summarized: Whether the summary of the process already says at the end how the plan did.
     """
     if difference := read_plan(plan).made_for.difference(_running_program()):
         print(printable(f"plimsoll: {plan} is a plan {difference}"), file=sys.stderr)
-    if not is_accounted:
+    if not is_summarized:
         Finalize(None, _tell_dropped, (engines,), exitpriority=2)
 
 

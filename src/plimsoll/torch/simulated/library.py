@@ -107,7 +107,7 @@ class Site(ctypes.Structure):
         ("role", ctypes.c_uint8),
         ("phase", ctypes.c_uint8),
         ("grad_enabled", ctypes.c_bool),
-        ("reserved", ctypes.c_bool),
+        ("has_grad_fn", ctypes.c_bool),
     ]
 
 

@@ -528,7 +528,9 @@ class SiteStacks:
         frames = _core.stack_frames(site.stack)
         while frames and frames[-1][0] in self._runners:
             frames.pop()
-        origin = Origin(PHASES[site.phase], site.grad_enabled, ROLES[site.role])
+        origin = Origin(
+            PHASES[site.phase], site.grad_enabled, ROLES[site.role], has_grad_fn=site.has_grad_fn
+        )
         return [origin.frame(), *frames] if context else frames
 
 

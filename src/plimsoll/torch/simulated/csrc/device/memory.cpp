@@ -74,11 +74,10 @@ class DeviceAllocator final : public c10::Allocator {
                      "CUDA out of memory. Tried to allocate more than 1EB memory.");
     state.use(index);
     if (state.keeps_history) state.pass_host_time(index, kHistoryHostNs);
-    const CurrentOperation& operation = current_operation();
     std::uint64_t address = 0;
     const int status = state.engines->malloc(
         state.device(index).engine, size, static_cast<std::uint64_t>(state.current_stream(index)),
-        state.site(operation.name, operation.role), &address);
+        state.site(current_operation()), &address);
     if (status != PLIMSOLL_SUCCESS) fail(status, index, size);
     auto* const allocation = new Allocation(address, size, index, state.next_serial(index));
     state.devices[static_cast<std::size_t>(index)].live_bytes += size;
@@ -181,10 +180,9 @@ void disown(Allocation& allocation) {
 void let_go(Allocation& allocation) {
   Runtime& state = runtime();
   if (!state.is_over) {
-    const CurrentOperation& operation = current_operation();
     if (state.keeps_history) state.pass_host_time(allocation.device, kHistoryHostNs);
     state.engines->free(state.device(allocation.device).engine, allocation.address,
-                        state.record_sites ? state.site(operation.name, operation.role) : 0);
+                        state.record_sites ? state.site(current_operation()) : 0);
     tell_profiler(allocation, false);
     state.count_events(2);
   }

@@ -218,7 +218,8 @@ class PinnedAllocator final : public c10::Allocator {
     std::uint64_t accounted = 0;
     const int status = state.gpus->allocate_host(state.device(0).gpu, size, &accounted);
     TORCH_CHECK(status == PLIMSOLL_SUCCESS, "CUDA error: out of memory: no pinned memory of ", size,
-                " bytes: half of the host's memory, which GPUs may share, is spent");
+                " bytes: half of the host's memory, which GPUs may share, is spent; --host-memory "
+                "simulates a host with more");
     void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     TORCH_CHECK(memory != MAP_FAILED, "the host has no address space for ", size, " bytes");

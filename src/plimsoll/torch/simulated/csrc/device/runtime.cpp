@@ -289,18 +289,21 @@ std::uint32_t Runtime::stack(bool notes) {
   return captured;
 }
 
-std::uint32_t Runtime::site(std::uint32_t operation, Role role) {
+std::uint32_t Runtime::site(const CurrentOperation& operation) {
   if (!record_sites) return 0;
   const std::uint32_t number = stack();
   const Phase phase = torch::autograd::get_current_node() ? Phase::backward : Phase::forward;
   const bool grad = c10::GradMode::is_enabled();
-  const std::uint64_t key = (std::uint64_t{number} << 32) | (std::uint64_t{operation} << 8) |
-                            (static_cast<std::uint64_t>(role) << 4) |
+  const std::uint64_t key = (std::uint64_t{number} << 32) | (std::uint64_t{operation.name} << 8) |
+                            (static_cast<std::uint64_t>(operation.role) << 4) |
+                            (operation.has_grad_fn ? 8U : 0U) |
                             (static_cast<std::uint64_t>(phase) << 1) | (grad ? 1U : 0U);
   const std::lock_guard lock(mutex_);
   const auto [place, is_new] =
       site_numbers_.try_emplace(key, static_cast<std::uint32_t>(sites_.size()));
-  if (is_new) sites_.push_back({number, operation, role, phase, grad, false});
+  if (is_new) {
+    sites_.push_back({number, operation.name, operation.role, phase, grad, operation.has_grad_fn});
+  }
   return place->second;
 }
 

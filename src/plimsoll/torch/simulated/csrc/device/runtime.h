@@ -84,6 +84,13 @@ struct Device {
 enum class Role : std::uint8_t { output, temporary, workspace, input, copy };
 enum class Phase : std::uint8_t { forward, backward };
 
+// The thread's current operation; the thread's allocations are attributed to it.
+struct CurrentOperation {
+  std::uint32_t name = 0;
+  Role role = Role::output;
+  bool has_grad_fn = false;  // autograd records the operation, and the result is a part of it
+};
+
 // The call site of a request; the memory history refers to it by number. Shared with Python.
 struct Site {
   std::uint32_t stack = 0;
@@ -91,7 +98,7 @@ struct Site {
   Role role = Role::output;
   Phase phase = Phase::forward;
   bool grad_enabled = false;
-  bool reserved = false;
+  bool has_grad_fn = false;  // the memory is for the result of an operation that autograd records
 };
 
 // Something that the program used although a simulation cannot know it, such as the value of a
@@ -248,7 +255,7 @@ class Runtime {
   // operation. With `notes`, this number is kept for the backward pass of the operation that runs
   // now.
   std::uint32_t stack(bool notes = true);
-  std::uint32_t site(std::uint32_t operation, Role role);
+  std::uint32_t site(const CurrentOperation& operation);
   void assume(std::uint32_t operation, std::string_view what, std::uint64_t bytes = 0);
 
   // Notes that the calling thread's stream is about to take memory of uncertain size. Predictions
@@ -293,17 +300,13 @@ class Runtime {
 
 inline Runtime& runtime() { return Runtime::instance(); }
 
-// The thread's current operation; the thread's allocations are attributed to it.
-struct CurrentOperation {
-  std::uint32_t name = 0;
-  Role role = Role::output;
-};
 CurrentOperation& current_operation();
 
 class OperationScope {
  public:
-  OperationScope(std::uint32_t name, Role role) : saved_(current_operation()) {
-    current_operation() = {name, role};
+  OperationScope(std::uint32_t name, Role role, bool has_grad_fn = false)
+      : saved_(current_operation()) {
+    current_operation() = {name, role, has_grad_fn};
   }
   ~OperationScope() { current_operation() = saved_; }
   OperationScope(const OperationScope&) = delete;

@@ -1,5 +1,7 @@
 #include "execute/run.h"
 
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -36,6 +38,14 @@ at::Tensor view_of(const at::Tensor& base, const at::Tensor& shape) {
   return view;
 }
 
+// Returns whether autograd records the call: then its results have a grad_fn.
+bool is_recorded(const Call& call) {
+  return c10::GradMode::is_enabled() &&
+         std::ranges::any_of(call.inputs(), [](const at::Tensor& input) {
+           return input.defined() && input.requires_grad();
+         });
+}
+
 c10::IValue make_result(const Call& call, std::size_t index) {
   const OperationInfo& info = call.info();
   const Result& result = info.results[index];
@@ -46,10 +56,12 @@ c10::IValue make_result(const Call& call, std::size_t index) {
     return target;
   }
   std::size_t element = 0;
-  const OperationScope scope(info.name, current_operation().role);
+  const bool is_recorded_call = is_recorded(call);
   return map_tensors(shape, [&](const at::Tensor& of) -> at::Tensor {
     if (!of.defined() || !of.is_meta()) return of;
     if (result.kind == Result::Kind::fresh) {
+      const bool has_grad_fn = is_recorded_call && (of.is_floating_point() || of.is_complex());
+      const OperationScope scope(info.name, current_operation().role, has_grad_fn);
       // Each result of a list operation is on the device of its operand. The lists' operands are
       // the first inputs of the call.
       const bool is_elsewhere = info.has(kOnLists) && call.inputs()[element].is_cuda();

@@ -58,7 +58,7 @@ PLIMSOLL_EXPORT const char* plimsoll_layout() {
                 FIELD(Clock, compute_ns), FIELD(Clock, host_ns), FIELD(Clock, kernels)) +
       STRUCTURE(StackTime, FIELD(StackTime, ns)) +
       STRUCTURE(Site, FIELD(Site, stack), FIELD(Site, operation), FIELD(Site, role),
-                FIELD(Site, phase), FIELD(Site, grad_enabled), FIELD(Site, reserved)) +
+                FIELD(Site, phase), FIELD(Site, grad_enabled), FIELD(Site, has_grad_fn)) +
       STRUCTURE(Assumption, FIELD(Assumption, stack), FIELD(Assumption, operation),
                 FIELD(Assumption, what), FIELD(Assumption, count), FIELD(Assumption, bytes)) +
       STRUCTURE(UncertainMemory, FIELD(UncertainMemory, allocations),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Account:
+class ExitSummary:
     """The use of one GPU by one process; None means unknown.
 
     Attributes:
@@ -54,7 +54,7 @@ class Account:
     plan: str | None = None
 
     def line(self) -> str:
-        """Returns the account as the line that people read."""
+        """Returns the summary as the line that people read."""
         where = "" if self.rank is None else f"rank {self.rank}, "
         allocator = "PyTorch's" if self.allocator == "torch" else f"the {self.allocator}"
         text = (
@@ -82,21 +82,21 @@ class Account:
         return f"; PyTorch's allocator would have run out of memory, with {reserved} reserved"
 
 
-def report_at_exit(read: Callable[[], Iterable[Account]], to: str) -> None:
-    """Makes this process, even a `multiprocessing` child, write its accounts when it ends.
+def report_at_exit(read: Callable[[], Iterable[ExitSummary]], to: str) -> None:
+    """Makes this process, even a `multiprocessing` child, write its summaries when it ends.
 
     Args:
-        read: Returns the accounts.
-        to: "1" for a line of text on stderr for each account, or a file to which a line of JSON is
+        read: Returns the summaries.
+        to: "1" for a line of text on stderr for each summary, or a file to which a line of JSON is
             appended for each.
     """
     Finalize(None, _write, (read, to), exitpriority=0)
 
 
-def make_account(allocator: str, device: int, figures: dict[str, Any]) -> Account:
-    """Makes this process's account of one GPU from an engine's figures."""
+def make_summary(allocator: str, device: int, figures: dict[str, Any]) -> ExitSummary:
+    """Makes this process's summary of one GPU from an engine's figures."""
     is_torch_known = figures.get("torch_stopped") is None
-    return Account(
+    return ExitSummary(
         allocator=allocator,
         rank=rank_of_process(),
         process=os.getpid(),
@@ -113,14 +113,14 @@ def make_account(allocator: str, device: int, figures: dict[str, Any]) -> Accoun
     )
 
 
-def torch_accounts() -> list[Account]:
-    """Returns the accounts of PyTorch's own allocator in this process."""
+def torch_summaries() -> list[ExitSummary]:
+    """Returns the summaries of PyTorch's own allocator in this process."""
     import torch
 
     backend = torch.cuda.memory.get_allocator_backend()
     if not torch.cuda.is_initialized() or backend not in ("native", "cudaMallocAsync"):
         return []  # the program used no GPU memory, or another allocator served it
-    accounts = []
+    summaries = []
     for device in range(torch.cuda.device_count()):
         statistics = torch.cuda.memory_stats(device)
         figures = {
@@ -129,19 +129,19 @@ def torch_accounts() -> list[Account]:
             "peak_pinned_bytes": torch_pinned_bytes("peak"),
         }
         if figures["peak_reserved_bytes"] > 0:
-            accounts.append(make_account("torch", device, figures))
-    return accounts
+            summaries.append(make_summary("torch", device, figures))
+    return summaries
 
 
-def _write(read: Callable[[], Iterable[Account]], to: str) -> None:
-    accounts = list(read())
+def _write(read: Callable[[], Iterable[ExitSummary]], to: str) -> None:
+    summaries = list(read())
     if to == "1":
-        for account in accounts:
-            print(f"plimsoll: {account.line()}", file=sys.stderr)
+        for summary in summaries:
+            print(f"plimsoll: {summary.line()}", file=sys.stderr)
         return
     try:
         with Path(to).open("a") as file:  # several processes may end, and append, at the same time
-            for account in accounts:
-                file.write(json_line(asdict(account)) + "\n")
+            for summary in summaries:
+                file.write(json_line(asdict(summary)) + "\n")
     except OSError as error:
-        print(f"plimsoll: no account in {to}: {error.strerror}", file=sys.stderr)
+        print(f"plimsoll: no summary in {to}: {error.strerror}", file=sys.stderr)
