@@ -41,7 +41,7 @@ def make_model() -> Any:
 
 
 def generate_static(model: Any, compiled: bool) -> None:
-    """Generates twice with a cache of fixed size."""
+    """Generates tokens twice with a cache of fixed size."""
     import torch
 
     prompt = torch.randint(1, 32000, (16, 512), device="cuda")
@@ -57,7 +57,7 @@ def generate_static(model: Any, compiled: bool) -> None:
 
 
 def generate_paged(model: Any, **options: Any) -> None:
-    """Generates by continuous batching, whose cache consists of blocks."""
+    """Generates tokens by continuous batching, whose cache consists of blocks."""
     from transformers import ContinuousBatchingConfig, GenerationConfig
 
     done = model.generate_batch(
@@ -71,7 +71,7 @@ def generate_paged(model: Any, **options: Any) -> None:
 
 
 def measure(kind: str) -> None:
-    """Generates, and prints the memory."""
+    """Generates tokens with one kind of cache, and prints the memory that this took."""
     import torch
 
     torch.manual_seed(0)

@@ -88,11 +88,11 @@ def test_a_script_that_fits_as_it_is_needs_no_change() -> None:
 
 
 def test_what_no_card_has_is_refused() -> None:
-    with pytest.raises(InputError, match="is more than T4 has for it"):
+    with pytest.raises(InputError, match="is more than T4 has for the program"):
         fit_within(TRAIN_GPT, gpu="T4", within="100GiB")
     with pytest.raises(InputError, match="CUDA's context takes"):
         fit_within(TRAIN_GPT, gpu="T4", within="64MiB")
-    with pytest.raises(InputError, match="and there is 0 bytes"):
+    with pytest.raises(InputError, match="may use only 0 bytes"):
         fit_within(TRAIN_GPT, gpu="T4", within="1GiB", headroom="50%")
 
 

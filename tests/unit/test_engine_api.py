@@ -148,7 +148,7 @@ class Table(ctypes.Structure):
 
 
 class Live:
-    """An engine of this process on a simulated GPU, called through the C table."""
+    """An engine on a simulated GPU. The tests call it through the C function table."""
 
     def __init__(
         self, memory: int = GiB, allocator: str = "native", conf: str = "", account: bool = True

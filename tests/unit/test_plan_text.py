@@ -207,7 +207,7 @@ class TestFront:
 
     def test_points_axes_units_and_the_limit_are_drawn(self) -> None:
         assert self.drawn() == [
-            "GiB of the card upwards, ms a step across",
+            "y axis: GiB of the card, x axis: ms per step",
             "  9 ┤a",
             "    │",
             "    │",
@@ -247,7 +247,7 @@ class TestFront:
         assert [line[5] for line in lines[1:13] if line[5:6].isalpha()] == ["a", "b"]
 
     def test_a_search_without_times_has_no_picture(self) -> None:
-        assert "upwards" not in str(plan_of(front=[], tried=[tried(9, None), tried(5, None, "x")]))
+        assert "y axis" not in str(plan_of(front=[], tried=[tried(9, None), tried(5, None, "x")]))
 
     def test_no_meaning_is_in_a_colour_alone(self) -> None:
         plan = plan_of(front=self.FRONT, tried=self.TRIED)

@@ -1,4 +1,4 @@
-"""Tests pictures of memory over a run: exact text of small ones, rules for every width."""
+"""Tests pictures of memory over a run: exact text for small runs, invariants at every width."""
 
 from __future__ import annotations
 

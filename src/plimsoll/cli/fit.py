@@ -129,9 +129,9 @@ def fit(
     tried and fits; a value larger by at most 1% does not. If the search ends early, the answer says
     "at least" or "between", and why.
 
-    For `vllm serve`, plimsoll runs the engine with other values of an option: its largest value, or
-    the least --tensor-parallel-size. Without --vary it tries changes until the engine serves;
-    without --gpu too, it finds the smallest card.
+    For `vllm serve`, --vary names an option of the engine. plimsoll finds the largest value with
+    which the engine serves; of --tensor-parallel-size it finds the smallest. Without --vary,
+    plimsoll tries changes until the engine serves. Without --gpu too, it finds the smallest card.
 
     stderr shows each try as it ends, and the script's output only if the script fails.
 

@@ -49,7 +49,7 @@ class VerbHelp(TyperCommand):
                 continue
             if parameter.param_type_name == "argument":
                 name, line = record
-                arguments.append((name.partition(" <")[0], line))  # without Python's type
+                arguments.append((name.partition(" <")[0], line))  # drops a type such as " <text>"
             else:
                 purpose = _purpose(self, parameter.name) if has_many else _OTHERS
                 options[purpose].append(record)
@@ -78,7 +78,7 @@ def epilog(example: str) -> str:
 
 
 def _purpose(verb: TyperCommand, name: str | None) -> str:
-    if verb.name == "predict" and name in ("plot", "view"):  # of the answer, there
+    if verb.name == "predict" and name in ("plot", "view"):  # they say how predict shows its answer
         return _OTHERS
     return _PURPOSE_OF.get(name or "", _OTHERS)
 

@@ -124,7 +124,10 @@ Policy = Annotated[
 ]
 Dedicated = Annotated[
     str | None,
-    typer.Option(help="The most of each card's own memory, such as 6GiB.", metavar="SIZE"),
+    typer.Option(
+        help="The most of each card's own memory that the program may use, such as 6GiB.",
+        metavar="SIZE",
+    ),
 ]
 Shared = Annotated[
     str | None,

@@ -1,4 +1,4 @@
-"""Runs a request in a process of its own, or in place of this process."""
+"""Runs the simulation of a script in a child process, or in place of this process."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def become(request: Request) -> NoReturn:
 
 
 def run(request: Request, *, shows_output: bool = True, is_aside: bool = False) -> Prediction:
-    """Runs a request in a process of its own, which ends when this one does.
+    """Simulates a request's script in a child process, which ends when this process does.
 
     Args:
         request: The request.
@@ -257,7 +257,9 @@ class _Run:
 
     def _with_writes(self, found: Prediction, outcome: Outcome | None) -> Prediction:
         if outcome is None:
-            raise InputError(f"{self._request.script}: its trial ended before it could be told")
+            raise InputError(
+                f"{self._request.script}: its trial was killed before it could report a result"
+            )
         own = _by_itself(self._request, outcome.written)
         return replace(found, written=own, kept_apart=outcome.kept_apart)
 
@@ -266,8 +268,8 @@ def _check_room(folder: Path, error: Exception) -> None:
     """Raises an `InputError` if the trial failed because the file system is full."""
     if os.strerror(errno.ENOSPC) in str(error) or not os.statvfs(folder).f_bavail:
         raise InputError(
-            f"{folder.parent}: the file system is full, and what the script writes is kept there; "
-            "make room, or set TMPDIR to a folder of another"
+            f"{folder.parent}: the file system is full. plimsoll keeps the script's writes there: "
+            "make room, or set TMPDIR to a folder on another file system"
         ) from error
 
 

@@ -1,4 +1,4 @@
-// The elastic allocator's reports: statistics, segments, fragments, and the check of its books.
+// The elastic allocator's reports (statistics, segments, fragments) and its `check_invariants`.
 
 #include <algorithm>
 #include <stdexcept>

@@ -50,7 +50,7 @@ def front_keys(front: Sequence[Tried]) -> list[str]:
 def front_picture(
     front: Sequence[Tried], tried: Sequence[Tried], limit_bytes: int, width: int
 ) -> Text:
-    """Returns the picture: upwards is the memory of the card, to the right the time of a step.
+    """Returns the picture. Its y axis is the memory of the card, its x axis the time of a step.
 
     Args:
         front: The attempts for which no other takes less memory and less time.
@@ -70,7 +70,7 @@ def front_picture(
         min(times), max(times), labels=columns // _COLUMNS_TO_A_LABEL, cells=columns, units=TIMES
     )
     looks = _placed(front, points, upwards, across)
-    lines = [Text(f"{upwards.unit.name} of the card upwards, {across.unit.name} a step across")]
+    lines = [Text(f"y axis: {upwards.unit.name} of the card, x axis: {across.unit.name} per step")]
     for number in reversed(range(_ROWS)):
         empty = LIMIT if is_near and number == upwards.cell(limit_bytes) else NOTHING
         cells = [looks.get((number, column), empty) for column in range(columns)]

@@ -111,14 +111,15 @@ def fit_within(
     room = whole if within is None else parse_memory(within)
     if room > whole:
         raise InputError(
-            f"{format_size(room)} is more than {profile.name} has for it: {format_size(whole)}"
+            f"{format_size(room)} is more than {profile.name} has for the program: "
+            f"{format_size(whole)}"
         )
     room -= Headroom.parse(headroom).of(profile.total_bytes)
     dedicated = room - profile.context_bytes
     if dedicated <= 0:
         raise InputError(
-            f"CUDA's context takes {format_size(profile.context_bytes)} of {profile.name}, and "
-            f"there is {format_size(max(0, room))}"
+            f"CUDA's context takes {format_size(profile.context_bytes)} of {profile.name}, but "
+            f"the program may use only {format_size(max(0, room))}"
         )
     asked = Options(gpu=gpu, **{**options, "dedicated": dedicated})
     request = asked.request(script, arguments, is_module=module)

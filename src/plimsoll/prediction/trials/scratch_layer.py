@@ -57,7 +57,8 @@ def check_folder(folder: Path) -> None:
     if not is_kept:
         raise InputError(
             f"{folder}: this file system keeps no set-user-ID bit, which the scratch layer needs; "
-            "set TMPDIR to a folder of another, or let the script's writes stay, with --keep-writes"
+            "set TMPDIR to a folder on another file system, or keep the script's writes with "
+            "--keep-writes"
         )
 
 
@@ -103,7 +104,7 @@ def written(folder: Path) -> list[Written]:
 
 
 def _written_in(copy: Path, place: Path) -> Iterator[Written]:
-    """Yields the files that differ between a folder of the layer and the real one at `place`."""
+    """Yields the files of the layer's folder `copy` that differ from the real ones in `place`."""
     try:
         entries = {entry.name: entry for entry in os.scandir(copy)}
     except FileNotFoundError:  # the program wrote nothing
@@ -133,7 +134,7 @@ def _removed(folder: Path) -> Iterator[Written]:
 
 
 def _file(copy: Path, place: Path) -> Iterator[Written]:
-    """Yields what differs between a file of the layer and the real one at `place`, if anything."""
+    """Yields the file at `place` if its copy in the scratch layer differs from the real file."""
     target = os.readlink(copy) if copy.is_symlink() else ""  # noqa: PTH115  a Path would tidy it up
     if target == f"{_LINK}{place}":
         return

@@ -1,5 +1,5 @@
-// Where the requests of a thread are to lie: in which region (the program names them), and first in
-// which tier, the card's own memory or the host's.
+// Where a thread's requests are placed: in which region, and in which tier first (the card's own
+// memory or host memory). The program names the regions.
 //
 // A region has memory of its own, as a private pool does, so that it can be taken off the card as a
 // whole. Free memory moves in and out of it.
@@ -18,14 +18,14 @@ inline constexpr RegionId kNoRegion = 0;
 
 struct Placement {
   RegionId region = kNoRegion;
-  // The tier to take memory from first. The other one serves when this one is full.
+  // The tier to take memory from first. When it is full, memory comes from the other tier.
   Tier prefer = Tier::dedicated;
 };
 
 // The policy for requests when dedicated memory is full.
 enum class SpillPolicy : std::uint8_t {
   strict,  // the request fails
-  spill,   // the request gets shared memory
+  spill,   // the request gets host memory (Tier::shared)
 };
 
 class ThisThread {

@@ -106,8 +106,10 @@ double distance(const Convolution& call, const Measured& entry) {
 constexpr std::size_t kNeighbours = 8;
 
 struct Neighbours {
-  std::array<const Measured*, kNeighbours> entries{};  // the most similar first
-  bool is_measured = false;                            // the first is this very convolution
+  // Measured convolutions, the most similar first.
+  std::array<const Measured*, kNeighbours> entries{};
+  // Whether the requested convolution was itself measured. It is then the first entry.
+  bool is_measured = false;
   std::uint64_t number = 0;
 };
 
@@ -137,8 +139,8 @@ const Neighbours& neighbours_of(const Convolution& call, Plan plan) {
     std::ranges::transform(nearest, found.entries.begin(), [&](const auto& each) {
       return std::isinf(each.first) ? nearest[0].second : each.second;
     });
-    // The key has one side, kernel and padding for all dimensions. Where these differ by dimension,
-    // the operands' bytes show it.
+    // Entries have one side, kernel and padding for all dimensions. A call in which these differ by
+    // dimension has operands of other sizes than the entry.
     found.number = known->size();
     found.is_measured = nearest[0].first == 0 && operands_of(*nearest[0].second) == call.bytes;
   }
