@@ -180,6 +180,7 @@ def test_a_context_is_no_larger_than_what_the_failed_process_held() -> None:
     own = failed.reserved_bytes + GiB // 4
     error = f"Including non-PyTorch memory, this process has {own / GiB:.2f} GiB memory in use."
     found = explain(FAILED, gpu="H100", error=error, advice=False).card
+    assert found.context_bytes is not None
     assert found.context_bytes == pytest.approx(GiB // 4, abs=0.01 * GiB)
     assert found.context_bytes < plain.context_bytes
     assert found.other_bytes == plain.other_bytes + plain.context_bytes - found.context_bytes
