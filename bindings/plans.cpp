@@ -23,12 +23,13 @@ namespace {
 
 using SectionTuple = std::tuple<std::uint32_t, std::uint32_t>;
 using SlotTuple = std::tuple<Bytes, Bytes, Bytes>;
-using StreamTuple = std::tuple<std::vector<SectionTuple>, std::vector<SlotTuple>>;
+using StreamTuple = std::tuple<std::vector<SectionTuple>, std::vector<SlotTuple>, Bytes>;
 
 std::shared_ptr<ProgramPlan> plan_from(const std::vector<StreamTuple>& streams) {
   auto plan = std::make_shared<ProgramPlan>();
-  for (const auto& [sections, slots] : streams) {
+  for (const auto& [sections, slots, outside] : streams) {
     StreamPlan& stream = plan->streams.emplace_back();
+    stream.outside = outside;
     for (const auto& [length, times] : sections) stream.sections.push_back({length, times});
     for (const auto& [size, least, offset] : slots) stream.slots.push_back({size, least, offset});
   }
@@ -39,7 +40,8 @@ std::shared_ptr<ProgramPlan> plan_from(const std::vector<StreamTuple>& streams) 
 std::vector<StreamTuple> streams_of(const ProgramPlan& plan) {
   std::vector<StreamTuple> streams;
   for (const StreamPlan& stream : plan.streams) {
-    auto& [sections, slots] = streams.emplace_back();
+    auto& [sections, slots, outside] = streams.emplace_back();
+    outside = stream.outside;
     for (const PlanSection& section : stream.sections) {
       sections.emplace_back(section.length, section.times);
     }
@@ -54,9 +56,11 @@ std::vector<StreamTuple> streams_of(const ProgramPlan& plan) {
 
 void bind_plans(nb::module_& module) {
   nb::class_<ProgramPlan>(module, "ProgramPlan", "See plimsoll/planning/program_plan.h.")
-      .def(nb::new_(&plan_from), "streams"_a,
-           "From (sections, slots) of each stream: sections are (length, times), slots are (size, "
-           "least, offset). Raises ValueError, with a line, if they do not make a plan.")
+      .def(
+          nb::new_(&plan_from), "streams"_a,
+          "From (sections, slots, outside) of each stream: sections are (length, times), slots are "
+          "(size, least, offset), outside is in bytes. Raises ValueError, with a line, if they do "
+          "not make a plan.")
       .def_prop_ro("streams", &streams_of)
       .def_prop_ro(
           "heights",

@@ -78,7 +78,7 @@ class TestPlans:
     def plan(self, tmp_path: Path) -> Path:
         path = tmp_path / "plan.json"
         slots = [(4 * MiB, 4 * MiB, 0), (8 * MiB, 8 * MiB, 4 * MiB)]
-        of_gpu = _core.ProgramPlan([([(2, 1)], slots)])
+        of_gpu = _core.ProgramPlan([([(2, 1)], slots, 0)])
         ranks = (RankPlan(0, {0: of_gpu}), RankPlan(1, {1: of_gpu}))
         write_plan(Plan(MadeFor("train.py"), ranks), path)
         return path

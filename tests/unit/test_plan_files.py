@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 MiB = 1 << 20
 ELSEWHERE = (1 << 64) - 1
 STREAMS = [
-    ([(2, 1), (1, 30)], [(4 * MiB, 4 * MiB, 0), (8 * MiB, 6 * MiB, 4 * MiB), (6 * MiB,) * 3]),
-    ([(1, 1)], [(2 * MiB, 2 * MiB, ELSEWHERE)]),
+    ([(2, 1), (1, 30)], [(4 * MiB, 4 * MiB, 0), (8 * MiB, 6 * MiB, 4 * MiB), (6 * MiB,) * 3], 0),
+    ([(1, 1)], [(2 * MiB, 2 * MiB, ELSEWHERE)], 2 * MiB),
 ]
 VALUES: dict[str, Any] = {
     "plimsoll_plan": 1,
@@ -38,6 +38,7 @@ VALUES: dict[str, Any] = {
                     "device": 0,
                     "streams": [
                         {
+                            "outside": 2 * MiB,
                             "sections": [[1, 1], [1, 3]],
                             "slots": [[4 * MiB, 4 * MiB, 0], [2 * MiB, 2 * MiB, None]],
                         }
@@ -115,6 +116,7 @@ STREAM = ("ranks", 0, "devices", 0, "streams", 0)
         (changed(*STREAM, "slots", 0, 0, to=1.5), "no number from 0 on"),
         (changed(*STREAM, "slots", 0, 2, to=7), "no multiple of 512 bytes"),
         (changed(*STREAM, "slots", 0, 0, to=MiB), "smallest size is above its largest"),
+        (changed(*STREAM, "outside", to=None), '"outside" has something that is no number'),
         (changed(*STREAM, "sections", to=[[1, 1]]), "do not make up its slots"),
         (changed(*STREAM, "sections", to=[[1 << 40, 1]]), "too many slots"),
         (changed(*STREAM, "sections", 1, 1, to=0), "a section of a plan is empty"),

@@ -84,11 +84,26 @@ struct Planned {
   Bytes height = 0;
 };
 
+// Returns the most bytes that live at once of the blocks that other streams use.
+Bytes most_shared(std::span<const TimedRequest> requests) {
+  std::vector<Bytes> freed(requests.size() + 1);  // before each request
+  Bytes live = 0;
+  Bytes most = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    live -= freed[i];
+    if (!requests[i].is_shared) continue;
+    freed[requests[i].end] += requests[i].size;
+    most = std::max(most, live += requests[i].size);
+  }
+  return most;
+}
+
 Planned plan_in_sections(std::span<const TimedRequest> requests, std::vector<Section> sections) {
   const FoldedTime time(std::move(sections));
   std::vector<TimedBlock> blocks(time.slots());
   Planned planned;
   planned.plan.slots.resize(time.slots());
+  planned.plan.outside = most_shared(requests);
   for (std::uint32_t i = 0; i < requests.size(); ++i) {
     const Position begin = time.of(i);
     TimedBlock& block = blocks[begin.slot];

@@ -31,12 +31,6 @@ Bytes StreamPlan::height() const {
   return height;
 }
 
-Bytes StreamPlan::elsewhere() const {
-  Bytes bytes = 0;
-  for (const PlanSlot& slot : slots) bytes += slot.is_elsewhere() ? slot.size : 0;
-  return bytes;
-}
-
 std::uint32_t StreamPlan::step_length() const {
   std::uint32_t length = 0;
   for (const PlanSection& section : sections) {

@@ -40,11 +40,10 @@ struct PlanSection {
 struct StreamPlan {
   std::vector<PlanSection> sections;
   std::vector<PlanSlot> slots;  // of all sections, in order
+  Bytes outside = 0;            // the most bytes of requests outside the area that live at once
 
   // Returns the size of the area in bytes.
   [[nodiscard]] Bytes height() const;
-  // Returns the bytes of all slots outside the area.
-  [[nodiscard]] Bytes elsewhere() const;
   // Returns the bytes at the top of an area of that height that the planner keeps in use only for a
   // short time. At other times their memory serves other requests.
   [[nodiscard]] static Bytes top_of(Bytes height) {

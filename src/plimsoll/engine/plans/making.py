@@ -66,4 +66,4 @@ def _of_device(trace: DeviceTrace, recording: Recording) -> _core.ProgramPlan | 
     for batch in trace.batches():
         maker.feed(batch.to_core())
     plan = maker.plan()
-    return plan if any(slots for _, slots in plan.streams) else None
+    return plan if any(slots for _, slots, _ in plan.streams) else None

@@ -88,9 +88,10 @@ def read_plan(path: str | PathLike[str]) -> Plan:
         raise InputError(f"{path}: no plan: {error}") from None
 
 
-def _stream_values(stream: tuple[Any, Any]) -> dict[str, Any]:
-    sections, slots = stream
+def _stream_values(stream: tuple[Any, Any, int]) -> dict[str, Any]:
+    sections, slots, outside = stream
     return {
+        "outside": outside,
         "sections": [list(section) for section in sections],
         "slots": [
             [size, least, None if offset == _ELSEWHERE else offset] for size, least, offset in slots
@@ -151,7 +152,7 @@ def _device(values: dict[str, Any]) -> _core.ProgramPlan:
             else _row(row, 3, "a slot")
             for row in _list(stream, "slots", _MOST_NUMBER)
         ]
-        streams.append((sections, slots))
+        streams.append((sections, slots, _number(stream.get("outside"), '"outside"')))
     try:
         return _core.ProgramPlan(streams)  # type: ignore[arg-type]
     except ValueError as error:

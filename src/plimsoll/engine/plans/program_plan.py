@@ -94,7 +94,7 @@ class Plan:
 
     def __str__(self) -> str:
         plans = [plan for each in self.ranks for plan in each.devices.values()]
-        slots = sum(len(slots) for plan in plans for _, slots in plan.streams)
+        slots = sum(len(slots) for plan in plans for _, slots, _ in plan.streams)
         return f"{format_count(slots, 'place')} for {self.made_for.command() or 'a program'}"
 
 

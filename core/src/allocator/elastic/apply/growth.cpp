@@ -182,18 +182,17 @@ Block* Growth::grow_in(const Request& request) {
   const Bytes dedicated_room =
       space.tiers() == Tiers::both ? round_down(memory_.dedicated_room(), kGranule) : 0;
   const auto make_plan = [&] {
-    return with_addresses(
+    std::optional<Plan> plan = with_addresses(
         space, [&] { return plan_growth(arenas_, space, request.size, dedicated_room); });
-  };
-  std::optional<Plan> plan = make_plan();
-  if (plan && plan->makes_memory() && begins_to_share(space, *plan)) plan = make_plan();
-  if (plan && plan->makes_memory()) {
+    if (!plan || !plan->makes_memory()) return plan;
     // Whole free pieces come before new memory, even if the driver has some left. So a limit
     // changes nothing until memory is refused.
     auto whole =
         with_addresses(space, [&] { return plan_whole_pieces(arenas_, space, request.size); });
-    if (whole) plan = std::move(whole);
-  }
+    return whole ? std::move(whole) : std::move(plan);
+  };
+  std::optional<Plan> plan = make_plan();
+  if (plan && plan->makes_memory() && begins_to_share(space, *plan)) plan = make_plan();
   return apply(request, std::move(plan));
 }
 

@@ -9,7 +9,7 @@ PlanFollower::PlanFollower(const StreamPlan& plan, Address base)
     : plan_(plan),
       base_(base),
       height_(plan.height()),
-      most_outside_(StreamPlan::top_of(height_) + plan.elsewhere()),
+      most_outside_(StreamPlan::top_of(height_) + plan.outside),
       step_(std::clamp(plan.step_length(), kShortestStep, kLongestStep)) {
   std::uint32_t end = 0;
   for (const PlanSection& section : plan.sections) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "plimsoll/allocator/elastic/books/arena.h"
+#include "plimsoll/allocator/elastic/plan/planned_area.h"
 
 namespace plimsoll {
 namespace {
@@ -14,10 +15,12 @@ constexpr Bytes kLargestPart = 16 * kMiB;
 constexpr Bytes kFewestParts = 64;  // other pieces are 1/512 to 1/64 of all reserved memory
 constexpr Bytes kMostParts = 512;
 
-// Returns the size of the next piece in a gap of which `missing` bytes have no memory yet.
-Bytes piece_size(const MappedSpace& space, Bytes missing, Bytes gap, Bytes reserved) {
+// Returns the size of the next piece, which begins at `piece.address`.
+Bytes piece_size(const MappedSpace& space, const Filling& piece, Bytes reserved) {
+  const auto [missing, gap] = std::pair(piece.missing, piece.gap);
   if (space.no_split()) return missing;
-  if (space.small() || space.planned()) return kGranule;
+  if (space.small()) return kGranule;
+  if (space.planned()) return std::max(kGranule, part_at(space, piece.address) / 2);
   const Bytes own = std::min(kLargestOwnPiece, space.arena().reserved / kOwnPiecePart);
   if (missing == gap && gap <= own) return gap;
   const Bytes all = std::max(reserved, gap);
@@ -39,7 +42,7 @@ void cut_new_memory(Plan& plan, const MappedSpace& space, Bytes reserved) {
     }
     Filling piece = filling;
     for (Bytes left = filling.size; left > 0; left -= piece.size) {
-      const Bytes size = piece_size(space, piece.missing, piece.gap, reserved);
+      const Bytes size = piece_size(space, piece, reserved);
       piece.size = std::min(size, left);
       cut.push_back(piece);
       piece.address += piece.size;

@@ -7,8 +7,8 @@ namespace plimsoll {
 namespace {
 
 // An area has at least this many parts, unless its parts are granules. A part with a live block in
-// it cannot move, so small parts lose less when a program deviates from its plan. Mapping these
-// parts takes an H100's driver some 20 to 45 ms in all.
+// it cannot move, so small parts lose less when a program deviates from its plan. Mapping a part
+// takes an H100's driver about 0.04 ms.
 constexpr Bytes kPartsOfArea = 512;
 constexpr Bytes kLargestAreaPart = 32 * kMiB;
 
@@ -18,17 +18,22 @@ Address border_of(const AddressRange& area) {
 
 }  // namespace
 
+Bytes part_at(const MappedSpace& planned, Address address) {
+  const AddressRange area = planned.reservations().front();
+  if (address >= border_of(area)) return kGranule;
+  return std::clamp(std::bit_floor(area.size / kPartsOfArea), kGranule, kLargestAreaPart);
+}
+
 Plan plan_parts(const MappedSpace& planned, const AddressRange& range) {
   const AddressRange area = planned.reservations().front();
   const Address border = border_of(area);
-  const Bytes part =
-      std::clamp(std::bit_floor(area.size / kPartsOfArea), kGranule, kLargestAreaPart);
+  Plan plan;
+  if (range.address >= border) return plan;
+  const Bytes part = part_at(planned, range.address);
   const auto begin_of = [&](Address address) {
     return area.address + round_down(address - area.address, part);
   };
   const auto end_of = [&](Address address) { return std::min(border, begin_of(address) + part); };
-  Plan plan;
-  if (range.address >= border) return plan;
   const Address end = end_of(std::min(range.end(), border) - 1);
   for (Address at = begin_of(range.address); at < end;) {
     const Block* const block = planned.block_at(at);

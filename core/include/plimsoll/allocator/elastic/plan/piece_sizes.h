@@ -1,8 +1,8 @@
 // Decides how large the pieces of new memory are. Many small pieces leave little memory over; few
 // large ones are mapped quickly.
 //
-// - A request of up to 1 MiB gets pieces of one granule. So does a gap above the border of a
-//   planned area.
+// - A request of up to 1 MiB gets pieces of one granule.
+// - A gap of a planned area gets pieces of up to half a part of the area (planned_area.h).
 // - A request of up to 1/32 of the arena, and of up to 64 MiB, gets one piece of its own size,
 //   because the next request like it will take all of it.
 // - For a larger request a piece is half of the bytes that are still missing. It is at least 1/512

@@ -13,7 +13,9 @@
 // does.
 //
 // A program that deviates from its plan has requests outside the area. Once these would need more
-// memory than the plan has there (PlanFollower::most_outside), all of the area is like its top.
+// memory than the plan has there (PlanFollower::most_outside), all free memory of the area serves
+// other requests too, and a place is filled without the rest of its part. When that begins depends
+// on time if the program uses several streams, as all amounts of memory do then.
 //
 // The functions here call no driver and change no books.
 #pragma once
@@ -23,6 +25,9 @@
 #include "plimsoll/allocator/elastic/plan/plan.h"
 
 namespace plimsoll {
+
+// Returns how much memory is mapped at once at an address of a planned area, in bytes.
+[[nodiscard]] Bytes part_at(const MappedSpace& planned, Address address);
 
 // Returns a plan that fills the holes of all parts below the border that the range touches with new
 // memory.
