@@ -25,7 +25,7 @@ class StackTable {
   // interpreter's lock may wait for.
   std::uint32_t capture();
 
-  // `size` and `stack` need the interpreter's lock.
+  // The caller of `size` or `stack` must hold the interpreter's lock.
   [[nodiscard]] std::size_t size() const { return stacks_.size(); }
   [[nodiscard]] const Stack& stack(std::size_t number) const { return stacks_[number]; }
 

@@ -88,7 +88,7 @@ class StepSearch {
         const auto [entry, is_new] = latest.try_emplace(key(begin, i, context), i);
         if (is_new) continue;
         const std::uint32_t distance = i - std::exchange(entry->second, i);
-        weights[distance] += distance;  // a step of this length explains as many requests
+        weights[distance] += distance;  // a step of length `distance` explains as many requests
       }
     }
     std::vector<std::pair<std::uint64_t, std::uint32_t>> sorted;

@@ -157,7 +157,7 @@ void Replayer::request(const TraceEvent& event) {
   driver_.forget_fed_addresses();
   if (event.action == Action::oom) {
     if (block == nullptr) return;
-    ++failures_.avoided;  // how the program would have used the memory is unknown
+    ++failures_.avoided;  // the recording does not show what the program would have done with it
     allocator_.free(block);
     allocator_.history().clear();
   } else if (block == nullptr) {

@@ -35,7 +35,7 @@ struct SharedMemoryReport {
 struct OutOfMemoryReport {
   int device = 0;
   Bytes requested = 0;  // the size that the program asked for
-  Bytes tried = 0;      // bytes that the driver was, or would have been, asked for
+  Bytes tried = 0;      // bytes that were, or would have been, requested from the driver
   Bytes device_total = 0;
   Bytes device_free = 0;
   Bytes used_by_others = 0;    // by other processes
@@ -43,7 +43,7 @@ struct OutOfMemoryReport {
   Bytes allocated = 0;
   Bytes reserved = 0;
   Bytes free_in_private_pools = 0;
-  std::optional<SharedMemoryReport> shared = {};  // set if the request could have used it
+  std::optional<SharedMemoryReport> shared = {};  // set if shared memory could have served it
   std::string advice = {};                        // printed after the figures
   // True if the allocator rejected the request without asking the driver because
   // throw_on_cudamalloc_oom forbids it to give memory back.

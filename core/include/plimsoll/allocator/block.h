@@ -30,9 +30,10 @@ struct Block {
   ExpandableSegment* expandable = nullptr;  // native: the block's expandable segment
   Arena* arena = nullptr;                   // elastic: the arena that the block belongs to
   MappedSpace* space = nullptr;
-  Piece* piece = nullptr;  // elastic: if retired, the piece mapped there, which may return
+  Piece* piece = nullptr;  // elastic, retired: the piece still mapped here, which may return
   std::vector<StreamId> stream_uses;  // other streams that used the block since it was allocated
-  // Orders frees: the pool's search count, or in elastic the arena's age.
+  // The time of the free, to order frees: in native the pool's search count, in elastic the arena's
+  // age.
   std::uint64_t age_base = 0;
   Bytes shared = 0;           // elastic: bytes of a used block in shared memory
   std::uint64_t lent = 0;     // elastic: serial number of the loan, if shared memory is possible

@@ -77,7 +77,7 @@ class CudaDriver final : public Driver {
 
  private:
   class Scope;
-  class Locked;  // locked host memory; counted as long as the object exists
+  class Locked;  // page-locked host memory, counted while the object exists
   struct Mapping {
     Bytes size = 0;
     bool accessible = false;

@@ -169,12 +169,12 @@ class Engine final : private Observer {
   void observe(const TraceEvent& event) override;
   [[nodiscard]] std::unique_ptr<ProgramAllocator> make_program_allocator();
   Address lend(Bytes size, StreamId stream, Context context);
-  // Gets the segment that the request needs from the pool's source, and offers it to the allocator.
-  // Returns the offer; nothing if the request needs no segment, or the source has none.
   struct Offer {
     std::shared_ptr<PoolSource> source;
     Address address = 0;
   };
+  // Gets the segment that the request needs from the pool's source, and offers it to the allocator.
+  // Returns the offer; nothing if the request needs no segment, or the source has none.
   [[nodiscard]] std::optional<Offer> offer_segment(Bytes size, StreamId stream);
   [[nodiscard]] std::optional<NativeAllocator::Lack> lack(Bytes size, StreamId stream);
   // Gives released segments back to their sources, and also `unused` if the allocator did not
@@ -190,7 +190,7 @@ class Engine final : private Observer {
   std::unique_ptr<Driver> owned_;
   Driver& driver_;
   ImportedMemory imported_;
-  // It is declared before the allocator, whose paused memory it must outlive.
+  // Declared before the allocator, so that the pool outlives the allocator's paused memory.
   std::optional<HostPool> host_pool_;
   std::optional<std::string> fell_back_;
   ElasticAllocator* elastic_ = nullptr;  // set if the allocator is the elastic one

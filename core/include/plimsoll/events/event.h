@@ -9,7 +9,8 @@
 
 namespace plimsoll {
 
-// Columnar traces store the position in this list as the code: append, never reorder.
+// A recording stores each action as its position in this list: append new actions, and never
+// reorder.
 enum class Action : std::uint8_t {
   alloc,           // size: the bytes requested, before rounding
   free_requested,  // size: the bytes requested

@@ -56,7 +56,7 @@ struct PoolStat {
 
 struct Statistics {
   PoolStat allocation;       // live requests
-  PoolStat segment;          // driver allocations, elastic's pieces, but no expandable segments
+  PoolStat segment;          // driver allocations or elastic's pieces; not expandable segments
   PoolStat active;           // blocks in use, or waiting for another stream
   PoolStat inactive_split;   // free blocks that cannot be returned to the driver
   PoolStat allocated_bytes;  // in live blocks

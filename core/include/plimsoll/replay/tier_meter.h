@@ -15,7 +15,7 @@ namespace plimsoll {
 class TierMeter {
  public:
   // Takes an allocator without used blocks and its driver, which outlive the meter.
-  // `allocator_chooses`: the allocator chooses the tier of its memory.
+  // `allocator_chooses` says whether the allocator itself chooses the tier of its memory.
   TierMeter(const Allocator& allocator, SimulatedDriver& driver, bool allocator_chooses = false)
       : allocator_(allocator),
         driver_(driver),
@@ -23,7 +23,7 @@ class TierMeter {
 
   // Counts a block that was lent. Call it after the request was served.
   void lent(Address block, Bytes size);
-  // Counts a block that is returned. Call it before the block is freed.
+  // Counts a block that the program gives back. Call it before the block is freed.
   void returning(Address block, Bytes size);
 
   // Returns the allocator's statistics, with the counters of the tiers.

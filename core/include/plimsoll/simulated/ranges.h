@@ -1,4 +1,5 @@
-// Disjoint ranges of addresses, in a map by their beginnings. A map's value is the size or has one.
+// Disjoint ranges of addresses, in a map from first address to the range's size or to an object
+// with a size.
 #pragma once
 
 #include <iterator>
@@ -14,7 +15,7 @@ Bytes size_of_range(const Range& range) {
   return range.size;
 }
 
-// Returns the range that contains an address, or the end.
+// Returns the iterator of the range that contains the address; `end()` if there is none.
 template <typename Ranges>
 auto range_at(Ranges& ranges, Address address) {
   auto range = ranges.upper_bound(address);

@@ -45,7 +45,7 @@ class Streams {
   // Makes all work queued on `stream` from now on wait for the event.
   Status wait(StreamId stream, Event event);
   [[nodiscard]] std::size_t events() const { return events_.size(); }
-  // Returns the streams that have an event which may complete, now or later, without a `finish`.
+  // Returns the streams with an event that completes, now or later, without a `finish`.
   [[nodiscard]] const std::set<StreamId>& with_open_events() const { return with_open_events_; }
 
   // Makes the host wait for an event, a stream, all streams, or all streams that are not held.

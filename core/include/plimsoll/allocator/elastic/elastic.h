@@ -64,7 +64,7 @@ namespace plimsoll {
 
 class ElasticAllocator final : public Allocator, public ProgramAllocator {
  public:
-  // Uses only the memory fraction of `config`. The driver must have virtual memory.
+  // Takes a driver that has virtual memory. Of `config`, only the memory fraction is used.
   ElasticAllocator(Driver& driver, const AllocatorConfig& config, TorchVersion version = {},
                    int device = 0);
   ~ElasticAllocator() override;
@@ -161,7 +161,8 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
 
  private:
   static constexpr Bytes kAlignment = 512;
-  // Larger than the memory of any card, and smaller than any address.
+  // A larger request fails at once. The value is larger than any card's memory, and smaller than
+  // any address.
   static constexpr Bytes kMostRequest = Bytes{1} << 46;
   static constexpr std::size_t kMostFreeBlocks = 4096;  // that `fragments` looks at, at most
 

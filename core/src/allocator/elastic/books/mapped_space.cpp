@@ -173,7 +173,7 @@ void MappedSpace::make_hole(Block* block) {
     absorb_next(block, next);
   }
   if (Block* const previous = block->previous; previous != nullptr && is_hole(previous)) {
-    absorb_next(previous, block);  // `previous` keeps its place in the set
+    absorb_next(previous, block);  // `previous` is in `holes_` already
     return;
   }
   holes_.insert(block);

@@ -81,7 +81,7 @@ class Growth {
 
   void begin_plan(Arena& arena);
   [[nodiscard]] bool update_plan(Arena& arena);
-  // Finds out which memory queued work still uses, so that the rest may move.
+  // Finds out which memory queued work still uses: free memory that it no longer uses may move.
   void look_at_queued_work(const Request& request);
   // Returns the plan that `make_plan` makes. If it lacks addresses, reserves them and makes the
   // plan again. Returns nothing if the driver refuses the addresses.

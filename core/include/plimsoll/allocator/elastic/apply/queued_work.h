@@ -32,7 +32,8 @@ class QueuedWork {
   // Finds out how far the arena's stream has come: queries its marker, or waits for it, and records
   // a new one.
   void mark_idle(Arena& arena, bool wait);
-  // Does the same, without waiting, for `own` and each arena that may give memory to it.
+  // Does what `mark_idle` does, without waiting, for `own` and each arena that may give memory to
+  // it.
   void mark_givers(const Arena& own);
 
   // Returns whether the arena could get free memory of other arenas by waiting for queued work. It

@@ -25,7 +25,7 @@ class Arenas {
   Arenas(const Arenas&) = delete;
   Arenas& operator=(const Arenas&) = delete;
 
-  // --- without a lock
+  // --- callable without a lock
   // Returns the default pool's arena of the stream. Returns null if a capture or a placement may
   // send the request elsewhere, or if the stream's slot holds another arena or none.
   [[nodiscard]] Arena* known(StreamId stream) {
@@ -60,7 +60,8 @@ class Arenas {
   // Sets the plan that places large requests of the default pool. Throws std::logic_error if there
   // is an arena already, because a plan begins with the first request.
   void set_plan(std::shared_ptr<const ProgramPlan> plan);
-  // Returns whether the arena, at its large request, has not yet asked for the plan of its stream.
+  // Returns whether the arena still has to ask for its stream's plan, which it does at its first
+  // large request.
   [[nodiscard]] bool awaits_plan(const Arena& arena) const {
     return plan_ != nullptr && arena.pool->is_default() && !arena.is_plan_known;
   }
@@ -75,7 +76,7 @@ class Arenas {
   [[nodiscard]] PrivatePools<ElasticPool>& private_pools() { return private_pools_; }
   [[nodiscard]] const PrivatePools<ElasticPool>& private_pools() const { return private_pools_; }
   [[nodiscard]] bool is_capturing() const { return private_pools_.is_capturing(); }
-  // Call the functions of these names of the private pools, and update `has_captures`.
+  // Call the functions of the same names in `private_pools_`, and update `has_captures_`.
   void begin_capture(PoolId pool, Allocator::Filter filter);
   void end_capture(PoolId pool);
   // Creates the pool of a region at its first use, and counts that use as the region's own.

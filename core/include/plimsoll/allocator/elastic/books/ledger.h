@@ -41,7 +41,8 @@ class Ledger {
 
   // Notes in the history that `piece` was mapped at its address, or unmapped there.
   void note(Action action, const Piece& piece);
-  // Does the same, but joins neighbouring pieces to one event. `note_run` notes the last event.
+  // Does what `note` does, but joins neighbouring pieces to one event. `note_run` notes the last
+  // such event.
   void note_in_run(Action action, const Piece& piece);
   void note_run();
 
