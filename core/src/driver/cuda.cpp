@@ -415,8 +415,9 @@ Status CudaDriver::unmap(Address address, Bytes size) {
   return status;
 }
 
-// Unmaps one mapping at a time, because CUDA does not skip holes. If CUDA refuses one, the earlier
-// ones are mapped again. Their memory is held meanwhile, because `release` may have released it.
+// Unmaps one mapping at a time, because CUDA does not skip holes. If CUDA refuses one, maps the
+// earlier ones again. Retains the handles of all mappings until then, because `release` may have
+// released them.
 Result CudaDriver::unmap_each(Mappings::const_iterator begin, Mappings::const_iterator end) const {
   std::vector<cuda::MemoryHandle> held;
   Result result = kSuccess;

@@ -106,8 +106,8 @@ class StepSearch {
     return steps;
   }
 
-  // Returns a hash of the request and the requests before it, `context` in all. Requests that are
-  // alike and come after requests that are alike have equal hashes.
+  // Returns a hash of the request and the requests before it, `context` requests in all. Requests
+  // that are alike and come after requests that are alike have equal hashes.
   [[nodiscard]] std::uint64_t key(std::uint32_t begin, std::uint32_t i,
                                   std::uint32_t context) const {
     constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15u;

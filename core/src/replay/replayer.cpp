@@ -217,7 +217,7 @@ void Replayer::prepare_request(const TraceEvent& event) {
     pools_.use({});
     complete_run();
     pools_.use(event.pool);
-    if (!refused) release = release_before(event);  // a free that is complete by now may be garbage
+    if (!refused) release = release_before(event);  // a free completed just now may explain it
   }
   if (release == Release::emptied) {
     empty_cache();

@@ -104,7 +104,7 @@ class Allocator {
   // default pool and all released pools.
   virtual void empty_cache(PoolId pool = {}) = 0;
 
-  // Completes the pending frees whose events are complete; `malloc` calls it by itself.
+  // Completes the pending frees whose events are complete. `malloc` calls this function itself.
   virtual void poll() = 0;
 
   // Returns true for the streams whose requests go to a private pool. An empty filter selects all
@@ -165,7 +165,7 @@ class Allocator {
   [[nodiscard]] int device() const { return device_; }
 
  protected:
-  // Brings `statistics_` up to date in an allocator that keeps its counters elsewhere.
+  // Updates `statistics_`. An allocator that keeps its counters elsewhere overrides this function.
   virtual void refresh_statistics() const {}
   // Returns advice, with a leading space, for the message that a request for `tried` bytes failed.
   [[nodiscard]] virtual std::string advice_against_failure(Bytes) const { return usual_advice({}); }

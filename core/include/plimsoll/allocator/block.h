@@ -36,12 +36,12 @@ struct Block {
   // age.
   std::uint64_t age_base = 0;
   Bytes shared = 0;           // elastic: bytes of a used block in shared memory
-  std::uint64_t lent = 0;     // elastic: serial number of the loan, if shared memory is possible
+  std::uint64_t lent = 0;     // elastic: number of the loan; counted if shared memory is possible
   std::uint32_t context = 0;  // the history's number of the last request's call stack
   std::uint32_t segment_context = 0;  // the call stack of the request that made the segment
-  // Streams that used the block inside a graph capture, which orders these uses itself. In native
-  // the entries stay as long as this record does. PyTorch's do so too, so it can mistake a later
-  // use for one inside the capture.
+  // Streams that used the block inside a graph capture, which orders these uses itself. In native,
+  // as in PyTorch, an entry stays until the Block is dropped, so a later use can be mistaken for
+  // one inside the capture.
   std::vector<StreamId> capture_uses;
   std::uint32_t order = 0;  // sorts free blocks of equal size; ties are sorted by address
   bool allocated = false;

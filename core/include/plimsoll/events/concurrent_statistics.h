@@ -71,7 +71,8 @@ class ConcurrentStatistics {
     // Counters of one pool, small or large. All except `pending` only grow.
     struct alignas(64) Pool {
       std::array<Value, kQuantities> allocated{};
-      // Blocks and sizes are counted at the request, other quantities at completion.
+      // Blocks and sizes are counted when the free is requested, requested bytes when it is
+      // complete.
       std::array<Value, kQuantities> freed{};
       std::array<Value, 2> pending{};  // blocks and sizes whose free is requested, not complete
 

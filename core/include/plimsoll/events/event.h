@@ -9,7 +9,7 @@
 
 namespace plimsoll {
 
-// A recording stores each action as its position in this list: append new actions, and never
+// A columnar trace stores each action as its position in this list: append new actions, and never
 // reorder.
 enum class Action : std::uint8_t {
   alloc,           // size: the bytes requested, before rounding

@@ -83,8 +83,8 @@ class SimulatedDriver final : public Driver {
   void write_tag(Address address, Bytes size, std::uint64_t tag);
   [[nodiscard]] std::uint64_t tag_at(Address address);
 
-  // Gives the next allocation this address, if it has this size and the address is free. Several
-  // calls queue up; reservations have a queue of their own.
+  // Makes the next allocation use this address, if it has this size and the address is free.
+  // Several calls queue up; reservations have a queue of their own.
   void feed_allocation(Address address, Bytes size) { allocations_.feed(address, size); }
   void feed_reservation(Address address) { virtual_.feed(address); }
   void forget_fed_addresses() {

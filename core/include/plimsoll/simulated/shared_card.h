@@ -38,7 +38,8 @@ class SharedCard {
   SharedCard(const SharedCard&) = delete;
   SharedCard& operator=(const SharedCard&) = delete;
 
-  // Takes memory of the card. Returns false, and takes nothing, if the card has not so much left.
+  // Takes memory of the card. If the card has less memory left than `size`, takes nothing and
+  // returns false.
   bool take(Bytes size, Bytes capacity);
   void give_back(Bytes size);
   // Returns the bytes held by other processes that still run.

@@ -59,7 +59,7 @@ class Streams {
     double busy_until_ns = 0;
     bool held = false;
     std::uint64_t finishes = 0;
-    std::uint64_t blocked_events = 0;  // events recorded while it was held, and not yet complete
+    std::uint64_t blocked_events = 0;  // events recorded during a `hold`, and not complete
     std::uint64_t open_events = 0;     // other events, which need no `finish`
   };
 

@@ -31,7 +31,7 @@ class VirtualMemory {
   Status set_access(Address address, Bytes size);
   Status unmap(Address address, Bytes size);
 
-  // Gives the next reservation this address. Several calls queue up.
+  // Makes the next reservation use this address. Several calls queue up.
   void feed(Address address) { fed_.push_back(address); }
   void forget_fed() { fed_.clear(); }
 

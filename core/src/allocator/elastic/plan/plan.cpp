@@ -86,9 +86,9 @@ void sort_best_first(const Arena& own, std::vector<FreePiece>& pieces, bool recu
   std::ranges::sort(pieces, is_better);
 }
 
-// Puts those pieces last that one of the next requests wants back, even after pieces of other
-// arenas. Otherwise that request would unmap the piece here, and another piece would have to be
-// mapped in its place.
+// Moves the pieces to the end that one of the next requests will want back; even pieces of other
+// arenas are used before them. Otherwise that request would unmap the piece here, and another piece
+// would have to be mapped in its place.
 void put_wanted_last(const MappedSpace& space, std::vector<FreePiece>& pieces) {
   const std::vector<AddressRange> coming = space.coming(kSoon);
   const auto is_wanted = [&](Address address) {

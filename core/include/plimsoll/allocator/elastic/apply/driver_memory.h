@@ -43,8 +43,8 @@ class DriverMemory {
   // Returns nothing if no addresses are left, or if `size` exceeds the card's memory. Throws
   // DriverError.
   [[nodiscard]] std::optional<AddressRange> reserve_area(Bytes size);
-  // Makes a piece in the given tier. Returns out_of_memory where a driver that spills by itself
-  // would put dedicated memory into shared memory.
+  // Makes a piece in the given tier. If the driver would spill dedicated memory into shared memory,
+  // makes no piece and returns out_of_memory.
   [[nodiscard]] Status create(Bytes size, Tier tier, std::unique_ptr<Piece>& piece);
   // Unmaps adjacent pieces that fill the range: all or none.
   [[nodiscard]] Status unmap(const AddressRange& range);

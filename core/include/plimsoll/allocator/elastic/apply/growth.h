@@ -4,7 +4,8 @@
 //   1. The borrowing block that was freed last (lending.h), if it has exactly this size.
 //   2. Shared memory, if the thread prefers it.
 //   3. The place in the plan of the whole program, if there is a plan and the place gets memory.
-//   4. The place that the request surely had in the previous step, if all memory returns there.
+//   4. The place of the request in the previous step, if the program surely repeats that step and
+//      all memory can return to the place.
 //   5. `grow_in`, then once more, with the free memory of planned areas as well.
 //   6. Free blocks of private pools that allow it (use_on_oom); before PyTorch 2.11 after step 7.
 //   7. `grow_in` again, after waiting for all streams.

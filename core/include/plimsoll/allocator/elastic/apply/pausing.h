@@ -34,7 +34,7 @@ class Pausing {
         release_(release),
         ledger_(ledger) {}
 
-  // See the functions of these names in ElasticAllocator.
+  // See the functions of the same names in ElasticAllocator.
   void require_pausable(RegionId region);
   Bytes pause(RegionId region, Backup backup);
   // Does what ElasticAllocator::resume does, but throws no OutOfMemory. If the card or the limit

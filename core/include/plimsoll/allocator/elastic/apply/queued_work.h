@@ -20,7 +20,7 @@ class QueuedWork {
 
   // Frees a block that other streams used, as soon as they are done with it.
   void wait_to_free(Block* block);
-  // Notes that `stream` uses the block. Only uses inside a capture are kept.
+  // Notes that `stream` uses the block, if a capture is running. Does nothing otherwise.
   void note_use(Block* block, StreamId stream);
 
   // Frees the blocks whose streams are done. Does nothing during a graph capture, when no event may

@@ -76,7 +76,8 @@ struct alignas(64) Arena {
   // before, so that memory may go to other streams.
   std::uint64_t age = 0;
   std::uint64_t idle_age = 0;
-  // An event on the stream, after all its uses of memory that was freed at `age` or before.
+  // An event on the stream. It comes after all the stream's uses of memory that was freed at `age`
+  // or before.
   struct Marker {
     Event event = 0;
     std::uint64_t age = 0;

@@ -1,8 +1,8 @@
 // Holds all arenas, and finds them by pool and stream, or by address.
 //
-// Invariants: an arena's addresses are the reservations of its spaces, and each of these is in the
-// table of reservations; an arena whose pool was forgotten has no memory and is reused for the next
-// pool. The table and the slots are read without a lock; everything else is guarded by the
+// Invariants: an arena's addresses are the reservations of its spaces, and the table of
+// reservations has each of them. An arena whose pool was dropped has no memory, and is reused for
+// the next pool. The table and the slots are read without a lock; everything else is guarded by the
 // allocator's `mutex_`.
 #pragma once
 

@@ -228,7 +228,7 @@ class MappedSpace {
   void clear(Address address);
   // Does what `clear` does, and counts that the address gave way to another piece.
   void give_way(Address address);
-  // Returns how often the address gave way.
+  // Returns how often `give_way` was called for the address.
   [[nodiscard]] Bytes times_given_way(Address address) const {
     const auto found = given_way_.find(address);
     return found == given_way_.end() ? 0 : found->second;
@@ -351,7 +351,7 @@ class MappedSpace {
   Mappings mappings_;
   std::size_t pieces_away_ = 0;                   // pieces with home != address
   std::size_t retired_count_ = 0;                 // retired blocks
-  std::unordered_map<Address, Bytes> given_way_;  // how often each address gave way
+  std::unordered_map<Address, Bytes> given_way_;  // calls of `give_way`, by address
   Repetition repetition_;                         // places of past large requests
   FlatMap<Block*> by_address_;                    // in a planned space: all blocks
 };
