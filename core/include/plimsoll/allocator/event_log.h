@@ -18,8 +18,8 @@ class Observer {
 
 class EventLog {
  public:
-  // The driver gives the time. A driver that spills also gives the part of a block that lies in
-  // shared memory.
+  // Takes a driver that gives each event its time. If the driver spills, it also tells how much of
+  // a block lies in shared memory.
   explicit EventLog(Driver& driver) : driver_(driver) {}
 
   [[nodiscard]] History& history() { return history_; }

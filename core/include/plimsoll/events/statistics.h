@@ -85,8 +85,9 @@ struct Statistics {
   void reset_accumulated();
   bool operator==(const Statistics&) const = default;
 
-  // Returns "allocated_bytes.all.peak" and so on, as torch.cuda.memory_stats() flattens them.
-  // num_oom_rejections exists from PyTorch 2.12 on; the tiers' counters are plimsoll's own.
+  // Returns the counters by flat names such as "allocated_bytes.all.peak", as
+  // torch.cuda.memory_stats() does. num_oom_rejections exists from PyTorch 2.12 on; the tiers'
+  // counters are plimsoll's own.
   [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> flatten(
       bool with_oom_rejections, bool with_tiers = false) const;
 };

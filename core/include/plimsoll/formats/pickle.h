@@ -27,7 +27,8 @@ namespace plimsoll {
 struct ReadingLimits {
   // The most memory, in bytes, for the values of a document; the input does not count.
   std::size_t memory = std::numeric_limits<std::size_t>::max();
-  // Called at intervals. An exception that it throws, as for a signal, ends the reading.
+  // The reader calls it at intervals. An exception that it throws, as for a signal, ends the
+  // reading.
   std::function<void()> poll;
 };
 

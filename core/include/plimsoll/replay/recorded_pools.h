@@ -1,6 +1,6 @@
-// The private pools of a replayed program. Chooses the pool of each request. Counts the begins of
-// each pool, so that it can release the pool when the recording shows that the program has released
-// it.
+// The private pools of a replayed program. Chooses the pool of each request, and releases a pool
+// when the recording shows that the program has released it. To release it fully, counts how often
+// each pool was begun.
 #pragma once
 
 #include <map>

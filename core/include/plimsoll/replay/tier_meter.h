@@ -47,7 +47,7 @@ class TierMeter {
   SimulatedDriver& driver_;
   bool driver_spills_;  // the driver spills without telling the allocator
   Bytes peak_dedicated_ = 0;
-  // Counters for a driver that spills by itself:
+  // The meter's own counters, for a driver that spills by itself.
   Stat shared_allocated_;
   Stat shared_reserved_;
   std::int64_t spills_ = 0;

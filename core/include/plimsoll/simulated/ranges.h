@@ -1,5 +1,5 @@
-// Disjoint ranges of addresses, in a map from first address to the range's size or to an object
-// with a size.
+// Disjoint address ranges, kept in a map. The key is a range's first address. The value is the
+// range's size, or an object with a member `size`.
 #pragma once
 
 #include <iterator>

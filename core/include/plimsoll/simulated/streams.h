@@ -60,7 +60,7 @@ class Streams {
     bool held = false;
     std::uint64_t finishes = 0;
     std::uint64_t blocked_events = 0;  // events recorded during a `hold`, and not complete
-    std::uint64_t open_events = 0;     // other events, which need no `finish`
+    std::uint64_t open_events = 0;     // events that complete without a `finish`
   };
 
   [[nodiscard]] bool is_blocked(const StreamPoint& point) const;

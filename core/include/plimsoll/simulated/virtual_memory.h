@@ -44,7 +44,7 @@ class VirtualMemory {
   // Returns the number of mappings that begin in the range.
   [[nodiscard]] std::size_t mappings_in(Address address, Bytes size) const;
   [[nodiscard]] bool is_mapped(Address address, Bytes size) const;
-  // Returns the memory at an address that the GPU can access.
+  // Returns the memory at an address; nothing if the GPU cannot access memory there.
   [[nodiscard]] std::optional<MemoryPart> part_at(Address address);
 
  private:

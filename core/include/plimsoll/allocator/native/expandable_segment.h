@@ -28,7 +28,7 @@ class ExpandableSegment {
     Bytes size = 0;
   };
   // Unmaps the pages that lie wholly in the range, once the segment's stream is idle. Throws
-  // DriverError if the driver refuses, and then has changed nothing.
+  // DriverError if the driver refuses; then nothing has changed.
   Range unmap(Address address, Bytes size);
 
   [[nodiscard]] Address address() const { return address_; }

@@ -188,8 +188,8 @@ Block* Growth::grow_in(const Request& request) {
   std::optional<Plan> plan = make_plan();
   if (plan && plan->makes_memory() && begins_to_share(space, *plan)) plan = make_plan();
   if (plan && plan->makes_memory()) {
-    // Whole free pieces come before new memory, even if the driver has some left. So a limit
-    // changes nothing until memory is refused.
+    // Whole free pieces come before new memory, even if the driver has some left. So a program
+    // behaves the same with and without a limit until memory is refused.
     auto whole =
         with_addresses(space, [&] { return plan_whole_pieces(arenas_, space, request.size); });
     if (whole) plan = std::move(whole);

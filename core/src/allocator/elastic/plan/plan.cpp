@@ -299,7 +299,7 @@ std::optional<Plan> plan_whole_pieces(const Arenas& arenas, const MappedSpace& s
   for (auto next = sources.begin(); total < size; ++next) {  // take the largest piece that is left
     const auto suffices = [&](Bytes each) { return total + each >= size; };
     const auto enough = std::ranges::partition_point(next, sources.end(), suffices, size_of);
-    if (enough != next) {  // or the smallest one that completes the size
+    if (enough != next) {  // or rather the smallest one that completes the size
       next = std::ranges::find(next, enough, size_of(*std::prev(enough)), size_of);
     }
     total += size_of(*next);

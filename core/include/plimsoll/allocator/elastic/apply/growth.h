@@ -11,12 +11,13 @@
 //   7. `grow_in` again, after waiting for all streams.
 //   8. Dedicated and shared memory together, if the policy is to spill. Once more after waiting.
 //
-// `grow_in` tries a free block, then a place to which all memory returns. Then it looks at queued
-// work and plans a place. It fills the place with free pieces of the request's own arena first,
-// which can be mapped a second time at once because the stream itself orders the reuse. Next come
-// free pieces of arenas whose work is known to be done, and then new memory. Outside a planned
-// area, new memory is made only if all free pieces together are less than the request. So the only
-// free memory lost to fragmentation is in pieces that a live block shares with a free one.
+// `grow_in` tries a free block, then a place to which all memory can return. Then it finds out
+// which memory queued work still uses, and plans a place. It fills the place with free pieces of
+// the request's own arena first, which can be mapped a second time at once because the stream
+// itself orders the reuse. Next come free pieces of arenas whose work is known to be done, and then
+// new memory. Outside a planned area, new memory is made only if all free pieces together are less
+// than the request. So the only free memory lost to fragmentation is in pieces that a live block
+// shares with a free one.
 //
 // Callers hold the allocator's `mutex_`. The functions here lock arenas themselves, the request's
 // own first.
@@ -82,7 +83,7 @@ class Growth {
 
   void begin_plan(Arena& arena);
   [[nodiscard]] bool update_plan(Arena& arena);
-  // Finds out which memory queued work still uses: free memory that it no longer uses may move.
+  // Finds out which memory queued work still uses. All other free memory may move.
   void look_at_queued_work(const Request& request);
   // Returns the plan that `make_plan` makes. If it lacks addresses, reserves them and makes the
   // plan again. Returns nothing if the driver refuses the addresses.

@@ -58,7 +58,7 @@ struct alignas(64) Arena {
   // memory is short.
   bool planned_gives = false;
   bool is_plan_known = false;       // whether the arena has asked for its stream's plan
-  bool keeps_dropped_area = false;  // a plan was dropped; its free memory is to be released
+  bool keeps_dropped_area = false;  // a plan was dropped, and its area still has free memory
   AddressMap<Block*> live;
   WaitingSizes waiting;  // sizes of freed blocks that other streams still use
   Bytes reserved = 0;    // bytes of the driver's memory in this arena

@@ -30,10 +30,9 @@ namespace plimsoll {
 
 // How far a program followed the plan of one stream.
 struct PlanUse {
-  std::uint64_t requests = 0;  // the large requests
+  std::uint64_t requests = 0;  // number of large requests
   Bytes bytes = 0;             // bytes that they asked for
-  // Bytes that lie where the plan puts them: in the area, or outside it if the plan has them
-  // outside.
+  // Bytes that lie where the plan says, inside or outside the area.
   Bytes placed_bytes = 0;
   struct Dropped {
     std::uint64_t request = 0;  // number of requests before the plan was dropped
@@ -48,7 +47,7 @@ class PlanFollower {
   // How many slots ahead and behind are searched for a place.
   static constexpr std::uint32_t kReach = 400;
 
-  // The area begins at `base`. The plan outlives the follower.
+  // Follows `plan` in an area that begins at `base`. The plan outlives the follower.
   PlanFollower(const StreamPlan& plan, Address base);
 
   [[nodiscard]] bool is_followed() const { return !use_.dropped; }

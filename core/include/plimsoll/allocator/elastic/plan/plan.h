@@ -26,7 +26,7 @@ struct Filling {
   Tier tier = Tier::dedicated;
   FreePiece from = {};     // null if it is new memory
   bool is_mapped = false;  // the piece is still mapped at `address`: no driver call
-  Bytes gap = 0;           // for new memory: size of the gap it helps to fill; 0: one piece
+  Bytes gap = 0;           // for new memory: size of the gap to fill; 0 if it is not cut
   Bytes missing = 0;       // for new memory: bytes of the gap without memory, from here on
 
   [[nodiscard]] bool is_new() const { return from.piece == nullptr; }

@@ -13,7 +13,8 @@
 // does.
 //
 // A program that deviates from its plan has requests outside the area. Once these would need more
-// memory than the plan has there (PlanFollower::most_outside), all of the area is like its top.
+// memory than the plan has there (PlanFollower::most_outside), the whole area is used like
+// its top.
 //
 // The functions here call no driver and change no books.
 #pragma once
