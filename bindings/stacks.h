@@ -29,7 +29,8 @@ class StackTable {
   [[nodiscard]] std::size_t size() const { return stacks_.size(); }
   [[nodiscard]] const Stack& stack(std::size_t number) const { return stacks_[number]; }
 
-  // The process has one table, which is never destroyed: threads may outlive the interpreter.
+  // Returns the process's one table. It is never destroyed, because threads may outlive the
+  // interpreter.
   static StackTable& instance();
 
  private:

@@ -123,8 +123,8 @@ class Tries {
     const std::pair rank{packing.height, top_use(packing)};
     if (best_.offsets.empty() || rank < best_rank_) keep(std::move(packing), order, rank);
   }
-  // Begins with the best order. Each try puts the blocks first that lay at the top of the area in
-  // the try before.
+  // Begins with the best order so far. In each try, the blocks that lay at the top of the area in
+  // the last try come first.
   void raise_top() {
     Order order = best_order_;
     Packing packing = best_;

@@ -157,7 +157,7 @@ void Replayer::request(const TraceEvent& event) {
   driver_.forget_fed_addresses();
   if (event.action == Action::oom) {
     if (block == nullptr) return;
-    ++failures_.avoided;  // the recording does not show what the program would have done with it
+    ++failures_.avoided;  // how the program would have used the memory is not recorded
     allocator_.free(block);
     allocator_.history().clear();
   } else if (block == nullptr) {
@@ -217,7 +217,8 @@ void Replayer::prepare_request(const TraceEvent& event) {
     pools_.use({});
     complete_run();
     pools_.use(event.pool);
-    if (!refused) release = release_before(event);  // a free completed just now may explain it
+    // A free that completed just now may explain the release.
+    if (!refused) release = release_before(event);
   }
   if (release == Release::emptied) {
     empty_cache();

@@ -94,7 +94,7 @@ class CudaDriver final : public Driver {
   [[nodiscard]] int attribute(cuda::Attribute attribute) const;
   [[nodiscard]] bool fits_granule(const cuda::AllocationProperties& properties) const;
 
-  // Runs `body` in the primary context. If it fails, `last_error` names the call with `what`.
+  // Runs `body` in the primary context. If `body` fails, `last_error` names the call with `what`.
   template <typename Body, typename What>
   Status call(Body body, What what) const;
   // Runs `body` like `call`, but succeeds if the driver has shut down.

@@ -143,7 +143,7 @@ class Engine final : private Observer {
   [[nodiscard]] Driver& driver() const { return driver_; }
   [[nodiscard]] int device() const { return options_.device; }
   [[nodiscard]] TorchVersion version() const { return options_.version; }
-  // Returns the reason, in a sentence, why the allocator differs from the requested one.
+  // Returns, in a sentence, why the allocator is not the requested one; nothing if it is.
   [[nodiscard]] const std::optional<std::string>& fell_back() const { return fell_back_; }
 
   struct Account {

@@ -67,8 +67,8 @@ struct Statistics {
   Stat oversize_allocations;  // of max_split_size or more
   Stat oversize_segments;
   std::map<PoolId, PoolStat> reserved_bytes_by_private_pools;
-  // plimsoll's own counters: the parts of the above in shared memory, and off the card while
-  // paused.
+  // plimsoll's own counters: how much of the memory that is counted above lies in shared memory,
+  // and how much is off the card while paused.
   Stat shared_allocated_bytes;
   Stat shared_reserved_bytes;
   Stat paused_bytes;

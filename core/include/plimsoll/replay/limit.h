@@ -47,8 +47,8 @@ class LimitEvidence {
   std::vector<Refusal> refusals_;
   bool emptied_by_program_ = false;
   bool has_segments_ = false;
-  // The reserved bytes before the first release and the first growth since the last request or
-  // free.
+  // Since the last request or free: the reserved bytes before the first release, and before the
+  // first growth.
   std::optional<Bytes> before_release_;
   std::optional<Bytes> before_growth_;
 };

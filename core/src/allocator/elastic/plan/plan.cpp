@@ -86,7 +86,7 @@ void sort_best_first(const Arena& own, std::vector<FreePiece>& pieces, bool recu
   std::ranges::sort(pieces, is_better);
 }
 
-// Moves the pieces to the end that one of the next requests will want back; even pieces of other
+// Moves to the end the pieces that one of the next requests will want back; even pieces of other
 // arenas are used before them. Otherwise that request would unmap the piece here, and another piece
 // would have to be mapped in its place.
 void put_wanted_last(const MappedSpace& space, std::vector<FreePiece>& pieces) {

@@ -1,7 +1,7 @@
 // Finds memory for a request that the hot path could not serve. Each step is tried only if those
 // before it failed:
 //
-//   1. The borrowing block that was freed last (lending.h), if it has exactly this size.
+//   1. The last freed block that borrowed pieces (lending.h), if it has exactly this size.
 //   2. Shared memory, if the thread prefers it.
 //   3. The place in the plan of the whole program, if there is a plan and the place gets memory.
 //   4. The place of the request in the previous step, if the program surely repeats that step and
@@ -85,8 +85,8 @@ class Growth {
   [[nodiscard]] bool update_plan(Arena& arena);
   // Finds out which memory queued work still uses. All other free memory may move.
   void look_at_queued_work(const Request& request);
-  // Returns the plan that `make_plan` makes. If it lacks addresses, reserves them and makes the
-  // plan again. Returns nothing if the driver refuses the addresses.
+  // Returns the plan that `make_plan` makes. If the plan lacks addresses, reserves them and makes
+  // the plan again. Returns nothing if the driver refuses the addresses.
   template <typename MakePlan>
   std::optional<Plan> with_addresses(MappedSpace& space, MakePlan make_plan);
 

@@ -68,8 +68,8 @@ struct alignas(64) Arena {
   };
   std::optional<Borrowed> borrowed;  // the freed block whose pieces have not returned home yet
 
-  // The block that was freed last. A request of the same size gets it at once. Anything else that
-  // uses the arena first frees it to its space.
+  // The block that was freed last. A request of the same size gets it at once. Every other use of
+  // the arena begins by freeing this block to its space.
   Block* resting = nullptr;
 
   // Each free gets the next age. The stream no longer uses memory that was freed at `idle_age` or

@@ -320,8 +320,8 @@ class MappedSpace {
   // Takes exactly this range out of the free block that contains it: `first`, or one after it. The
   // returned block is in no index.
   Block* take_out(Block* first, const AddressRange& range);
-  // Moves the piece that serves at `from` to `to`, where it is retired. The block `left`, where it
-  // served, is retired in turn. Returns the block at `to`.
+  // Moves the piece that serves at `from` to `to`, where it is retired. Retires the block `left`,
+  // where the piece served until now. Returns the block at `to`.
   Block* exchange(Mappings::iterator from, Mappings::iterator to, Block* left);
   void hold(Address address, std::unique_ptr<Piece> piece);
   void retire(Block* block);

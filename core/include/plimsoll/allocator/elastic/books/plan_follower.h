@@ -6,6 +6,7 @@
 // the nearest of these slots, and serves the request from the nearest one with a free place. If
 // none has a free place, a request that needs at least half of the next slot's place gets that
 // place. A request for which the plan has no place lies elsewhere.
+//
 // Each place is checked to be free, so a wrong plan only costs memory; but under a tight limit a
 // later request may lack that memory. So the area shares its memory with other requests once those
 // take more than `most_outside`, and the plan is dropped if less than `kLeastPlaced` percent of
