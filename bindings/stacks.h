@@ -16,7 +16,7 @@
 
 namespace plimsoll::python {
 
-using Stack = std::vector<Frame>;  // innermost first
+using Stack = std::vector<Frame>;  // the innermost frame comes first
 
 class StackTable {
  public:

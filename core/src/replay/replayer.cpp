@@ -276,7 +276,7 @@ void Replayer::empty_cache() {
   allocator_.empty_cache(run_.emptied_pool().value_or(PoolId{}));
 }
 
-// Ends a run that is followed by something other than a request.
+// Ends a run that no request follows.
 void Replayer::end_run() {
   if (run_.is_empty()) return;
   if (run_.was_told()) empty_cache();

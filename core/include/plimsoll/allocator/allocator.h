@@ -38,7 +38,7 @@ struct OutOfMemoryReport {
   Bytes tried = 0;      // bytes that were, or would have been, requested from the driver
   Bytes device_total = 0;
   Bytes device_free = 0;
-  Bytes used_by_others = 0;    // by other processes
+  Bytes used_by_others = 0;    // memory that other processes use
   std::optional<Bytes> limit;  // the most this process may reserve
   Bytes allocated = 0;
   Bytes reserved = 0;

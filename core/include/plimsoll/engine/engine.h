@@ -196,7 +196,7 @@ class Engine final : private Observer {
   ElasticAllocator* elastic_ = nullptr;  // set if the allocator is the elastic one
   NativeAllocator* native_ = nullptr;    // the allocator, if it follows PyTorch's rules
   WheelAllocator* wheel_ = nullptr;      // the allocator, if it is PyTorch's own
-  std::optional<TierMeter> meter_;       // meters `gpu_`
+  std::optional<TierMeter> meter_;       // set if the tiers of `gpu_` are metered
   std::unique_ptr<ProgramAllocator> allocator_;
   std::unique_ptr<Shadow> shadow_;
 

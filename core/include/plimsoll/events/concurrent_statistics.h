@@ -28,7 +28,7 @@ namespace plimsoll {
 
 class ConcurrentStatistics {
  public:
-  class alignas(64) Shard {  // two never share a cache line
+  class alignas(64) Shard {  // aligned so that two never share a cache line
    public:
     explicit Shard(ConcurrentStatistics& owner) : owner_(owner) {}
     Shard(const Shard&) = delete;

@@ -59,12 +59,12 @@ struct Statistics {
   PoolStat segment;          // driver allocations or elastic's pieces; not expandable segments
   PoolStat active;           // blocks in use, or waiting for another stream
   PoolStat inactive_split;   // free blocks that cannot be returned to the driver
-  PoolStat allocated_bytes;  // in live blocks
-  PoolStat reserved_bytes;   // taken from the driver
+  PoolStat allocated_bytes;  // bytes in live blocks
+  PoolStat reserved_bytes;   // bytes taken from the driver
   PoolStat active_bytes;
   PoolStat inactive_split_bytes;
-  PoolStat requested_bytes;   // as requested, before rounding
-  Stat oversize_allocations;  // of max_split_size or more
+  PoolStat requested_bytes;   // bytes as requested, before rounding
+  Stat oversize_allocations;  // requests of max_split_size or more
   Stat oversize_segments;
   std::map<PoolId, PoolStat> reserved_bytes_by_private_pools;
   // plimsoll's own counters: how much of the memory that is counted above lies in shared memory,

@@ -132,7 +132,7 @@ class PickleDocument {
   // order in which they were set. A key that was set twice occurs twice.
   [[nodiscard]] std::span<const PickleValue> items(PickleValue value) const;
 
-  // Returns the value that was set last for a string key.
+  // Returns the value that was set last for a string key; nothing if the dict lacks the key.
   [[nodiscard]] std::optional<PickleValue> find(PickleValue dict, std::string_view key) const;
 
  private:

@@ -35,7 +35,7 @@ struct EventColumns {
   std::vector<Bytes> size;
   std::vector<StreamId> stream;
   std::vector<std::int64_t> time_us;
-  std::vector<std::uint32_t> stack;       // 0: none
+  std::vector<std::uint32_t> stack;       // 0 means no stack
   std::vector<std::uint64_t> pool_first;  // with pool_second: the pool's id; 0, 0 if not recorded
   std::vector<std::uint64_t> pool_second;
   std::vector<Bytes> shared;  // the part of `size` in shared memory

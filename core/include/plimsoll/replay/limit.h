@@ -34,7 +34,7 @@ class LimitEvidence {
 
  private:
   struct Refusal {   // a request before which cached memory went back to the driver
-    Bytes reserved;  // reserved before the release
+    Bytes reserved;  // bytes reserved before the release
     Bytes wanted;
     bool failed;  // whether the request failed even after the release
   };

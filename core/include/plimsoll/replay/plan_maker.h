@@ -36,7 +36,7 @@ class PlanMaker {
 
   std::uint64_t index_ = 0;  // number of the current event
   Address freed_ = 0;        // the address that the last event asked to free
-  std::size_t large_ = 0;    // large requests so far
+  std::size_t large_ = 0;    // number of large requests so far
   std::unordered_map<Address, Block> blocks_;
   std::unordered_map<StreamId, std::uint32_t> numbers_;  // the number of each stream
   std::vector<std::vector<TimedRequest>> requests_;      // of each stream; end == 0: not freed yet

@@ -16,7 +16,7 @@ class RecordedPools {
   RecordedPools(Allocator& allocator, bool tells_captures)
       : allocator_(allocator), tells_captures_(tells_captures) {}
 
-  // Adds a pool that exists at the start.
+  // Adds a pool that exists when the recording begins.
   void add(PoolId pool) { uses_.emplace(pool, 1); }
 
   // Sends requests to this pool from now on; {0, 0} is the default pool.

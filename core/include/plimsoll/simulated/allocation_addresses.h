@@ -15,7 +15,7 @@ namespace plimsoll {
 
 class AllocationAddresses {
  public:
-  // Makes addresses whose first chunk ends at `end`.
+  // Makes addresses below `end`, where the first chunk ends.
   explicit AllocationAddresses(Address end) : lowest_(end) {}
 
   [[nodiscard]] Address take(Bytes size);

@@ -56,7 +56,7 @@ class Allocations {
   std::map<Address, Bytes> small_;
   std::map<Address, Physical> granules_;  // granules of small allocations
   AddressSpace free_in_granules_;
-  Content content_;  // by address
+  Content content_;  // the content of all allocations, by address
 };
 
 }  // namespace plimsoll

@@ -111,7 +111,7 @@ class SimulatedDriver final : public Driver {
   [[nodiscard]] Bytes spilled() const { return shared_used() - page_locked_.bytes(); }
   [[nodiscard]] double driver_seconds() const { return driver_ns_ * 1e-9; }
   [[nodiscard]] std::uint64_t calls(Call call) const { return calls_.count(call); }
-  // Return the numbers of objects that exist and were not released.
+  // Return how many objects of each kind exist and were not released.
   [[nodiscard]] std::size_t reservations() const { return virtual_.reservations(); }
   [[nodiscard]] std::size_t handles() const { return virtual_.handles(); }
   [[nodiscard]] std::size_t mappings() const { return virtual_.mappings(); }

@@ -56,7 +56,7 @@ class PhysicalMemory {
   DriverModel model_;
   SharedCard* card_ = nullptr;
   Bytes most_dedicated_used_ = 0;
-  Bytes shared_used_ = 0;  // the part that this GPU uses
+  Bytes shared_used_ = 0;  // the part of the host's shared memory that this GPU uses
 };
 
 }  // namespace plimsoll

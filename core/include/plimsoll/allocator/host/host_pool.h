@@ -120,7 +120,7 @@ class HostPool {
     std::vector<std::pair<Driver*, Event>> events;
   };
   enum class Effort : std::uint8_t {
-    oldest,  // finish frees in their order, up to the first block in use
+    oldest,  // complete frees in their order, until one is still pending
     all,
     wait,
   };

@@ -34,7 +34,7 @@ namespace plimsoll {
 
 struct Request {
   Bytes requested = 0;
-  Bytes size = 0;  // rounded
+  Bytes size = 0;  // the rounded size
   MappedSpace* space = nullptr;
   [[nodiscard]] Arena& arena() const { return space->arena(); }
   [[nodiscard]] Request in(MappedSpace& other) const { return {requested, size, &other}; }

@@ -18,7 +18,7 @@ class QueuedWork {
   QueuedWork(Driver& driver, Arenas& arenas, Lending& lending, Statistics& statistics)
       : driver_(driver), arenas_(arenas), lending_(lending), statistics_(statistics) {}
 
-  // Frees a block that other streams used, as soon as they are done with it.
+  // Frees a block that other streams used, as soon as these streams are done with it.
   void wait_to_free(Block* block);
   // Notes that `stream` uses the block, if a capture is running. Does nothing otherwise.
   void note_use(Block* block, StreamId stream);

@@ -34,7 +34,7 @@ struct alignas(64) Arena {
   Arena(StreamId of, ElasticPool& in, ConcurrentStatistics::Shard& counts)
       : stream(of), pool(&in), shard(counts) {}
 
-  // Locks the arena, and frees the block that rests in it.
+  // Locks the arena, and frees its resting block.
   class Guard {
    public:
     explicit Guard(Arena& arena) : guard_(arena.lock) { arena.free_resting(); }

@@ -91,7 +91,7 @@ class Arenas {
     AddressRange range;
     Arena* arena = nullptr;
   };
-  using ReservationTable = std::vector<Reservation>;  // by address
+  using ReservationTable = std::vector<Reservation>;  // sorted by address
 
   [[nodiscard]] std::atomic<Arena*>& slot_of(StreamId stream) {
     return slots_[(stream * 0x9E3779B97F4A7C15u) >> 58];

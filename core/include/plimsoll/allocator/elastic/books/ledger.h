@@ -24,7 +24,7 @@ class Ledger {
   Ledger(Statistics& statistics, EventLog& log, TorchVersion version)
       : statistics_(statistics), log_(log), version_(version) {}
 
-  [[nodiscard]] Bytes reserved() const { return reserved_; }  // of both tiers
+  [[nodiscard]] Bytes reserved() const { return reserved_; }  // bytes in both tiers
   [[nodiscard]] Bytes shared_reserved() const { return shared_reserved_; }
   [[nodiscard]] Bytes dedicated_reserved() const { return reserved_ - shared_reserved_; }
   [[nodiscard]] Statistics& statistics() { return statistics_; }

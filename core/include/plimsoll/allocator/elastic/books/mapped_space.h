@@ -350,7 +350,7 @@ class MappedSpace {
   // piece->address == the key; a retired block is one piece's addresses.
   Mappings mappings_;
   std::size_t pieces_away_ = 0;                   // pieces with home != address
-  std::size_t retired_count_ = 0;                 // retired blocks
+  std::size_t retired_count_ = 0;                 // number of retired blocks
   std::unordered_map<Address, Bytes> given_way_;  // calls of `give_way`, by address
   Repetition repetition_;                         // places of past large requests
   FlatMap<Block*> by_address_;                    // in a planned space: all blocks

@@ -13,7 +13,7 @@
 
 namespace plimsoll {
 
-using RegionId = std::uint32_t;  // 0: none
+using RegionId = std::uint32_t;  // 0 means no region
 inline constexpr RegionId kNoRegion = 0;
 
 struct Placement {

@@ -37,7 +37,7 @@ struct PlanUse {
   Bytes placed_bytes = 0;
   struct Dropped {
     std::uint64_t request = 0;  // number of requests before the plan was dropped
-    Bytes bytes = 0;            // requested in the last step
+    Bytes bytes = 0;            // bytes requested in the last step
     Bytes placed_bytes = 0;
   };
   std::optional<Dropped> dropped;

@@ -36,7 +36,7 @@ class WaitingSizes {
   }
 
  private:
-  AddressMap<std::uint32_t> counts_;  // by size
+  AddressMap<std::uint32_t> counts_;  // number of waiting blocks, by size
 };
 
 }  // namespace plimsoll

@@ -24,7 +24,7 @@ struct Filling {
   Address address = 0;
   Bytes size = 0;
   Tier tier = Tier::dedicated;
-  FreePiece from = {};     // null if it is new memory
+  FreePiece from = {};     // null for new memory
   bool is_mapped = false;  // the piece is still mapped at `address`: no driver call
   Bytes gap = 0;           // for new memory: size of the gap to fill; 0 if it is not cut
   Bytes missing = 0;       // for new memory: bytes of the gap without memory, from here on
@@ -35,7 +35,7 @@ struct Filling {
 // The steps for a request, in this order. Afterwards the memory is free in the request's space.
 struct Plan {
   std::vector<Address> cleared;   // retired addresses, to be unmapped first
-  std::vector<Filling> fillings;  // in the order of mapping
+  std::vector<Filling> fillings;  // in the order in which they are mapped
   Bytes lacks_addresses = 0;      // not 0: reserve this many bytes of addresses and plan again
 
   [[nodiscard]] bool makes_memory() const {
