@@ -24,7 +24,7 @@ struct TimedRequest {
   bool is_shared = false;
 };
 
-// Stands for the requests first, first + 1, … first + length * times - 1.
+// Holds the requests numbered first, first + 1, … first + length * times - 1.
 struct Section {
   std::uint32_t first = 0;
   std::uint32_t length = 0;
