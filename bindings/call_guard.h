@@ -1,4 +1,4 @@
-// Guards around Python's calls of an engine.
+// Guards that a function called from Python holds while it calls an engine.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,7 +11,8 @@
 
 namespace plimsoll::python {
 
-// Releases the interpreter's lock around calls that may wait for a device or for other threads.
+// Releases the interpreter's lock while the guard exists, for calls that may wait for a device or
+// for other threads.
 class WaitGuard {
  public:
   explicit WaitGuard(const Engine& engine) {

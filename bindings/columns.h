@@ -1,4 +1,4 @@
-// The columns of recorded events, as Python hands them over.
+// The columns of recorded events, as Python passes them.
 #pragma once
 
 #include <nanobind/nanobind.h>

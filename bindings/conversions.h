@@ -1,5 +1,5 @@
-// Conversions for several parts of the module: columns without a copy, statistics as a dict,
-// signals.
+// Helpers for several of the bindings: arrays without a copy, statistics as a dict, Python's signal
+// handlers.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -38,11 +38,11 @@ constexpr Address kFirstOfGpus = Address{1} << 48;
 
 // CU_DEVICE_ATTRIBUTE_...
 constexpr int kThreadsPerBlock = 1, kWarpSize = 10, kMultiprocessors = 16, kMajor = 75, kMinor = 76;
-// Abilities that simulated cards lack: handles that other processes or a network card can use, and
-// multicast.
+// Device attributes for abilities that simulated cards lack: handles that other processes or a
+// network card can use, and multicast.
 constexpr std::array kAbsentAbilities{103, 104, 105, 110, 116, 128, 132};
 
-bool size_was_read = false;  // a card's size, by this API
+bool size_was_read = false;  // whether the program asked this API for a card's size
 
 // One simulated card, and the memory that the program took from it by this API.
 struct Card {
@@ -60,7 +60,7 @@ struct Card {
 struct Runtime {
   int (*current_device)() = nullptr;
   int (*set_device)(int) = nullptr;
-  void (*use)(int) = nullptr;  // makes the device's context, once
+  void (*use)(int) = nullptr;  // makes the device's context, at the first call
 };
 
 std::vector<Card> cards;
@@ -82,7 +82,7 @@ Card* card(int device) {
 }
 Card* current_card() { return card(runtime.current_device()); }
 
-// Calls a GPU's driver, and counts the memory that it gave or took back.
+// Runs `call` on the GPU's driver, and counts the memory that the call took or gave back.
 template <typename Call>
 Result counted(Card& on, Call call) {
   const auto exclusive = exclude_simulated_gpus();
@@ -94,7 +94,8 @@ Result counted(Card& on, Call call) {
   return result_of(status);
 }
 
-// Calls the driver of the GPU to which a range of addresses belongs.
+// Runs `call` on one GPU's driver after another, until the GPU is found to which the address
+// belongs.
 template <typename Call>
 Result at_address(Call call) {
   for (Card& each : cards) {
@@ -190,7 +191,8 @@ Result retain_context(Context* context, Device device) {
 }
 
 Result release_context(Device device) {
-  return card(device) == nullptr ? kInvalidDevice : kSuccess;  // PyTorch keeps the context
+  // There is nothing to release: PyTorch keeps the context.
+  return card(device) == nullptr ? kInvalidDevice : kSuccess;
 }
 
 Result get_context(Context* context) {
@@ -219,7 +221,7 @@ Result synchronize() {
   return kSuccess;
 }
 
-// --- memory with an address of its own ---------------------------------------------------------
+// --- allocations that include an address (cuMemAlloc, cuMemFree) --------------------------------
 
 // Sets the free and total memory of the current card. The total is that of its profile, even if the
 // simulated memory is unlimited.

@@ -62,7 +62,7 @@ Engine* make_simulated(nb::handle gpu, const std::string& allocator, const std::
 
 // --- memory ------------------------------------------------------------------------------------
 
-// Allocates a block. Holds no lock meanwhile, because the spill watch may call Python.
+// Allocates a block. Releases the interpreter's lock, because the spill watch may call Python.
 Address allocate(Engine& engine, Bytes size, StreamId stream) {
   if (size == 0) throw std::invalid_argument("a block has at least one byte");
   const WaitGuard guard(engine);
@@ -81,7 +81,8 @@ Bytes block_size(Engine& engine, Address address) {
 
 using Number = std::uint64_t;  // half of a pool's id
 
-// Empties the cache. Holds no lock meanwhile, because a pool's own allocator may call Python.
+// Empties the cache. Releases the interpreter's lock, because a pool's own allocator may call
+// Python.
 void empty_cache(Engine& engine, Number first, Number second) {
   const WaitGuard guard(engine);
   engine.empty_cache({first, second});
@@ -149,7 +150,7 @@ nb::tuple history_columns(Engine& engine) {
 nb::dict account_of(Engine& engine) {
   Engine::Account account;
   {
-    const nb::gil_scoped_release released;  // the account waits for the shadow's thread
+    const nb::gil_scoped_release released;  // `account` waits for another thread: the shadow's
     account = engine.account();
   }
   nb::dict result;

@@ -66,7 +66,7 @@ Columns columns_of(const std::vector<DeviceEvent>& events) {
 nb::tuple drain(RecordingBuffer& buffer) {
   Columns columns;
   {
-    const nb::gil_scoped_release released;  // other Python threads run meanwhile
+    const nb::gil_scoped_release released;  // other Python threads may run while this one waits
     const std::lock_guard draining(buffer.draining());
     columns = columns_of(buffer.events().drain());
   }

@@ -107,7 +107,7 @@ void gather_frames(Stack& stack) {
 #ifdef Py_LIMITED_API
 
 int line_of(const Frame& frame) {
-  // Each range of bytes in the code has a line, or none.
+  // `co_lines` yields ranges of bytecode offsets, each with its line or None.
   const nanobind::handle code(reinterpret_cast<PyObject*>(frame.code));
   for (const nanobind::handle range : code.attr("co_lines")()) {
     const auto [begin, end, line] = nanobind::cast<std::tuple<int, int, nanobind::object>>(range);

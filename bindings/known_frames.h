@@ -15,7 +15,7 @@ namespace plimsoll::python {
 
 struct Frame {
   PyCodeObject* code;
-  int instruction;  // a byte offset in its bytecode
+  int instruction;  // byte offset in the bytecode of `code`
   bool operator==(const Frame&) const = default;
 };
 

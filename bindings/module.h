@@ -1,4 +1,5 @@
-// The Python module's parts. Bindings convert types and nothing else.
+// Declares the functions that build the Python module, one for each part. Bindings convert types
+// and do nothing else.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -7,8 +7,9 @@
 
 namespace plimsoll::python {
 
-// For each stream: requests, bytes, placed bytes, and None or, if the plan was dropped, (request,
-// bytes, placed bytes) of the step that was the reason.
+// Each tuple describes one stream: requests, bytes, placed bytes, and None. If the plan was
+// dropped, the last value is a tuple instead: the number of requests before that, and the bytes and
+// placed bytes of the step that caused it.
 inline constexpr const char* kPlanUseSignature =
     "def plan_use(self) -> list[tuple[int, int, int, tuple[int, int, int] | None]]";
 

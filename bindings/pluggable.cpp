@@ -1,4 +1,5 @@
-// C functions for torch.cuda.memory.CUDAPluggableAllocator, which needs no bridge to be built.
+// C functions for torch.cuda.memory.CUDAPluggableAllocator. They need no library that is compiled
+// against PyTorch.
 //
 // PyTorch does not check the result of `alloc`, so a failed request throws. The exception passes
 // through PyTorch's C++ to its Python binding, which raises a RuntimeError with PyTorch's text.
@@ -118,8 +119,8 @@ struct Pluggable {
     if (fails(call)) throw_error();
   }
 
-  // Treats every pool as a graph's, because PyTorch tells a pluggable allocator nothing about
-  // captures.
+  // Treats every pool as the pool of a graph capture, because PyTorch does not tell a pluggable
+  // allocator which pools belong to captures.
   static void begin_allocate_to_pool(int device, Pool pool, const PyTorchFunction<Stream>& filter) {
     const auto call = [&] {
       const Engine::Held held = engine_on(device).hold();

@@ -16,7 +16,7 @@
 
 namespace plimsoll::python {
 
-using Stack = std::vector<Frame>;  // innermost first
+using Stack = std::vector<Frame>;  // the innermost frame comes first
 
 class StackTable {
  public:
@@ -25,11 +25,12 @@ class StackTable {
   // interpreter's lock may wait for.
   std::uint32_t capture();
 
-  // `size` and `stack` need the interpreter's lock.
+  // The caller of `size` or `stack` must hold the interpreter's lock.
   [[nodiscard]] std::size_t size() const { return stacks_.size(); }
   [[nodiscard]] const Stack& stack(std::size_t number) const { return stacks_[number]; }
 
-  // The process has one table, which is never destroyed: threads may outlive the interpreter.
+  // Returns the process's one table. It is never destroyed, because threads may outlive the
+  // interpreter.
   static StackTable& instance();
 
  private:

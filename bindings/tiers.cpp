@@ -24,7 +24,7 @@ namespace {
 using Sizes = std::pair<Bytes, Bytes>;
 Sizes pair_of(MemoryInfo info) { return {info.free, info.total}; }
 
-// Calls `told` at the first spill. The callback is never released, because tensors die after
+// Calls `told` at the first spill. The callback is never released, because tensors may outlive
 // everything else in Python.
 void tell_first_spill(Engine& engine, nb::callable told) {
   SpillWatch& watch = engine.spill_watch();

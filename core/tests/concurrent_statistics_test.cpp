@@ -162,7 +162,7 @@ TEST(concurrent_statistics_of_threads_that_only_allocate_have_an_exact_peak) {
 TEST(concurrent_statistics_of_many_threads_add_up) {
   constexpr std::size_t kThreads = 6;
   constexpr int kSteps = 20'000;
-  constexpr Bytes kBase = 50_MiB;  // each thread keeps this much to the end
+  constexpr Bytes kBase = 50_MiB;  // each thread holds this much until it ends
   ConcurrentStatistics counters;
   std::array<std::int64_t, kThreads> most{};
   std::array<std::int64_t, kThreads> left{};

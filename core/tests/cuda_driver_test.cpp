@@ -677,8 +677,8 @@ TEST(cuda_leaks_nothing_wherever_a_call_fails) {
     use_everything(machine);
     calls = machine.fake.calls;
   }
-  // `use_everything` uses all entry points, except those that name errors or that ranges with holes
-  // need.
+  // `use_everything` uses all entry points except two kinds: those that return an error's name, and
+  // those that only ranges with holes need.
   CHECK_EQUAL(calls.size(), 36U);
   for (const auto& [entry, count] : calls) {
     if (only_undo.contains(entry)) continue;

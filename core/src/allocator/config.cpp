@@ -254,7 +254,7 @@ struct ConfigKey {
   std::string_view name;
   TorchVersion since;
   void (*read)(const Setting&, AllocatorConfig&);  // null if the setting changes no device memory
-  std::string_view why = {};                       // the reason if it changes none
+  std::string_view why = {};                       // the reason if `read` is null
 };
 
 constexpr ConfigKey kConfigKeys[] = {

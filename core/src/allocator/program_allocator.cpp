@@ -84,7 +84,8 @@ Statistics LockedAllocator::statistics() const {
   return allocator_->statistics();
 }
 
-// Throws: memory that these allocators map cannot be passed to other processes.
+// Throws std::invalid_argument, because memory that these allocators map cannot be passed to other
+// processes.
 ExportedMemory LockedAllocator::export_memory(Address) {
   throw std::invalid_argument("this allocator's memory cannot be exported as file descriptors");
 }

@@ -206,7 +206,7 @@ void CudaDriver::find_properties() {
     if (fits_granule(host)) shared_.push_back(host);
   };
   if (attribute(cuda::Attribute::host_numa_virtual_memory) != 0) {
-    // CUDA says -1 on a machine with a single NUMA node.
+    // CUDA returns -1 on a machine with a single NUMA node.
     const int node = std::max(0, attribute(cuda::Attribute::host_numa_id));
     offer_host({cuda::LocationType::host_numa, node}, dedicated_.handle_types);
   }
@@ -375,7 +375,7 @@ Status CudaDriver::set_access(Address address, Bytes size) {
         const Result result = set_access({address, size}, accessors_, cuda::Access::read_write);
         for (auto it = begin; it != end; ++it) {
           if (it->second.accessible) continue;
-          // If one device was refused, earlier ones may have got access.
+          // CUDA may have given access to some devices before it refused one.
           if (result != kSuccess) {
             set_access({it->first, it->second.size}, accessors_, cuda::Access::none);
           }
@@ -415,8 +415,9 @@ Status CudaDriver::unmap(Address address, Bytes size) {
   return status;
 }
 
-// Unmaps one mapping at a time, because CUDA does not skip holes. If CUDA refuses one, the earlier
-// ones are mapped again. Their memory is held meanwhile, because `release` may have released it.
+// Unmaps one mapping at a time, because CUDA does not skip holes. If CUDA refuses one, maps the
+// earlier ones again. Retains the handles of all mappings until then, because `release` may have
+// released them.
 Result CudaDriver::unmap_each(Mappings::const_iterator begin, Mappings::const_iterator end) const {
   std::vector<cuda::MemoryHandle> held;
   Result result = kSuccess;

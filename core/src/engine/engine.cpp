@@ -36,7 +36,7 @@ void add_counts(Engine::Account& account, const Statistics& statistics) {
 
 }  // namespace
 
-// Locks the one mutex of all simulated GPUs, because those of a machine share a host.
+// Locks the one mutex of all simulated GPUs, because the GPUs of one machine share a host.
 std::unique_lock<std::recursive_mutex> exclude_simulated_gpus() {
   static std::recursive_mutex mutex;
   return std::unique_lock(mutex);
@@ -124,8 +124,8 @@ Address Engine::lend(Bytes size, StreamId stream, Context context) {
   return address;
 }
 
-// As in PyTorch, a source that refuses, or may not be asked because of the limit, is asked once
-// more after cached memory has gone back.
+// If the source has no memory, or the limit forbids asking it, empties the cache and tries once
+// more, as PyTorch does.
 std::optional<Engine::Offer> Engine::offer_segment(Bytes size, StreamId stream) {
   for (const bool is_retry : {false, true}) {
     if (is_retry) empty_cache({});

@@ -8,7 +8,7 @@
 namespace plimsoll {
 namespace {
 
-std::array<std::atomic<Engine*>, 64> engines{};  // by device
+std::array<std::atomic<Engine*>, 64> engines{};  // indexed by device
 
 }  // namespace
 

@@ -27,7 +27,8 @@ constexpr std::array<ConcurrentStatistics::Rule, ConcurrentStatistics::kCounters
         {Shard::kRequested, false},  // requested_bytes: of all active blocks
     }};
 
-// Locks the bounds of all shards, so that no shard borrows meanwhile and no bound is counted twice.
+// Locks the bounds of all shards while it exists: no shard can borrow, so no bound is counted
+// twice.
 class ConcurrentStatistics::BoundsGuard {
  public:
   explicit BoundsGuard(std::deque<Shard>& shards) : shards_(shards) {

@@ -157,8 +157,8 @@ class EventReader {
     return field;
   }
 
-  // Returns the action that a text names; nothing for those of PyTorch 2.14 and later that only
-  // annotate a block.
+  // Returns the action that a text names. Returns nothing for actions of PyTorch 2.14 and later
+  // that only annotate a block.
   std::optional<Action> action_of(PickleValue value, const Entry& entry) {
     if (value.kind() != Kind::string) fail(entry, "has no text as 'action'");
     const std::string_view text = document_.text(value);

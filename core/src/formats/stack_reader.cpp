@@ -8,8 +8,8 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-// Limits against hostile files: a reference to a shared frame costs the file one byte, and every
-// line with a shared name shows the name in full.
+// These limits keep reports on hostile files short: a file refers to a shared frame with one byte,
+// but every printed line with a shared name shows the name in full.
 constexpr std::size_t kLongestName = 512;
 constexpr std::size_t kMostFrames = 1024;
 

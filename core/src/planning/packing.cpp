@@ -11,7 +11,7 @@
 namespace plimsoll {
 namespace {
 
-using Order = std::vector<std::uint32_t>;  // numbers of blocks
+using Order = std::vector<std::uint32_t>;  // block numbers in the order of packing
 
 // Bounds the work of all tries: each try costs the square of the number of blocks.
 constexpr std::uint64_t kMostWork = 1'000'000'000;
@@ -123,8 +123,8 @@ class Tries {
     const std::pair rank{packing.height, top_use(packing)};
     if (best_.offsets.empty() || rank < best_rank_) keep(std::move(packing), order, rank);
   }
-  // Begins with the best order. Each try puts the blocks first that lay at the top of the area in
-  // the try before.
+  // Begins with the best order so far. In each try, the blocks that lay at the top of the area in
+  // the last try come first.
   void raise_top() {
     Order order = best_order_;
     Packing packing = best_;
@@ -168,7 +168,7 @@ class Tries {
   std::uint64_t left_;
   Packing best_;
   Order best_order_;
-  std::pair<Bytes, Bytes> best_rank_;  // height, and use of the top
+  std::pair<Bytes, Bytes> best_rank_;  // the best packing's height and top_use
 };
 
 }  // namespace

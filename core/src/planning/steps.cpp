@@ -88,7 +88,7 @@ class StepSearch {
         const auto [entry, is_new] = latest.try_emplace(key(begin, i, context), i);
         if (is_new) continue;
         const std::uint32_t distance = i - std::exchange(entry->second, i);
-        weights[distance] += distance;  // a step of this length explains as many requests
+        weights[distance] += distance;  // a step of length `distance` explains as many requests
       }
     }
     std::vector<std::pair<std::uint64_t, std::uint32_t>> sorted;
@@ -106,8 +106,8 @@ class StepSearch {
     return steps;
   }
 
-  // Returns a hash of the request and the requests before it, `context` in all. Requests that are
-  // alike and come after requests that are alike have equal hashes.
+  // Returns a hash of the request and the requests before it, `context` requests in all. Requests
+  // that are alike and come after requests that are alike have equal hashes.
   [[nodiscard]] std::uint64_t key(std::uint32_t begin, std::uint32_t i,
                                   std::uint32_t context) const {
     constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15u;

@@ -22,7 +22,8 @@ void RecordedBlocks::wait(Address address, std::uint64_t event) {
   Block* const block = take(address, event);
   StreamId stream = next_stream_;
   if (completion_ == Completion::late) {
-    // All blocks wait for one stream, so the allocator need not query an event for each block.
+    // All blocks wait for one made-up stream, so the allocator need not query an event for each
+    // block.
   } else if (idle_streams_.empty()) {
     ++next_stream_;
   } else {

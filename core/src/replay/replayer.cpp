@@ -157,7 +157,7 @@ void Replayer::request(const TraceEvent& event) {
   driver_.forget_fed_addresses();
   if (event.action == Action::oom) {
     if (block == nullptr) return;
-    ++failures_.avoided;  // how the program would have used the memory is unknown
+    ++failures_.avoided;  // how the program would have used the memory is not recorded
     allocator_.free(block);
     allocator_.history().clear();
   } else if (block == nullptr) {
@@ -217,7 +217,8 @@ void Replayer::prepare_request(const TraceEvent& event) {
     pools_.use({});
     complete_run();
     pools_.use(event.pool);
-    if (!refused) release = release_before(event);  // a free that is complete by now may be garbage
+    // A free that completed just now may explain the release.
+    if (!refused) release = release_before(event);
   }
   if (release == Release::emptied) {
     empty_cache();
@@ -275,7 +276,7 @@ void Replayer::empty_cache() {
   allocator_.empty_cache(run_.emptied_pool().value_or(PoolId{}));
 }
 
-// Ends a run that is followed by something other than a request.
+// Ends a run that no request follows.
 void Replayer::end_run() {
   if (run_.is_empty()) return;
   if (run_.was_told()) empty_cache();

@@ -35,15 +35,15 @@ struct SharedMemoryReport {
 struct OutOfMemoryReport {
   int device = 0;
   Bytes requested = 0;  // the size that the program asked for
-  Bytes tried = 0;      // bytes that the driver was, or would have been, asked for
+  Bytes tried = 0;      // bytes that were, or would have been, requested from the driver
   Bytes device_total = 0;
   Bytes device_free = 0;
-  Bytes used_by_others = 0;    // by other processes
+  Bytes used_by_others = 0;    // memory that other processes use
   std::optional<Bytes> limit;  // the most this process may reserve
   Bytes allocated = 0;
   Bytes reserved = 0;
   Bytes free_in_private_pools = 0;
-  std::optional<SharedMemoryReport> shared = {};  // set if the request could have used it
+  std::optional<SharedMemoryReport> shared = {};  // set if shared memory could have served it
   std::string advice = {};                        // printed after the figures
   // True if the allocator rejected the request without asking the driver because
   // throw_on_cudamalloc_oom forbids it to give memory back.
@@ -104,7 +104,7 @@ class Allocator {
   // default pool and all released pools.
   virtual void empty_cache(PoolId pool = {}) = 0;
 
-  // Completes the pending frees whose events are complete; `malloc` calls it by itself.
+  // Completes the pending frees whose events are complete. `malloc` calls this function itself.
   virtual void poll() = 0;
 
   // Returns true for the streams whose requests go to a private pool. An empty filter selects all
@@ -165,7 +165,7 @@ class Allocator {
   [[nodiscard]] int device() const { return device_; }
 
  protected:
-  // Brings `statistics_` up to date in an allocator that keeps its counters elsewhere.
+  // Updates `statistics_`. An allocator that keeps its counters elsewhere overrides this function.
   virtual void refresh_statistics() const {}
   // Returns advice, with a leading space, for the message that a request for `tried` bytes failed.
   [[nodiscard]] virtual std::string advice_against_failure(Bytes) const { return usual_advice({}); }

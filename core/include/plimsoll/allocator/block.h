@@ -30,21 +30,22 @@ struct Block {
   ExpandableSegment* expandable = nullptr;  // native: the block's expandable segment
   Arena* arena = nullptr;                   // elastic: the arena that the block belongs to
   MappedSpace* space = nullptr;
-  Piece* piece = nullptr;  // elastic: if retired, the piece mapped there, which may return
+  Piece* piece = nullptr;  // elastic, retired: the piece still mapped here, which may return
   std::vector<StreamId> stream_uses;  // other streams that used the block since it was allocated
-  // Orders frees: the pool's search count, or in elastic the arena's age.
+  // The time of the free, to order frees: in native the pool's search count, in elastic the arena's
+  // age.
   std::uint64_t age_base = 0;
   Bytes shared = 0;           // elastic: bytes of a used block in shared memory
-  std::uint64_t lent = 0;     // elastic: serial number of the loan, if shared memory is possible
+  std::uint64_t lent = 0;     // elastic: number of the loan; counted if shared memory is possible
   std::uint32_t context = 0;  // the history's number of the last request's call stack
   std::uint32_t segment_context = 0;  // the call stack of the request that made the segment
-  // Streams that used the block inside a graph capture, which orders these uses itself. In native
-  // the entries stay as long as this record does. PyTorch's do so too, so it can mistake a later
-  // use for one inside the capture.
+  // Streams that used the block inside a graph capture, which orders these uses itself. In native,
+  // as in PyTorch, an entry stays until the Block is dropped, so a later use can be mistaken for
+  // one inside the capture.
   std::vector<StreamId> capture_uses;
   std::uint32_t order = 0;  // sorts free blocks of equal size; ties are sorted by address
   bool allocated = false;
-  bool mapped = true;     // false: addresses without memory; in elastic also retired ones
+  bool mapped = true;     // false for addresses without memory and, in elastic, for retired ones
   bool retired = false;   // elastic: still mapped, but the memory serves elsewhere
   bool borrows = false;   // elastic: some of its pieces return home when it is freed
   bool exported = false;  // elastic: the used block was exported to other processes

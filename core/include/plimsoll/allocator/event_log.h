@@ -18,8 +18,8 @@ class Observer {
 
 class EventLog {
  public:
-  // The driver gives the time. A driver that spills also gives the part of a block that lies in
-  // shared memory.
+  // Takes a driver that gives each event its time. If the driver spills, it also tells how much of
+  // a block lies in shared memory.
   explicit EventLog(Driver& driver) : driver_(driver) {}
 
   [[nodiscard]] History& history() { return history_; }
@@ -36,8 +36,8 @@ class EventLog {
   [[nodiscard]] bool is_noting() const {
     return observer_.load(std::memory_order_acquire) != nullptr || history_.is_recording();
   }
-  // Notes an event. `context` is the call stack where the caller gave none for this call; `shared`
-  // of the `size` bytes lie in shared memory.
+  // Notes an event. `context` is the event's call stack if `set_context` has set none. Of the
+  // `size` bytes, `shared` lie in shared memory.
   void note(Action action, Address address, Bytes size, StreamId stream, PoolId pool = {},
             std::uint32_t context = 0, Bytes shared = 0) {
     if (is_noting()) tell(action, address, size, stream, pool, context, shared);

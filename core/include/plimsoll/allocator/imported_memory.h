@@ -11,7 +11,7 @@ namespace plimsoll {
 
 class ImportedMemory {
  public:
-  // A driver's handle on its way to another process. The owner of a piece closes the descriptor.
+  // A driver's handle on its way to another process. Whoever owns the piece closes the descriptor.
   struct Piece {
     int descriptor = -1;
     Bytes size = 0;
@@ -19,7 +19,7 @@ class ImportedMemory {
 
   explicit ImportedMemory(Driver& driver) : driver_(driver) {}
 
-  // Maps the pieces side by side. Throws DriverError and then has mapped nothing.
+  // Maps the pieces side by side. Throws DriverError if a call fails; then no piece is mapped.
   [[nodiscard]] Address open(std::span<const Piece> pieces);
   // Unmaps memory; returns false if nothing was opened at the address. No queued work may use the
   // memory any more.

@@ -38,7 +38,7 @@ class PoolSource {
 
   // --- Exchange with the allocator, under its lock.
 
-  // Makes a segment the next one that `accept` returns for its size and stream.
+  // Offers a segment: `accept` returns it to the next request of this size and stream.
   void offer(const Segment& segment) { offered_.push_back(segment); }
   // Returns the address of an offered segment; 0 if there is none.
   [[nodiscard]] Address accept(Bytes size, StreamId stream);

@@ -26,9 +26,9 @@ struct PoolBase {
   PoolId id;
   int uses = 1;             // uses by graphs and MemPools; at 0 the pool may be emptied
   Bytes reserved = 0;       // if this is 0 as well, the pool may be dropped
-  bool use_on_oom = false;  // the pool's options
+  bool use_on_oom = false;  // options: see PoolOption
   bool no_split = false;
-  std::shared_ptr<PoolSource> source;  // gives its segments; null for the driver
+  std::shared_ptr<PoolSource> source;  // gives the pool its segments; null: the driver does
 
   // Switches an option. Throws std::invalid_argument if no_split would be switched off.
   void set(PoolOption option, bool on) {

@@ -1,13 +1,13 @@
-// Frees of blocks that other streams used. An event on each of these streams shows when the block
-// may be reused; then the allocator takes the block back, once.
+// Completes the frees of blocks that other streams used. An event on each of these streams shows
+// when the block may be reused; then the allocator takes the block back, once.
 //
 // Inside a capture no event may be recorded or queried. A free inside a capture is therefore
 // deferred until no capture is left. It does not wait for uses inside a capture, which the capture
 // has ordered.
 //
 // A block's `stream_uses` are only read here: they keep the block active until the allocator takes
-// it back. If a driver call fails, it throws DriverError, and unfinished frees keep waiting. An
-// allocator with several threads makes all calls under one lock.
+// it back. A function throws DriverError if a driver call fails; unfinished frees then keep
+// waiting. An allocator with several threads makes all calls under one lock.
 #pragma once
 
 #include <algorithm>

@@ -25,7 +25,7 @@ class ObjectPool {
   }
   void recycle(T* object) { free_.push_back(object); }
 
-  // Visits every object of every slab, including recycled ones.
+  // Calls function with every object of every slab, including recycled ones.
   template <typename Function>
   void for_each_slot(Function function) const {
     for (const auto& slab : slabs_) {

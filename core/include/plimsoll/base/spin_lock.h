@@ -21,7 +21,7 @@ class SpinLock {
   static constexpr int kLooks = 100;
   static constexpr std::chrono::microseconds kSleep{20};
 
-  // Lets the other thread run where hardware threads share a core.
+  // Tells the core that this thread waits, so that another hardware thread of the core can run.
   static void pause() {
 #if defined(__x86_64__) || defined(_M_X64)
     __builtin_ia32_pause();

@@ -77,7 +77,7 @@ class CudaDriver final : public Driver {
 
  private:
   class Scope;
-  class Locked;  // locked host memory; counted as long as the object exists
+  class Locked;  // page-locked host memory, counted while the object exists
   struct Mapping {
     Bytes size = 0;
     bool accessible = false;
@@ -94,7 +94,7 @@ class CudaDriver final : public Driver {
   [[nodiscard]] int attribute(cuda::Attribute attribute) const;
   [[nodiscard]] bool fits_granule(const cuda::AllocationProperties& properties) const;
 
-  // Runs `body` in the primary context. If it fails, `last_error` names the call with `what`.
+  // Runs `body` in the primary context. If `body` fails, `last_error` names the call with `what`.
   template <typename Body, typename What>
   Status call(Body body, What what) const;
   // Runs `body` like `call`, but succeeds if the driver has shut down.

@@ -97,7 +97,7 @@ class Driver {
   // Returns not_permitted on a stream that is being captured, because its work is not queued and
   // cannot complete.
   virtual Status record(StreamId stream, Event& event) = 0;
-  virtual Status query(Event event) = 0;  // success or not_ready
+  virtual Status query(Event event) = 0;  // returns success or not_ready
   // Returns, in order, the streams whose events may be complete, if the driver knows them: events
   // of all other streams are not ready. Returns null if each event has to be queried.
   [[nodiscard]] virtual const std::set<StreamId>* streams_to_query() const { return nullptr; }

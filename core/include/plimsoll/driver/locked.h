@@ -83,7 +83,8 @@ class LockedDriver : public Driver {
   [[nodiscard]] std::string last_error() const override { return alone(&Driver::last_error); }
 
  protected:
-  // Serializes operations that a driver offers beyond these calls.
+  // Returns a lock that keeps out other threads' calls. For operations that a driver offers beyond
+  // those of `Driver`.
   [[nodiscard]] std::unique_lock<std::mutex> exclude_calls() const {
     return std::unique_lock(mutex_);
   }

@@ -17,7 +17,7 @@ inline constexpr std::array<std::string_view, 3> kAllocatorNames{"native", "elas
 
 struct NamedAllocator {
   std::unique_ptr<Allocator> allocator;
-  // The allocator with its own type, if it is one of these; otherwise null.
+  // Points to `allocator` by its own type; the pointers to other types are null.
   NativeAllocator* native = nullptr;
   ElasticAllocator* elastic = nullptr;
   WheelAllocator* wheel = nullptr;

@@ -143,7 +143,7 @@ class Engine final : private Observer {
   [[nodiscard]] Driver& driver() const { return driver_; }
   [[nodiscard]] int device() const { return options_.device; }
   [[nodiscard]] TorchVersion version() const { return options_.version; }
-  // Returns the reason, in a sentence, why the allocator differs from the requested one.
+  // Returns, in a sentence, why the allocator is not the requested one; nothing if it is.
   [[nodiscard]] const std::optional<std::string>& fell_back() const { return fell_back_; }
 
   struct Account {
@@ -169,12 +169,12 @@ class Engine final : private Observer {
   void observe(const TraceEvent& event) override;
   [[nodiscard]] std::unique_ptr<ProgramAllocator> make_program_allocator();
   Address lend(Bytes size, StreamId stream, Context context);
-  // Gets the segment that the request needs from the pool's source, and offers it to the allocator.
-  // Returns the offer; nothing if the request needs no segment, or the source has none.
   struct Offer {
     std::shared_ptr<PoolSource> source;
     Address address = 0;
   };
+  // Gets the segment that the request needs from the pool's source, and offers it to the allocator.
+  // Returns the offer; nothing if the request needs no segment, or the source has none.
   [[nodiscard]] std::optional<Offer> offer_segment(Bytes size, StreamId stream);
   [[nodiscard]] std::optional<NativeAllocator::Lack> lack(Bytes size, StreamId stream);
   // Gives released segments back to their sources, and also `unused` if the allocator did not
@@ -190,13 +190,13 @@ class Engine final : private Observer {
   std::unique_ptr<Driver> owned_;
   Driver& driver_;
   ImportedMemory imported_;
-  // It is declared before the allocator, whose paused memory it must outlive.
+  // Declared before the allocator, so that the pool outlives the allocator's paused memory.
   std::optional<HostPool> host_pool_;
   std::optional<std::string> fell_back_;
   ElasticAllocator* elastic_ = nullptr;  // set if the allocator is the elastic one
   NativeAllocator* native_ = nullptr;    // the allocator, if it follows PyTorch's rules
   WheelAllocator* wheel_ = nullptr;      // the allocator, if it is PyTorch's own
-  std::optional<TierMeter> meter_;       // meters `gpu_`
+  std::optional<TierMeter> meter_;       // set if the tiers of `gpu_` are metered
   std::unique_ptr<ProgramAllocator> allocator_;
   std::unique_ptr<Shadow> shadow_;
 

@@ -28,7 +28,7 @@ namespace plimsoll {
 
 class ConcurrentStatistics {
  public:
-  class alignas(64) Shard {  // two never share a cache line
+  class alignas(64) Shard {  // aligned so that two never share a cache line
    public:
     explicit Shard(ConcurrentStatistics& owner) : owner_(owner) {}
     Shard(const Shard&) = delete;
@@ -39,8 +39,8 @@ class ConcurrentStatistics {
       add(mine.allocated[kBlocks], 1);
       add(mine.allocated[kSize], size);
       add(mine.allocated[kRequested], requested);
-      // Either this thread sees a bound that another thread lowered meanwhile, or that thread sees
-      // the new values.
+      // The fence leaves two outcomes: this thread sees a bound that another thread has just
+      // lowered, or that thread sees the new values.
       std::atomic_thread_fence(std::memory_order_seq_cst);
       if (exceeds_bound(small)) owner_.raise_peaks(*this);
     }
@@ -71,9 +71,10 @@ class ConcurrentStatistics {
     // Counters of one pool, small or large. All except `pending` only grow.
     struct alignas(64) Pool {
       std::array<Value, kQuantities> allocated{};
-      // Blocks and sizes are counted at the request, other quantities at completion.
+      // Blocks and sizes are counted when the free is requested, requested bytes when it is
+      // complete.
       std::array<Value, kQuantities> freed{};
-      std::array<Value, 2> pending{};  // blocks and sizes: freed, not completed
+      std::array<Value, 2> pending{};  // blocks and sizes whose free is requested, not complete
 
       [[nodiscard]] std::int64_t live(std::size_t quantity) const {
         return get(allocated[quantity]) - get(freed[quantity]);
@@ -114,7 +115,7 @@ class ConcurrentStatistics {
     std::atomic<Shard*> next_{nullptr};  // all shards form a ring
     Shard* lender_ = this;               // the shard that was asked last
     ConcurrentStatistics& owner_;
-    PerSeries seen_{};  // live values when the owner last looked
+    PerSeries seen_{};  // live values at the owner's last `look`
   };
 
   ConcurrentStatistics() = default;
@@ -149,7 +150,7 @@ class ConcurrentStatistics {
 
   SpinLock lock_;
   std::deque<Shard> shards_;
-  Shard::PerSeries live_{};  // over all shards, when the owner last looked
+  Shard::PerSeries live_{};  // sums over all shards at the last `look`
   Shard::PerSeries pending_{};
   Peaks peak_{};
   Totals allocated_before_{};  // values at the last reset

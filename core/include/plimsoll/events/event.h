@@ -9,7 +9,8 @@
 
 namespace plimsoll {
 
-// Columnar traces store the position in this list as the code: append, never reorder.
+// A columnar trace stores each action as its position in this list: append new actions, and never
+// reorder.
 enum class Action : std::uint8_t {
   alloc,           // size: the bytes requested, before rounding
   free_requested,  // size: the bytes requested
@@ -19,7 +20,7 @@ enum class Action : std::uint8_t {
   segment_map,
   segment_unmap,
   snapshot,
-  oom,  // address is the device's free bytes, size the rounded request
+  oom,  // `address` is the device's free bytes, `size` the rounded request
 };
 inline constexpr std::size_t kActionCount = 9;
 

@@ -56,19 +56,19 @@ struct PoolStat {
 
 struct Statistics {
   PoolStat allocation;       // live requests
-  PoolStat segment;          // driver allocations, elastic's pieces, but no expandable segments
+  PoolStat segment;          // driver allocations or elastic's pieces; not expandable segments
   PoolStat active;           // blocks in use, or waiting for another stream
   PoolStat inactive_split;   // free blocks that cannot be returned to the driver
-  PoolStat allocated_bytes;  // in live blocks
-  PoolStat reserved_bytes;   // taken from the driver
+  PoolStat allocated_bytes;  // bytes in live blocks
+  PoolStat reserved_bytes;   // bytes taken from the driver
   PoolStat active_bytes;
   PoolStat inactive_split_bytes;
-  PoolStat requested_bytes;   // as requested, before rounding
-  Stat oversize_allocations;  // of max_split_size or more
+  PoolStat requested_bytes;   // bytes as requested, before rounding
+  Stat oversize_allocations;  // requests of max_split_size or more
   Stat oversize_segments;
   std::map<PoolId, PoolStat> reserved_bytes_by_private_pools;
-  // plimsoll's own counters: the parts of the above in shared memory, and off the card while
-  // paused.
+  // plimsoll's own counters: how much of the memory that is counted above lies in shared memory,
+  // and how much is off the card while paused.
   Stat shared_allocated_bytes;
   Stat shared_reserved_bytes;
   Stat paused_bytes;
@@ -85,8 +85,9 @@ struct Statistics {
   void reset_accumulated();
   bool operator==(const Statistics&) const = default;
 
-  // Returns "allocated_bytes.all.peak" and so on, as torch.cuda.memory_stats() flattens them.
-  // num_oom_rejections exists from PyTorch 2.12 on; the tiers' counters are plimsoll's own.
+  // Returns the counters by flat names such as "allocated_bytes.all.peak", as
+  // torch.cuda.memory_stats() does. num_oom_rejections exists from PyTorch 2.12 on; the tiers'
+  // counters are plimsoll's own.
   [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> flatten(
       bool with_oom_rejections, bool with_tiers = false) const;
 };

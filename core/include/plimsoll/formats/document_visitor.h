@@ -2,7 +2,7 @@
 //
 // Values can be shared in a pickle, so a small pickle can expand to a huge one. PyTorch's pickles
 // share names and stacks, but contain each event and each segment once. A visitor that sees far
-// more values than the document has is therefore being misled, and stops.
+// more values than the document has is therefore reading a manipulated pickle, and stops.
 #pragma once
 
 #include <cstddef>

@@ -27,7 +27,8 @@ namespace plimsoll {
 struct ReadingLimits {
   // The most memory, in bytes, for the values of a document; the input does not count.
   std::size_t memory = std::numeric_limits<std::size_t>::max();
-  // Called at intervals. An exception that it throws, as for a signal, ends the reading.
+  // The reader calls it at intervals. An exception that it throws, as for a signal, ends the
+  // reading.
   std::function<void()> poll;
 };
 
@@ -131,7 +132,7 @@ class PickleDocument {
   // order in which they were set. A key that was set twice occurs twice.
   [[nodiscard]] std::span<const PickleValue> items(PickleValue value) const;
 
-  // Returns the value that was set last for a string key.
+  // Returns the value that was set last for a string key; nothing if the dict lacks the key.
   [[nodiscard]] std::optional<PickleValue> find(PickleValue dict, std::string_view key) const;
 
  private:

@@ -22,7 +22,7 @@ class RecordingError : public std::runtime_error {
 };
 
 struct Frame {
-  std::uint32_t filename = 0;  // numbers of names
+  std::uint32_t filename = 0;  // `filename` and `name` are indices of Recording::names
   std::uint32_t name = 0;
   std::int64_t line = 0;
   auto operator<=>(const Frame&) const = default;
@@ -35,8 +35,8 @@ struct EventColumns {
   std::vector<Bytes> size;
   std::vector<StreamId> stream;
   std::vector<std::int64_t> time_us;
-  std::vector<std::uint32_t> stack;       // 0: none
-  std::vector<std::uint64_t> pool_first;  // of the pool's id; 0, 0 if the file does not record it
+  std::vector<std::uint32_t> stack;       // 0 means no stack
+  std::vector<std::uint64_t> pool_first;  // with pool_second: the pool's id; 0, 0 if not recorded
   std::vector<std::uint64_t> pool_second;
   std::vector<Bytes> shared;  // the part of `size` in shared memory
 
@@ -57,9 +57,9 @@ struct Recording {
   bool names_pools = false;      // events name their pools; from 2.12 on
   bool has_host_memory = false;  // the file has host memory or an entry for it; from 2.14 on
 
-  // Reads a snapshot, a dict as torch.cuda.memory._snapshot() returns it. Time and memory are
-  // linear in the document's size, however often it shares its values. Throws RecordingError, and
-  // whatever `poll` throws, which is called at intervals.
+  // Reads a snapshot: a dict as torch.cuda.memory._snapshot() returns it. Time and memory are
+  // linear in the document's size, even if the document shares values many times. Calls `poll` at
+  // intervals. Throws RecordingError, and whatever `poll` throws.
   [[nodiscard]] static Recording read(const PickleDocument& document,
                                       const std::function<void()>& poll = {});
 };

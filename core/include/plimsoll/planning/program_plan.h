@@ -24,7 +24,7 @@ struct PlanSlot {
 
   Bytes size = 0;
   Bytes least = 0;
-  Bytes offset = 0;  // in the area
+  Bytes offset = 0;  // position in the area
   [[nodiscard]] bool is_elsewhere() const { return offset == kElsewhere; }
   [[nodiscard]] Bytes end() const { return is_elsewhere() ? 0 : offset + size; }
   [[nodiscard]] bool serves(Bytes wanted) const { return least <= wanted && wanted <= size; }
@@ -32,8 +32,8 @@ struct PlanSlot {
 };
 
 struct PlanSection {
-  std::uint32_t length = 0;  // slots
-  std::uint32_t times = 1;   // how often the program repeated it in a row
+  std::uint32_t length = 0;  // number of slots
+  std::uint32_t times = 1;   // how often in a row the program goes through the section
   [[nodiscard]] bool operator==(const PlanSection&) const = default;
 };
 

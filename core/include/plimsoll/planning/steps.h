@@ -1,9 +1,9 @@
 // Finds the steps that a program repeats in the sequence of its large requests.
 //
 // Time is counted in large requests of the stream. Two requests are alike if they ask for the same
-// size and live equally long, or if other streams use both. A section repeats where each request is
-// like the one a step earlier and is freed within a step's length. Then one slot can serve that
-// request in every step.
+// size and their blocks live equally long, or if other streams use both blocks. A section repeats
+// if each of its requests is like the one a step earlier, and if its blocks are freed within a
+// step's length. Then one slot can serve that request in every step.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,15 @@ namespace plimsoll {
 
 struct TimedRequest {
   Bytes size = 0;
-  std::uint32_t end = 0;  // number of the first request after its free, or of requests in all
-  // Whether another stream uses the block. Such a block is not planned, because it depends on time
-  // when that stream is done with it.
+  // When the block is freed: the number of the next request. If it is never freed, the number of
+  // all requests.
+  std::uint32_t end = 0;
+  // Whether another stream uses the block. Such a block is not planned, because the moment when
+  // that stream is done with it is not known in advance.
   bool is_shared = false;
 };
 
-// Requests first, first + 1, … first + length * times - 1.
+// Holds the requests numbered first, first + 1, … first + length * times - 1.
 struct Section {
   std::uint32_t first = 0;
   std::uint32_t length = 0;

@@ -33,21 +33,22 @@ class LimitEvidence {
   [[nodiscard]] std::optional<Range> range() const;
 
  private:
-  struct Refusal {   // cached memory went back to the driver before a request was served
-    Bytes reserved;  // reserved before the release
+  struct Refusal {   // a request before which cached memory went back to the driver
+    Bytes reserved;  // bytes reserved before the release
     Bytes wanted;
-    bool failed;  // the request failed even after the release
+    bool failed;  // whether the request failed even after the release
   };
 
   void request(Bytes size, bool failed);
 
   const AllocatorConfig config_;
   Bytes reserved_;
-  Bytes largest_;  // the largest reserved bytes plus a request that was granted
+  Bytes largest_;  // the most memory that was granted: reserved bytes plus a request
   std::vector<Refusal> refusals_;
   bool emptied_by_program_ = false;
   bool has_segments_ = false;
-  // State since the last request or free:
+  // Since the last request or free: the reserved bytes before the first release, and before the
+  // first growth.
   std::optional<Bytes> before_release_;
   std::optional<Bytes> before_growth_;
 };

@@ -35,11 +35,11 @@ class PlanMaker {
   void complete_free(Address address);
 
   std::uint64_t index_ = 0;  // number of the current event
-  Address freed_ = 0;        // by the previous event; the current one shows how it ends
-  std::size_t large_ = 0;    // large requests so far
+  Address freed_ = 0;        // the address that the last event asked to free
+  std::size_t large_ = 0;    // number of large requests so far
   std::unordered_map<Address, Block> blocks_;
   std::unordered_map<StreamId, std::uint32_t> numbers_;  // the number of each stream
-  std::vector<std::vector<TimedRequest>> requests_;      // of each stream; end 0: not freed yet
+  std::vector<std::vector<TimedRequest>> requests_;      // of each stream; end == 0: not freed yet
 };
 
 }  // namespace plimsoll

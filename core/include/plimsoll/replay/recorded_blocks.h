@@ -17,9 +17,9 @@
 
 namespace plimsoll {
 
-// The time at which a free that waits for another stream is complete: as in the recording, at once,
-// or only when the allocator waits for it. Replays with the last two show how much the timing
-// matters.
+// When a free that waits for another stream is complete: at the same event as in the recording, at
+// once, or only when the allocator waits for it. Replays with `at_once` and `late` show how much
+// the timing matters.
 enum class Completion : std::uint8_t { recorded, at_once, late };
 
 class RecordedBlocks {
@@ -39,8 +39,8 @@ class RecordedBlocks {
   // The next functions free the block, or complete its free, at the event with this number. Each
   // throws ReplayError if there is nothing to free or to complete.
   void free_now(Address address, std::uint64_t event) { allocator_.free(take(address, event)); }
-  // Frees a block that another stream still uses. Call `free_later` and `wait` while no requests go
-  // to a private pool: the end of a capture drops the uses inside it.
+  // Frees a block that another stream still uses. Call `free_later` and `wait` only while requests
+  // go to the default pool: the end of a capture would drop the use.
   void free_later(Address address, std::uint64_t event) {
     had_pending_frees_ = true;
     completion_ == Completion::at_once ? free_now(address, event) : wait(address, event);

@@ -1,6 +1,6 @@
-// The private pools of a replayed program. Chooses the pool of each request. Counts the begins of
-// each pool, so that it can release the pool when the recording shows that the program has released
-// it.
+// The private pools of a replayed program. Chooses the pool of each request, and releases a pool
+// when the recording shows that the program has released it. To release it fully, counts how often
+// each pool was begun.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@ class RecordedPools {
   RecordedPools(Allocator& allocator, bool tells_captures)
       : allocator_(allocator), tells_captures_(tells_captures) {}
 
-  // Adds a pool that exists at the start.
+  // Adds a pool that exists when the recording begins.
   void add(PoolId pool) { uses_.emplace(pool, 1); }
 
   // Sends requests to this pool from now on; {0, 0} is the default pool.

@@ -76,8 +76,8 @@ class RecordedRun {
                std::optional<Difference>& first) const;
 
  private:
-  // Returns whether the history was cut between a free and its completion, so that it begins with
-  // the completion.
+  // Returns whether the recording begins with the completion of a free whose request it lacks,
+  // because the history was cut in between.
   [[nodiscard]] bool is_cut_free() const {
     return start_ == 0 && events_.size() == 1 && events_.front().action == Action::free_completed;
   }
@@ -87,7 +87,7 @@ class RecordedRun {
   [[nodiscard]] static bool is_growth(const TraceEvent& event) {
     return event.action == Action::segment_alloc || event.action == Action::segment_map;
   }
-  // Returns whether the run has releases that the allocator does not make by itself.
+  // Returns whether memory was released in this run that the allocator does not release by itself.
   [[nodiscard]] bool gave_back() const;
 
   RecordedAllocator by_;

@@ -79,8 +79,8 @@ class EmptiedCache {
 
 class Replayer {
  public:
-  // Takes the allocator again as `native` if it is a NativeAllocator: comparing and restoring need
-  // its rules.
+  // Takes as `native` the same allocator if it is a NativeAllocator, else null. Comparing and
+  // restoring need a NativeAllocator's rules.
   Replayer(Allocator& allocator, SimulatedDriver& driver, NativeAllocator* native,
            const ReplayOptions& options);
 
@@ -93,8 +93,8 @@ class Replayer {
   void finish();
 
   [[nodiscard]] std::uint64_t events() const { return index_; }
-  // Returns whether the program ran out of memory where the recorded one did not: the events after
-  // that are unknown.
+  // Returns whether a request failed that succeeded in the recording. What the program does
+  // afterwards is then unknown.
   [[nodiscard]] bool stopped() const { return failures_.ended_program; }
   [[nodiscard]] const std::optional<std::uint64_t>& first_oom() const { return failures_.first; }
   [[nodiscard]] const std::optional<OutOfMemoryReport>& first_oom_report() const {

@@ -50,7 +50,7 @@ class Shadow {
   // Applies a call of the program besides requests and frees, such as an emptied cache or a limit.
   void apply(std::function<void(NativeAllocator&)> change);
 
-  // Returns the result of all events added so far.
+  // Waits until all events added so far are replayed, and returns the result.
   [[nodiscard]] ShadowResult result();
 
  private:
@@ -82,7 +82,7 @@ class Shadow {
   std::mutex mutex_;  // protects the members below
   std::condition_variable changed_;
   Batch filling_;
-  Batch replaying_;  // belongs to the thread while `is_replaying_`
+  Batch replaying_;  // only the shadow's thread uses it while `is_replaying_`
   bool is_replaying_ = false;
   bool is_ending_ = false;
   std::thread thread_;

@@ -15,7 +15,7 @@ namespace plimsoll {
 class TierMeter {
  public:
   // Takes an allocator without used blocks and its driver, which outlive the meter.
-  // `allocator_chooses`: the allocator chooses the tier of its memory.
+  // `allocator_chooses` says whether the allocator itself chooses the tier of its memory.
   TierMeter(const Allocator& allocator, SimulatedDriver& driver, bool allocator_chooses = false)
       : allocator_(allocator),
         driver_(driver),
@@ -23,7 +23,7 @@ class TierMeter {
 
   // Counts a block that was lent. Call it after the request was served.
   void lent(Address block, Bytes size);
-  // Counts a block that is returned. Call it before the block is freed.
+  // Counts a block that the program gives back. Call it before the block is freed.
   void returning(Address block, Bytes size);
 
   // Returns the allocator's statistics, with the counters of the tiers.
@@ -31,7 +31,7 @@ class TierMeter {
   // Returns whether the driver has put memory into shared memory since the last reset of the
   // counters.
   [[nodiscard]] bool has_spilled() const { return spills_ > 0; }
-  // Returns the most reserved dedicated memory after any request.
+  // Returns the most dedicated memory that was reserved after any request.
   [[nodiscard]] Bytes peak_dedicated() const { return peak_dedicated_; }
   void reset_peak();
   void reset_accumulated();
@@ -47,7 +47,7 @@ class TierMeter {
   SimulatedDriver& driver_;
   bool driver_spills_;  // the driver spills without telling the allocator
   Bytes peak_dedicated_ = 0;
-  // Counters for a driver that spills by itself:
+  // The meter's own counters, for a driver that spills by itself.
   Stat shared_allocated_;
   Stat shared_reserved_;
   std::int64_t spills_ = 0;

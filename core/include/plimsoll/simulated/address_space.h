@@ -19,7 +19,7 @@ class AddressSpace {
   [[nodiscard]] std::optional<Address> take_highest(Bytes size, Bytes alignment);
   // Takes exactly this range; returns false if any part of it is not free.
   bool take_at(Address address, Bytes size);
-  // Takes the free parts of the range.
+  // Takes those parts of the range that are free.
   void take_all_of(Address address, Bytes size);
   void give(Address address, Bytes size);
   [[nodiscard]] bool is_free(Address address, Bytes size) const;

@@ -15,12 +15,12 @@ namespace plimsoll {
 
 class AllocationAddresses {
  public:
-  // Makes addresses whose first chunk ends at `end`.
+  // Makes addresses below `end`, where the first chunk ends.
   explicit AllocationAddresses(Address end) : lowest_(end) {}
 
   [[nodiscard]] Address take(Bytes size);
-  // Takes exactly this range if it is free, in no chunk or in a chunk's free part; otherwise
-  // returns false.
+  // Takes exactly this range if no chunk contains any of it, or if it is a free part of a chunk;
+  // otherwise returns false.
   bool take_at(Address address, Bytes size);
   void give(Address address, Bytes size);
 
@@ -31,7 +31,7 @@ class AllocationAddresses {
  private:
   [[nodiscard]] Address new_chunk(Bytes size);
 
-  Address lowest_;  // lowest chunk so far; the next one, that of the upper area
+  Address lowest_;  // the lowest chunk so far, and that of the upper area
   Address lowest_above_ = 0;
   std::optional<std::mt19937_64> scattered_;
   AddressSpace returned_;            // addresses given back, above `lowest_`

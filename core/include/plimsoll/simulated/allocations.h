@@ -28,8 +28,8 @@ class Allocations {
   // Frees the allocation that begins at the address.
   void deallocate(Address address);
 
-  // Gives the next allocation this address, if it has this size and the address is free. Several
-  // calls queue up.
+  // Makes the next allocation use this address, if it has this size and the address is free.
+  // Several calls queue up.
   void feed(Address address, Bytes size) { fed_.push_back({address, size}); }
   void forget_fed() { fed_.clear(); }
   void scatter(std::uint64_t seed) { addresses_.scatter(seed); }
@@ -56,7 +56,7 @@ class Allocations {
   std::map<Address, Bytes> small_;
   std::map<Address, Physical> granules_;  // granules of small allocations
   AddressSpace free_in_granules_;
-  Content content_;  // by address
+  Content content_;  // the content of all allocations, by address
 };
 
 }  // namespace plimsoll

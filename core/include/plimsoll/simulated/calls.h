@@ -30,7 +30,7 @@ enum class Call : std::uint8_t {
 };
 inline constexpr std::size_t kCallCount = static_cast<std::size_t>(Call::count);
 
-// Makes the calls of one kind fail whose numbers, counted from now, are after + 1 to after + times.
+// Makes calls of one kind fail: the next `after` calls succeed, and then `times` calls fail.
 struct Fault {
   Call call = Call::allocate;
   std::uint64_t after = 0;

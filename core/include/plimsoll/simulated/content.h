@@ -18,7 +18,7 @@ class Content {
     return after == changes_.begin() ? 0 : std::prev(after)->second;
   }
 
-  // Returns where the tag at `offset` ends, at most `limit`.
+  // Returns the offset at which the tag next changes after `offset`, at most `limit`.
   [[nodiscard]] Address end_of(Address offset, Address limit) const {
     const auto after = changes_.upper_bound(offset);
     return after == changes_.end() || after->first > limit ? limit : after->first;
@@ -33,7 +33,7 @@ class Content {
   }
 
  private:
-  std::map<Address, std::uint64_t> changes_;  // the tag from each offset up to the next
+  std::map<Address, std::uint64_t> changes_;  // the tag from this offset up to the next one
 };
 
 // Memory of one tier, and the place of its content.

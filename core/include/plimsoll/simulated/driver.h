@@ -83,8 +83,8 @@ class SimulatedDriver final : public Driver {
   void write_tag(Address address, Bytes size, std::uint64_t tag);
   [[nodiscard]] std::uint64_t tag_at(Address address);
 
-  // Gives the next allocation this address, if it has this size and the address is free. Several
-  // calls queue up; reservations have a queue of their own.
+  // Makes the next allocation use this address, if it has this size and the address is free.
+  // Several calls queue up; reservations have a queue of their own.
   void feed_allocation(Address address, Bytes size) { allocations_.feed(address, size); }
   void feed_reservation(Address address) { virtual_.feed(address); }
   void forget_fed_addresses() {
@@ -111,7 +111,7 @@ class SimulatedDriver final : public Driver {
   [[nodiscard]] Bytes spilled() const { return shared_used() - page_locked_.bytes(); }
   [[nodiscard]] double driver_seconds() const { return driver_ns_ * 1e-9; }
   [[nodiscard]] std::uint64_t calls(Call call) const { return calls_.count(call); }
-  // Return the numbers of objects that exist and were not released.
+  // Return how many objects of each kind exist and were not released.
   [[nodiscard]] std::size_t reservations() const { return virtual_.reservations(); }
   [[nodiscard]] std::size_t handles() const { return virtual_.handles(); }
   [[nodiscard]] std::size_t mappings() const { return virtual_.mappings(); }

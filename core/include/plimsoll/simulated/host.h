@@ -16,7 +16,7 @@ class SimulatedHost {
   void advance(double duration_ns) { advance_to(now_ns_ + duration_ns); }
 
   [[nodiscard]] MemoryInfo shared_info() const { return shared_; }
-  // Takes shared memory, at most the free part.
+  // Takes shared memory; `size` must not exceed the free part.
   void take_shared(Bytes size) { shared_.free -= size; }
   void give_back_shared(Bytes size) { shared_.free += size; }
 

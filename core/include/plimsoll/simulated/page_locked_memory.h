@@ -32,7 +32,7 @@ class PageLockedMemory {
   PhysicalMemory& physical_;
   std::map<Address, Bytes> allocations_;
   Bytes bytes_ = 0;
-  Content content_;  // by address
+  Content content_;  // the content of all allocations, by address
 };
 
 }  // namespace plimsoll

@@ -25,7 +25,7 @@ struct Physical {
   Bytes dedicated = 0;
   Bytes shared = 0;
 
-  // Returns the bytes from `begin` on that lie in one tier, up to `end` at most. They are at
+  // Returns the part from `begin` up to `end` at most that lies in one tier. Its tags are at
   // `offset` in `content`.
   [[nodiscard]] MemoryPart part(Content& content, Address offset, Bytes begin, Bytes end) const;
 };
@@ -56,7 +56,7 @@ class PhysicalMemory {
   DriverModel model_;
   SharedCard* card_ = nullptr;
   Bytes most_dedicated_used_ = 0;
-  Bytes shared_used_ = 0;  // the part that this GPU uses
+  Bytes shared_used_ = 0;  // the part of the host's shared memory that this GPU uses
 };
 
 }  // namespace plimsoll

@@ -1,4 +1,5 @@
-// Disjoint ranges of addresses, in a map by their beginnings. A map's value is the size or has one.
+// Disjoint address ranges, kept in a map. The key is a range's first address. The value is the
+// range's size, or an object with a member `size`.
 #pragma once
 
 #include <iterator>
@@ -14,7 +15,7 @@ Bytes size_of_range(const Range& range) {
   return range.size;
 }
 
-// Returns the range that contains an address, or the end.
+// Returns the iterator of the range that contains the address; `end()` if there is none.
 template <typename Ranges>
 auto range_at(Ranges& ranges, Address address) {
   auto range = ranges.upper_bound(address);

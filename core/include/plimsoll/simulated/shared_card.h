@@ -1,5 +1,5 @@
-// A simulated card that several processes use. Each process notes in a shared mapped file how much
-// of the card it holds, whenever it takes memory from the driver or gives some back.
+// A simulated card that several processes use. Whenever a process takes memory from the driver or
+// gives some back, it notes in a shared mapped file how much of the card it holds.
 //
 // Therefore even a killed process has reported its memory, memory that one process holds is not
 // free for another, and the file contains the most that all processes held at the same time. A lock
@@ -29,7 +29,7 @@ class SharedCard {
     std::uint64_t started = 0;  // in clock ticks, because the system reuses process numbers
     Bytes now = 0;
     Bytes most = 0;
-    Bytes most_together = 0;  // the most since a process last began or ended
+    Bytes most_together = 0;  // the most bytes held since a process last began or ended
   };
 
   // Opens the file, and makes it if it does not exist. Throws std::system_error.
@@ -38,7 +38,8 @@ class SharedCard {
   SharedCard(const SharedCard&) = delete;
   SharedCard& operator=(const SharedCard&) = delete;
 
-  // Takes memory of the card. Returns false, and takes nothing, if the card has not so much left.
+  // Takes memory of the card. If the card has less memory left than `size`, takes nothing and
+  // returns false.
   bool take(Bytes size, Bytes capacity);
   void give_back(Bytes size);
   // Returns the bytes held by other processes that still run.
@@ -50,7 +51,7 @@ class SharedCard {
   [[nodiscard]] Bytes together();
   // Returns the most bytes that all processes could have held at the same time.
   [[nodiscard]] Bytes at_most();
-  // Returns whether the file had an entry for each process.
+  // Returns whether every process got an entry in the file.
   [[nodiscard]] bool is_complete();
 
  private:

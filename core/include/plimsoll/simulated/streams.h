@@ -45,7 +45,7 @@ class Streams {
   // Makes all work queued on `stream` from now on wait for the event.
   Status wait(StreamId stream, Event event);
   [[nodiscard]] std::size_t events() const { return events_.size(); }
-  // Returns the streams that have an event which may complete, now or later, without a `finish`.
+  // Returns the streams with an event that completes, now or later, without a `finish`.
   [[nodiscard]] const std::set<StreamId>& with_open_events() const { return with_open_events_; }
 
   // Makes the host wait for an event, a stream, all streams, or all streams that are not held.
@@ -59,8 +59,8 @@ class Streams {
     double busy_until_ns = 0;
     bool held = false;
     std::uint64_t finishes = 0;
-    std::uint64_t blocked_events = 0;  // events recorded while it was held, and not yet complete
-    std::uint64_t open_events = 0;     // other events, which need no `finish`
+    std::uint64_t blocked_events = 0;  // events recorded during a `hold`, and not complete
+    std::uint64_t open_events = 0;     // events that complete without a `finish`
   };
 
   [[nodiscard]] bool is_blocked(const StreamPoint& point) const;

@@ -31,7 +31,7 @@ class VirtualMemory {
   Status set_access(Address address, Bytes size);
   Status unmap(Address address, Bytes size);
 
-  // Gives the next reservation this address. Several calls queue up.
+  // Makes the next reservation use this address. Several calls queue up.
   void feed(Address address) { fed_.push_back(address); }
   void forget_fed() { fed_.clear(); }
 
@@ -44,7 +44,7 @@ class VirtualMemory {
   // Returns the number of mappings that begin in the range.
   [[nodiscard]] std::size_t mappings_in(Address address, Bytes size) const;
   [[nodiscard]] bool is_mapped(Address address, Bytes size) const;
-  // Returns the memory at an address that the GPU can access.
+  // Returns the memory at an address; nothing if the GPU cannot access memory there.
   [[nodiscard]] std::optional<MemoryPart> part_at(Address address);
 
  private:

@@ -44,8 +44,8 @@ void PoolOrder::insert(PoolId pool) {
   }
   Slot inserted{pool, 0};
   for (std::size_t place = wanted(pool);; ++place, ++inserted.distance) {
-    // The pool in hand is too far from its wanted slot: the table grows, and that pool is inserted
-    // anew.
+    // The inserted pool is too far from its preferred slot, so the table grows and the pool is
+    // inserted anew.
     if (inserted.distance == most_lookups()) {
       grow();
       insert(inserted.pool);

@@ -64,7 +64,7 @@ namespace plimsoll {
 
 class ElasticAllocator final : public Allocator, public ProgramAllocator {
  public:
-  // Uses only the memory fraction of `config`. The driver must have virtual memory.
+  // Takes a driver that has virtual memory. Of `config`, only the memory fraction is used.
   ElasticAllocator(Driver& driver, const AllocatorConfig& config, TorchVersion version = {},
                    int device = 0);
   ~ElasticAllocator() override;
@@ -139,7 +139,7 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   // driver fails to restore it, paused with its content in the backup.
   Bytes pause(RegionId region, Backup backup);
   // Brings a paused region back, with the same content at the same addresses, except for blocks
-  // that were freed meanwhile. Returns the bytes that it took on the card. Throws
+  // that were freed while it was paused. Returns the bytes that it took on the card. Throws
   // std::invalid_argument if the region is not paused, or a graph is captured. Throws OutOfMemory
   // if the card or the limit has no room, HostOutOfMemory and BackupError if a store cannot be
   // read, and DriverError. The region is then still paused.
@@ -161,7 +161,8 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
 
  private:
   static constexpr Bytes kAlignment = 512;
-  // Larger than the memory of any card, and smaller than any address.
+  // A larger request fails at once. The value is larger than any card's memory, and smaller than
+  // any address.
   static constexpr Bytes kMostRequest = Bytes{1} << 46;
   static constexpr std::size_t kMostFreeBlocks = 4096;  // that `fragments` looks at, at most
 
@@ -171,7 +172,7 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
 
   mutable std::mutex mutex_;
   mutable ConcurrentStatistics counters_;
-  // Each member from here on refers to some of those above it.
+  // Each member from here on holds references to members above it, so keep this order.
   Ledger ledger_;
   DriverMemory memory_;
   Arenas arenas_;

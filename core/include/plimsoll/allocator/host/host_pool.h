@@ -41,7 +41,8 @@ struct CallTime {
   void add(std::int64_t time_us);
 };
 
-// The counters of torch.cuda.host_memory_stats(), by the names that device memory has for them.
+// The counters of torch.cuda.host_memory_stats(), named like the matching counters of device
+// memory.
 struct HostStatistics {
   Stat active;  // blocks in use by the program or by work that was queued before their free
   Stat active_bytes;
@@ -79,7 +80,8 @@ class HostPool {
   // first address; `record` takes any address in the block.
   bool free(Address address);
   bool record(Address address, StreamId stream) { return record(address, stream, driver_); }
-  // Records a stream of another GPU, whose driver outlives the pool as well.
+  // Does what `record` does above, for a stream of another GPU. That GPU's `driver` outlives the
+  // pool, too.
   bool record(Address address, StreamId stream, Driver& driver);
 
   // Waits for the work that uses freed blocks, and returns free chunks to the driver.
@@ -118,7 +120,7 @@ class HostPool {
     std::vector<std::pair<Driver*, Event>> events;
   };
   enum class Effort : std::uint8_t {
-    oldest,  // finish frees in their order, up to the first block in use
+    oldest,  // complete frees in their order, until one is still pending
     all,
     wait,
   };

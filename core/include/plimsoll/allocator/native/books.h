@@ -25,7 +25,7 @@ struct SplitChange {
     ++blocks;
     bytes += static_cast<std::int64_t>(block->size);
   }
-  // Counts `block` as free no longer.
+  // Counts `block` as no longer free.
   void remove(const Block* block) {
     if (!counts(block)) return;
     --blocks;

@@ -23,14 +23,14 @@ class ExpandableMemory {
       : driver_(driver), config_(config), blocks_(blocks), books_(books), returned_(driver) {}
 
   // Returns a block of at least the request's size, in no pool; null if the driver or the address
-  // space has too little. Memory that was mapped until then stays, as free memory.
+  // space has too little. Memory that was mapped before the failure stays mapped, as free memory.
   Block* take(const NativeRequest& request);
   // Returns the bytes that `take` would request from the driver.
   [[nodiscard]] Bytes growth_for(const NativeRequest& request) const;
-  // Returns to the driver the pages that lie wholly in a free block, and the address space once
-  // nothing else is in it. Throws DriverError and then has changed nothing.
+  // Returns the pages that lie wholly in a free block to the driver, and the address space once
+  // nothing else is in it. Throws DriverError if a call fails; then nothing has changed.
   void release(Block* block);
-  // Offers the driver again the memory that it refused to take back.
+  // Asks the driver again to take back the memory that it refused to take back before.
   void offer_returned() { returned_.offer(); }
 
   // Reserves a new segment for requests like this one, and returns it as one unmapped block.

@@ -1,5 +1,5 @@
-// A segment that grows in place: address space, by default for more than the whole device. Its
-// pages get memory when they are needed and lose it when they are free.
+// A segment that grows in place. It reserves address space, by default for more than the whole
+// device. Its pages get memory when they are needed and lose it when they are free.
 #pragma once
 
 #include <vector>
@@ -19,8 +19,8 @@ class ExpandableSegment {
   ExpandableSegment& operator=(const ExpandableSegment&) = delete;
   ~ExpandableSegment();
 
-  // Maps the pages that cover `size` bytes from `address`, a page's start. Returns the bytes
-  // mapped, or 0, with nothing mapped, if the device has no memory for all of them.
+  // Maps the pages that cover `size` bytes from `address`, which is a page's start. Returns the
+  // bytes mapped. If the device has no memory for all of the pages, maps nothing and returns 0.
   [[nodiscard]] Bytes map(Address address, Bytes size);
 
   struct Range {
@@ -28,7 +28,7 @@ class ExpandableSegment {
     Bytes size = 0;
   };
   // Unmaps the pages that lie wholly in the range, once the segment's stream is idle. Throws
-  // DriverError if the driver refuses, and then has changed nothing.
+  // DriverError if the driver refuses; then nothing has changed.
   Range unmap(Address address, Bytes size);
 
   [[nodiscard]] Address address() const { return address_; }

@@ -56,7 +56,7 @@ class NativeAllocator final : public Allocator {
   struct Lack {
     std::shared_ptr<PoolSource> source;
     Bytes size = 0;
-    bool exceeds_limit = false;  // before cached memory has gone back
+    bool exceeds_limit = false;  // the limit allows it only once cached memory has gone back
   };
   // Returns the segment that a malloc needs now from its pool's source. Returns nothing if a free
   // block serves the request, or the driver gives the pool's segments.
@@ -78,7 +78,7 @@ class NativeAllocator final : public Allocator {
     grows,     // the driver is called, and has the memory
     collects,  // a new segment serves it, after garbage goes back to the driver
     refused,   // the driver or the limit refuses at first, so cached memory goes back
-    rejected,  // the limit refuses, and throw_on_cudamalloc_oom makes that final
+    rejected,  // it exceeds the memory fraction, and throw_on_cudamalloc_oom forbids a retry
   };
   [[nodiscard]] Outlook outlook(Bytes size, StreamId stream);
 
@@ -90,7 +90,7 @@ class NativeAllocator final : public Allocator {
 
   [[nodiscard]] NativeRequest request_for(Bytes size, StreamId stream);
   // Returns whether a capture is running. PyTorch also requires that the current stream is part of
-  // the capture; that is not known here.
+  // the capture; the allocator cannot know this here.
   [[nodiscard]] bool is_capturing() const {
     return version_.tells_captures_from_pools() ? graph_captures_ > 0
                                                 : pools_.privates.is_capturing();
@@ -104,20 +104,21 @@ class NativeAllocator final : public Allocator {
   [[nodiscard]] bool exceeds_limit(const NativeRequest& request, Bytes collected = 0) const {
     return limit_.has_value() && books_.reserved() - collected + request.segment > *limit_;
   }
-  // Returns whether throw_on_cudamalloc_oom makes the driver's certain refusal final. The limit
-  // refuses earlier, in the ordinary way.
+  // Returns whether throw_on_cudamalloc_oom rejects the request because it exceeds the
+  // configuration's memory fraction. A request that exceeds the limit is refused earlier, in the
+  // ordinary way.
   [[nodiscard]] bool is_rejected(const NativeRequest& request, Bytes collected = 0) const;
 
   // Fails as PyTorch does if `is_rejected`: it notes no event and counts no out-of-memory error.
   [[noreturn]] void reject(const NativeRequest& request);
 
-  // Return a block that is in no pool, or null.
+  // Each returns a block that is in no pool, or null.
   Block* take_free_block(const NativeRequest& request);
   Block* take_from_oom_pools(NativeRequest& request);
   Block* take_new_segment(const NativeRequest& request, bool is_retry);
 
-  // Makes the first `size` bytes, or all, of a block that is in no pool a used block; the rest
-  // becomes free.
+  // Turns the first `size` bytes (or all) of a block that is in no pool into a used block, and
+  // frees the rest.
   Block* lend(Block* block, Bytes size, Bytes requested);
   void complete_free(Block* block);
   void synchronize_events(const PrivatePool* pool);

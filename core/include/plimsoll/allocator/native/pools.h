@@ -16,10 +16,10 @@ struct NativePools {
   Pool small{true};
   Pool large{false};
   PrivatePools<PrivatePool> privates;
-  PoolOrder released;   // with 0 uses
-  PoolOrder emergency;  // marked use_on_oom
+  PoolOrder released;   // pools with 0 uses
+  PoolOrder emergency;  // pools marked use_on_oom
 
-  // Returns the pool that serves a request of `size` bytes, rounded.
+  // Returns the pool that serves a request of `size` bytes, which is rounded already.
   [[nodiscard]] Pool& serving(Bytes size, StreamId stream) {
     const bool is_small = size <= AllocatorConfig::kSmallRequest;
     return pool_of(privates.pool_for(stream), is_small);

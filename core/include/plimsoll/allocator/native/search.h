@@ -9,7 +9,7 @@ namespace plimsoll {
 
 // A request with the sizes that the configuration gives it.
 struct NativeRequest {
-  Bytes size = 0;     // rounded
+  Bytes size = 0;     // the rounded size
   Bytes segment = 0;  // the size of the segment that the driver would have to give
   StreamId stream = 0;
   Pool* pool = nullptr;
@@ -20,7 +20,7 @@ struct NativeRequest {
 // Returns the free block that serves the request; null if there is none.
 [[nodiscard]] Block* best_fit(const NativeRequest& request, const AllocatorConfig& config);
 
-// Returns whether the request gets only the part of the block that it needs.
+// Returns whether the block is to be split, so that the request gets only the part that it needs.
 [[nodiscard]] inline bool should_split(const Block* block, const NativeRequest& request,
                                        const AllocatorConfig& config) {
   if (block->pool->owner != nullptr && block->pool->owner->no_split) return false;

@@ -26,8 +26,8 @@ class Segments {
     return request.expandable ? expandable_.growth_for(request) : request.segment;
   }
 
-  // Returns a whole segment, which is one free block, to the driver. Throws DriverError and then
-  // has changed nothing.
+  // Returns a whole segment, which is one free block, to the driver. Throws DriverError if the call
+  // fails; then nothing has changed.
   void release(Block* block);
   // Returns all free memory of the pool to the driver, except free parts of split segments.
   void release_free(Pool& pool);

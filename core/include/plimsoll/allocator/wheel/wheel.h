@@ -47,7 +47,7 @@ class WheelAllocator final : public Allocator {
   void set_pool_option(PoolId pool, PoolOption option, bool on) override;
 
   void set_limit(std::optional<Bytes> limit) override;
-  // Applies settings on top of earlier ones. Throws ConfigError.
+  // Applies settings on top of those applied before. Throws ConfigError.
   void configure(std::string_view settings);
 
   [[nodiscard]] Bytes largest_free_block() const override;

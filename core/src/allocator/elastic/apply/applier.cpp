@@ -12,8 +12,8 @@ bool Applier::apply(MappedSpace& space, Plan plan) {
   const Bytes dedicated = plan.new_memory(Tier::dedicated);
   const Bytes shared = plan.new_memory(Tier::shared);
   if (dedicated > 0 && !memory_.limit_allows(dedicated)) return false;
-  // Refuses at once: a request that must fail in the end shall not first take memory from other
-  // processes, piece by piece.
+  // A request that must fail in the end is refused at once, before it takes memory from other
+  // processes piece by piece.
   if (dedicated > kLargestOwnPiece && dedicated > memory_.dedicated_room()) return false;
   const bool may_share = dedicated + shared > 0 && space.tiers() != Tiers::dedicated;
   const Bytes shared_room = may_share ? memory_.shared_room() : 0;
@@ -124,7 +124,7 @@ void Applier::commit(MappedSpace& space, const std::vector<Filling>& fillings, N
     const bool is_new_here = piece.space != &space;
     if (is_new_here) piece.home = filling.address;
     if (pieces[i] == nullptr) {
-      // `return_pieces` has put it back already.
+      // `return_pieces` has put this piece back already.
     } else if (filling.is_mapped) {
       space.return_piece(filling.address, std::move(pieces[i]), age);
     } else {

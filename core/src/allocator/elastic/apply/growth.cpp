@@ -185,8 +185,8 @@ Block* Growth::grow_in(const Request& request) {
     std::optional<Plan> plan = with_addresses(
         space, [&] { return plan_growth(arenas_, space, request.size, dedicated_room); });
     if (!plan || !plan->makes_memory()) return plan;
-    // Whole free pieces come before new memory, even if the driver has some left. So a limit
-    // changes nothing until memory is refused.
+    // Whole free pieces come before new memory, even if the driver has some left. So a program
+    // behaves the same with and without a limit until memory is refused.
     auto whole =
         with_addresses(space, [&] { return plan_whole_pieces(arenas_, space, request.size); });
     return whole ? std::move(whole) : std::move(plan);

@@ -56,7 +56,7 @@ Bytes Pausing::resume(RegionId region, std::optional<Bytes>& refused) {
   PausedMemory& paused = entry->second;
   drop_freed_pieces(pool, paused);
   const Bytes size = paused.size_off();
-  if (size > memory_.dedicated_room()) {  // release what other pools have cached
+  if (size > memory_.dedicated_room()) {  // release what other pools have cached, to make room
     release_.empty_cache({});
     if (size > memory_.dedicated_room()) {
       refused = size;

@@ -17,8 +17,8 @@ MappedSpace::~MappedSpace() {
   }
 }
 
-// Returns a new block. On the hot path, only those fields are set in which a new block differs from
-// a dropped one.
+// Returns a new block. On the hot path, sets only the fields in which a new block differs from a
+// dropped one.
 Block* MappedSpace::make(Address address, Bytes size) {
   Block* const block = objects_.make_unset();
   block->address = address;
@@ -173,7 +173,7 @@ void MappedSpace::make_hole(Block* block) {
     absorb_next(block, next);
   }
   if (Block* const previous = block->previous; previous != nullptr && is_hole(previous)) {
-    absorb_next(previous, block);  // `previous` keeps its place in the set
+    absorb_next(previous, block);  // `previous` is in `holes_` already
     return;
   }
   holes_.insert(block);

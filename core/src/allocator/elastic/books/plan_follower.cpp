@@ -43,8 +43,8 @@ void PlanFollower::note(Bytes size, Address address) {
   }
   place_ = reached_ = kNone;
   const bool is_first = at_step_.requests == 0;
-  // The first judgement comes once the requests add up to the area's height: a wrong plan costs no
-  // more memory than that.
+  // The plan is judged for the first time once the requests add up to the area's height, so a wrong
+  // plan costs no more memory than that.
   const bool has_filled = is_first && use_.bytes >= height_;
   if (has_filled || use_.requests - at_step_.requests >= step_) judge_step();
 }

@@ -13,13 +13,13 @@ namespace {
 
 constexpr std::size_t kSoon = 6;  // coming requests that are looked at; a step has more
 constexpr Bytes kLargestForSmall = 4 * kGranule;  // the largest piece that a small request may pin
-// A request keeps its place if its size is at least twice the price.
+// A request keeps its place if its size is at least twice the price of mapping memory there.
 constexpr Bytes kSizePerPriceOfStaying = 2;
 // The host waits for the stream only if at least this many pieces return then. Mapping as many
 // pieces elsewhere would take half a millisecond.
 constexpr std::size_t kLeastToWaitFor = 16;
 
-// --- which free pieces there are
+// --- the free pieces that may serve
 
 // Adds the arena's free pieces that can return to these addresses to `pieces`.
 void offer_returning(const MappedSpace& space, const AddressRange& range, FreePieces& pieces) {
@@ -86,9 +86,9 @@ void sort_best_first(const Arena& own, std::vector<FreePiece>& pieces, bool recu
   std::ranges::sort(pieces, is_better);
 }
 
-// Puts those pieces last that one of the next requests wants back, even after pieces of other
-// arenas. Otherwise that request would unmap the piece here, and another piece would have to be
-// mapped in its place.
+// Moves to the end the pieces that one of the next requests will want back; even pieces of other
+// arenas are used before them. Otherwise that request would unmap the piece here, and another piece
+// would have to be mapped in its place.
 void put_wanted_last(const MappedSpace& space, std::vector<FreePiece>& pieces) {
   const std::vector<AddressRange> coming = space.coming(kSoon);
   const auto is_wanted = [&](Address address) {
@@ -104,7 +104,7 @@ void put_wanted_last(const MappedSpace& space, std::vector<FreePiece>& pieces) {
   });
 }
 
-// --- what fills a place
+// --- the pieces that fill a place
 
 Filling filled_by(const FreePiece& free) { return {0, free.piece->size, free.piece->tier, free}; }
 
@@ -196,7 +196,7 @@ Plan fill_place(const MappedSpace& space, const Place& place, FreePieces& pieces
   return plan;
 }
 
-// --- where the request lies
+// --- the place of a request
 
 std::optional<Plan> plan_return_anywhere(const MappedSpace& space, Bytes size) {
   if (space.retired_count() == 0) return std::nullopt;
@@ -299,7 +299,7 @@ std::optional<Plan> plan_whole_pieces(const Arenas& arenas, const MappedSpace& s
   for (auto next = sources.begin(); total < size; ++next) {  // take the largest piece that is left
     const auto suffices = [&](Bytes each) { return total + each >= size; };
     const auto enough = std::ranges::partition_point(next, sources.end(), suffices, size_of);
-    if (enough != next) {  // or the smallest one that completes the size
+    if (enough != next) {  // or rather the smallest one that completes the size
       next = std::ranges::find(next, enough, size_of(*std::prev(enough)), size_of);
     }
     total += size_of(*next);

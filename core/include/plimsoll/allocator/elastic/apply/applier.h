@@ -25,7 +25,7 @@ class Applier {
   [[nodiscard]] bool apply(MappedSpace& space, Plan plan);
 
  private:
-  using NewPieces = std::vector<std::unique_ptr<Piece>>;  // one for each filling; null: not new
+  using NewPieces = std::vector<std::unique_ptr<Piece>>;  // one for each filling; null if not new
 
   [[nodiscard]] Status create(const MappedSpace& space, std::vector<Filling>& fillings,
                               Bytes shared_room, NewPieces& made);

@@ -43,16 +43,17 @@ class DriverMemory {
   // Returns nothing if no addresses are left, or if `size` exceeds the card's memory. Throws
   // DriverError.
   [[nodiscard]] std::optional<AddressRange> reserve_area(Bytes size);
-  // Makes a piece in the given tier. Returns out_of_memory where a driver that spills by itself
-  // would put dedicated memory into shared memory.
+  // Makes a piece in the given tier. If the driver would spill dedicated memory into shared memory,
+  // makes no piece and returns out_of_memory.
   [[nodiscard]] Status create(Bytes size, Tier tier, std::unique_ptr<Piece>& piece);
   // Unmaps adjacent pieces that fill the range: all or none.
   [[nodiscard]] Status unmap(const AddressRange& range);
-  // Offers the driver again the handles that it refused to release.
+  // Asks the driver again to release the handles that it refused to release before.
   void offer_refused() { returned_.offer(); }
 
-  // Maps the memory of `by` in the place of the piece's own. If that fails, maps the piece's memory
-  // again; if the driver refuses even that, the piece is lost and `map_lost` tries again.
+  // Maps the memory of `by` at the piece's address, in place of the piece's own memory. If that
+  // fails, maps the piece's memory again; if the driver refuses even that, the piece is lost and
+  // `map_lost` tries again.
   [[nodiscard]] Status map_instead(const Piece& piece, const Piece& by);
   void map_lost();
   [[nodiscard]] bool is_lost(const Piece& piece) const { return lost_.contains(piece.address); }

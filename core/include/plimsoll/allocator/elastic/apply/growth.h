@@ -1,21 +1,23 @@
 // Finds memory for a request that the hot path could not serve. Each step is tried only if those
 // before it failed:
 //
-//   1. The borrowing block that was freed last (lending.h), if it has exactly this size.
+//   1. The last freed block that borrowed pieces (lending.h), if it has exactly this size.
 //   2. Shared memory, if the thread prefers it.
 //   3. The place in the plan of the whole program, if there is a plan and the place gets memory.
-//   4. The place that the request surely had in the previous step, if all memory returns there.
+//   4. The place of the request in the previous step, if the program surely repeats that step and
+//      all memory can return to the place.
 //   5. `grow_in`, then once more, with the free memory of planned areas as well.
 //   6. Free blocks of private pools that allow it (use_on_oom); before PyTorch 2.11 after step 7.
 //   7. `grow_in` again, after waiting for all streams.
 //   8. Dedicated and shared memory together, if the policy is to spill. Once more after waiting.
 //
-// `grow_in` tries a free block, then a place to which all memory returns. Then it looks at queued
-// work and plans a place. It fills the place with free pieces of the request's own arena first,
-// which can be mapped a second time at once because the stream itself orders the reuse. Next come
-// free pieces of arenas whose work is known to be done, and then new memory. Outside a planned
-// area, new memory is made only if all free pieces together are less than the request. So the only
-// free memory lost to fragmentation is in pieces that a live block shares with a free one.
+// `grow_in` tries a free block, then a place to which all memory can return. Then it finds out
+// which memory queued work still uses, and plans a place. It fills the place with free pieces of
+// the request's own arena first, which can be mapped a second time at once because the stream
+// itself orders the reuse. Next come free pieces of arenas whose work is known to be done, and then
+// new memory. Outside a planned area, new memory is made only if all free pieces together are less
+// than the request. So the only free memory lost to fragmentation is in pieces that a live block
+// shares with a free one.
 //
 // Callers hold the allocator's `mutex_`. The functions here lock arenas themselves, the request's
 // own first.
@@ -32,7 +34,7 @@ namespace plimsoll {
 
 struct Request {
   Bytes requested = 0;
-  Bytes size = 0;  // rounded
+  Bytes size = 0;  // the rounded size
   MappedSpace* space = nullptr;
   [[nodiscard]] Arena& arena() const { return space->arena(); }
   [[nodiscard]] Request in(MappedSpace& other) const { return {requested, size, &other}; }
@@ -81,10 +83,10 @@ class Growth {
 
   void begin_plan(Arena& arena);
   [[nodiscard]] bool update_plan(Arena& arena);
-  // Finds out which memory queued work still uses, so that the rest may move.
+  // Finds out which memory queued work still uses. All other free memory may move.
   void look_at_queued_work(const Request& request);
-  // Returns the plan that `make_plan` makes. If it lacks addresses, reserves them and makes the
-  // plan again. Returns nothing if the driver refuses the addresses.
+  // Returns the plan that `make_plan` makes. If the plan lacks addresses, reserves them and makes
+  // the plan again. Returns nothing if the driver refuses the addresses.
   template <typename MakePlan>
   std::optional<Plan> with_addresses(MappedSpace& space, MakePlan make_plan);
 

@@ -28,9 +28,9 @@ struct PausedPiece {
   std::size_t batch = 0;   // number of the batch in which it is copied
 };
 
-// Keeps the content of paused memory in `store`, if it is set; `pool` then provides buffers during
-// a step. Without a store the content is kept in memory of `pool`. If neither is set, the content
-// is dropped.
+// Says where the content of paused memory is kept. If `store` is set, the content goes there, and
+// `pool` provides buffers during a step. If only `pool` is set, the content is kept in its memory.
+// If neither is set, the content is dropped.
 struct Backup {
   HostPool* pool = nullptr;  // outlives the paused memory
   std::unique_ptr<BackupStore> store = {};
@@ -63,7 +63,8 @@ class PausedMemory {
   [[nodiscard]] Bytes size_off() const;  // sum of the pieces off the card
 
  private:
-  // Small, because the bus is idle while the first batch is mapped and the last one unmapped.
+  // A batch is small, because the bus is idle while the first batch is mapped and the last one
+  // unmapped.
   static constexpr Bytes kBatch = 32 * kMiB;
   static constexpr Bytes kMostChunk = 128 * kMiB;
 

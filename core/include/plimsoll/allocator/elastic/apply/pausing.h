@@ -34,11 +34,11 @@ class Pausing {
         release_(release),
         ledger_(ledger) {}
 
-  // See the functions of these names in ElasticAllocator.
+  // See the functions of the same names in ElasticAllocator.
   void require_pausable(RegionId region);
   Bytes pause(RegionId region, Backup backup);
-  // Does the same as ElasticAllocator's, but throws no OutOfMemory: if the card or the limit has no
-  // room, sets `refused` to the bytes that would come back, and returns 0.
+  // Does what ElasticAllocator::resume does, but throws no OutOfMemory. If the card or the limit
+  // has no room, sets `refused` to the bytes that resuming would take, and returns 0.
   Bytes resume(RegionId region, std::optional<Bytes>& refused);
   [[nodiscard]] bool is_paused(RegionId region) const { return paused_.contains(region); }
   [[nodiscard]] std::optional<RegionUse> use_of(RegionId region) const;

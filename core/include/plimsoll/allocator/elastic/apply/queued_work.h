@@ -18,9 +18,9 @@ class QueuedWork {
   QueuedWork(Driver& driver, Arenas& arenas, Lending& lending, Statistics& statistics)
       : driver_(driver), arenas_(arenas), lending_(lending), statistics_(statistics) {}
 
-  // Frees a block that other streams used, as soon as they are done with it.
+  // Frees a block that other streams used, as soon as these streams are done with it.
   void wait_to_free(Block* block);
-  // Notes that `stream` uses the block. Only uses inside a capture are kept.
+  // Notes that `stream` uses the block, if a capture is running. Does nothing otherwise.
   void note_use(Block* block, StreamId stream);
 
   // Frees the blocks whose streams are done. Does nothing during a graph capture, when no event may
@@ -32,7 +32,8 @@ class QueuedWork {
   // Finds out how far the arena's stream has come: queries its marker, or waits for it, and records
   // a new one.
   void mark_idle(Arena& arena, bool wait);
-  // Does the same, without waiting, for `own` and each arena that may give memory to it.
+  // Does what `mark_idle` does, without waiting, for `own` and each arena that may give memory to
+  // it.
   void mark_givers(const Arena& own);
 
   // Returns whether the arena could get free memory of other arenas by waiting for queued work. It

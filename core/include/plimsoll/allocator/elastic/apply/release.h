@@ -21,8 +21,8 @@ class Release {
 
   // Unmaps all retired addresses that no queued work uses any more.
   void clear_retired(Arena& arena);
-  // Unmaps a few addresses, those retired longest ago, if the arena has more than kMostRetired: a
-  // program that never repeats its steps leaves ever more of them behind.
+  // If the arena has more than kMostRetired retired addresses, unmaps a few of those that were
+  // retired longest ago. A program that never repeats its steps leaves ever more of them behind.
   void bound_retired(Arena& arena);
 
   // Waits for pending frees and releases the free memory of one pool. With {0, 0} it does so for
@@ -37,10 +37,10 @@ class Release {
   // Releases the free pieces of the pool to the driver. Call `clear_all_retired` first. Throws
   // DriverError.
   void release_free_memory(const ElasticPool& pool);
-  // Lets the memory of released pools serve a graph. Called before a capture begins, because during
-  // one the allocator cannot find out which work is done. Released pools without memory are
-  // dropped, and their arenas reused, because a program may use one pool after the other and never
-  // empty the cache.
+  // Drops released pools that have no memory, because a program may use one pool after the other
+  // and never empty the cache; their arenas are reused. Lets the memory of the other released pools
+  // serve a graph. Called before a capture begins, because during a capture the allocator cannot
+  // find out which work is done.
   void tidy_unused_pools();
 
  private:

@@ -37,7 +37,7 @@ class TierMover {
   struct Move {
     std::uint64_t lent = 0;  // `lent` of the block that uses the piece: the lower, the older
     Piece* piece = nullptr;
-    std::unique_ptr<Piece> by = {};  // the new memory for it
+    std::unique_ptr<Piece> by = {};  // the new memory that replaces the piece's
     bool is_done = false;            // whether it is mapped at the piece's address
   };
 

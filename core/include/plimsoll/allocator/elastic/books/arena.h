@@ -34,7 +34,7 @@ struct alignas(64) Arena {
   Arena(StreamId of, ElasticPool& in, ConcurrentStatistics::Shard& counts)
       : stream(of), pool(&in), shard(counts) {}
 
-  // Locks the arena, and frees the block that rests in it.
+  // Locks the arena, and frees its resting block.
   class Guard {
    public:
     explicit Guard(Arena& arena) : guard_(arena.lock) { arena.free_resting(); }
@@ -58,9 +58,9 @@ struct alignas(64) Arena {
   // memory is short.
   bool planned_gives = false;
   bool is_plan_known = false;       // whether the arena has asked for its stream's plan
-  bool keeps_dropped_area = false;  // a plan was dropped; its free memory is to be released
+  bool keeps_dropped_area = false;  // a plan was dropped, and its area still has free memory
   AddressMap<Block*> live;
-  WaitingSizes waiting;  // of freed blocks that other streams still use
+  WaitingSizes waiting;  // sizes of freed blocks that other streams still use
   Bytes reserved = 0;    // bytes of the driver's memory in this arena
   struct Borrowed {
     MappedSpace* space = nullptr;
@@ -68,23 +68,24 @@ struct alignas(64) Arena {
   };
   std::optional<Borrowed> borrowed;  // the freed block whose pieces have not returned home yet
 
-  // The block that was freed last. A request of its size gets it at once; before anything else
-  // happens, the space frees it.
+  // The block that was freed last. A request of the same size gets it at once. Every other use of
+  // the arena begins by freeing this block to its space.
   Block* resting = nullptr;
 
   // Each free gets the next age. The stream no longer uses memory that was freed at `idle_age` or
   // before, so that memory may go to other streams.
   std::uint64_t age = 0;
   std::uint64_t idle_age = 0;
-  // An event on the stream, after all its uses of memory that was freed at `age` or before.
+  // An event on the stream. It comes after all the stream's uses of memory that was freed at `age`
+  // or before.
   struct Marker {
     Event event = 0;
     std::uint64_t age = 0;
   };
   std::optional<Marker> marker;
 
-  // Returns a free block, cut to size; null if that takes more than a change of the books. The hot
-  // path: allocates nothing on the heap.
+  // Returns a free block, cut to size. Returns null if serving the request needs more than a change
+  // of the books. This is the hot path: it allocates nothing on the heap.
   Block* take_at_once(Bytes size, bool is_small) {
     MappedSpace& space = space_for(is_small);
     if (!is_small && is_planned()) return take_planned_at_once(size);
@@ -103,9 +104,9 @@ struct alignas(64) Arena {
     return plan->find(
         size, [this](Address address, Bytes bytes) { return planned.is_unused(address, bytes); });
   }
-  // Like `take_at_once`, at the place that the plan names. Also returns null if the next slot of
-  // the plan did not serve and frees wait for other streams: one of them may hold its place, and be
-  // complete by now.
+  // Does what `take_at_once` does, but takes the place that the plan names. Also returns null if
+  // the next slot of the plan cannot serve the request while frees wait for other streams: such a
+  // free may hold the slot's place, and its wait may be over.
   Block* take_planned_at_once(Bytes size) {
     free_resting();
     const PlanFollower::Answer answer = find_planned(size);

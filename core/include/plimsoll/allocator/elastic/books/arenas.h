@@ -1,8 +1,8 @@
 // Holds all arenas, and finds them by pool and stream, or by address.
 //
-// Invariants: an arena's addresses are the reservations of its spaces, and each of these is in the
-// table of reservations; an arena whose pool was forgotten has no memory and is reused for the next
-// pool. The table and the slots are read without a lock; everything else is guarded by the
+// Invariants: an arena's addresses are the reservations of its spaces, and the table of
+// reservations has each of them. An arena whose pool was dropped has no memory, and is reused for
+// the next pool. The table and the slots are read without a lock; everything else is guarded by the
 // allocator's `mutex_`.
 #pragma once
 
@@ -25,7 +25,7 @@ class Arenas {
   Arenas(const Arenas&) = delete;
   Arenas& operator=(const Arenas&) = delete;
 
-  // --- without a lock
+  // --- callable without a lock
   // Returns the default pool's arena of the stream. Returns null if a capture or a placement may
   // send the request elsewhere, or if the stream's slot holds another arena or none.
   [[nodiscard]] Arena* known(StreamId stream) {
@@ -60,7 +60,8 @@ class Arenas {
   // Sets the plan that places large requests of the default pool. Throws std::logic_error if there
   // is an arena already, because a plan begins with the first request.
   void set_plan(std::shared_ptr<const ProgramPlan> plan);
-  // Returns whether the arena, at its large request, has not yet asked for the plan of its stream.
+  // Returns whether the arena still has to ask for its stream's plan, which it does at its first
+  // large request.
   [[nodiscard]] bool awaits_plan(const Arena& arena) const {
     return plan_ != nullptr && arena.pool->is_default() && !arena.is_plan_known;
   }
@@ -75,7 +76,7 @@ class Arenas {
   [[nodiscard]] PrivatePools<ElasticPool>& private_pools() { return private_pools_; }
   [[nodiscard]] const PrivatePools<ElasticPool>& private_pools() const { return private_pools_; }
   [[nodiscard]] bool is_capturing() const { return private_pools_.is_capturing(); }
-  // Call the functions of these names of the private pools, and update `has_captures`.
+  // Call the functions of the same names in `private_pools_`, and update `has_captures_`.
   void begin_capture(PoolId pool, Allocator::Filter filter);
   void end_capture(PoolId pool);
   // Creates the pool of a region at its first use, and counts that use as the region's own.
@@ -90,7 +91,7 @@ class Arenas {
     AddressRange range;
     Arena* arena = nullptr;
   };
-  using ReservationTable = std::vector<Reservation>;  // by address
+  using ReservationTable = std::vector<Reservation>;  // sorted by address
 
   [[nodiscard]] std::atomic<Arena*>& slot_of(StreamId stream) {
     return slots_[(stream * 0x9E3779B97F4A7C15u) >> 58];

@@ -24,7 +24,7 @@ class Ledger {
   Ledger(Statistics& statistics, EventLog& log, TorchVersion version)
       : statistics_(statistics), log_(log), version_(version) {}
 
-  [[nodiscard]] Bytes reserved() const { return reserved_; }  // of both tiers
+  [[nodiscard]] Bytes reserved() const { return reserved_; }  // bytes in both tiers
   [[nodiscard]] Bytes shared_reserved() const { return shared_reserved_; }
   [[nodiscard]] Bytes dedicated_reserved() const { return reserved_ - shared_reserved_; }
   [[nodiscard]] Statistics& statistics() { return statistics_; }
@@ -33,7 +33,7 @@ class Ledger {
   [[nodiscard]] std::uint64_t moves() const { return moves_; }
   void count_moves(std::uint64_t pieces) { moves_ += pieces; }
 
-  // Count a piece that begins to serve at its address, or one that no longer does.
+  // `add` counts a piece that begins to serve at its address; `remove` subtracts one that ends.
   void add(const Piece& piece);
   void remove(const Piece& piece);
   // Subtracts a piece that has left shared memory from the shared counts.
@@ -41,7 +41,8 @@ class Ledger {
 
   // Notes in the history that `piece` was mapped at its address, or unmapped there.
   void note(Action action, const Piece& piece);
-  // Does the same, but joins neighbouring pieces to one event. `note_run` notes the last event.
+  // Does what `note` does, but joins neighbouring pieces to one event. `note_run` notes the last
+  // such event.
   void note_in_run(Action action, const Piece& piece);
   void note_run();
 

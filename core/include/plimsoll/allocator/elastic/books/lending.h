@@ -2,7 +2,7 @@
 //
 // A block borrows the pieces that were brought together for it. After the block is freed, they
 // return home (where they were mapped first) before the arena's next request, unless that request
-// is for just the same block; so a loop of one size moves nothing. Returning changes only the
+// is for exactly that block; so a loop of one size moves nothing. Returning changes only the
 // books, because the pieces are still mapped at home.
 //
 // Invariants, over the blocks of all arenas:
@@ -103,8 +103,8 @@ class Lending {
   }
   void free_borrowed(Block* block);
   // Moves the free pieces in the range back to their homes, unless something else is mapped there
-  // now. So a program that repeats its steps finds free memory where it was before. The arena is
-  // locked.
+  // now. So a program that repeats its steps finds free memory where it was before. The caller has
+  // locked the arena.
   void return_home(MappedSpace& space, const AddressRange& range);
   void count_shared(Block& block, Bytes shared);
 

@@ -105,16 +105,16 @@ class MappedSpace {
   [[nodiscard]] Tiers tiers() const { return tiers_; }
   [[nodiscard]] Arena& arena() const { return arena_; }
 
-  // Returns a free block, cut to size: the one where the program had this request in the previous
-  // step, else the smallest of at least `size` bytes; null if there is none.
+  // Returns a free block, cut to size. Prefers the place that the request had in the previous step,
+  // then takes the smallest block of at least `size` bytes. Returns null if there is none.
   Block* take(Bytes size) {
     if (!small()) {
       if (Block* const block = take_expected(size)) return block;
     }
     return take_best_fit(size);
   }
-  // Like `take`, but also returns null if memory may return to the place that the request had in
-  // the previous step. The hot path: allocates nothing on the heap.
+  // Does what `take` does, but also returns null if memory can return to the place that the request
+  // had in the previous step. This is the hot path: it allocates nothing on the heap.
   Block* take_at_once(Bytes size) {
     if (!small()) {
       if (Block* const block = take_expected(size)) return block;
@@ -123,7 +123,7 @@ class MappedSpace {
     return take_best_fit(size);
   }
 
-  // --- where large requests should lie, from the order of past requests
+  // --- where large requests should lie, learned from the order of past requests
   // Returns false if the next request of the block's size is expected at another address.
   [[nodiscard]] bool is_where_expected(const Block* block) const {
     if (small()) return true;
@@ -139,8 +139,8 @@ class MappedSpace {
   [[nodiscard]] std::array<Address, 2> expected(Bytes size) const {
     return no_split_ ? std::array<Address, 2>{} : repetition_.expect_both(size);
   }
-  // Returns the first of these addresses if sizes have gone on as in the previous step for a while;
-  // else 0.
+  // Returns the address that the request had in the previous step, if the last requests surely
+  // repeat that step (Repetition::is_sure); else 0.
   [[nodiscard]] Address surely_expected(Bytes size) const {
     const Address address = no_split_ ? 0 : repetition_.expect(size);
     return repetition_.is_sure() ? address : 0;
@@ -153,11 +153,11 @@ class MappedSpace {
         most, [&](Bytes size, Address address) { found.push_back({address, size}); });
     return found;
   }
-  // Returns whether the place that the request surely had in the previous step has retired
-  // addresses whose pieces all still serve this space.
+  // Returns whether memory can return to the place that the request surely had in the previous
+  // step: the place has retired addresses, and all their pieces still serve this space.
   [[nodiscard]] bool may_return(Bytes size) const;
-  // Returns true if no used block has any of these addresses: neither one that the program has, nor
-  // one whose free waits.
+  // Returns true if no block in use overlaps these addresses. A block that the program has freed
+  // while other streams still use it counts as in use.
   [[nodiscard]] bool is_unused(Address address, Bytes size) const;
 
   // Returns a block of exactly this range; null if no free block contains it.
@@ -226,9 +226,9 @@ class MappedSpace {
   }
   // Makes a hole of the retired block at `address`, which was unmapped.
   void clear(Address address);
-  // Does the same, and counts that the address gave way to another piece.
+  // Does what `clear` does, and counts that the address gave way to another piece.
   void give_way(Address address);
-  // Returns how often the address gave way.
+  // Returns how often `give_way` was called for the address.
   [[nodiscard]] Bytes times_given_way(Address address) const {
     const auto found = given_way_.find(address);
     return found == given_way_.end() ? 0 : found->second;
@@ -320,8 +320,8 @@ class MappedSpace {
   // Takes exactly this range out of the free block that contains it: `first`, or one after it. The
   // returned block is in no index.
   Block* take_out(Block* first, const AddressRange& range);
-  // Moves the piece that serves at `from` to `to`, where it is retired. The block `left`, where it
-  // served, is retired in turn. Returns the block at `to`.
+  // Moves the piece that serves at `from` to `to`, where it is retired. Retires the block `left`,
+  // where the piece served until now. Returns the block at `to`.
   Block* exchange(Mappings::iterator from, Mappings::iterator to, Block* left);
   void hold(Address address, std::unique_ptr<Piece> piece);
   void retire(Block* block);
@@ -350,8 +350,8 @@ class MappedSpace {
   // piece->address == the key; a retired block is one piece's addresses.
   Mappings mappings_;
   std::size_t pieces_away_ = 0;                   // pieces with home != address
-  std::size_t retired_count_ = 0;                 // retired blocks
-  std::unordered_map<Address, Bytes> given_way_;  // how often each address gave way
+  std::size_t retired_count_ = 0;                 // number of retired blocks
+  std::unordered_map<Address, Bytes> given_way_;  // calls of `give_way`, by address
   Repetition repetition_;                         // places of past large requests
   FlatMap<Block*> by_address_;                    // in a planned space: all blocks
 };

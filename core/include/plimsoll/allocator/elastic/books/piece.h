@@ -33,9 +33,9 @@ struct Piece {
 
   Bytes size;
   Tier tier;
-  Handle handle;  // 0 while the piece is paused and its content elsewhere
+  Handle handle;  // 0 while the piece is off the card
   ReturnedHandles* returned;
-  MappedSpace* space = nullptr;  // where it serves, or served last
+  MappedSpace* space = nullptr;  // the space that it serves, or served last
   Address address = 0;
   Address home = 0;  // where it was mapped first in this space; it returns there when it is free
   std::vector<Block*> old_mappings;  // block->piece == this <=> the retired block is listed here

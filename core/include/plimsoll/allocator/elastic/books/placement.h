@@ -13,7 +13,7 @@
 
 namespace plimsoll {
 
-using RegionId = std::uint32_t;  // 0: none
+using RegionId = std::uint32_t;  // 0 means no region
 inline constexpr RegionId kNoRegion = 0;
 
 struct Placement {
@@ -34,7 +34,8 @@ class ThisThread {
   // dedicated memory.
   static void set_placement(std::optional<Placement> placement);
   [[nodiscard]] static Placement placement();
-  // For the hot path: while no thread has a placement, this reads one counter.
+  // Returns whether this thread has a placement. While no thread has one, reads only a counter,
+  // because the hot path calls this function.
   [[nodiscard]] static bool has_placement() {
     return placed_threads_.load(std::memory_order_relaxed) != 0 && is_placed();
   }

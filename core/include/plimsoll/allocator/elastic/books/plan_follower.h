@@ -1,11 +1,11 @@
 // Follows the plan of a stream: finds where each request is to lie.
 //
-// `next_` is the slot that the next request should fill. A request takes it if it has the slot's
-// size and the place is free. Otherwise the program has deviated, and slots of that size are
-// searched, at most `kReach` slots away. The nearest one is where the program is from then on, and
-// the nearest one with a free place serves the request. If there is none, a request that needs at
-// least half of the next slot's place gets that place. A request for which the plan has no place
-// lies elsewhere.
+// `next_` is the slot that the next request should fill. A request takes that slot if it has the
+// slot's size and the place is free. Otherwise the program has deviated from the plan, and the
+// follower searches the slots of the request's size, at most `kReach` slots away. It goes on from
+// the nearest of these slots, and serves the request from the nearest one with a free place. If
+// none has a free place, a request that needs at least half of the next slot's place gets that
+// place. A request for which the plan has no place lies elsewhere.
 //
 // Each place is checked to be free, so a wrong plan only costs memory; but under a tight limit a
 // later request may lack that memory. So the area shares its memory with other requests once those
@@ -31,13 +31,13 @@ namespace plimsoll {
 
 // How far a program followed the plan of one stream.
 struct PlanUse {
-  std::uint64_t requests = 0;  // the large requests
+  std::uint64_t requests = 0;  // number of large requests
   Bytes bytes = 0;             // bytes that they asked for
-  // Bytes that lie where the plan has them, or outside its area if the plan has them there.
+  // Bytes that lie where the plan says, inside or outside the area.
   Bytes placed_bytes = 0;
   struct Dropped {
     std::uint64_t request = 0;  // number of requests before the plan was dropped
-    Bytes bytes = 0;            // requested in the last step
+    Bytes bytes = 0;            // bytes requested in the last step
     Bytes placed_bytes = 0;
   };
   std::optional<Dropped> dropped;
@@ -48,20 +48,20 @@ class PlanFollower {
   // How many slots ahead and behind are searched for a place.
   static constexpr std::uint32_t kReach = 400;
 
-  // The area begins at `base`. The plan outlives the follower.
+  // Follows `plan` in an area that begins at `base`. The plan outlives the follower.
   PlanFollower(const StreamPlan& plan, Address base);
 
   [[nodiscard]] bool is_followed() const { return !use_.dropped; }
   [[nodiscard]] const PlanUse& use() const { return use_; }
-  // Returns how much memory outside the area the stream's large requests should need at most: as
-  // much as the plan has there, and as much as the top of the area.
+  // Returns how much memory the stream's large requests should need outside the area, at most: the
+  // memory that the plan has outside, plus the size of the area's top.
   [[nodiscard]] Bytes most_outside() const { return most_outside_; }
   struct Answer {
     Address address = 0;   // 0: the plan has no place for the request
     bool is_next = false;  // whether the slot that should come next serves the request
   };
-  // Returns where a request of this size is to lie. `is_free(address, size)` says whether no block
-  // lies there.
+  // Returns where a request of this size is to lie. `is_free(address, size)` returns whether no
+  // block in use overlaps these addresses.
   template <typename IsFree>
   [[nodiscard]] Answer find(Bytes size, IsFree is_free) {
     is_asked_ = true;
@@ -85,7 +85,7 @@ class PlanFollower {
 
  private:
   static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
-  // In requests; the plan is checked once a step.
+  // Limits of a step's length, in requests. The plan is checked once a step.
   static constexpr std::uint32_t kShortestStep = 256;
   static constexpr std::uint32_t kLongestStep = 16384;
   // The share of a step's bytes that has to lie where the plan says, in percent.
@@ -104,7 +104,7 @@ class PlanFollower {
     return planned / 2 <= size && size <= planned;
   }
   // Calls serves(slot) for the slots around `next_`, the nearest first, until it returns true. A
-  // section that repeats wraps around: behind its last slot come both its own first slot and the
+  // section may repeat: after its last slot, the next slot is its own first slot or that of the
   // next section.
   template <typename Serves>
   [[nodiscard]] bool find_near(Serves serves) const {
@@ -149,7 +149,7 @@ class PlanFollower {
   std::uint32_t place_ = kNone;
   std::uint32_t reached_ = kNone;
   std::size_t section_ = 0;  // section of the slot that was reached last
-  std::uint32_t time_ = 0;   // how often the program went through it before
+  std::uint32_t time_ = 0;   // how often the program went through `section_` before
   PlanUse use_;
   PlanUse at_step_;  // `use_` when the step began
 };

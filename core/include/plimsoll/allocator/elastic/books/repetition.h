@@ -35,7 +35,7 @@ class Repetition {
   static constexpr std::size_t kCapacity = std::size_t{1} << 14;
   // How many preceding sizes must be equal for a past request to count as the same one.
   static constexpr std::size_t kContext = 7;
-  // This number suffices if the past request was at least `kLeastStep` requests ago.
+  // If the past request was at least `kLeastStep` requests ago, this many equal sizes suffice.
   static constexpr std::size_t kShortContext = 4;
   static constexpr std::size_t kLeastStep = 32;
 
@@ -86,8 +86,9 @@ class Repetition {
   class Index {
    public:
     void open() { latest_.assign(std::size_t{1} << kSlotBits, 0); }
-    // Returns 1 + the number of the latest such request, or of a request that shares its slot; 0 if
-    // there is none. Numbers are cut to 32 bits.
+    // Returns 1 + the number of the latest such request, cut to 32 bits; 0 if there is none.
+    // Requests whose hashes fall into the same slot share one number, so the result may be another
+    // request's.
     [[nodiscard]] std::uint32_t find(Bytes size) const { return latest_[slot_of(size)]; }
     // Notes the request `number`. `oldest` is the size that leaves the context.
     void note(Bytes size, Bytes oldest, std::size_t number) {
@@ -115,8 +116,8 @@ class Repetition {
   [[nodiscard]] const Request& request(std::size_t number) const {
     return past_[number % kCapacity];
   }
-  // Looks for another request to follow, because the next size is not the expected one. Returns
-  // whether there is one.
+  // Looks for another past request to follow, because the next size is not the expected one.
+  // Returns whether it found one.
   [[nodiscard]] bool find_again(Bytes size) const;
   template <std::size_t context>
   [[nodiscard]] bool find(const Index<context>& index, Bytes size, std::size_t least_step) const;

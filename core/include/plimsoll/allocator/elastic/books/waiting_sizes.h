@@ -1,5 +1,5 @@
-// Counts, by size, an arena's blocks whose free waits for other streams. A request queries the
-// driver about these only if one of them has exactly its size.
+// Counts, by size, an arena's freed blocks that other streams still use. A request asks the driver
+// whether these streams are done only if one of the blocks has exactly the request's size.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class WaitingSizes {
   }
 
  private:
-  AddressMap<std::uint32_t> counts_;  // by size
+  AddressMap<std::uint32_t> counts_;  // number of waiting blocks, by size
 };
 
 }  // namespace plimsoll

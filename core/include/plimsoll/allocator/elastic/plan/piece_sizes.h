@@ -1,5 +1,5 @@
-// Decides how large the pieces of new memory are. Many small pieces leave little memory over; few
-// large ones are mapped quickly.
+// Decides how large the pieces of new memory are. Many small pieces waste little memory; few
+// large pieces are mapped quickly.
 //
 // - A request of up to 1 MiB gets pieces of one granule.
 // - A gap of a planned area gets pieces of up to half a part of the area (planned_area.h).

@@ -18,7 +18,8 @@
 
 namespace plimsoll {
 
-// Addresses that are to get memory, and how many more bytes without memory lie below and above.
+// Addresses that are to get memory. `room_below` and `room_above` count the further bytes without
+// memory on either side.
 struct Gap {
   AddressRange range;
   Bytes room_below = 0;
@@ -31,7 +32,7 @@ struct Place {
   std::vector<Address> returned;  // retired addresses to which their pieces return
   std::vector<Address> cleared;   // retired addresses to unmap; parts of the gaps
   std::vector<Gap> gaps;
-  Bytes price = 0;  // of mapping the gaps and unmapping `cleared`
+  Bytes price = 0;  // the price of mapping the gaps and unmapping `cleared`
 };
 
 // A set of free pieces that may move. A piece is marked (`offered`) while a FreePieces holds it;
@@ -74,8 +75,8 @@ class FreePieces {
                                               const FreePieces& free = {},
                                               std::optional<std::uint64_t> idle_age = {});
 
-// Returns the place at `address`; nothing if the request cannot lie there. The fast path of a
-// program that repeats its steps.
+// Returns the place at `address`; nothing if the request cannot lie there. This is the fast path
+// for a program that repeats its steps.
 [[nodiscard]] std::optional<Place> place_at(const MappedSpace& space, Address address, Bytes size,
                                             const FreePieces& free,
                                             std::optional<std::uint64_t> idle_age = {});

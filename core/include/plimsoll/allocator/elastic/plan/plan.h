@@ -18,16 +18,16 @@
 
 namespace plimsoll {
 
-// Addresses that get memory from a free piece, or new memory. New memory is planned as one filling,
-// and cut into pieces afterwards.
+// Addresses that get memory: a free piece, or new memory. New memory is planned as one filling and
+// cut into pieces afterwards.
 struct Filling {
   Address address = 0;
   Bytes size = 0;
   Tier tier = Tier::dedicated;
-  FreePiece from = {};     // null if it is new memory
+  FreePiece from = {};     // null for new memory
   bool is_mapped = false;  // the piece is still mapped at `address`: no driver call
-  Bytes gap = 0;           // size of the gap that new memory helps to fill; 0 if one piece
-  Bytes missing = 0;       // for new memory: bytes from here on that the gap lacks
+  Bytes gap = 0;           // for new memory: size of the gap to fill; 0 if it is not cut
+  Bytes missing = 0;       // for new memory: bytes of the gap without memory, from here on
 
   [[nodiscard]] bool is_new() const { return from.piece == nullptr; }
 };
@@ -35,7 +35,7 @@ struct Filling {
 // The steps for a request, in this order. Afterwards the memory is free in the request's space.
 struct Plan {
   std::vector<Address> cleared;   // retired addresses, to be unmapped first
-  std::vector<Filling> fillings;  // in the order of mapping
+  std::vector<Filling> fillings;  // in the order in which they are mapped
   Bytes lacks_addresses = 0;      // not 0: reserve this many bytes of addresses and plan again
 
   [[nodiscard]] bool makes_memory() const {
@@ -48,19 +48,20 @@ struct Plan {
   }
 };
 
-// Returns a plan by which all memory of the request returns without a call of the driver. The place
-// is the one that the request had in the previous step, or in the step before it. It is any place
-// for a small request, whose past is not kept. Returns nothing if no such place gets all its memory
-// back in this way.
+// Returns a plan by which all memory of the request returns to one place without a driver call. A
+// large request returns to its place in the previous step or in the step before that. A small
+// request, whose past is not kept, may return to any place. Returns nothing if no such place gets
+// all its memory back in this way.
 [[nodiscard]] std::optional<Plan> plan_return(const MappedSpace& space, Bytes size);
-// Does the same for the previous step only, if the program surely repeats it. Tried before any free
-// block is taken, because a later request of the step would miss that block's memory.
+// Does what `plan_return` does, but only for the place in the previous step, and only if the
+// program surely repeats that step. Callers try this plan before they take any free block, because
+// a later request of the step would lack that block's memory.
 [[nodiscard]] std::optional<Plan> plan_sure_return(const MappedSpace& space, Bytes size);
 
 // Returns whether to wait for the stream: after the wait, the request can lie where the previous
-// step had it, and at least 16 pieces return there. Mapping as much elsewhere would take the host
-// longer, and the stream has work during the wait. Elsewhere the request would also displace other
-// requests, whose memory would then have to be mapped again.
+// step had it, and at least 16 pieces return there. Mapping as many pieces elsewhere would take the
+// host longer, and the stream has work during the wait. A request that lies elsewhere would also
+// displace other requests, whose memory would then have to be mapped again.
 [[nodiscard]] bool gains_by_waiting(const MappedSpace& space, Bytes size);
 
 // Returns a plan that fills a place with pieces that return, other free pieces and new memory. The

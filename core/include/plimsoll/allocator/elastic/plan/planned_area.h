@@ -29,8 +29,8 @@ namespace plimsoll {
 // Returns how much memory is mapped at once at an address of a planned area, in bytes.
 [[nodiscard]] Bytes part_at(const MappedSpace& planned, Address address);
 
-// Returns a plan that fills the holes of all parts below the border that the range touches with new
-// memory.
+// Returns a plan that maps new memory into the holes of each part that the range touches. Only
+// parts below the border count.
 [[nodiscard]] Plan plan_parts(const MappedSpace& planned, const AddressRange& range);
 
 // Adds the free pieces of the arena's planned area that may serve other requests, and were freed at
