@@ -11,7 +11,7 @@ _MOST_RANKS = 1 << 31
 
 @dataclass(frozen=True)
 class ProcessPlace:
-    """The place of one process; None means unknown, or that the process is in no job.
+    """Where a process runs: host, rank and job. None means unknown, or that it is in no job.
 
     Attributes:
         rank: The rank in the job.
