@@ -9,9 +9,9 @@ extern "C" {
 [[gnu::visibility("hidden")]] long plimsoll_pass_call(long, long, long, long, long, long);
 }
 
-// The kernel and libc leave the pass on the stack and in a register. Another library's call with
-// fewer arguments could pass it on by accident, so it is wiped. Libc's own function makes the call,
-// because raw_calls.cpp redirects calls that are made elsewhere.
+// Makes a call by libc's syscall(2), because raw_calls.cpp redirects calls that are made elsewhere.
+// Then wipes the pass from the stack and the register where it is left: a later call of another
+// library, with fewer arguments, could otherwise carry the pass by accident.
 #if defined(__x86_64__)
 asm("  .text\n"
     "  .hidden plimsoll_pass_call\n"

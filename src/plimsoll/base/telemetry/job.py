@@ -33,7 +33,7 @@ def place_of_process() -> ProcessPlace:
 
 
 def rank_of_process() -> int | None:
-    """Returns this process's rank in its job; None if it has not joined a job yet."""
+    """Returns this process's rank in its job; None if it is in no job, or not yet."""
     return place_of_process().rank
 
 
@@ -50,9 +50,9 @@ def launched_as(name: str) -> int | None:
 
 
 def _is_launched(rank: str, local_rank: str, size: str) -> bool:
-    """Returns whether these variables hold a rank; only torchrun's may be of a job of one process.
+    """Returns whether these environment variables hold the rank of a process in a job.
 
-    Schedulers set them for single processes too.
+    Schedulers set theirs for a single process too, which is then in no job.
     """
     is_alone = (rank, local_rank, size) != _LAUNCHERS[0] and launched_as(size) == 1
     return launched_as(rank) is not None and not is_alone
