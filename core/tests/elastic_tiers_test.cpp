@@ -1,5 +1,5 @@
-// Tests the elastic allocator with shared memory beside the card's own: spilling, placement, moving
-// back.
+// Tests the elastic allocator with dedicated memory (the card's) and shared memory (the host's):
+// when requests spill into shared memory, where they are placed, and how they move back.
 
 #include <unistd.h>
 
@@ -213,11 +213,11 @@ TEST(tiers_spill_waits_for_nothing_that_it_cannot_gain_by) {
   gpu.malloc(50_MiB);
   gpu.driver.launch(0, 1e9);
   gpu.driver.launch(1, 1e9);
-  gpu.free({gpu.malloc(4_MiB, 1)});  // busy, and in use again at once
+  gpu.free({gpu.malloc(4_MiB, 1)});  // stream 1 takes this memory again right away
   gpu.malloc(4_MiB, 1);
-  gpu.free({gpu.malloc(6_MiB)});            // the stream's own memory
-  gpu.free({gpu.malloc_shared(6_MiB, 1)});  // not dedicated
-  gpu.free({gpu.malloc(600_KiB, 1)});       // less than a whole piece
+  gpu.free({gpu.malloc(6_MiB)});            // stream 0 can reuse it without waiting
+  gpu.free({gpu.malloc_shared(6_MiB, 1)});  // shared memory avoids no spill
+  gpu.free({gpu.malloc(600_KiB, 1)});       // only whole pieces can move
   gpu.malloc(512, 1);
   for (int i = 0; i < 5; ++i) gpu.malloc(20_MiB);
   CHECK_EQUAL(spills(gpu), 5);
@@ -407,7 +407,7 @@ TEST(tiers_block_at_a_place_in_spilled_memory_is_counted) {
   gpu.check_nothing_is_left();
 }
 
-// Exports handles, which the simulated driver cannot do.
+// A simulated driver that can also export memory: each exported handle is a descriptor of stderr.
 class ExportingDriver final : public LockedDriver {
  public:
   using LockedDriver::LockedDriver;
@@ -443,7 +443,7 @@ TEST(tiers_what_other_processes_have_stays_where_it_is) {
   CHECK_EQUAL(sent->shared, sent->size);
   CHECK_EQUAL(beside->shared, beside->size);
   CHECK_EQUAL(other->shared, Bytes{0});
-  allocator.free(sent);  // no process has it any more
+  allocator.free(sent);  // now no other process has this memory
   CHECK_EQUAL(allocator.rebalance(1_GiB), Bytes{2_MiB});
   CHECK_EQUAL(beside->shared, Bytes{0});
 
@@ -557,8 +557,8 @@ TEST(rebalance_waits_for_the_work_on_what_it_moves) {
   CHECK(gpu.host.now_ns() >= before + 5e6);
 }
 
-// The driver refuses two mappings in a row: that of the new memory, and that of the old memory
-// again.
+// The driver refuses two mappings in a row. The first would map a block's new memory; the second
+// would undo the move and map the old memory again.
 TEST(rebalance_that_cannot_be_undone_at_once_is_undone_later) {
   for (std::uint64_t position = 0; position < 30; ++position) {
     TieredGpu gpu(64_MiB, 256_MiB, SpillPolicy::spill);
@@ -584,8 +584,8 @@ TEST(rebalance_that_cannot_be_undone_at_once_is_undone_later) {
   }
 }
 
-// From one call on, the driver refuses all mappings. Memory that it unmapped before is freed, alone
-// or with its neighbours.
+// The driver refuses all mappings from one call on, so unmapped memory cannot be mapped back.
+// Freeing the block must free that memory too, whether it is the whole block or a part.
 TEST(rebalance_that_is_never_undone_leaves_nothing_behind) {
   for (const Bytes size : {2_MiB, 40_MiB}) {
     int lost = 0;

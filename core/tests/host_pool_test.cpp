@@ -17,7 +17,7 @@ namespace {
 constexpr double kMillisecond = 1e6;
 constexpr PoolId kGraph{1, 7};
 
-// A GPU whose host can lock a given amount of memory, and the host pool.
+// A simulated GPU with a host pool. The host can page-lock `shared` bytes.
 struct Machine {
   explicit Machine(Bytes shared = 64_MiB) : host(shared) {}
 
@@ -312,8 +312,8 @@ TEST(host_pool_counts_as_pytorch_does) {
 
 namespace {
 
-// Makes random calls and checks them against a list of all ranges in use. A range is in use by the
-// program, or by work that was queued before its free.
+// Makes random calls and checks them against a list of all ranges in use: those of live blocks, and
+// those of freed blocks that work queued before still uses.
 class Exercise {
  public:
   explicit Exercise(std::uint64_t seed) : random_(seed) {}

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kMillisecond = 1e6;
 
-// Simulates a host with one GPU. Calls must succeed, except in `try_allocate`.
+// A simulated host with one GPU. Checks that each call succeeds, except in `try_allocate`.
 struct Machine {
   explicit Machine(Bytes dedicated, Bytes shared = 0, DriverModel model = DriverModel::linux)
       : host(shared), driver(host, dedicated, model) {}
