@@ -404,7 +404,7 @@ TEST(elastic_use_in_a_capture_does_not_outlast_its_block) {
   gpu.allocator.end_allocate_to_pool(kPool);
   gpu.free({first});
   gpu.allocator.poll();
-  Block* const second = gpu.malloc(4_MiB);  // maybe the same Block object
+  Block* const second = gpu.malloc(4_MiB);  // the allocator may reuse the Block object
   gpu.allocator.record_stream(second, 7);
   gpu.driver.hold(7);
   gpu.allocator.begin_allocate_to_pool(kPool, Allocator::only_on(9));
@@ -461,7 +461,7 @@ TEST(elastic_no_split_request_is_never_made_of_neighbours) {
   gpu.free({first});
   gpu.allocator.release_pool(kPool);
   gpu.allocator.release_pool(kPool);
-  gpu.allocator.empty_cache(kPool);  // leaves addresses without memory before the second block
+  gpu.allocator.empty_cache(kPool);  // unmaps the addresses before the second block
   gpu.free({second});
   gpu.allocator.begin_allocate_to_pool(kPool, {});
   CHECK_EQUAL(gpu.malloc(4_MiB)->size, Bytes{4_MiB});

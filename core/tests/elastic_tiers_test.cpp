@@ -93,7 +93,7 @@ TEST(tiers_spill_stays_below_the_dedicated_limit) {
   const Block* const block = gpu.malloc(80_MiB);
   CHECK_EQUAL(block->shared, Bytes{30_MiB});
   CHECK_EQUAL(gpu.driver.dedicated_used(), Bytes{50_MiB});
-  gpu.allocator.set_limit(0);  // less than is reserved already
+  gpu.allocator.set_limit(0);  // the limit is below the reserved memory
   CHECK_EQUAL(gpu.malloc(10_MiB)->shared, Bytes{10_MiB});
   gpu.allocator.set_limit(60_MiB);
   CHECK_EQUAL(gpu.malloc(10_MiB)->shared, Bytes{0});
@@ -150,8 +150,8 @@ TEST(tiers_memory_ends_where_both_end) {
 TEST(tiers_what_the_driver_refuses_spills_within_the_shared_limit) {
   TieredGpu gpu(256_MiB, 256_MiB, SpillPolicy::spill);
   gpu.allocator.set_shared_limit(8_MiB);
-  // The driver has less memory than it says. It refuses the whole request, then the request's first
-  // granule, which spills.
+  // The driver has less memory than it reports. It refuses the memory of the whole request, then
+  // that of the request's first granule, so that granule spills.
   gpu.driver.inject({Call::create, 0, 2, Status::out_of_memory});
   Block* const block = gpu.malloc(6_MiB);
   CHECK_EQUAL(block->shared, Bytes{2_MiB});
@@ -550,7 +550,7 @@ TEST(rebalance_waits_for_the_work_on_what_it_moves) {
   gpu.allocator.empty_cache();
   gpu.driver.launch(3, 5e6);
   const double before = gpu.host.now_ns();
-  // No whole piece fits into 1 MiB, so nothing moves and nothing is waited for.
+  // No whole piece fits into 1 MiB, so no piece moves, and the allocator waits for no work.
   CHECK_EQUAL(gpu.allocator.rebalance(1_MiB), Bytes{0});
   CHECK(gpu.host.now_ns() < before + 5e6);
   CHECK_EQUAL(gpu.allocator.rebalance(1_GiB), Bytes{8_MiB});
@@ -585,7 +585,7 @@ TEST(rebalance_that_cannot_be_undone_at_once_is_undone_later) {
 }
 
 // The driver refuses all mappings from one call on, so unmapped memory cannot be mapped back.
-// Freeing the block must free that memory too, whether it is the whole block or a part.
+// A free of the block must free that memory too, with or without mapped neighbours.
 TEST(rebalance_that_is_never_undone_leaves_nothing_behind) {
   for (const Bytes size : {2_MiB, 40_MiB}) {
     int lost = 0;

@@ -208,8 +208,8 @@ class SpaceProgram {
     space().return_piece(address, std::move(piece), age_);
   }
 
-  // Returns free pieces to retired addresses, in the order of the pieces' addresses, one by one or
-  // all at once.
+  // Maps free pieces at retired addresses, one by one or all at once. `address_for` returns the new
+  // address of a piece. The pieces are in the order of their present addresses.
   template <typename Function>
   void return_all(const std::vector<FreePiece>& pieces, Function address_for) {
     if (random_.one_in(2)) {
@@ -293,8 +293,8 @@ class SpaceProgram {
     fill(*place, size);
   }
 
-  // Fills a place like `fill_place`, but pieces may return to retired addresses, and idle ones may
-  // be unmapped.
+  // Makes a free range like `fill_place`. Free pieces may also return to retired addresses, and
+  // idle pieces may be unmapped.
   void return_to_place(Bytes size, std::optional<Bytes> least) {
     std::vector<FreePiece> found = space().free_pieces(age_);
     std::erase_if(found, [&](const FreePiece&) { return random_.one_in(4); });

@@ -490,8 +490,8 @@ TEST(a_file_that_stays_empty_needs_room_all_the_same) {
 
 namespace {
 
-// Makes each driver call of `attempt` fail once, and returns the number of failures. After each
-// failure the region is whole, or it is paused and can be resumed.
+// Makes each driver call of `attempt` fail once, and returns how often `attempt` failed. Each time
+// the region must be whole on the card, or paused and able to resume.
 template <typename Prepare, typename Attempt>
 int fail_every_call(Status status, Prepare prepare, Attempt attempt, bool with_backup) {
   int failures = 0;

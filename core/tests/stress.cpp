@@ -106,8 +106,8 @@ struct AddressGranule {
   bool away = false;  // the content is moving to other memory
 };
 
-// A simulated GPU for several threads, with a shadow of its memory. It can fail one call of each
-// operation.
+// A simulated driver for several threads, with the shadow of its memory. A thread can make one of
+// its own driver calls fail.
 class StressDriver final : public LockedDriver {
  public:
   explicit StressDriver(SimulatedDriver& gpu)
@@ -532,8 +532,8 @@ struct Machine {
   std::atomic<std::uint64_t> captures_begun{0};
   std::atomic<std::uint64_t> captures_ended{0};
   std::vector<std::vector<Live>> live_of;  // the live blocks of each thread
-  // A thread that moves live blocks holds this lock alone. Meanwhile no other thread queues work or
-  // touches memory that may move.
+  // A thread that moves live blocks holds this lock exclusively, so that no other thread queues
+  // work or touches memory that may move.
   std::shared_mutex still;
   bool spills = false;  // constant during a round
 };
@@ -645,8 +645,8 @@ class Worker {
     return 1 + random_.below(most);
   }
 
-  // Runs an operation and returns whether it succeeded. The driver may refuse a call only if the
-  // operation was made to fail one.
+  // Runs an operation and returns whether it succeeded. A DriverError stops the test, unless the
+  // test made a driver call of this operation fail.
   template <typename Body>
   bool attempt(Body body) {
     try {

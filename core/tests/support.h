@@ -157,8 +157,8 @@ class RandomProgram {
   RandomProgram(Gpu& gpu, std::uint64_t seed, const Options& options)
       : gpu_(gpu), random_(seed), options_(options) {}
 
-  // Makes one random step. The allocator's exceptions pass through; the next call makes the next
-  // step.
+  // Makes one random step. An exception of the allocator reaches the caller, who may go on with the
+  // next step.
   void step() {
     const std::uint64_t choice = random_.below(100);
     if (choice < 50) {
