@@ -156,7 +156,7 @@ Meant::Is Caller::walk(const Path& root, Path& pending, bool follows, Meant& mea
   }
 }
 
-// Continues at the target of the link `meant`.
+// Goes on with a walk at the target of the link `meant`.
 Meant::Is Caller::follow(const Path& root, const Path& parent, Path& pending, Meant& meant) const {
   if (is_itself(meant.path)) return Is::found;
   Path target;

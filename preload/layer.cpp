@@ -327,8 +327,8 @@ void append_to(const char* name, const char* text, std::size_t size) {
   kernel::close(to);
 }
 
-// Turns a folder of the layer into a copy of a real one. A bridge counts as a copy once the last
-// step, `take_status`, has removed its mark.
+// Turns a folder of the layer into a copy of a real folder. A bridge becomes a copy with the last
+// step: `take_status` removes the bridge's mark.
 int fill(const Path& physical, const Path& real) {
   struct stat status;
   if (kernel::lstat(real.c_str(), &status) != 0) return -1;

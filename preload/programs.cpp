@@ -161,7 +161,7 @@ using namespace plimsoll::scratch;
 
 extern "C" {
 
-// Tells a process whether the layer is present.
+// Returns 1 in a process whose calls go through the layer, and 0 in any other.
 STANDS_FOR(int, plimsoll_scratch_is_active) { return is_active(false) ? 1 : 0; }
 
 STANDS_FOR(int, execve, const char* path, char* const* arguments, char* const* environment) {

@@ -1,7 +1,7 @@
 // Redirects system calls that a library makes without libc, as Rust's rustix does; safetensors
-// creates files that way. On request (syscall user dispatch, since 5.11) Linux turns such a call
-// into a signal. The signal's handler makes the call by libc's function, which the layer replaces.
-// Only Python interpreters request this: programs in Go, which make all their calls themselves,
+// creates files that way. By syscall user dispatch (since 5.11) Linux turns such a call into a
+// signal. The signal's handler then calls libc's function, which the layer replaces.
+// Only Python interpreters turn this on: programs in Go, which make all their calls without libc,
 // have signal handlers of their own.
 #if defined(__x86_64__)
 

@@ -169,8 +169,8 @@ TEST(elastic_reuses_an_address_of_a_moved_piece_only_after_the_work_on_it) {
   gpu.free({wall, grown});
 }
 
-// Runs a step of a program with tensors of several sizes, which never fit where the previous step's
-// tensors lay.
+// Runs a step of a program. Its tensors have other sizes than in the previous step, so they do not
+// fit into the places of the previous tensors.
 void run_step(ElasticGpu& gpu, int step) {
   const Bytes unit = (8 + static_cast<Bytes>(step % 3)) * 1_MiB;
   std::vector<Block*> forward;
@@ -336,7 +336,7 @@ TEST(elastic_records_and_queries_no_event_in_a_capture) {
   gpu.free({second});
   const std::uint64_t before = gpu.event_calls();
   gpu.allocator.begin_allocate_to_pool(kPool, {});
-  gpu.free({first});  // waits for the end of the capture
+  gpu.free({first});  // the free stays pending until the capture ends
   Block* const inside = gpu.malloc(60_MiB);
   gpu.free({inside});
   gpu.malloc(100_MiB);
@@ -567,7 +567,7 @@ TEST(elastic_stays_below_its_limit) {
   Block* const most = gpu.malloc(100_MiB);
   CHECK_THROWS(gpu.malloc(512), OutOfMemory);
   gpu.free({most});
-  gpu.malloc(60_MiB, 1);  // takes memory that stream 0 had
+  gpu.malloc(60_MiB, 1);  // takes memory that stream 0 has freed
   CHECK(gpu.reserved() <= 100_MiB);
   gpu.allocator.set_limit(std::nullopt);
   gpu.malloc(500_MiB);

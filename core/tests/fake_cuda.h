@@ -1,6 +1,6 @@
-// A driver library without a GPU: the entry points that CudaDriver uses, over a small list of
-// existing objects. It is as strict as CUDA can be: a call in the wrong context fails, a call that
-// a capture forbids breaks the capture, and a failed call leaves garbage in its results.
+// A driver library without a GPU. It has the functions that CudaDriver calls, and keeps lists of
+// the objects that exist. It is as strict as CUDA can be: a call in the wrong context fails, a call
+// that a capture forbids breaks the capture, and a failed call leaves garbage in its results.
 #pragma once
 
 #include <cstddef>

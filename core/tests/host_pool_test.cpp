@@ -66,7 +66,7 @@ TEST(host_pool_joins_holes_that_touch_but_no_chunks) {
   Machine machine;
   std::vector<Address> blocks;
   for (int i = 0; i < 8; ++i) blocks.push_back(machine.pool.allocate(1_MiB));
-  CHECK_EQUAL(blocks[2], blocks[1] + 1_MiB);  // in another chunk, although it lies right behind
+  CHECK_EQUAL(blocks[2], blocks[1] + 1_MiB);  // adjacent addresses, but another chunk
   for (const int i : {0, 2, 3, 1}) CHECK(machine.pool.free(blocks[static_cast<std::size_t>(i)]));
   CHECK_EQUAL(machine.pool.allocate(2_MiB), blocks[0]);
   CHECK_EQUAL(machine.pool.allocate(2_MiB), blocks[2]);

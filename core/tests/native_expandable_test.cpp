@@ -286,7 +286,7 @@ TEST(native_makes_further_expandable_segments_where_their_reserve_is_full) {
   gpu.malloc(40_MiB);
   CHECK_EQUAL(gpu.events(), "segment_map 40M, alloc 40M");
   CHECK_EQUAL(gpu.layout(), "[50M used, 10M free] [40M used]");
-  gpu.malloc(30_MiB);  // the rest of the first segment, which reaches up to 80 MiB
+  gpu.malloc(30_MiB);  // fills the first segment, which can grow to 80 MiB
   CHECK_EQUAL(gpu.layout(), "[50M used, 30M used] [40M used]");
   gpu.allocator.check_invariants();
 }

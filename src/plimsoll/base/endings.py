@@ -18,7 +18,7 @@ class Format:
         endings: The endings of its files' names; the usual one first.
         begins: The bytes with which a file of this format may begin.
         reader: The module of `plimsoll.recordings` whose function `read` reads a file. Its
-            arguments are the path, the most bytes that reading may take, and `needs_history`.
+            arguments are the path, the host memory that reading may use, and `needs_history`.
         goes_by: Whether the reader can stream the events, without holding all of them in memory.
     """
 

@@ -52,7 +52,7 @@ class Engine(Protocol):
     """Whether requests get shared memory when dedicated memory is used up."""
 
     def on_first_spill(self, told: Callable[[int], None]) -> None:
-        """Registers a function that gets the size of the first request that spills, once."""
+        """Registers `told`, which gets the size of the first request that spills."""
 
     def memory_info(self) -> tuple[int, int]:
         """Returns the free and the total bytes of dedicated memory."""

@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 _COMMAND = [sys.executable, "-P", "-m", "plimsoll.base.workers.worker_process"]
 _SECONDS_TO_DIE = 2.0
 _SECONDS_TO_END = 10.0
-"""A worker that is told to end has this time to undo unfinished work; then it is killed."""
+"""When a worker must end, it has this time to undo unfinished work; then it is killed."""
 
 
 def run_locally(

@@ -33,7 +33,7 @@ class MadeFor:
     gpu: str | None = None
 
     def difference(self, program: MadeFor) -> str | None:
-        """Returns one line on how another program differs; None if no known value differs.
+        """Returns one line that says how another program differs; None if all known values agree.
 
         Args:
             program: The program that is to follow the plan.

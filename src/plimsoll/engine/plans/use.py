@@ -1,4 +1,4 @@
-"""Counts how far a program followed its plan."""
+"""Counts which part of a program's requests got the places that its plan gave them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlanUse:
-    """How far the large requests of one GPU followed the plan.
+    """Which part of the large requests on one GPU got their planned place.
 
     Attributes:
         requests: The number of requests above 1 MiB on the streams that have a plan.

@@ -28,7 +28,7 @@ class Marks:
         self._lock = threading.Lock()
 
     def number(self, name: str) -> int:
-        """Returns the number that stands for a name in events; any thread may call this."""
+        """Returns the number that events hold instead of this name. Safe to call in any thread."""
         with self._lock:
             return self._numbers.setdefault(name, len(self._numbers))
 
