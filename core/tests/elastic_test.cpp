@@ -584,7 +584,7 @@ TEST(elastic_leaves_almost_nothing_over_near_its_limit) {
     live.push_back(gpu.malloc(2_MiB));
   }
   for (Block* const block : large) gpu.free({block});
-  // Each hole loses at most a granule at each side.
+  // In each hole, at most one granule at each end stays unused.
   CHECK(gpu.malloc(480_MiB - 16 * 4_MiB) != nullptr);
   CHECK(gpu.reserved() <= 512_MiB);
   gpu.allocator.check_invariants();

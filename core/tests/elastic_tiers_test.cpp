@@ -407,7 +407,7 @@ TEST(tiers_block_at_a_place_in_spilled_memory_is_counted) {
   gpu.check_nothing_is_left();
 }
 
-// A simulated driver that can also export memory: each exported handle is a descriptor of stderr.
+// A simulated driver that can also export memory: as a copy of the descriptor of stderr.
 class ExportingDriver final : public LockedDriver {
  public:
   using LockedDriver::LockedDriver;

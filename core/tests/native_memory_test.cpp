@@ -99,7 +99,7 @@ TEST(native_reports_what_was_asked_and_what_was_free) {
   CHECK_EQUAL(statistics.num_ooms, 1);
   CHECK_EQUAL(statistics.num_oom_rejections, 0);
   const History& history = gpu.allocator.history();
-  CHECK_EQUAL(history[1].address, 80_MiB);  // an oom event has the device's free memory here
+  CHECK_EQUAL(history[1].address, 80_MiB);  // an oom event's "address" is the device's free memory
   CHECK_EQUAL(gpu.events(), "segment_free 20M, oom 83886592");
 }
 

@@ -48,7 +48,7 @@ constexpr std::size_t kStreams = 12;
 constexpr Bytes kUnit = 512;
 constexpr std::size_t kWords = kGranule / kUnit / 64;
 constexpr std::size_t kGranules =
-    4 * (kMemory + kShared) / kGranule;  // includes memory that is off the card
+    4 * (kMemory + kShared) / kGranule;  // enough for content that is off the card too
 constexpr std::size_t kAddressGranules = std::size_t{1} << 21;  // 4 TiB of addresses
 
 using Time = std::int64_t;  // nanoseconds on the driver's clock

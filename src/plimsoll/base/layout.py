@@ -47,7 +47,7 @@ def paragraphs(parts: Iterable[Iterable[str]], width: int | None = None) -> str:
 
 
 def folded(line: str, width: int | None) -> list[str]:
-    """Folds a line to the width; a word, such as a path, and a size are never broken.
+    """Folds a line to the width, and never inside a word, a path or a size.
 
     >>> folded("    2.00 GiB  train.py:51 forward (4 blocks)", 34)
     ['    2.00 GiB  train.py:51 forward', '              (4 blocks)']

@@ -32,7 +32,7 @@ class ProcessPlace:
         """Makes a place from what `asdict` returned; the values may come from an untrusted file.
 
         Raises:
-            ValueError: If the values cannot be a place.
+            ValueError: If the values do not describe a place.
         """
         if not isinstance(values, dict):
             raise ValueError("a process's place is no dictionary")

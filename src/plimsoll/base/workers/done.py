@@ -70,5 +70,5 @@ def reason(error: BaseException) -> str:
 
 
 def worker_died(how: str) -> str:
-    """Returns the error of an item on which every worker died."""
+    """Returns the error of an item that every worker died on; `how` describes the last death."""
     return f"the process that worked on it {how}, {MOST_TRIES} times"

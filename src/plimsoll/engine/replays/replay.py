@@ -180,7 +180,7 @@ def _plain_version(version: str) -> str:
 
 
 def _recorded_conf(recording: Recording, version: str, *, is_replaced: bool) -> str:
-    """Returns a recording's configuration; "" if it is invalid but the caller has given one."""
+    """Returns a recording's configuration; "" if it is invalid and the caller gives another."""
     try:
         return _checked(recording.conf, version, f"{recording.name}: the recorded")
     except InputError as error:
