@@ -636,7 +636,7 @@ TEST(elastic_error_says_what_was_asked_and_what_there_is) {
   }
 }
 
-// --- giving back -------------------------------------------------------------------------------
+// --- returning memory to the driver ------------------------------------------------------------
 
 TEST(elastic_empty_cache_returns_all_that_is_free) {
   ElasticGpu gpu(1_GiB);
@@ -709,7 +709,7 @@ TEST(elastic_export_that_the_driver_refuses_leaves_nothing) {
   CHECK_THROWS(gpu.allocator.export_memory(block->address), std::invalid_argument);
 }
 
-// --- by address, and reports --------------------------------------------------------------------
+// --- lookup by address, and reports -------------------------------------------------------------
 
 TEST(elastic_serves_by_address) {
   ElasticGpu gpu(256_MiB);

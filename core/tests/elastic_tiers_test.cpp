@@ -341,7 +341,7 @@ TEST(placement_a_capture_comes_before_a_region) {
   CHECK(!gpu.allocator.region_use(1));
 }
 
-// --- with everything else ----------------------------------------------------------------------
+// --- tiers with pools, captures and other features ---------------------------------------------
 
 TEST(tiers_spill_in_a_capture_calls_for_no_event) {
   TieredGpu gpu(64_MiB, 64_MiB, SpillPolicy::spill);

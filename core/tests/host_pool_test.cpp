@@ -308,7 +308,7 @@ TEST(host_pool_counts_as_pytorch_does) {
   CHECK_EQUAL(statistics.deallocate_time.count, 1);
 }
 
-// --- any order, any failure --------------------------------------------------------------------
+// --- random calls and failures -----------------------------------------------------------------
 
 namespace {
 

@@ -277,7 +277,7 @@ TEST(native_holds_the_request_not_the_pages_against_the_limit) {
   CHECK_THROWS(gpu.malloc(512), OutOfMemory);
 }
 
-// --- a bound of the address space ---------------------------------------------------------------
+// --- a limit of the reserved address space ------------------------------------------------------
 
 TEST(native_makes_further_expandable_segments_where_their_reserve_is_full) {
   Gpu gpu(1_GiB, "expandable_segments:True,expandable_segments_reserve:0.0625");  // 64 MiB: 4 pages

@@ -23,7 +23,7 @@ std::optional<OutOfMemoryReport> failure(Gpu& gpu, Bytes size, StreamId stream =
 
 }  // namespace
 
-// --- the order ---------------------------------------------------------------------------------
+// --- which memory is returned first ------------------------------------------------------------
 
 TEST(native_first_returns_the_oversize_block_that_suffices) {
   Gpu gpu(200_MiB, "max_split_size_mb:32");
@@ -305,7 +305,7 @@ TEST(native_collects_no_small_split_or_expandable_blocks) {
   CHECK_EQUAL(gpu.events(), "segment_alloc 50M, alloc 50M");
 }
 
-// --- the outlook -------------------------------------------------------------------------------
+// --- predicting what a request will do ---------------------------------------------------------
 
 TEST(native_foresees_what_a_request_comes_to) {
   Gpu gpu(1_GiB, "garbage_collection_threshold:0.5");

@@ -347,7 +347,7 @@ TEST(native_records_what_happened_where_and_why) {
   CHECK(history[4].action == Action::snapshot);
 }
 
-// --- ties --------------------------------------------------------------------------------------
+// --- ties between equally large blocks ---------------------------------------------------------
 
 namespace {
 
