@@ -1,6 +1,7 @@
-// A library with names of libcuda.so.1 for programs on simulated GPUs: each function calls the
-// table of plimsoll._core. Loaded for the whole process, it comes before a libcuda.so.1 that the
-// machine has, so an extension that is linked to libcuda.so.1 reaches the simulated GPUs.
+// The CUDA driver library of programs on simulated GPUs. It exports functions of libcuda.so.1, and
+// each of them calls plimsoll._core through a table. The library is loaded with RTLD_GLOBAL,
+// so an extension that is linked to libcuda.so.1 finds these functions before those of a
+// libcuda.so.1 that the machine has.
 #include "calls.h"
 
 #define PLIMSOLL_EXPORT extern "C" __attribute__((visibility("default")))
@@ -13,7 +14,7 @@ const DriverCalls* calls = nullptr;
 
 }  // namespace
 
-// Sets the table, which is never released.
+// Sets the table of functions. The caller must never release it.
 PLIMSOLL_EXPORT void plimsoll_set_cuda_calls(const DriverCalls* table) { calls = table; }
 
 #define PLIMSOLL_CUDA_CALL(name, parameters, arguments)                \

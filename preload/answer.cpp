@@ -1,4 +1,5 @@
-// Answers the system calls that the kernel holds until the wall's supervisor decides.
+// Decides about system calls for the wall's supervisor (wall.h): the kernel holds each watched call
+// until the supervisor has answered.
 #include <linux/fs.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
@@ -38,8 +39,8 @@ bool is_listed(const struct stat& status, const Writable& writable) {
   return false;
 }
 
-// Returns whether the path lies below a listed folder. Compares names, because the list names most
-// folders by the path that the kernel knows.
+// Returns whether the path lies below a writable folder, by its text alone. That is fast and finds
+// most folders; `is_writable` also finds those that the list names by another path.
 bool is_beneath(const Path& path, const Writable& writable) {
   for (int at = 0; at < writable.count; ++at) {
     const std::size_t size = std::strlen(writable.paths[at]);
@@ -48,8 +49,8 @@ bool is_beneath(const Path& path, const Writable& writable) {
   return false;
 }
 
-// Returns whether the file may be changed: it lies below a writable folder or, if `may_be_listed`,
-// is itself a listed one.
+// Returns whether the file may be changed, because it lies below a writable folder. If
+// `may_be_listed`, a path of the list itself may be changed too.
 bool is_writable(const Meant& meant, const Writable& writable, bool may_be_listed) {
   if (may_be_listed && meant.exists && is_listed(meant.status, writable)) return true;
   if (is_beneath(meant.path, writable)) return true;
@@ -62,14 +63,15 @@ bool is_writable(const Meant& meant, const Writable& writable, bool may_be_liste
   return false;
 }
 
-// Returns whether a regular file still has a name: a removed file may have a second one.
+// Returns whether a regular file still has a hard link somewhere. A file without a path may have
+// one, if the name by which it was opened was removed.
 bool has_name(const Meant& meant) {
   return S_ISREG(meant.status.st_mode) && meant.status.st_nlink > 0;
 }
 
 enum class Verdict {
   allowed,
-  fails,  // it would fail anyway: the kernel gives the error that programs expect
+  fails,  // the call would fail without a wall too, so the kernel returns its usual error
   refused,
 };
 
@@ -81,7 +83,7 @@ class Call {
         watched_(watched),
         caller_(static_cast<pid_t>(notification.pid)) {}
 
-  // Decides about the call. Sets `meant` to the file that the call names.
+  // Returns whether the call is allowed, and sets `meant` to the file that the call names.
   Verdict judge(const Writable& writable, Meant& meant) const {
     const bool is_metadata = watched_.effect == Effect::metadata;
     switch (find(meant)) {
@@ -135,7 +137,7 @@ class Call {
       default: return !meant.exists;
     }
   }
-  // Returns whether the open call would fail anyway, or changes nothing.
+  // Returns whether the open call would fail without a wall too, or changes no file.
   [[nodiscard]] bool open_fails_anyway(const Meant& meant) const {
     if (has(O_PATH)) return true;
     if (has(O_TMPFILE)) return !meant.exists;
@@ -147,15 +149,15 @@ class Call {
   [[nodiscard]] bool changes_contents() const {
     return watched_.effect == Effect::opens || watched_.effect == Effect::truncates;
   }
-  // Returns whether the call is allowed on a listed path itself. A listed folder keeps its name,
-  // and a listed device keeps its metadata.
+  // Returns whether the call may change a path of the writable list itself, not only files below.
+  // No call may rename or remove a listed folder, or change the metadata of a listed device.
   [[nodiscard]] bool may_be_listed(const Meant& meant) const {
     return changes_contents() ||
            (watched_.effect == Effect::metadata && S_ISDIR(meant.status.st_mode));
   }
 
-  // Returns whether the supervisor's own user may write the file; if not, the refusal is not due to
-  // the wall.
+  // Returns whether the supervisor's user may write the file. If not, the call fails without a wall
+  // too, so it is no refusal by the wall.
   [[nodiscard]] bool may_be_written(const Meant& meant) const {
     Path path = meant.path;
     if (!meant.exists || !changes_contents()) path.leave();
@@ -210,8 +212,8 @@ int plimsoll_wall_answer(int listener, const char* const* writable, int count, c
   const bool is_ours = is_refused(notification, {writable, count}, meant);
   Path program;
   (void)Caller(static_cast<pid_t>(notification.pid)).find_program(program);
-  // If the caller has died, another process may have its number, and what was read may be that
-  // process's.
+  // If the caller has died, another process may have got its process id. Then the paths above may
+  // be those of that process, so they are dropped.
   if (ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &notification.id) != 0) return -ENOENT;
   if (const int error = respond(listener, notification, is_ours); error != 0) return error;
   if (!is_ours) return 0;

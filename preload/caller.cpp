@@ -31,15 +31,15 @@ bool is_same(const struct stat& one, const struct stat& other) {
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
-// Returns whether this is one of /proc's special links: the kernel opens the file itself, and the
-// link's text only describes it.
+// Returns whether this is a special link of /proc, such as /proc/self/fd/3. The kernel follows it
+// to the open file itself; the link's text only describes that file.
 bool is_magic(const Path& link, const Path& target) {
   constexpr char kProcesses[] = "/proc";
   return link.is_in(kProcesses, sizeof kProcesses - 1) &&
          (target.c_str()[0] == '/' || std::strchr(target.c_str(), ':') != nullptr);
 }
 
-// Finds the file behind a special link in /proc. The path may end with the link or go on.
+// Finds the file behind a special link in /proc, also if the path goes on after the link.
 Is follow_magic(const Path& link, const Path& target, Meant& meant) {
   struct stat named;
   if (kernel::status_at(AT_FDCWD, link.c_str(), &meant.status, 0) != 0) return why_not();
@@ -61,8 +61,8 @@ void leave(const Path& root, Path& path) {
   if (path.size() > root.size()) path.leave();
 }
 
-// Returns where the first name of a path begins, and sets `size` to its length. The rest after it
-// begins with a slash, or is empty.
+// Returns the start of the first name in `rest`, and sets `size` to the name's length. What follows
+// the name is empty or begins with a slash.
 const char* take_name(const char* rest, std::size_t& size) {
   while (*rest == '/') ++rest;
   size = std::strcspn(rest, "/");
@@ -156,7 +156,7 @@ Meant::Is Caller::walk(const Path& root, Path& pending, bool follows, Meant& mea
   }
 }
 
-// Continues at the target of the link `meant`.
+// Goes on with a walk at the target of the link `meant`.
 Meant::Is Caller::follow(const Path& root, const Path& parent, Path& pending, Meant& meant) const {
   if (is_itself(meant.path)) return Is::found;
   Path target;
@@ -168,8 +168,8 @@ Meant::Is Caller::follow(const Path& root, const Path& parent, Path& pending, Me
   return Is::found;
 }
 
-// Replaces /proc/self and /proc/thread-self by the caller's own folders; returns false for other
-// links. To the supervisor these links would mean the supervisor.
+// Replaces /proc/self and /proc/thread-self by the caller's folders in /proc, because in the
+// supervisor these links lead to the supervisor. Returns false for other links.
 bool Caller::is_itself(Path& link) const {
   const bool is_thread = std::strcmp(link.c_str(), "/proc/thread-self") == 0;
   if (!is_thread && std::strcmp(link.c_str(), "/proc/self") != 0) return false;

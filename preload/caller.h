@@ -12,10 +12,10 @@ namespace plimsoll::scratch {
 // The file that a caller's path names, with the path by which the supervisor finds it.
 struct Meant {
   enum class Is {
-    found,    // at `path`, where the file can be made if it does not exist
+    found,    // `path` is set; the file exists, or can be made there
     nowhere,  // a folder on its path is missing, or the path is invalid
     unnamed,  // an open file without a path: a pipe, a socket, a file in memory, a removed file
-    unknown,  // the supervisor may not look into the caller
+    unknown,  // the kernel does not let the supervisor inspect the caller
   };
 
   Path path;

@@ -14,7 +14,8 @@ using Lies = Place::Lies;
 
 bool is_folder(const Place& place) { return S_ISDIR(place.status.st_mode); }
 
-// Returns whether a path ends in . or .., by which a folder cannot be moved or removed.
+// Returns whether a path ends in . or .., because the kernel neither moves nor removes a folder by
+// such a path.
 bool ends_in_dots(const char* path) {
   std::size_t size = std::strlen(path);
   while (size > 0 && path[size - 1] == '/') --size;
@@ -23,7 +24,8 @@ bool ends_in_dots(const char* path) {
   return (dots == 1 || dots == 2) && (dots == size || path[size - 1 - dots] == '/');
 }
 
-// Returns whether the user may remove an entry: in a folder with the sticky bit, only owners may.
+// Returns whether the user may remove an entry. In a folder with the sticky bit, only the owner of
+// the entry or of the folder may.
 bool may_remove(const Place& place) {
   const uid_t user = geteuid();
   if (user == 0 || place.status.st_uid == user) return true;
@@ -34,15 +36,15 @@ bool may_remove(const Place& place) {
          folder.st_uid == user;
 }
 
-// Removes an existing entry, an empty folder or anything else, from the copy of its folder.
+// Removes an existing entry from the copy of its folder. If the entry is a folder, it is empty.
 int remove_from_copy(Place& place, const Path& physical) {
   if (!is_folder(place) || place.lies == Lies::real) return kernel::unlink(physical.c_str());
   if (place.lies == Lies::bridge && copy_up(place, true) != 0) return -1;
   return kernel::rmdir(physical.c_str());
 }
 
-// Returns whether a file is gone because the whole layer is gone. Processes that outlive the
-// program, such as PyTorch's shared memory manager, clean up after that.
+// Returns whether a file does not exist because the whole layer was deleted. A process that
+// outlives the program, such as PyTorch's shared memory manager, removes its files after that.
 bool went_with_layer(const Path& path) {
   return path.is_in(top_folder()) && kernel::access(top_folder().c_str(), F_OK) != 0;
 }
@@ -73,14 +75,14 @@ int remove_at(int folder, const char* path, int flags) {
   return 0;
 }
 
-// Looks up a place that the layer leaves alone; `find` leaves that to the kernel.
+// Sets whether a free place exists, and its status, which `find` does not set.
 void look_at_free(Place& place) {
   if (!place.is_free) return;
   place.exists = kernel::lstat(place.physical.c_str(), &place.status) == 0;
 }
 
-// Makes the checks of a rename that the kernel would make. The kernel itself checks places that the
-// layer leaves alone.
+// Makes the checks that the kernel makes for a rename. For free places it leaves out permissions,
+// which the kernel itself will check.
 int check_rename(const Place& from, const Place& to, unsigned flags) {
   if (!from.exists) return fails(ENOENT);
   if (to.path.is_in(from.path) && to.path.size() > from.path.size()) return fails(EINVAL);
@@ -96,10 +98,10 @@ int check_rename(const Place& from, const Place& to, unsigned flags) {
   return is_folder(to) && has_entries(to) ? fails(ENOTEMPTY) : 0;
 }
 
-// Prepares a source to be moved or linked: copies its folder, and sets `physical` to its path
-// there.
+// Prepares a file or folder to be moved or linked: makes a copy of the folder that it lies in, and
+// sets `physical` to its path in that copy.
 int prepare_source(Place& from, bool stays_in_layer, Path& physical) {
-  if (!stays_in_layer) {  // the layer's links mean nothing outside the layer
+  if (!stays_in_layer) {  // outside the layer, a link of the layer leads nowhere
     if (is_folder(from)) return fails(EXDEV);
     if (copy_up(from, true) != 0) return -1;
   }
@@ -169,8 +171,9 @@ int link_at(int from_folder, const char* from_path, int to_folder, const char* t
       kernel::pass(SYS_linkat, from_folder, from_path, AT_FDCWD, physical.c_str(), flags));
 }
 
-// Returns whether a file that may be a real one is open for reading only, and sets `path` to its
-// path. A file that is open for writing is the layer's, or was given to the process.
+// Returns whether a descriptor is open for reading only, and sets `path` to the file's path. Such a
+// file may be a real one. A descriptor that is open for writing belongs to a copy, or the process
+// was given it.
 bool is_read_only(int file, Path& path) {
   if (!is_active(false)) return false;
   const int error = errno;

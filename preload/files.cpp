@@ -77,22 +77,22 @@ bool stream_path(const char*& path, const char* mode, Place& place) {
   return found == 0;
 }
 
-// Returns a stream that owns the file; null, with the file closed, on failure.
+// Returns a stream that owns the descriptor. On failure closes the descriptor and returns null.
 FILE* stream_of(int file, const char* mode) {
   FILE* stream = file < 0 ? nullptr : fdopen(file, mode);
   if (file >= 0 && stream == nullptr) kernel::close(file);
   return stream;
 }
 
-// Returns whether this library has to open a stream's file itself: for writing, libc's own call
-// would lack the pass and wait for the wall's supervisor. A stream with a character set of its own
-// is left to libc.
+// Returns whether this library opens a stream's file itself, because the stream is for writing:
+// libc's own call would carry no pass, and wait for the wall's supervisor. Modes with `,ccs=` are
+// left to libc.
 bool is_plain_writer(const char* mode) {
   if (mode == nullptr || std::strchr(mode, ',') != nullptr) return false;
   return mode[0] == 'w' || mode[0] == 'a' || (mode[0] == 'r' && std::strchr(mode, '+') != nullptr);
 }
 
-// Calls `make` with random names in place of the six X before the suffix, until a name is new.
+// Replaces the six X before the suffix by random letters and calls `make`, until the name is new.
 template <typename Make>
 int make_named(char* pattern, int suffix, Make make) {
   constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
@@ -120,8 +120,8 @@ int make_temporary(char* pattern, int suffix, int flags) {
   });
 }
 
-// Opens a file without a name in the layer. Libc's own tmpfile would make it in /tmp, whatever
-// TMPDIR is.
+// Opens a file without a name in the layer's folder. Libc's own tmpfile makes its file in /tmp,
+// whatever TMPDIR says.
 int open_unnamed() {
   Path name;
   if (new_name(name) != 0) return -1;

@@ -15,8 +15,8 @@ int make_folder_at(int folder, const char* path, mode_t mode) {
 
 namespace {
 
-// Hides the type of a link, which may be one of the layer's. The program then looks up whether it
-// is a file or a folder.
+// Removes the type "link" from a folder's entry, because the link may be one of the layer's. The
+// program then looks up whether the entry is a file or a folder.
 template <typename Entry>
 Entry* without_link(Entry* entry) {
   if (entry != nullptr && entry->d_type == DT_LNK && is_active(true)) entry->d_type = DT_UNKNOWN;
@@ -28,8 +28,8 @@ DIR* open_stream(int folder) {
   return libc(folder);
 }
 
-// Replaces an open descriptor of a real folder by one of its copy, if the layer has copied the
-// folder since.
+// Makes a descriptor of a real folder one of the folder's copy, if the layer has copied the folder
+// since the program opened it.
 void refresh(int folder) {
   const int error = errno;
   Path seen;

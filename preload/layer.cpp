@@ -94,8 +94,9 @@ bool is_free(const Path& path) {
   return false;
 }
 
-// Looks up the last name of `place`, whose path is set. `folder` is the path of its folder on the
-// disk, and `folder_lies` says how the folder lies.
+// Looks up the last name of `place.path`, and sets the other members of `place`. The place lies in
+// `folder`, a path on the disk; `folder_lies` says whether that is a real folder, a bridge or a
+// copy.
 int look_up(Lies folder_lies, const Path& folder, Place& place) {
   place.exists = false;
   if (folder_lies != Lies::real) {
@@ -145,7 +146,7 @@ void look_up_root(Place& place) {
   place.status.st_mode = S_IFDIR;
 }
 
-// Looks up a path without links, from the root on.
+// Looks up each name of an absolute path that has no links.
 int look_up_all(const Path& path, Place& place) {
   look_up_root(place);
   const char* rest = after_slashes(path.c_str());
@@ -161,8 +162,8 @@ int look_up_all(const Path& path, Place& place) {
   return 0;
 }
 
-// Reads the status of a bridge at the end of a path. Elsewhere on a path, a walk only needs to know
-// that a bridge is a folder.
+// Reads the status of a bridge at the end of a path. A bridge before the end needs no status,
+// because a walk needs to know only that it is a folder.
 int complete(Place& place) {
   if (place.lies != Lies::bridge) return 0;
   place.exists = kernel::lstat(place.physical.c_str(), &place.status) == 0;
@@ -297,8 +298,8 @@ int make_bridge(const Path& physical) {
   return kernel::rename(made.c_str(), physical.c_str());
 }
 
-// Gives a copy the owner, times and mode of a real file, as far as the user may. If the file has
-// another owner, the copy gives this user the permissions that the real file gives.
+// Gives a copy the owner, times and mode of a real file. A user other than root owns all copies: if
+// the real file has another owner, the copy's mode gives this user the same permissions.
 int take_status(const char* physical, const Path& real, const struct stat& status) {
   mode_t mode = status.st_mode & 07777;
   if (S_ISDIR(status.st_mode)) mode &= ~kBridge;
@@ -326,8 +327,8 @@ void append_to(const char* name, const char* text, std::size_t size) {
   kernel::close(to);
 }
 
-// Turns a folder of the layer into a copy of a real one. A bridge counts as a copy once the last
-// step, `take_status`, has removed its mark.
+// Turns a folder of the layer into a copy of a real folder. A bridge becomes a copy with the last
+// step: `take_status` removes the bridge's mark.
 int fill(const Path& physical, const Path& real) {
   struct stat status;
   if (kernel::lstat(real.c_str(), &status) != 0) return -1;
@@ -363,7 +364,7 @@ int fill(const Path& physical, const Path& real) {
   return result != 0 ? result : take_status(physical.c_str(), real, status);
 }
 
-// Replaces a link of the layer by a finished file or folder.
+// Replaces a link of the layer by the copy `made`, so that no program sees an unfinished copy.
 int replace_link(const Path& made, const Path& link, bool is_folder) {
   if (!is_folder) return kernel::rename(made.c_str(), link.c_str());
   if (kernel::rename(made.c_str(), link.c_str(), RENAME_EXCHANGE) == 0) {
@@ -554,7 +555,7 @@ Change::Change() {
 Change::~Change() {
   const int error = errno;
   if (lock_ >= 0) {
-    // Closing is not enough, because a child that was forked meanwhile may have the file open.
+    // Closing does not release the lock if a child, forked in the meantime, has the file open.
     flock(lock_, LOCK_UN);
     kernel::close(lock_);
   }

@@ -36,12 +36,13 @@ struct Place {
   Path physical;  // the path on the disk
   Lies lies = Lies::real;
   bool exists = false;
-  bool is_free = false;  // in /dev, /proc, /sys or a given folder: the layer skips it
+  bool is_free = false;  // in /dev, /proc, /sys or a given folder, which the layer leaves alone
   struct stat status{};  // set only if the file exists and is not free
 };
 
-// The functions below return 0, or -1 with errno set. `find` also succeeds if only the last name of
-// the path is missing.
+// The functions below return 0, or -1 with errno set.
+
+// Sets `place` to the place of a path. Succeeds even if the last name of the path does not exist.
 [[nodiscard]] int find(int folder, const char* path, bool follows, Place& place);
 
 // Turns a path in the layer's folder into the path that programs see.
@@ -64,9 +65,9 @@ class Change {
   sigset_t blocked_before_;
 };
 
-// Makes a copy of a place's folder. Sets `physical` to the path in the copy at which the place can
-// be made, replaced or removed. Needs a `Change`. Fails if the user may not write to the real
-// folder.
+// Makes a copy of the folder that a place lies in. Sets `physical` to the place's path in the copy,
+// where the caller can make, replace or remove it. Needs a `Change`. Fails if the user may not
+// write to the real folder.
 [[nodiscard]] int enter_copy(const Place& place, Path& physical);
 // Makes a copy of a file, with its contents if `with_contents`, or of a folder or link. `place`
 // becomes the copy.

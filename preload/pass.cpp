@@ -9,9 +9,9 @@ extern "C" {
 [[gnu::visibility("hidden")]] long plimsoll_pass_call(long, long, long, long, long, long);
 }
 
-// The kernel and libc leave the pass on the stack and in a register. Another library's call with
-// fewer arguments could pass it on by accident, so it is wiped. Libc's own function makes the call,
-// because raw_calls.cpp redirects calls that are made elsewhere.
+// Makes a call by libc's syscall(2), because raw_calls.cpp redirects calls that are made elsewhere.
+// Then wipes the pass from the stack and the register where it is left: a later call of another
+// library, with fewer arguments, could otherwise carry the pass by accident.
 #if defined(__x86_64__)
 asm("  .text\n"
     "  .hidden plimsoll_pass_call\n"
@@ -40,9 +40,9 @@ namespace plimsoll::scratch {
 
 void set_pass(unsigned long pass) { plimsoll_pass = pass; }
 
-// Makes a call with the pass. Landlock refuses a call outside the writable folders even with the
-// pass. The call is then made again without the pass, so that the supervisor learns which file the
-// program asked for.
+// Makes a call with the pass. If Landlock refuses it, because the file lies outside the writable
+// folders, makes the call again without the pass: so the supervisor learns which file the program
+// asked for.
 long kernel::make_with_pass(long call, const long (&a)[5]) {
   const long result = plimsoll_pass_call(call, a[0], a[1], a[2], a[3], a[4]);
   if (result != -1 || errno != EACCES || plimsoll_pass == 0) return result;

@@ -11,8 +11,8 @@ namespace plimsoll::scratch {
 
 class Path {
  public:
-  // Fills the whole text only in a constant. Each call has many paths, so other paths are filled
-  // only as far as they are used.
+  // A constant needs the whole text initialized. Other paths set only the first byte, because each
+  // call makes many paths of 4 KiB each.
   constexpr Path() {
     if (std::is_constant_evaluated()) {
       for (char& each : text_) each = '\0';

@@ -96,9 +96,9 @@ int run_named(const char* name, char* const* arguments, char* const* environment
   return with_layer(environment, [&](char* const* given) { return libc(file, arguments, given); });
 }
 
-// Returns a library's path on the disk, and keeps it while the loader reads it. Only the pointer is
-// thread-local: a supervisor loads this library late, when the loader has few bytes left for such
-// variables.
+// Returns a library's path on the disk, which stays valid until the thread's next call. Only a
+// pointer is thread-local, not a whole path: a supervisor loads this library late, when the loader
+// has few bytes left for thread-local variables.
 [[gnu::noinline]] const char* library_path(const char* path) {
   thread_local char* kept = nullptr;
   Place place;
@@ -108,8 +108,8 @@ int run_named(const char* name, char* const* arguments, char* const* environment
   return kept == nullptr ? path : kept;
 }
 
-// Holds a socket's address with another path. If the path is too long, the address names an open
-// folder in /proc/self/fd instead.
+// The address of a socket at another path. If the path is too long for an address, the address
+// reaches its folder through /proc/self/fd.
 class Address {
  public:
   Address() = default;
@@ -161,7 +161,7 @@ using namespace plimsoll::scratch;
 
 extern "C" {
 
-// Tells a process whether the layer is present.
+// Returns 1 in a process whose calls go through the layer, and 0 in any other.
 STANDS_FOR(int, plimsoll_scratch_is_active) { return is_active(false) ? 1 : 0; }
 
 STANDS_FOR(int, execve, const char* path, char* const* arguments, char* const* environment) {

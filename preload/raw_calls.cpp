@@ -1,7 +1,7 @@
 // Redirects system calls that a library makes without libc, as Rust's rustix does; safetensors
-// creates files that way. On request (syscall user dispatch, since 5.11) Linux turns such a call
-// into a signal. The signal's handler makes the call by libc's function, which the layer replaces.
-// Only Python interpreters request this: programs in Go, which make all their calls themselves,
+// creates files that way. By syscall user dispatch (since 5.11) Linux turns such a call into a
+// signal. The signal's handler then calls libc's function, which the layer replaces.
+// Only Python interpreters turn this on: programs in Go, which make all their calls without libc,
 // have signal handlers of their own.
 #if defined(__x86_64__)
 
@@ -66,14 +66,15 @@ const char* text(long value) { return reinterpret_cast<const char*>(value); }
 int number(long value) { return static_cast<int>(value); }
 mode_t mode(long value) { return static_cast<mode_t>(value); }
 
-// Makes a call as libc does: returns -1 and sets errno if it fails.
+// Makes a call without the layer. Returns -1 and sets errno if the call fails, as libc does.
 long make_as_it_is(long call, const long (&a)[6]) {
   return syscall(call, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
-// Waits for a short time on a futex that has no timeout. Then the wait looks as if the futex's
-// value had changed, and the waiter checks the value again, as futexes require. Twice, under Linux
-// 6.18, an OpenMP thread missed its wake-up in here and waited for ever; the cause is unknown.
+// Waits on a futex that has no timeout, but only for a short time. Then fails with EAGAIN, as if
+// the futex's value had changed, and the caller checks the value again, as futexes require. Without
+// this, an OpenMP thread twice missed its wake-up under Linux 6.18 and waited for ever; the cause
+// is unknown.
 long wait_a_while(const long (&a)[6]) {
   constexpr timespec kAtMost{0, 100'000'000};
   const long result = syscall(SYS_futex, a[0], a[1], a[2], &kAtMost);
@@ -160,7 +161,7 @@ void take_over(int /*signal*/, siginfo_t* /*info*/, void* context) {
   errno = error_before;
 }
 
-// The code of the library that contains an address.
+// An address, and the code range of the library that contains it.
 struct Library {
   std::uintptr_t address;
   Range code;

@@ -29,7 +29,7 @@ constexpr std::uint64_t kWriteFolder =
     LANDLOCK_ACCESS_FS_MAKE_SYM | LANDLOCK_ACCESS_FS_REFER;
 constexpr int kFirstWithTruncate = 3;
 
-// Closes a file at the end of a scope, and keeps errno.
+// Closes a descriptor at the end of a scope, without a change of errno.
 class Closing {
  public:
   explicit Closing(int file) : file_(file) {}
@@ -68,7 +68,7 @@ int allow(int ruleset, const char* path) {
              : -errno;
 }
 
-// Makes a Landlock ruleset with the writable paths, and returns its file.
+// Makes a Landlock ruleset with the writable paths, and returns its descriptor.
 int make_ruleset(const char* const* writable, int count) {
   landlock_ruleset_attr handled{};
   handled.handled_access_fs = kWriteFolder;
@@ -91,8 +91,8 @@ constexpr std::uint32_t kMachine = AUDIT_ARCH_AARCH64;
 #endif
 constexpr std::uint32_t kUnknown = SECCOMP_RET_ERRNO | ENOSYS;
 
-// The seccomp filter's program. It reads the arguments of watched calls only. So the kernel can
-// remember that other calls are allowed, and skips the program for them.
+// The seccomp filter's program. It reads arguments of watched calls only: the kernel remembers the
+// calls that a filter allows without reading arguments, and skips the program for them.
 class Filter {
  public:
   explicit Filter(unsigned long long pass) : pass_(pass) {
@@ -117,7 +117,7 @@ class Filter {
     code_[size_++] = {static_cast<std::uint16_t>(code), if_true, if_false, value};
   }
   void load(std::size_t place) { add(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(place)); }
-  // Goes on with the next step if the loaded value equals `value`, else skips `skipped` steps.
+  // Adds a jump: if the loaded value is not `value`, the next `skipped` instructions are skipped.
   void if_equal(std::uint32_t value, std::uint8_t skipped) {
     add(BPF_JMP | BPF_JEQ | BPF_K, value, 0, skipped);
   }
@@ -202,7 +202,7 @@ int install_filter(unsigned long long pass) {
 using namespace plimsoll::scratch;
 
 int plimsoll_wall_is_possible() {
-  const long child = syscall(SYS_clone, 0UL, 0UL, 0UL, 0UL, 0UL);  // its end sends no signal
+  const long child = syscall(SYS_clone, 0UL, 0UL, 0UL, 0UL, 0UL);  // no SIGCHLD at its end
   if (child < 0) return -errno;
   if (child == 0) try_to_raise();
   int status = 0;

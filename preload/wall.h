@@ -21,10 +21,10 @@ extern "C" {
 [[gnu::visibility("default")]] int plimsoll_wall_raise(const char* const* writable, int count,
                                                        unsigned long long pass);
 
-// Answers one call that the listener holds. Returns 0 if it let the call through and 1 if it
-// refused it. `text` then has the file's path, a newline, and the program's path. Either path is
-// empty if the supervisor may not look into the caller. Returns -EAGAIN if no call waits, and
-// -ENOENT if the caller has died.
+// Answers one call that the listener holds. Returns 0 if it let the call through, 1 if it refused
+// the call, -EAGAIN if no call waits, and -ENOENT if the caller has died. After a refusal, `text`
+// has the file's path, a newline, and the program's path. Either path is empty if the kernel does
+// not let the supervisor inspect the caller.
 [[gnu::visibility("default")]] int plimsoll_wall_answer(int listener, const char* const* writable,
                                                         int count, char* text, int size);
 }

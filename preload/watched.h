@@ -9,7 +9,7 @@ namespace plimsoll::scratch {
 enum class Effect : signed char {
   opens,     // opens or creates a file, by the flags of open(2)
   makes,     // creates a name, and fails if it exists
-  names,     // removes a name, or adds one for the same file
+  names,     // removes a name of a file, or gives the file another name
   replaces,  // creates a name, or replaces an existing one
   truncates,
   metadata,  // changes mode, owner, times, extended attributes, or flags
@@ -20,10 +20,12 @@ struct Watched {
 
   int call;
   Effect effect;
-  signed char folder;         // the argument with an open folder, or the file itself without a path
-  signed char path;           // the argument with the path
-  signed char flags = kNone;  // the argument with flags of open(2) or AT_
-  bool follows = true;        // follows a link at the end of the path, if the flags do not decide
+  // The numbers of arguments. `folder` is the descriptor to which the path is relative; for a call
+  // without a path, the descriptor of the file itself. `flags` are those of open(2), or AT_ flags.
+  signed char folder;
+  signed char path;
+  signed char flags = kNone;
+  bool follows = true;  // whether the call follows a link at the path's end, unless flags decide
 };
 
 // Calls that are newer than the oldest headers that plimsoll is built with. Their numbers are the
@@ -33,10 +35,10 @@ inline constexpr int kSetxattrat = 463;
 inline constexpr int kRemovexattrat = 466;
 inline constexpr int kFileSetattr = 469;
 
-// A call with two paths occurs twice.
+// All watched calls. A call with two paths has an entry for each path.
 inline constexpr Watched kWatched[] = {
     {SYS_openat, Effect::opens, 0, 1, 2},
-    {SYS_openat2, Effect::opens, 0, 1, 2},  // the flags are in an open_how in memory
+    {SYS_openat2, Effect::opens, 0, 1, 2},  // argument 2 points to an open_how with the flags
     {SYS_renameat, Effect::names, 0, 1, -1, false},
     {SYS_renameat, Effect::replaces, 2, 3, -1, false},
     {SYS_renameat2, Effect::names, 0, 1, -1, false},

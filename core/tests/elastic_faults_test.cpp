@@ -1,6 +1,6 @@
-// Runs one program once for every driver call that it makes, and makes that call fail. The step
-// either fails with an error or does not need the call. A failed step leaves the state as it was
-// and succeeds when it is repeated. At the end no memory is left.
+// Runs the same program many times. Each time another of its driver calls fails. The step that made
+// the call either fails with an error or succeeds without the call. A failed step leaves the state
+// unchanged and succeeds when it is repeated. At the end no memory is left.
 
 #include <array>
 #include <cstdint>
@@ -214,8 +214,8 @@ void fail_every_call(std::uint64_t seed, Status status) {
   CHECK(raised > 50);
 }
 
-// Makes a call fail, and every unmapping from then on, so that a step cannot be undone at once. The
-// allocator has to undo it later.
+// Runs the program once for each call of a kind, and makes that call fail. All unmappings fail too
+// until the first step has failed, so the allocator cannot undo that step at once, only later.
 void fail_every_call_and_its_undoing(std::uint64_t seed, Call call) {
   const std::vector<Step> program = make_program(seed);
   Run clean;

@@ -1,4 +1,4 @@
-// For the tests: the only GPU of a host, with the elastic allocator.
+// A simulated GPU with the elastic allocator, on a host of its own, for tests.
 #pragma once
 
 #include <initializer_list>

@@ -18,9 +18,9 @@ namespace {
 struct Operation {
   Bytes size = 0;
   StreamId stream = 0;             // for a request
-  double launched_ns = 0;          // for a request: work that its stream gets afterwards
+  double launched_ns = 0;          // for a request: time of the work that its stream gets next
   std::size_t freed = 0;           // for a free: the request's number
-  bool is_used_elsewhere = false;  // for a free: another stream still works with the block
+  bool is_used_elsewhere = false;  // for a free: another stream still uses the block
 };
 using Program = std::vector<Operation>;
 
@@ -54,7 +54,7 @@ Program random_program(Random& random, std::uint64_t streams) {
   return program;
 }
 
-// Returns the peak of the reserved memory; nothing if the allocator ran out of memory.
+// Runs the program and returns its peak of reserved memory; nothing if it ran out of memory.
 std::optional<Bytes> run(const Program& program, std::optional<Bytes> limit) {
   ElasticGpu gpu(64_GiB);
   gpu.allocator.set_limit(limit);
@@ -78,7 +78,7 @@ std::optional<Bytes> run(const Program& program, std::optional<Bytes> limit) {
   return static_cast<Bytes>(gpu.allocator.statistics().reserved_bytes.all.peak);
 }
 
-// Returns limits from `needed` on, first in steps of a granule, then in steps of 1 %.
+// Returns limits of `needed` bytes and more: first in steps of a granule, then in steps of 1 %.
 std::vector<Bytes> limits_around(Bytes needed) {
   std::vector<Bytes> limits;
   for (Bytes more = 0; more <= 8; ++more) limits.push_back(needed + more * kGranule);

@@ -1,5 +1,5 @@
-// Tests the elastic allocator with a plan. A right plan decides where requests lie; a wrong plan
-// changes nothing that a program gets.
+// Tests the elastic allocator with a plan. If the plan fits the program, it decides at which
+// addresses requests lie. If it does not fit, the program still gets correct memory.
 
 #include <algorithm>
 #include <array>
@@ -20,8 +20,8 @@ namespace plimsoll {
 namespace {
 
 struct Step {
-  Bytes size = 0;          // of a request; 0 for a free
-  std::size_t number = 0;  // of the request that is freed
+  Bytes size = 0;          // the size of a request; 0 means a free
+  std::size_t number = 0;  // for a free: the number of the request whose block is freed
   StreamId stream = 0;
 };
 using Program = std::vector<Step>;
@@ -71,7 +71,7 @@ ProgramPlan plan_of(const Program& program) {
 // Returns the program with requests and frees of another stream in between.
 Program beside_another_stream(Random& random, const Program& program) {
   Program both;
-  std::vector<std::size_t> numbers;  // of the program's own requests, as numbers in `both`
+  std::vector<std::size_t> numbers;  // the number in `both` of each request of `program`
   std::vector<std::size_t> others;
   std::size_t requests = 0;
   for (const Step& step : program) {
@@ -89,9 +89,9 @@ Program beside_another_stream(Random& random, const Program& program) {
   return both;
 }
 
-// Runs a program and checks that each new block overlaps no live one. Returns the offsets of the
-// first stream's large requests, counted from the first request. After each request its stream gets
-// `work` nanoseconds of work.
+// Runs a program and checks that each new block overlaps no live one. After each request its stream
+// gets `work` nanoseconds of work. Returns the offsets of the first stream's large blocks from the
+// address of the first of them.
 std::vector<Bytes> run(ElasticGpu& gpu, const Program& program, double work = 0) {
   std::vector<Block*> blocks;
   std::vector<Bytes> offsets;
@@ -149,7 +149,7 @@ ProgramPlan truncated(ProgramPlan plan, std::size_t to) {
   return plan;
 }
 
-// Returns the plan with random places, which may overlap.
+// Returns the plan with a random place for each request; places may overlap.
 ProgramPlan scrambled(Random& random, ProgramPlan plan) {
   for (PlanSlot& slot : plan.streams.front().slots) {
     slot.offset = random.one_in(10) ? PlanSlot::kElsewhere : random.below(20000) * 512;
@@ -270,7 +270,7 @@ TEST(the_top_of_an_area_serves_another_stream_once_the_stream_is_done_with_it) {
     CHECK_EQUAL(gpu.reserved(), 130_MiB);
     Block* const other = gpu.malloc(4_MiB, 1);
     const Bytes reserved = gpu.reserved();
-    block = gpu.malloc(4_MiB);  // new memory fills the place if the other stream took the old
+    block = gpu.malloc(4_MiB);  // if stream 1 took the memory of this place, new memory is mapped
     CHECK_EQUAL(block->address, address);
     CHECK_EQUAL(gpu.reserved(), 134_MiB);
     gpu.free({other, block, below});
@@ -305,7 +305,7 @@ TEST(a_plan_that_a_program_does_not_follow_is_dropped) {
   run(gpu, program);
   const PlanUse use = gpu.allocator.plan_use().front();
   CHECK(use.dropped.has_value());
-  CHECK_EQUAL(use.dropped->request, 16U);  // 16 requests ask for as much as the area, 64 MiB
+  CHECK_EQUAL(use.dropped->request, 16U);  // 16 requests take 64 MiB, the size of the planned area
   CHECK_EQUAL(use.dropped->placed_bytes, Bytes{0});
   CHECK_EQUAL(use.requests, 16U);  // later requests are not counted
 }
@@ -320,7 +320,7 @@ TEST(the_memory_of_a_plan_that_was_dropped_goes_back) {
   for (int i = 0; i < 10; ++i) blocks.push_back(gpu.malloc(64_MiB));
   for (Block* const block : blocks) gpu.allocator.free(block);
   CHECK(gpu.reserved() >= 640_MiB);
-  for (int i = 0; i < 600; ++i) gpu.free({gpu.malloc(4_MiB)});  // these are in no plan
+  for (int i = 0; i < 600; ++i) gpu.free({gpu.malloc(4_MiB)});  // not in the plan
   CHECK(gpu.allocator.plan_use().front().dropped.has_value());
   gpu.free({gpu.malloc(5_MiB)});
   CHECK(gpu.reserved() <= 16_MiB);
@@ -341,7 +341,7 @@ TEST(requests_that_no_plan_has_share_the_memory_of_the_area) {
   };
   for (int step = 0; step < 30; ++step) {
     ask(10, 64_MiB);
-    ask(5, 24_MiB);  // these are in no plan, and the area is free meanwhile
+    ask(5, 24_MiB);  // requests that the plan does not have, while the planned area is free
   }
   run(gpu, program);
   const PlanUse use = gpu.allocator.plan_use().front();
@@ -356,13 +356,13 @@ TEST(a_request_more_or_less_does_not_lose_the_plan) {
   ElasticGpu gpu(4_GiB);
   give(gpu, plan_of(program));
   std::size_t requests = 0;
-  std::vector<std::size_t> numbers;  // of the program's own requests, as numbers in `changed`
+  std::vector<std::size_t> numbers;  // the number in `changed` of each request of `program`
   Program changed;
   for (std::size_t i = 0; i < program.size(); ++i) {
     const Step& step = program[i];
     if (step.size > 0) numbers.push_back(requests++);
     changed.push_back(step.size > 0 ? step : Step{0, numbers[step.number], 0});
-    if (i % (program.size() / 4) == 5) {  // within a step: a request that is in no plan
+    if (i % (program.size() / 4) == 5) {  // in the middle of a step, a request outside the plan
       changed.push_back({24_MiB + 512, 0});
       changed.push_back({0, requests++});
     }

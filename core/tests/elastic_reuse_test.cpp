@@ -28,7 +28,7 @@ TEST(elastic_does_what_the_example_of_its_note_says) {
   const std::uint64_t before = gpu.mapping_calls();
   Block* const d = gpu.malloc(40_MiB);
   CHECK_EQUAL(d->address, base + 40_MiB);
-  // These are ten mappings and one call for access.
+  // `d` takes ten calls of map and one of set_access.
   CHECK_EQUAL(gpu.mapping_calls() - before, std::uint64_t{11});
   const std::uint64_t settled = gpu.mapping_calls();
   gpu.free({d});
@@ -72,7 +72,7 @@ TEST(elastic_asks_for_other_streams_only_where_a_freed_block_of_the_size_waits) 
   gpu.host.advance(20e6);
   gpu.malloc(8_MiB);
   const std::uint64_t done = gpu.event_calls();
-  gpu.malloc(8_MiB);  // no free is pending any more
+  gpu.malloc(8_MiB);  // all pending frees have completed
   CHECK_EQUAL(gpu.event_calls(), done);
   gpu.allocator.check_invariants();
 }
@@ -105,7 +105,7 @@ TEST(elastic_reuses_the_block_that_was_freed_last_before_a_better_fit) {
     Block* const last = gpu.malloc(size);
     gpu.malloc(size);
     const Address at = last->address;
-    gpu.free({first, last});  // among equal blocks the best fit is the lowest
+    gpu.free({first, last});  // best fit alone would take `first`, the lower address
     CHECK_EQUAL(gpu.malloc(size)->address, at);
     CHECK(gpu.malloc(size)->address < at);
   }
@@ -135,9 +135,9 @@ TEST(elastic_gives_the_block_that_was_freed_last_to_the_driver_and_to_other_stre
   gpu.allocator.check_invariants();
 }
 
-// A step that is run again and again: blocks of a few sizes. A block dies soon after its request,
-// or in the order of a backward pass, or in the next step, like a loss that is kept until the next
-// one exists.
+// A step that a program repeats, with blocks of a few sizes. The program frees a block soon after
+// its request, or in the order of a backward pass, or in the next step, like a loss that is kept
+// until the next loss exists.
 class RepeatedStep {
  public:
   RepeatedStep(ElasticGpu& gpu, std::uint64_t seed) : gpu_(gpu), random_(seed) {
@@ -170,8 +170,8 @@ class RepeatedStep {
                                                12 * kMiB,    24 * kMiB,     36 * kMiB,
                                                48 * kMiB,    94 * kMiB,     110 * kMiB};
 
-  // Returns the moment at which a block dies. A step has 2 * count moments; later moments are in
-  // the next step.
+  // Returns the moment at which block `i` is freed. A step has 2 * count moments; later moments are
+  // in the next step.
   std::size_t death_of(std::size_t i, std::size_t count) {
     switch (random_.below(10)) {
       case 0:
@@ -212,8 +212,8 @@ TEST(elastic_steps_whose_blocks_outlive_them_settle) {
     if (gpu.mapping_calls() == before) ++settled;
     gpu.allocator.check_invariants();
   }
-  // With best fit alone, fewer than half of the programs settle. In the rest, a few pieces keep
-  // moving.
+  // If the allocator used only best fit, fewer than half of the 60 programs would settle, and the
+  // rest would go on to move a few pieces in each step.
   CHECK(settled >= 55);
 }
 
@@ -293,9 +293,9 @@ class BatchesInTurn {
   Event end_ = 0;  // the end of the previous step
 };
 
-// The previous place of a request may be free, but addresses there cannot be unmapped before the
-// stream has finished with them. Unless the allocator waits for that, most of a step is mapped
-// elsewhere.
+// The place that a request had in the previous step may be free, while the GPU still works on the
+// addresses there, so the allocator cannot unmap them yet. If it did not wait, it would map most of
+// a step at other addresses.
 TEST(elastic_batches_of_five_sizes_settle_while_the_gpu_is_behind) {
   std::uint64_t second_and_third = 0;
   for (Bytes size = 8_MiB; size <= 84_MiB; size += 4_MiB) {
@@ -313,7 +313,7 @@ TEST(elastic_batches_of_five_sizes_settle_while_the_gpu_is_behind) {
     CHECK_EQUAL(calls(5), 0u);
     gpu.allocator.check_invariants();
   }
-  CHECK(second_and_third < 20 * 100);  // it would be 210 each if the allocator never waited
+  CHECK(second_and_third < 20 * 100);  // 210 for each size if the allocator never waited
 }
 
 TEST(elastic_small_requests_get_back_what_served_a_large_one_without_the_driver) {

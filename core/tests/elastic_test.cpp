@@ -1,4 +1,4 @@
-// Tests the elastic allocator's behaviour: memory has no fixed place, and little of it lies idle.
+// Tests the elastic allocator: it moves memory between addresses, so that little memory lies idle.
 
 #include "plimsoll/allocator/elastic/elastic.h"
 
@@ -143,8 +143,8 @@ TEST(elastic_gives_neighbouring_pieces_back_in_one_call) {
   gpu.allocator.check_invariants();
 }
 
-// A piece's old address stays mapped until the work is done, because queued kernels may still use
-// it.
+// A moved piece stays mapped at its old address too until the stream's work is done, because queued
+// kernels may still use that address.
 TEST(elastic_reuses_an_address_of_a_moved_piece_only_after_the_work_on_it) {
   ElasticGpu gpu(1_GiB);
   Block* const first = gpu.malloc(20_MiB);
@@ -169,8 +169,8 @@ TEST(elastic_reuses_an_address_of_a_moved_piece_only_after_the_work_on_it) {
   gpu.free({wall, grown});
 }
 
-// Runs a step of a program with tensors of several sizes, which never fit where the previous step's
-// tensors lay.
+// Runs a step of a program. Its tensors have other sizes than in the previous step, so they do not
+// fit into the places of the previous tensors.
 void run_step(ElasticGpu& gpu, int step) {
   const Bytes unit = (8 + static_cast<Bytes>(step % 3)) * 1_MiB;
   std::vector<Block*> forward;
@@ -209,12 +209,12 @@ TEST(elastic_takes_pieces_of_another_stream_only_after_its_work) {
   Block* const other = gpu.malloc(100_MiB, 1);
   work_on(gpu, 1, 100);
   gpu.free({other});
-  gpu.malloc(100_MiB, 2);  // from the driver, because stream 1 is busy
+  gpu.malloc(100_MiB, 2);  // takes new memory, because stream 1 still works on the free block
   CHECK_EQUAL(gpu.allocator.moves(), std::uint64_t{0});
   CHECK_EQUAL(gpu.reserved(), Bytes{200_MiB});
   CHECK(now_ms(gpu) < 50);
   gpu.host.advance(200e6);
-  gpu.malloc(100_MiB, 2);  // from stream 1, which is idle by now
+  gpu.malloc(100_MiB, 2);  // takes the free block's pieces, because stream 1 is idle
   CHECK(gpu.allocator.moves() > 0);
   CHECK_EQUAL(gpu.reserved(), Bytes{200_MiB});
   CHECK_EQUAL(gpu.allocator.statistics().num_alloc_retries, std::int64_t{0});
@@ -336,7 +336,7 @@ TEST(elastic_records_and_queries_no_event_in_a_capture) {
   gpu.free({second});
   const std::uint64_t before = gpu.event_calls();
   gpu.allocator.begin_allocate_to_pool(kPool, {});
-  gpu.free({first});  // waits for the end of the capture
+  gpu.free({first});  // the free stays pending until the capture ends
   Block* const inside = gpu.malloc(60_MiB);
   gpu.free({inside});
   gpu.malloc(100_MiB);
@@ -352,7 +352,7 @@ TEST(elastic_records_and_queries_no_event_in_a_capture) {
   gpu.allocator.check_invariants();
 }
 
-// A driver takes as long to say how much memory is free as to map a piece.
+// Asking the driver for the free memory takes as long as mapping a piece.
 TEST(elastic_asks_once_how_much_is_free_for_all_pieces_of_a_request) {
   class AskedDriver : public LockedDriver {
    public:
@@ -404,7 +404,7 @@ TEST(elastic_use_in_a_capture_does_not_outlast_its_block) {
   gpu.allocator.end_allocate_to_pool(kPool);
   gpu.free({first});
   gpu.allocator.poll();
-  Block* const second = gpu.malloc(4_MiB);  // maybe the same Block object
+  Block* const second = gpu.malloc(4_MiB);  // the allocator may reuse the Block object
   gpu.allocator.record_stream(second, 7);
   gpu.driver.hold(7);
   gpu.allocator.begin_allocate_to_pool(kPool, Allocator::only_on(9));
@@ -461,7 +461,7 @@ TEST(elastic_no_split_request_is_never_made_of_neighbours) {
   gpu.free({first});
   gpu.allocator.release_pool(kPool);
   gpu.allocator.release_pool(kPool);
-  gpu.allocator.empty_cache(kPool);  // leaves addresses without memory before the second block
+  gpu.allocator.empty_cache(kPool);  // unmaps the addresses before the second block
   gpu.free({second});
   gpu.allocator.begin_allocate_to_pool(kPool, {});
   CHECK_EQUAL(gpu.malloc(4_MiB)->size, Bytes{4_MiB});
@@ -567,7 +567,7 @@ TEST(elastic_stays_below_its_limit) {
   Block* const most = gpu.malloc(100_MiB);
   CHECK_THROWS(gpu.malloc(512), OutOfMemory);
   gpu.free({most});
-  gpu.malloc(60_MiB, 1);  // takes memory that stream 0 had
+  gpu.malloc(60_MiB, 1);  // takes memory that stream 0 has freed
   CHECK(gpu.reserved() <= 100_MiB);
   gpu.allocator.set_limit(std::nullopt);
   gpu.malloc(500_MiB);
@@ -584,7 +584,7 @@ TEST(elastic_leaves_almost_nothing_over_near_its_limit) {
     live.push_back(gpu.malloc(2_MiB));
   }
   for (Block* const block : large) gpu.free({block});
-  // Each hole loses at most a granule at each side.
+  // In each hole, at most one granule at each end stays unused.
   CHECK(gpu.malloc(480_MiB - 16 * 4_MiB) != nullptr);
   CHECK(gpu.reserved() <= 512_MiB);
   gpu.allocator.check_invariants();
@@ -636,7 +636,7 @@ TEST(elastic_error_says_what_was_asked_and_what_there_is) {
   }
 }
 
-// --- giving back -------------------------------------------------------------------------------
+// --- returning memory to the driver ------------------------------------------------------------
 
 TEST(elastic_empty_cache_returns_all_that_is_free) {
   ElasticGpu gpu(1_GiB);
@@ -655,7 +655,7 @@ TEST(elastic_empty_cache_returns_all_that_is_free) {
   gpu.allocator.check_invariants();
   CHECK(now_ms(gpu) >= 20);
   CHECK_EQUAL(gpu.driver.dedicated_used(), gpu.reserved());
-  CHECK(gpu.reserved() <= 32_MiB);  // the piece of the live block, and no other
+  CHECK(gpu.reserved() <= 32_MiB);  // only the piece with the live block is left
   gpu.free({kept});
   gpu.allocator.empty_cache();
   CHECK_EQUAL(gpu.driver.dedicated_used(), Bytes{0});
@@ -709,7 +709,7 @@ TEST(elastic_export_that_the_driver_refuses_leaves_nothing) {
   CHECK_THROWS(gpu.allocator.export_memory(block->address), std::invalid_argument);
 }
 
-// --- by address, and reports --------------------------------------------------------------------
+// --- lookup by address, and reports -------------------------------------------------------------
 
 TEST(elastic_serves_by_address) {
   ElasticGpu gpu(256_MiB);
@@ -842,7 +842,7 @@ TEST(elastic_fragments_are_free_parts_of_pieces_that_are_in_use) {
   CHECK_EQUAL(fragments(), Bytes{0});
   std::vector<Block*> blocks;
   for (int i = 0; i < 9; ++i) blocks.push_back(gpu.malloc(700_KiB));
-  CHECK_EQUAL(fragments(), free_bytes());  // only the rest of the last piece
+  CHECK_EQUAL(fragments(), free_bytes());  // only the end of the last piece is free
   for (std::size_t i = 1; i < 8; ++i) gpu.free({blocks[i]});
   const Bytes before = fragments();
   CHECK(0 < before && before < free_bytes());

@@ -1,5 +1,5 @@
-// Tests the elastic allocator with shared memory beside the card's own: spilling, placement, moving
-// back.
+// Tests the elastic allocator with dedicated memory (the card's) and shared memory (the host's):
+// when requests spill into shared memory, where they are placed, and how they move back.
 
 #include <unistd.h>
 
@@ -93,7 +93,7 @@ TEST(tiers_spill_stays_below_the_dedicated_limit) {
   const Block* const block = gpu.malloc(80_MiB);
   CHECK_EQUAL(block->shared, Bytes{30_MiB});
   CHECK_EQUAL(gpu.driver.dedicated_used(), Bytes{50_MiB});
-  gpu.allocator.set_limit(0);  // less than is reserved already
+  gpu.allocator.set_limit(0);  // the limit is below the reserved memory
   CHECK_EQUAL(gpu.malloc(10_MiB)->shared, Bytes{10_MiB});
   gpu.allocator.set_limit(60_MiB);
   CHECK_EQUAL(gpu.malloc(10_MiB)->shared, Bytes{0});
@@ -150,8 +150,8 @@ TEST(tiers_memory_ends_where_both_end) {
 TEST(tiers_what_the_driver_refuses_spills_within_the_shared_limit) {
   TieredGpu gpu(256_MiB, 256_MiB, SpillPolicy::spill);
   gpu.allocator.set_shared_limit(8_MiB);
-  // The driver has less memory than it says. It refuses the whole request, then the request's first
-  // granule, which spills.
+  // The driver has less memory than it reports. It refuses the memory of the whole request, then
+  // that of the request's first granule, so that granule spills.
   gpu.driver.inject({Call::create, 0, 2, Status::out_of_memory});
   Block* const block = gpu.malloc(6_MiB);
   CHECK_EQUAL(block->shared, Bytes{2_MiB});
@@ -213,11 +213,11 @@ TEST(tiers_spill_waits_for_nothing_that_it_cannot_gain_by) {
   gpu.malloc(50_MiB);
   gpu.driver.launch(0, 1e9);
   gpu.driver.launch(1, 1e9);
-  gpu.free({gpu.malloc(4_MiB, 1)});  // busy, and in use again at once
+  gpu.free({gpu.malloc(4_MiB, 1)});  // stream 1 takes this memory again right away
   gpu.malloc(4_MiB, 1);
-  gpu.free({gpu.malloc(6_MiB)});            // the stream's own memory
-  gpu.free({gpu.malloc_shared(6_MiB, 1)});  // not dedicated
-  gpu.free({gpu.malloc(600_KiB, 1)});       // less than a whole piece
+  gpu.free({gpu.malloc(6_MiB)});            // stream 0 can reuse it without waiting
+  gpu.free({gpu.malloc_shared(6_MiB, 1)});  // shared memory avoids no spill
+  gpu.free({gpu.malloc(600_KiB, 1)});       // only whole pieces can move
   gpu.malloc(512, 1);
   for (int i = 0; i < 5; ++i) gpu.malloc(20_MiB);
   CHECK_EQUAL(spills(gpu), 5);
@@ -341,7 +341,7 @@ TEST(placement_a_capture_comes_before_a_region) {
   CHECK(!gpu.allocator.region_use(1));
 }
 
-// --- with everything else ----------------------------------------------------------------------
+// --- tiers with pools, captures and other features ---------------------------------------------
 
 TEST(tiers_spill_in_a_capture_calls_for_no_event) {
   TieredGpu gpu(64_MiB, 64_MiB, SpillPolicy::spill);
@@ -407,7 +407,7 @@ TEST(tiers_block_at_a_place_in_spilled_memory_is_counted) {
   gpu.check_nothing_is_left();
 }
 
-// Exports handles, which the simulated driver cannot do.
+// A simulated driver that can also export memory: as a copy of the descriptor of stderr.
 class ExportingDriver final : public LockedDriver {
  public:
   using LockedDriver::LockedDriver;
@@ -443,7 +443,7 @@ TEST(tiers_what_other_processes_have_stays_where_it_is) {
   CHECK_EQUAL(sent->shared, sent->size);
   CHECK_EQUAL(beside->shared, beside->size);
   CHECK_EQUAL(other->shared, Bytes{0});
-  allocator.free(sent);  // no process has it any more
+  allocator.free(sent);  // now no other process has this memory
   CHECK_EQUAL(allocator.rebalance(1_GiB), Bytes{2_MiB});
   CHECK_EQUAL(beside->shared, Bytes{0});
 
@@ -550,15 +550,15 @@ TEST(rebalance_waits_for_the_work_on_what_it_moves) {
   gpu.allocator.empty_cache();
   gpu.driver.launch(3, 5e6);
   const double before = gpu.host.now_ns();
-  // No whole piece fits into 1 MiB, so nothing moves and nothing is waited for.
+  // No whole piece fits into 1 MiB, so no piece moves, and the allocator waits for no work.
   CHECK_EQUAL(gpu.allocator.rebalance(1_MiB), Bytes{0});
   CHECK(gpu.host.now_ns() < before + 5e6);
   CHECK_EQUAL(gpu.allocator.rebalance(1_GiB), Bytes{8_MiB});
   CHECK(gpu.host.now_ns() >= before + 5e6);
 }
 
-// The driver refuses two mappings in a row: that of the new memory, and that of the old memory
-// again.
+// The driver refuses two mappings in a row. The first would map a block's new memory; the second
+// would undo the move and map the old memory again.
 TEST(rebalance_that_cannot_be_undone_at_once_is_undone_later) {
   for (std::uint64_t position = 0; position < 30; ++position) {
     TieredGpu gpu(64_MiB, 256_MiB, SpillPolicy::spill);
@@ -584,8 +584,8 @@ TEST(rebalance_that_cannot_be_undone_at_once_is_undone_later) {
   }
 }
 
-// From one call on, the driver refuses all mappings. Memory that it unmapped before is freed, alone
-// or with its neighbours.
+// The driver refuses all mappings from one call on, so unmapped memory cannot be mapped back.
+// A free of the block must free that memory too, with or without mapped neighbours.
 TEST(rebalance_that_is_never_undone_leaves_nothing_behind) {
   for (const Bytes size : {2_MiB, 40_MiB}) {
     int lost = 0;

@@ -1,4 +1,4 @@
-// Tests what an engine, of the process or on a simulated GPU, adds to its allocator.
+// Tests the functions that an engine adds to its allocator, in a process and on a simulated GPU.
 
 #include "plimsoll/engine/engine.h"
 
@@ -28,7 +28,8 @@ class OldDriver final : public LockedDriver {
   [[nodiscard]] bool has_virtual_memory() const override { return false; }
 };
 
-// Engines are never destroyed, so each one gets its own device and addresses.
+// A GPU and its host for one engine. Engines are never destroyed, so each test needs another device
+// number and other addresses.
 struct Machine {
   Machine(Bytes dedicated, Bytes shared, int number)
       : device(number),
@@ -121,7 +122,7 @@ TEST(engine_falls_back_where_the_driver_has_no_virtual_memory) {
   Engine& engine = machine(1_GiB).engine<OldDriver>("elastic");
   CHECK(engine.fell_back()->find("no virtual memory") != std::string::npos);
   const Address address = engine.allocate(3_MiB, kStream);
-  // PyTorch's rules make a segment of this size.
+  // By PyTorch's rules, the segment of this block has 20 MiB.
   CHECK_EQUAL(engine.locate(address)->segment_size, Bytes{20_MiB});
   CHECK_THROWS(machine(1_GiB).engine("elastik"), std::invalid_argument);
 }

@@ -21,8 +21,8 @@ Context context_of(Device device) {
 
 enum class Needs : std::uint8_t { nothing, context, no_capture };
 
-// One call of an entry point. Counts it under the lock, and checks it against the faults and the
-// calling thread's state.
+// One call of a driver function. Takes the lock, counts the call, and makes it fail if a fault or
+// the calling thread's state demands it.
 class Entry {
  public:
   Entry(const char* name, Needs needs) : lock_(fake().mutex) {

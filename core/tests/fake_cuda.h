@@ -1,6 +1,6 @@
-// A driver library without a GPU: the entry points that CudaDriver uses, over a small list of
-// existing objects. It is as strict as CUDA can be: a call in the wrong context fails, a call that
-// a capture forbids breaks the capture, and a failed call leaves garbage in its results.
+// A driver library without a GPU. It has the functions that CudaDriver calls, and keeps lists of
+// the objects that exist. It is as strict as CUDA can be: a call in the wrong context fails, a call
+// that a capture forbids breaks the capture, and a failed call leaves garbage in its results.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct FakeCuda {
   struct Memory {
     std::size_t size = 0;
     cuda::AllocationProperties properties;
-    int references = 0;  // handles and mappings
+    int references = 0;  // the number of handles and mappings of this memory
   };
   struct Mapping {
     std::size_t size = 0;
@@ -45,7 +45,7 @@ struct FakeCuda {
       {cuda::Attribute::host_numa_virtual_memory, 1},
       {cuda::Attribute::host_virtual_memory, 1},
   };
-  bool capturing = false;  // whether another thread captures in global mode
+  bool capturing = false;  // whether another thread captures a graph in global mode
   cuda::Stream captured = nullptr;
   bool events_complete = true;
   std::map<std::string, Fault> faults;

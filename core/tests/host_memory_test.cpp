@@ -14,7 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder with the files of a machine that has 64 GiB of memory, 40 GiB of it available.
+// A folder with the files that Linux has in /proc and /sys on a machine with 64 GiB of memory, of
+// which 40 GiB are available.
 class Machine {
  public:
   Machine() : root_(fs::temp_directory_path() / ("plimsoll-host-" + std::to_string(getpid()))) {
@@ -52,7 +53,7 @@ TEST(host_memory_is_limited_by_control_groups_of_the_second_version) {
   machine.write("sys/fs/cgroup/jobs/memory.current", "9999999999\n");
   CHECK_EQUAL(machine.memory().free, 40_GiB);
 
-  // The page cache of unused files counts as free.
+  // The page cache of inactive files counts as free memory.
   machine.write("sys/fs/cgroup/jobs/mine/memory.max", std::to_string(16_GiB));
   machine.write("sys/fs/cgroup/jobs/mine/memory.current", std::to_string(10_GiB));
   machine.write("sys/fs/cgroup/jobs/mine/memory.stat",
@@ -71,7 +72,7 @@ TEST(host_memory_is_limited_by_control_groups_of_the_first_version) {
   machine.write("sys/fs/cgroup/memory/docker/7/memory.limit_in_bytes", "9223372036854771712\n");
   CHECK_EQUAL(machine.memory().total, 64_GiB);
 
-  // A container sees its group as the topmost.
+  // In a container, the files of its own group are at the top.
   machine.write("sys/fs/cgroup/memory/memory.limit_in_bytes", std::to_string(4_GiB));
   machine.write("sys/fs/cgroup/memory/memory.usage_in_bytes", std::to_string(3_GiB));
   machine.write("sys/fs/cgroup/memory/memory.stat",

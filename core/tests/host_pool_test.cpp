@@ -17,7 +17,7 @@ namespace {
 constexpr double kMillisecond = 1e6;
 constexpr PoolId kGraph{1, 7};
 
-// A GPU whose host can lock a given amount of memory, and the host pool.
+// A simulated GPU with a host pool. The host can page-lock `shared` bytes.
 struct Machine {
   explicit Machine(Bytes shared = 64_MiB) : host(shared) {}
 
@@ -66,7 +66,7 @@ TEST(host_pool_joins_holes_that_touch_but_no_chunks) {
   Machine machine;
   std::vector<Address> blocks;
   for (int i = 0; i < 8; ++i) blocks.push_back(machine.pool.allocate(1_MiB));
-  CHECK_EQUAL(blocks[2], blocks[1] + 1_MiB);  // in another chunk, although it lies right behind
+  CHECK_EQUAL(blocks[2], blocks[1] + 1_MiB);  // adjacent addresses, but another chunk
   for (const int i : {0, 2, 3, 1}) CHECK(machine.pool.free(blocks[static_cast<std::size_t>(i)]));
   CHECK_EQUAL(machine.pool.allocate(2_MiB), blocks[0]);
   CHECK_EQUAL(machine.pool.allocate(2_MiB), blocks[2]);
@@ -308,12 +308,12 @@ TEST(host_pool_counts_as_pytorch_does) {
   CHECK_EQUAL(statistics.deallocate_time.count, 1);
 }
 
-// --- any order, any failure --------------------------------------------------------------------
+// --- random calls and failures -----------------------------------------------------------------
 
 namespace {
 
-// Makes random calls and checks them against a list of all ranges in use. A range is in use by the
-// program, or by work that was queued before its free.
+// Makes random calls and checks them against a list of all ranges in use: those of live blocks, and
+// those of freed blocks that work queued before still uses.
 class Exercise {
  public:
   explicit Exercise(std::uint64_t seed) : random_(seed) {}

@@ -1,5 +1,5 @@
-// Tests that actions which a program repeats for days leave nothing behind: pools and graphs that
-// come and go, regions that are paused while graphs use them, backups of every size.
+// Tests that what a program does again and again for days leaks no memory: it makes and drops pools
+// and graphs, pauses regions that graphs use, and makes backups of every size.
 
 #include <algorithm>
 #include <cstdint>

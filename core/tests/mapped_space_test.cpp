@@ -1,4 +1,5 @@
-// Tests a MappedSpace with random operations, against a map that has the state of every 256 KiB.
+// Tests a MappedSpace with random operations, against a simple model: an array with the state of
+// each cell of 256 KiB.
 
 #include "plimsoll/allocator/elastic/books/mapped_space.h"
 
@@ -23,11 +24,11 @@ namespace {
 constexpr Bytes kCell = 256_KiB;
 constexpr Address kBase = Address{1} << 40;
 constexpr Bytes kReservation = 48_MiB;
-constexpr Bytes kReservations = 2;  // with a granule between them
+constexpr Bytes kReservations = 2;  // a granule lies between the two
 
 enum class State : char { none = ' ', hole = '.', free = '-', lent = '#', retired = 'x' };
 
-// Keeps the state of each cell.
+// The state of each cell of the address space.
 class Model {
  public:
   Model() : cells_((kReservations * (kReservation + kGranule)) / kCell, State::none) {}
@@ -53,8 +54,8 @@ class Model {
     return found;
   }
   [[nodiscard]] std::vector<AddressRange> stretches(State one) const { return stretches(one, one); }
-  // Returns how much memory a place of `size` bytes lacks at least; nothing if there is no such
-  // place.
+  // Returns the fewest bytes that have to be mapped so that `size` bytes in a row are free; nothing
+  // if no range of free cells and holes is large enough.
   [[nodiscard]] std::optional<Bytes> least_missing(Bytes size) const {
     std::optional<Bytes> least;
     for (const AddressRange& room : stretches(State::free, State::hole)) {
@@ -114,7 +115,7 @@ class SpaceProgram {
     check();
   }
 
-  // Frees all blocks and takes every piece away.
+  // Frees all blocks and removes all pieces.
   void end() {
     while (!lent_.empty()) free();
     std::vector<FreePiece> pieces = space().free_pieces(age_);
@@ -207,8 +208,8 @@ class SpaceProgram {
     space().return_piece(address, std::move(piece), age_);
   }
 
-  // Returns free pieces to retired addresses, in the order of the pieces' addresses, one by one or
-  // all at once.
+  // Maps free pieces at retired addresses, one by one or all at once. `address_for` returns the new
+  // address of a piece. The pieces are in the order of their present addresses.
   template <typename Function>
   void return_all(const std::vector<FreePiece>& pieces, Function address_for) {
     if (random_.one_in(2)) {
@@ -252,7 +253,7 @@ class SpaceProgram {
   }
 
   void add_piece() {
-    // Maps a piece that has served elsewhere, or a new piece.
+    // Maps a piece that was removed before, or a new piece.
     const bool is_old = !removed_.empty() && !random_.one_in(4);
     const Bytes size = is_old ? removed_.back()->size : random_.between(1, 4) * kGranule;
     const auto hole = space().hole_for(size);
@@ -272,7 +273,8 @@ class SpaceProgram {
     removed_.pop_back();
   }
 
-  // Fills a place, like a request for which no free block is large enough.
+  // Makes a free range of a random size by mapping pieces into its holes, as the allocator does for
+  // a request that no free block can serve.
   void fill_place() {
     const Bytes size = random_size();
     for (const AddressRange& free : model_.stretches(State::free)) {
@@ -291,8 +293,8 @@ class SpaceProgram {
     fill(*place, size);
   }
 
-  // Fills a place like `fill_place`, but pieces may return to retired addresses, and idle ones may
-  // be unmapped.
+  // Makes a free range like `fill_place`. Free pieces may also return to retired addresses, and
+  // idle pieces may be unmapped.
   void return_to_place(Bytes size, std::optional<Bytes> least) {
     std::vector<FreePiece> found = space().free_pieces(age_);
     std::erase_if(found, [&](const FreePiece&) { return random_.one_in(4); });
@@ -391,7 +393,7 @@ class SpaceProgram {
     model_.set(range.address, range.size, State::retired);
   }
 
-  // Counts the whole pieces in free stretches that have been free since `age` or longer.
+  // Returns the number of whole pieces in ranges that have been free since `age` or longer.
   [[nodiscard]] std::size_t expected_pieces(std::uint64_t age) {
     std::size_t count = 0;
     for (const AddressRange& free : model_.stretches(State::free)) {
@@ -415,7 +417,7 @@ class SpaceProgram {
     space().clear(address);
   }
 
-  // Returns free pieces to the addresses where they were mapped first.
+  // Maps the pieces of a free block back at the addresses where they were mapped first.
   void return_home() {
     Block* const block = space().free_blocks().last();
     if (block == nullptr) return;
@@ -425,8 +427,8 @@ class SpaceProgram {
     return_all(away, [](const Piece* piece) { return piece->home; });
   }
 
-  // Notes that a range was freed now. Free neighbours are merged, so a free stretch is as old as
-  // its latest free.
+  // Notes that a range was freed now. It merges with its free neighbours, and the age of the merged
+  // range counts from its latest free.
   void note_age(Address address, Bytes size) {
     ++age_;
     mark_age(address, size);

@@ -170,7 +170,7 @@ TEST(native_keeps_a_private_pool_while_any_page_of_it_is_mapped) {
   gpu.allocator.begin_allocate_to_pool(kPool, {});
   gpu.free({gpu.malloc(60_MiB)});
   const std::vector<Block*> blocks =
-      allocate(gpu, 4, 20_MiB);  // three pages from the cache, one new one
+      allocate(gpu, 4, 20_MiB);  // takes three cached pages and a new one
   gpu.allocator.end_allocate_to_pool(kPool);
   gpu.allocator.release_pool(kPool);
   gpu.free({blocks[0], blocks[2]});
@@ -248,7 +248,7 @@ TEST(native_stays_consistent_when_the_second_of_two_gaps_cannot_be_mapped) {
   const std::vector<Block*> blocks = allocate(gpu, 5, 20_MiB);
   gpu.free({blocks[1], blocks[3]});
   gpu.allocator.empty_cache();
-  gpu.free({blocks[2]});  // 20 MiB each: used, unmapped, free, unmapped, used
+  gpu.free({blocks[2]});  // leaves 20 MiB each of used, unmapped, free, unmapped, used
   CHECK_EQUAL(gpu.layout(), "[20M used] [20M free] [20M used]");
   gpu.events();
   gpu.driver.inject({Call::create, 1, 1});
@@ -277,7 +277,7 @@ TEST(native_holds_the_request_not_the_pages_against_the_limit) {
   CHECK_THROWS(gpu.malloc(512), OutOfMemory);
 }
 
-// --- a bound of the address space ---------------------------------------------------------------
+// --- a limit of the reserved address space ------------------------------------------------------
 
 TEST(native_makes_further_expandable_segments_where_their_reserve_is_full) {
   Gpu gpu(1_GiB, "expandable_segments:True,expandable_segments_reserve:0.0625");  // 64 MiB: 4 pages
@@ -286,7 +286,7 @@ TEST(native_makes_further_expandable_segments_where_their_reserve_is_full) {
   gpu.malloc(40_MiB);
   CHECK_EQUAL(gpu.events(), "segment_map 40M, alloc 40M");
   CHECK_EQUAL(gpu.layout(), "[50M used, 10M free] [40M used]");
-  gpu.malloc(30_MiB);  // the rest of the first segment, which reaches up to 80 MiB
+  gpu.malloc(30_MiB);  // fills the first segment, which can grow to 80 MiB
   CHECK_EQUAL(gpu.layout(), "[50M used, 30M used] [40M used]");
   gpu.allocator.check_invariants();
 }

@@ -1,5 +1,5 @@
-// Tests PyTorch's allocator when the driver or the limit refuses: garbage collection, returning
-// cached memory, and failing.
+// Tests what PyTorch's allocator does when the driver or the limit refuses memory: it collects
+// garbage, returns cached memory, and fails in the end.
 
 #include <optional>
 #include <string>
@@ -23,13 +23,13 @@ std::optional<OutOfMemoryReport> failure(Gpu& gpu, Bytes size, StreamId stream =
 
 }  // namespace
 
-// --- the order ---------------------------------------------------------------------------------
+// --- which memory is returned first ------------------------------------------------------------
 
 TEST(native_first_returns_the_oversize_block_that_suffices) {
   Gpu gpu(200_MiB, "max_split_size_mb:32");
   gpu.free({gpu.malloc(20_MiB), gpu.malloc(100_MiB), gpu.malloc(60_MiB)});
   gpu.events();
-  gpu.malloc(40_MiB);  // a block of 60 MiB would waste too much
+  gpu.malloc(40_MiB);  // the free block of 60 MiB would waste too much
   CHECK_EQUAL(gpu.events(), "segment_free 60M, segment_alloc 40M, alloc 40M");
   CHECK_EQUAL(gpu.allocator.statistics().num_alloc_retries, 0);
 }
@@ -47,7 +47,7 @@ TEST(native_returns_all_cached_blocks_when_the_oversize_ones_do_not_suffice) {
   Gpu gpu(100_MiB, "max_split_size_mb:32");
   gpu.free({gpu.malloc(512), gpu.malloc(30_MiB), gpu.malloc(40_MiB, 1)});
   gpu.events();
-  gpu.malloc(90_MiB);  // the block of the other stream is no candidate at first
+  gpu.malloc(90_MiB);  // at first only free blocks of the same stream may be returned
   CHECK_EQUAL(gpu.events(),
               "segment_free 30M, segment_free 40M, segment_free 2M, segment_alloc 90M, alloc 90M");
   CHECK_EQUAL(gpu.allocator.statistics().num_alloc_retries, 1);
@@ -99,7 +99,7 @@ TEST(native_reports_what_was_asked_and_what_was_free) {
   CHECK_EQUAL(statistics.num_ooms, 1);
   CHECK_EQUAL(statistics.num_oom_rejections, 0);
   const History& history = gpu.allocator.history();
-  CHECK_EQUAL(history[1].address, 80_MiB);  // an oom event has the device's free memory here
+  CHECK_EQUAL(history[1].address, 80_MiB);  // an oom event's "address" is the device's free memory
   CHECK_EQUAL(gpu.events(), "segment_free 20M, oom 83886592");
 }
 
@@ -305,7 +305,7 @@ TEST(native_collects_no_small_split_or_expandable_blocks) {
   CHECK_EQUAL(gpu.events(), "segment_alloc 50M, alloc 50M");
 }
 
-// --- the outlook -------------------------------------------------------------------------------
+// --- predicting what a request will do ---------------------------------------------------------
 
 TEST(native_foresees_what_a_request_comes_to) {
   Gpu gpu(1_GiB, "garbage_collection_threshold:0.5");

@@ -68,7 +68,7 @@ TEST(native_prefers_the_pool_that_began_last_from_2_10_on) {
   }
 }
 
-// The order was observed in PyTorch's binaries (tests/oracle).
+// The expected order is that of PyTorch's binaries, as tests/oracle observed it.
 TEST(pools_come_in_the_order_of_pytorchs_hash_table) {
   constexpr PoolId third{0, 3};
   PoolOrder order;

@@ -1,5 +1,5 @@
-// Runs random programs under many configurations. After every step all invariants hold, live blocks
-// are unchanged, and the reserved bytes are the bytes that the driver gave.
+// Runs random programs under many configurations. Checks after every step that all invariants hold,
+// that live blocks are unchanged, and that the driver gave as many bytes as are reserved.
 
 #include <iterator>
 #include <optional>

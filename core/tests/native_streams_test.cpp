@@ -11,7 +11,7 @@ namespace {
 constexpr PoolId kPool{0, 1};
 constexpr double kMillisecond = 1e6;
 
-// Returns a freed block of stream 0 that stream 2 uses for another millisecond.
+// Allocates a block on stream 0 and frees it while stream 2 uses it for another millisecond.
 Block* freed_while_in_use(Gpu& gpu, Bytes size = 30_MiB) {
   Block* const block = gpu.malloc(size);
   gpu.driver.launch(2, kMillisecond);

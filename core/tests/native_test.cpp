@@ -1,4 +1,4 @@
-// Tests PyTorch's rules for a request that a free block or a new segment serves.
+// Tests PyTorch's rules for requests that get a free block or a new segment.
 
 #include "plimsoll/allocator/native/native.h"
 
@@ -235,7 +235,7 @@ TEST(native_follows_a_new_configuration_from_then_on) {
   gpu.free({apart});
   gpu.allocator.configure(gpu.allocator.config().with("expandable_segments:True"));
   gpu.events();
-  gpu.malloc(40_MiB);  // blocks of ordinary segments still serve
+  gpu.malloc(40_MiB);  // the free block of an ordinary segment is still used
   CHECK_EQUAL(gpu.events(), "alloc 40M");
   gpu.malloc(30_MiB);
   CHECK_EQUAL(gpu.events(), "segment_map 40M, alloc 30M");
@@ -347,7 +347,7 @@ TEST(native_records_what_happened_where_and_why) {
   CHECK(history[4].action == Action::snapshot);
 }
 
-// --- ties --------------------------------------------------------------------------------------
+// --- ties between equally large blocks ---------------------------------------------------------
 
 namespace {
 

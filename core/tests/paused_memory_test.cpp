@@ -30,7 +30,8 @@ constexpr Call kCalls[] = {Call::allocate_host, Call::deallocate_host, Call::res
                            Call::set_access,    Call::unmap,           Call::record,
                            Call::query,         Call::synchronize,     Call::copy};
 
-// A region with three blocks of two streams, larger than one batch of copies, partly free.
+// A region on a GPU: three live blocks of two streams, and free memory. A pause copies it in more
+// than one batch.
 struct Region {
   explicit Region(Bytes dedicated = 512_MiB, Bytes shared = 1_GiB) : gpu(dedicated, shared) {
     blocks = {gpu.malloc_in(kRegion, 150_MiB), gpu.malloc_in(kRegion, 40_MiB, 1),
@@ -42,7 +43,7 @@ struct Region {
     gpu.free({gpu.malloc_in(kRegion, 30_MiB, 1)});
   }
 
-  // Checks that the region is on the card, unchanged.
+  // Checks that the region is on the card, with the same addresses and content.
   void check_whole() {
     CHECK(!gpu.allocator.is_paused(kRegion));
     for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -65,16 +66,16 @@ Bytes paused_bytes(const TieredGpu& gpu) {
   return static_cast<Bytes>(gpu.allocator.statistics().paused_bytes.current);
 }
 
-// Returns the page-locked memory in use.
+// Returns the bytes of page-locked host memory in use.
 Bytes locked_bytes(const TieredGpu& gpu) {
   return static_cast<Bytes>(gpu.pool.statistics().active_bytes.current);
 }
 
-// A disk whose memory can be reached by its own reads and writes only. These use the driver, so the
-// driver's faults apply to the disk.
+// A simulated disk. Only its `read` and `write` reach its content. They call the driver, so the
+// driver's faults make them fail.
 class Disk final : public BackupStore {
  public:
-  // The read or write with number `failing` fails, if a number is given.
+  // If `failing` is given, the read or write with that number fails.
   explicit Disk(SimulatedDriver& driver, std::optional<int> failing = {})
       : driver_(driver), left_(failing) {}
   ~Disk() override {  // repeats calls that the driver refuses
@@ -251,7 +252,7 @@ TEST(pause_leaves_all_else_working) {
   gpu.free({large, outside, other});
   gpu.allocator.empty_cache();
   CHECK_EQUAL(gpu.driver.dedicated_used(), Bytes{0});
-  // Blocks that were freed meanwhile do not come back.
+  // Blocks that were freed during the pause do not come back.
   CHECK(gpu.allocator.resume(kRegion) <= 48_MiB);
   CHECK(gpu.holds(region.blocks[1], 2) && gpu.holds(region.blocks[2], 3));
   gpu.allocator.check_invariants();
@@ -271,8 +272,8 @@ TEST(pause_of_a_region_of_which_all_is_freed_takes_nothing_back) {
   CHECK_EQUAL(region.gpu.malloc_in(kRegion, 1_MiB)->size, Bytes{1_MiB});
 }
 
-// The rest of two batches could be copied at once, but its backup lies in two allocations side by
-// side.
+// After the frees, what is left of two batches is small enough for one copy. But its backup lies in
+// two allocations of host memory side by side, and a copy must not cross from one to the other.
 TEST(resume_copies_from_one_allocation_of_the_backup_at_a_time) {
   TieredGpu gpu(512_MiB, 1_GiB);
   std::vector<Block*> blocks;
@@ -294,7 +295,7 @@ TEST(pause_leaves_shared_pieces_where_they_are) {
   CHECK_EQUAL(spilled->shared, Bytes{36_MiB});
   CHECK_EQUAL(gpu.allocator.region_use(kRegion)->shared_reserved, Bytes{36_MiB});
   gpu.allocator.check_invariants();
-  CHECK_EQUAL(gpu.allocator.rebalance(1_GiB), Bytes{0});  // nothing moves, because it is paused
+  CHECK_EQUAL(gpu.allocator.rebalance(1_GiB), Bytes{0});  // a paused region does not move
   CHECK_EQUAL(gpu.allocator.resume(kRegion), Bytes{64_MiB});
   CHECK(gpu.holds(spilled, 9));
   gpu.free({spilled});
@@ -317,7 +318,7 @@ TEST(resume_without_room_leaves_the_region_paused) {
   CHECK_THROWS(gpu.allocator.resume(kRegion), OutOfMemory);
   CHECK(gpu.allocator.is_paused(kRegion));
   gpu.allocator.check_invariants();
-  gpu.free({others});  // cached memory is released to make room
+  gpu.free({others});  // stays cached; resume releases it to make room
   gpu.allocator.set_limit(100_MiB);
   CHECK_THROWS(gpu.allocator.resume(kRegion), OutOfMemory);
   gpu.allocator.set_limit(192_MiB);
@@ -327,7 +328,7 @@ TEST(resume_without_room_leaves_the_region_paused) {
 }
 
 TEST(pause_without_room_for_the_backup_changes_nothing) {
-  Region region(512_MiB, 140_MiB);  // host memory for only one of two batches
+  Region region(512_MiB, 140_MiB);  // enough host memory for one batch, but there are two
   const std::size_t handles = region.gpu.driver.handles();
   CHECK_THROWS(region.gpu.allocator.pause(kRegion, {&region.gpu.pool}), HostOutOfMemory);
   region.check_whole();
@@ -435,7 +436,7 @@ TEST(resume_from_a_store_that_fails_stays_paused) {
 
 namespace {
 
-// Opens a file without a name; closing it removes it.
+// Returns the descriptor of a file without a name, which is deleted when it is closed.
 int nameless_file() {
   std::string path = std::filesystem::temp_directory_path() / "plimsoll-test-XXXXXX";
   const int descriptor = ::mkstemp(path.data());
@@ -489,8 +490,8 @@ TEST(a_file_that_stays_empty_needs_room_all_the_same) {
 
 namespace {
 
-// Makes each driver call of `attempt` fail once, and returns the number of failures. After each
-// failure the region is whole, or it is paused and can be resumed.
+// Makes each driver call of `attempt` fail once, and returns how often `attempt` failed. Each time
+// the region must be whole on the card, or paused and able to resume.
 template <typename Prepare, typename Attempt>
 int fail_every_call(Status status, Prepare prepare, Attempt attempt, bool with_backup) {
   int failures = 0;
@@ -522,7 +523,7 @@ int fail_every_call(Status status, Prepare prepare, Attempt attempt, bool with_b
       } else {
         region.check_whole();
       }
-      // Everything works as before.
+      // The region can be paused and resumed as before the failure.
       gpu.allocator.pause(kRegion, {&gpu.pool});
       gpu.allocator.empty_cache();
       CHECK_EQUAL(gpu.driver.dedicated_used(), Bytes{0});

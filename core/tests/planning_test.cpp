@@ -1,5 +1,5 @@
-// Tests plans: blocks that are live at the same time never overlap, however often steps are
-// repeated.
+// Tests that a plan never lets blocks overlap that are live at the same time, however often a step
+// is repeated.
 
 #include <algorithm>
 #include <cstdint>
@@ -50,8 +50,7 @@ class Program {
   std::vector<TimedRequest> requests_;
 };
 
-// Goes through a plan as its sections say, and checks against a list of live blocks that none
-// overlap.
+// Places each request as the plan's sections say, and checks that it overlaps no live block.
 void check_plan(const StreamPlan& plan, const std::vector<TimedRequest>& requests) {
   struct Live {
     Bytes begin;

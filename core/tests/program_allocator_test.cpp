@@ -1,5 +1,5 @@
-// Tests allocators by address from several threads, and blocks at addresses that the caller
-// chooses.
+// Tests a LockedAllocator: several threads free blocks by address, and allocate blocks at addresses
+// that they choose.
 
 #include "plimsoll/allocator/program_allocator.h"
 
@@ -20,7 +20,8 @@
 namespace plimsoll {
 namespace {
 
-// A GPU with a locked allocator. `allocator` is the allocator inside, for checks of its invariants.
+// A simulated GPU with a LockedAllocator, `live`. The allocator inside it is `allocator`; tests use
+// that to check its invariants.
 struct LiveGpu {
   explicit LiveGpu(Bytes dedicated, std::string_view config = "")
       : LiveGpu(dedicated, [&](Driver& on) {
@@ -39,7 +40,7 @@ struct LiveGpu {
   std::unique_ptr<LockedAllocator> live;
 };
 
-// Accepts every descriptor as new memory of one granule.
+// A simulated driver that imports every descriptor as new memory of one granule.
 class ImportingDriver final : public LockedDriver {
  public:
   using LockedDriver::LockedDriver;

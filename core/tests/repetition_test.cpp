@@ -14,12 +14,12 @@ namespace {
 
 using Expected = std::array<Address, 2>;
 
-// Makes the requests of a repeated step, and serves each at an address of its own.
+// A program that repeats a step. Each of its requests gets an address that no other has.
 class Program {
  public:
   explicit Program(std::vector<Bytes> step) : step_(std::move(step)) { past_.open(); }
 
-  // The prediction for a request, and the right answer, which follows from the earlier steps.
+  // The predicted addresses of a request, and the right ones: those it had one and two steps ago.
   struct Answer {
     Expected expected;
     Expected right;

@@ -45,7 +45,7 @@ TraceEvent segment_free(Address address, Bytes size, PoolId pool = {}) {
   return event(Action::segment_free, address, size, pool);
 }
 
-// A replay on its own GPU.
+// A replay on a simulated GPU of its own.
 struct Replay {
   explicit Replay(const ReplayOptions& options, Bytes memory = 1_GiB, std::string_view config = "",
                   TorchVersion version = {})
@@ -85,7 +85,7 @@ struct Setting {
   const char* config;
   TorchVersion version;
   std::optional<Bytes> limit;
-  bool is_clear = true;  // false if the program's calls may look like the allocator's own
+  bool is_clear = true;  // false if calls by the program may look like calls by the allocator
 };
 
 const std::vector<Setting> kSettings{
@@ -100,7 +100,7 @@ const std::vector<Setting> kSettings{
     {"garbage_collection_threshold:0.3,max_split_size_mb:24", {2, 13}, 240_MiB, false},
 };
 
-// Keeps a random program's history and its final state.
+// Runs a random program, and keeps its history and its final state.
 struct RecordedProgram {
   RecordedProgram(const Setting& setting, std::uint64_t seed, RandomProgram::Options options,
                   int steps) {
@@ -362,7 +362,7 @@ TEST(replay_completes_frees_too_late_for_the_request_that_waited_for_them) {
 
 TEST(replay_completes_frees_as_recorded_at_once_or_late) {
   const std::vector<TraceEvent> events{alloc(kA, 30_MiB), free_requested(kA, 30_MiB),
-                                       alloc(kB, 30_MiB),  // while the free is pending
+                                       alloc(kB, 30_MiB),  // allocated while the free is pending
                                        free_completed(kA, 30_MiB), alloc(kC, 30_MiB)};
   const auto reserved = [&](Completion completion) {
     Replay replay(ReplayOptions{.completion = completion});

@@ -1,4 +1,5 @@
-// Tests that the shadow of a running program reaches the same state as PyTorch's allocator.
+// Tests the shadow, which follows a program's requests as PyTorch's allocator would serve them: it
+// reaches the same state as that allocator.
 
 #include "plimsoll/replay/shadow.h"
 
@@ -100,7 +101,7 @@ TEST(what_a_shadow_cannot_follow_stops_it_and_nobody_else) {
 
 TEST(a_shadow_takes_a_program_as_it_comes) {
   ShadowOf shadow(1_GiB);
-  // Frees a block from before the first event, and a block of no bytes.
+  // Frees a block that was allocated before the first event, and a block of no bytes.
   shadow.observe(event(Action::free_requested, 0x1000, 3_MiB));
   shadow.observe(event(Action::free_completed, 0x1000, 3_MiB));
   shadow.observe(event(Action::alloc, 0x2000, 0));

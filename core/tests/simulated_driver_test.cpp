@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kMillisecond = 1e6;
 
-// Simulates a host with one GPU. Calls must succeed, except in `try_allocate`.
+// A simulated host with one GPU. Checks that each call succeeds, except in `try_allocate`.
 struct Machine {
   explicit Machine(Bytes dedicated, Bytes shared = 0, DriverModel model = DriverModel::linux)
       : host(shared), driver(host, dedicated, model) {}
@@ -233,7 +233,7 @@ TEST(simulated_driver_refuses_invalid_calls_and_changes_nothing) {
       [&] { return driver.reserve(1_MiB, address); },
       [&] { return driver.unreserve(range, 4_MiB); },
       [&] { return driver.unreserve(range + 2_MiB, 6_MiB); },
-      [&] { return driver.unreserve(range, 8_MiB); },  // a handle is mapped there
+      [&] { return driver.unreserve(range, 8_MiB); },  // memory is mapped there
       [&] { return driver.create(0, Tier::dedicated, made); },
       [&] { return driver.create(3_MiB, Tier::shared, made); },
       [&] { return driver.release(released); },
@@ -746,7 +746,7 @@ TEST(simulated_driver_never_hands_out_an_address_twice) {
       const Bytes size =
           random.one_in(3) ? random.between(1, 8) * 512 : random.between(1, 20) * kGranule;
       machine.driver.forget_fed_addresses();
-      if (random.one_in(2)) {  // near an address returned before
+      if (random.one_in(2)) {  // feeds an address near an earlier one
         const Address near = round_down(random.pick(seen), kGranule);
         machine.driver.feed_allocation(near + 16_MiB - random.below(16) * kGranule, size);
       }

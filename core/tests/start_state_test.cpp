@@ -13,8 +13,8 @@ namespace plimsoll {
 namespace {
 
 constexpr Address kA = 0x7f00'0000'0000;
-// In this version and earlier ones, choices depend on addresses only. Later versions also choose by
-// the age of segments, which is not in a snapshot.
+// Up to this version, PyTorch's allocator chooses between equal blocks by address only. Later
+// versions also use the age of segments, which a snapshot does not have.
 constexpr TorchVersion kByAddress{2, 11};
 constexpr std::string_view kExpandable = "expandable_segments:True";
 

@@ -1,12 +1,12 @@
-// Many threads make random calls of one elastic allocator, covering all that programs do, on a
-// simulated GPU that is small, busy and fails at times. A shadow of the GPU's physical memory
-// proves that
+// Many threads make random calls of one elastic allocator: every kind of call that programs make.
+// The simulated GPU is small and busy, and its driver fails at times. The test keeps its own record
+// of who uses each byte of the GPU's physical memory (the shadow), and checks with it that
 //
 //   - no two live blocks share a byte, at whatever addresses the memory is mapped;
-//   - memory serves a stream only when the work of all other streams on it is done;
-//   - no address is unmapped while a block or queued work uses it. Only to pause or move a block
-//     are its addresses unmapped, and then the block keeps its content;
-//   - at the end no memory is left at the driver or in the allocator's books.
+//   - a stream gets memory only when the work of all other streams on it is done;
+//   - no address is unmapped while a block or queued work uses it, unless the block is paused or
+//     moved: then it keeps its content;
+//   - at the end the driver holds no memory, and the allocator's data has no block or piece.
 //
 //   stress [--operations N] [--threads N] [--seed N]
 
@@ -48,7 +48,7 @@ constexpr std::size_t kStreams = 12;
 constexpr Bytes kUnit = 512;
 constexpr std::size_t kWords = kGranule / kUnit / 64;
 constexpr std::size_t kGranules =
-    4 * (kMemory + kShared) / kGranule;  // includes memory that is off the card
+    4 * (kMemory + kShared) / kGranule;  // enough for content that is off the card too
 constexpr std::size_t kAddressGranules = std::size_t{1} << 21;  // 4 TiB of addresses
 
 using Time = std::int64_t;  // nanoseconds on the driver's clock
@@ -88,18 +88,17 @@ class Random {
 
 // --- the GPU -------------------------------------------------------------------------------------
 
-// A granule of physical memory and its uses.
+// A granule of physical memory, and the blocks and work that use it.
 struct Granule {
-  std::array<std::atomic<std::uint64_t>, kWords> live{};  // one bit for each unit
+  std::array<std::atomic<std::uint64_t>, kWords> live{};  // a bit for each unit in a live block
   std::atomic<StreamId> owner{0};
   std::array<AtomicTime, kStreams> used_until{};  // when each stream's work on freed blocks ends
   AtomicTime guests_until{0};
-  // For each unit: when the work of other streams on it ends.
+  // For each unit, the time when the work of recorded streams (record_stream) on it ends.
   std::array<AtomicTime, kWords * 64> guest_until{};
 };
 
-// Describes the addresses of one granule. The mapping is constant while a block lies there, but the
-// count of blocks changes.
+// A granule of address space. `memory` does not change while a block lies there, but `blocks` does.
 struct AddressGranule {
   std::atomic<std::uint32_t> memory{0};  // number of the granule mapped here, from 1 on
   std::atomic<std::uint32_t> blocks{0};
@@ -107,8 +106,8 @@ struct AddressGranule {
   bool away = false;  // the content is moving to other memory
 };
 
-// A simulated GPU for several threads, with a shadow of its memory. It can fail one call of each
-// operation.
+// A simulated driver for several threads, with the shadow of its memory. A thread can make one of
+// its own driver calls fail.
 class StressDriver final : public LockedDriver {
  public:
   explicit StressDriver(SimulatedDriver& gpu)
@@ -119,7 +118,7 @@ class StressDriver final : public LockedDriver {
             "the first address is not known");
   }
 
-  // Makes the calling thread's call number `count` from now fail; 0 makes none fail.
+  // Makes this thread's driver call number `count`, counted from now, fail; with 0, none fails.
   static void fail_call(std::uint64_t count, Status status) {
     calls_until_fault = count;
     fault = status;
@@ -127,8 +126,8 @@ class StressDriver final : public LockedDriver {
   }
   static bool has_failed() { return faulted; }
   static bool may_fail() { return calls_until_fault > 0; }
-  // Lets calls of this thread take live blocks off their memory, in order to put the blocks back
-  // later.
+  // Sets whether this thread pauses, resumes or moves live blocks. Only then may its driver calls
+  // unmap the memory of live blocks.
   static void set_moving(bool moving) { is_moving = moving; }
 
   void launch(StreamId stream, Time duration) {
@@ -141,7 +140,7 @@ class StressDriver final : public LockedDriver {
     gpu_.host().advance(static_cast<double>(duration));
     note_time();
   }
-  // Returns when all work queued on the stream so far is done at the latest.
+  // Returns the time at which all work queued on the stream so far will be done.
   [[nodiscard]] Time busy_until(StreamId stream) const { return busy_until_[stream].load(); }
   [[nodiscard]] Time now() const { return now_.load(); }
 
@@ -202,7 +201,7 @@ class StressDriver final : public LockedDriver {
       for (std::size_t i = 0; i < memory.granules.size(); ++i) {
         AddressGranule& place = address_granule(address + i * kGranule);
         const bool was_away = std::exchange(place.away, false);
-        if (was_away && !is_moving) {  // the block was freed meanwhile, so this is other memory
+        if (was_away && !is_moving) {  // the block was freed while away; a new block comes here
           forget_work(granules_[place.memory.load()]);
           free_granules_.push_back(place.memory.load());
         }
@@ -302,14 +301,14 @@ class StressDriver final : public LockedDriver {
     return addresses_[place];
   }
 
-  // Forgets the work on memory that was off the card when its block was freed.
+  // Forgets the work on a granule, because its block was freed while its content was off the card.
   static void forget_work(Granule& granule) {
     for (AtomicTime& until : granule.used_until) until.store(0);
     for (AtomicTime& until : granule.guest_until) until.store(0);
     granule.guests_until.store(0);
   }
 
-  // Marks the memory at this address as moving. The memory that is mapped there next replaces it.
+  // Marks the content at this address as moving: it goes to the memory that is mapped there next.
   void send_away(Address address, AddressGranule& place) {
     const auto& [begin, handle] = *std::prev(mapped_.upper_bound(address));
     memory_.at(handle).granules[(address - begin) / kGranule] = 0;
@@ -320,7 +319,7 @@ class StressDriver final : public LockedDriver {
     const Memory& memory = memory_.at(handle);
     if (!memory.released || memory.mappings > 0) return;
     for (const std::uint32_t number : memory.granules) {
-      if (number == 0) continue;  // it is off the card
+      if (number == 0) continue;  // the content of this granule has moved away
       Granule& granule = granules_[number];
       for (const auto& word : granule.live) {
         require(word.load() == 0, "memory of a live block was released");
@@ -357,7 +356,7 @@ struct Live {
   Address address = 0;
   Bytes requested = 0;
   StreamId stream = 0;
-  std::uint32_t guests = 0;  // one bit for each other stream that uses it
+  std::uint32_t guests = 0;  // a bit for each other stream that uses the block (record_stream)
   RegionId region = kNoRegion;
   std::uint64_t tag = 0;  // the content's tag; 0 if no thread wrote one
   [[nodiscard]] Bytes size() const { return round_up(requested, kUnit); }
@@ -383,7 +382,7 @@ void occupy(StressDriver& driver, const Live& block) {
       });
 }
 
-// Checks that no other stream still works on the block, which was allocated just now.
+// Checks that no other stream still works on the memory of a new block.
 void check_stream_order(StressDriver& driver, const Live& block) {
   driver.for_each_part(
       block.address, block.size(),
@@ -412,7 +411,8 @@ void enter(StressDriver& driver, const Live& block) {
   check_stream_order(driver, block);
 }
 
-// Marks the block as free. The caller frees it afterwards.
+// Marks the block as free in the shadow, and notes until when queued work uses its memory. The
+// caller frees it afterwards.
 void leave(StressDriver& driver, const Live& block) {
   const Time own = driver.busy_until(block.stream);
   Time guests = 0;
@@ -492,8 +492,8 @@ struct Mailbox {
   std::vector<Live> blocks;
 };
 
-// Makes a plan with random places for requests like those of the threads, in an order that no
-// thread keeps. Some places overlap, some are in use, and some requests find one.
+// Makes a plan that no thread follows: places at random for requests as the threads make them, in
+// another order. Places may overlap or be in use, and some requests still get their planned place.
 std::shared_ptr<const ProgramPlan> wrong_plan(Random& random) {
   auto plan = std::make_shared<ProgramPlan>();
   plan->streams.resize(1 + random.below(kStreams));
@@ -527,13 +527,13 @@ struct Machine {
   ElasticAllocator elastic{driver, AllocatorConfig{}};
   ElasticAllocator& allocator = elastic;
   std::vector<Mailbox> boxes;
-  // Captures that have begun, and that have ended. If a use may fall into a capture, the captured
-  // program orders it, so the use is not checked.
+  // The numbers of captures that have begun and ended. A use that may be part of a capture is not
+  // checked, because the captured graph orders it.
   std::atomic<std::uint64_t> captures_begun{0};
   std::atomic<std::uint64_t> captures_ended{0};
   std::vector<std::vector<Live>> live_of;  // the live blocks of each thread
-  // A thread that moves live blocks holds this lock alone. Meanwhile no other thread queues work or
-  // touches memory that may move.
+  // A thread that moves live blocks holds this lock exclusively, so that no other thread queues
+  // work or touches memory that may move.
   std::shared_mutex still;
   bool spills = false;  // constant during a round
 };
@@ -645,8 +645,8 @@ class Worker {
     return 1 + random_.below(most);
   }
 
-  // Runs an operation and returns whether it succeeded. The driver may refuse a call only if the
-  // operation was made to fail one.
+  // Runs an operation and returns whether it succeeded. A DriverError stops the test, unless the
+  // test made a driver call of this operation fail.
   template <typename Body>
   bool attempt(Body body) {
     try {
@@ -721,7 +721,7 @@ class Worker {
   void free(std::size_t which) {
     const Live block = live_[which];
     verify(block);
-    // If the free fails, the block is live again, so its memory must not have moved meanwhile.
+    // If the free fails, the block is live again, so no thread may move its memory until then.
     std::shared_lock still(machine_.still, std::defer_lock);
     if (driver_.may_fail()) still.lock();
     leave(driver_, block);
@@ -880,7 +880,7 @@ class Worker {
     }
   }
 
-  // Allocates a block in a free place, unless another thread takes it first.
+  // Allocates a block at a free address, unless another thread takes that address first.
   void place() {
     for (const SegmentInfo& segment : allocator_.segments()) {
       if (!random_.one_in(3)) continue;
@@ -907,13 +907,13 @@ class Worker {
   std::size_t number_;
   Random random_;
   std::vector<Live>& live_;
-  std::size_t target_ = 50;    // the most live blocks
-  std::vector<PoolId> pools_;  // one entry for each use
+  std::size_t target_ = 50;    // the largest number of live blocks
+  std::vector<PoolId> pools_;  // pools in use; a pool that is used twice is here twice
   std::optional<PoolId> in_pool_;
   Counts counts_;
 };
 
-// Checks that the books agree with the program's blocks. No thread runs meanwhile.
+// Checks that the allocator's data agree with the threads' blocks. Call it while no thread runs.
 void check_books(Machine& machine) {
   machine.elastic.check_invariants();
   std::int64_t count = 0;

@@ -71,7 +71,7 @@ inline std::string short_size(Bytes size) {
   return std::to_string(size);
 }
 
-// The only GPU of a host, with PyTorch's allocator. Its whole history is recorded.
+// A simulated GPU with PyTorch's allocator, on a host of its own. Its whole history is recorded.
 struct Gpu {
   explicit Gpu(Bytes dedicated, std::string_view config = "", TorchVersion version = {})
       : driver(host, dedicated),
@@ -84,7 +84,7 @@ struct Gpu {
     for (Block* const block : blocks) allocator.free(block);
   }
 
-  // Returns the allocator's events since the last call: "segment_alloc 20M, alloc 5M".
+  // Returns the events since the last call of this function, as "segment_alloc 20M, alloc 5M".
   std::string events() {
     std::string text;
     History& history = allocator.history();
@@ -121,7 +121,7 @@ struct Gpu {
   NativeAllocator allocator;
 };
 
-// Returns all relevant data of the segments as text, to compare states.
+// Returns the segments and their blocks as text, so that tests can compare two states.
 inline std::string describe(const std::vector<SegmentInfo>& segments) {
   std::string text;
   for (const SegmentInfo& segment : segments) {
@@ -137,8 +137,8 @@ inline std::string describe(const std::vector<SegmentInfo>& segments) {
   return text;
 }
 
-// A random program: requests of a few frequent and many other sizes, frees, uses on other streams,
-// work on the GPU and, at times, an emptied cache or a private pool.
+// A random program. It requests blocks of random sizes, frees them, uses them on other streams and
+// queues work. At times it empties the cache or uses a private pool.
 class RandomProgram {
  public:
   struct Options {
@@ -157,8 +157,8 @@ class RandomProgram {
   RandomProgram(Gpu& gpu, std::uint64_t seed, const Options& options)
       : gpu_(gpu), random_(seed), options_(options) {}
 
-  // Makes one random step. The allocator's exceptions pass through; the next call makes the next
-  // step.
+  // Makes one random step. An exception of the allocator reaches the caller, who may go on with the
+  // next step.
   void step() {
     const std::uint64_t choice = random_.below(100);
     if (choice < 50) {
@@ -187,7 +187,7 @@ class RandomProgram {
 
   // Returns the program's live blocks, by address.
   [[nodiscard]] const std::map<Address, Live>& live() const { return live_; }
-  // Returns the last request, served or not.
+  // Returns the size of the last request, even if it failed.
   [[nodiscard]] Bytes last_request() const { return last_request_; }
 
   // Frees all blocks, leaves all private pools and empties the cache.
@@ -223,7 +223,8 @@ class RandomProgram {
     Block* const block = chosen->second.block;
     gpu_.allocator.free(block);
     live_.erase(chosen);
-    // In a history, a free that the next request completes looks like a free that never waited.
+    // Without a snapshot in between, a free that the next request completes looks in a history like
+    // a free that never waited.
     if (block->is_active() && !options_.beyond_history) gpu_.allocator.note_snapshot();
   }
 

@@ -1,4 +1,5 @@
-// A GPU with shared memory beside its own, for the tests of the elastic allocator's tiers.
+// A simulated GPU with two tiers, dedicated memory (the card's) and shared memory (the host's), for
+// tests of the elastic allocator.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Tests frees that wait for events: which frees are finished, when, and the state after a failure.
+// Tests frees that wait for events: when each free completes, and the state after a failure.
 
 #include <utility>
 #include <vector>

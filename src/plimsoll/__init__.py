@@ -6,7 +6,8 @@ it was used as it was (`explain`), and replay it under other settings (`replay`)
 the GPU ahead of time (`PrefetchLoader`). Play with an allocator on a simulated GPU (`SimulatedGpu`,
 `Allocator`). The command `plimsoll` does the same from a shell.
 
-PYTEST_DONT_REWRITE: when `plimsoll run` starts pytest, this module is imported before pytest.
+PYTEST_DONT_REWRITE: this word stops a warning of pytest under `plimsoll run`, which imports this
+module before pytest.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ class Format:
         endings: The endings of its files' names; the usual one first.
         begins: The bytes with which a file of this format may begin.
         reader: The module of `plimsoll.recordings` whose function `read` reads a file. Its
-            arguments are the path, the most bytes that reading may take, and `needs_history`.
-        goes_by: Whether a reader can go through the events without holding all of them in memory.
+            arguments are the path, the host memory that reading may use, and `needs_history`.
+        goes_by: Whether the reader can stream the events, without holding all of them in memory.
     """
 
     what: str
@@ -53,11 +53,11 @@ _FORMATS = {Path(f"name{ending}").suffix for ending in RECORDINGS} | {
     ".csv", ".htm", ".html", ".jpg", ".json", ".jsonl", ".pdf", ".png", ".pt", ".svg", ".txt",
     ".zip",
 }  # fmt: skip
-"""Endings that count as the name of a format. Other text after a dot is a part of the name."""
+"""Endings that name a file format. Any other text after a dot belongs to the file's own name."""
 
 
 def is_recording_name(name: str | os.PathLike[str]) -> bool:
-    """Returns whether a name ends like a recording's; capitals do not matter."""
+    """Returns whether a file name has the ending of a recording, in any case."""
     return os.fspath(name).lower().endswith(RECORDINGS)
 
 

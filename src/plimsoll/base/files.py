@@ -110,12 +110,12 @@ def _unfinished(path: Path, *, force: bool | None) -> Iterator[Path]:
 
 
 def exists_already(path: Path, hint: str = "name another file") -> InputError:
-    """Returns the error that says that a file stays as it is."""
+    """Returns the error for a new file at whose path another file exists already."""
     return InputError(f"{path}: exists already and is not overwritten; {hint}")
 
 
 def _replaces(path: Path, *, force: bool | None) -> bool:
-    """Returns whether an existing file is replaced; refuses a path whose content must stay."""
+    """Returns whether a file exists that may be replaced; refuses all other existing paths."""
     if path.is_dir():
         raise InputError(f"{path}: is a directory")
     replaces = bool(force) and path.is_file()
@@ -126,7 +126,7 @@ def _replaces(path: Path, *, force: bool | None) -> bool:
 
 
 def _give_name(unfinished: Path, path: Path) -> None:
-    """Renames a file; never replaces an existing file, even if it is made at this moment."""
+    """Renames a file; never replaces a file, even one that another process makes meanwhile."""
     try:
         os.link(unfinished, path)
     except FileExistsError:

@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 NARROWEST, WIDEST = 60, 200
-"""The least and the most columns that texts, tables and pictures are laid out for."""
+"""The smallest and the largest width of texts, tables and pictures, in columns."""
 IN_A_PIPE = 100
 """The width of a picture when the output is not a terminal."""
 _CELL = r"(?:[\d.,]+ ?(?:bytes?|[KMGT]iB|us|ms|s|%)|[?-])"
 _BEFORE_WORDS = re.compile(rf" *(?:[a-z]  +)?(?:{_CELL}  +)+| *\d+\. | *")
-"""Matches a row's figures, or its number, or its indent: a folded line continues right of it."""
+"""Matches the start of a line: its figures, its number or its indent. The text that follows is
+folded, and continues on the next lines at the column where this match ends."""
 _FIGURE = re.compile(r"(\d) (?=bytes?\b|[KMGT]iB\b|us\b|ms\b|s\b|%)")
 _TOGETHER = "\u00a0"
 _LEAST_NAME = 12
@@ -46,7 +47,7 @@ def paragraphs(parts: Iterable[Iterable[str]], width: int | None = None) -> str:
 
 
 def folded(line: str, width: int | None) -> list[str]:
-    """Folds a line to the width; words (such as paths) and sizes are never broken.
+    """Folds a line to the width, and never inside a word, a path or a size.
 
     >>> folded("    2.00 GiB  train.py:51 forward (4 blocks)", 34)
     ['    2.00 GiB  train.py:51 forward', '              (4 blocks)']
@@ -82,7 +83,7 @@ def table(
         indent: The text that each line begins with.
         names: The heads of columns of words, which are aligned to the left. If the table is too
             wide, the words of the first of these columns are folded.
-        optional: The heads of the columns that a narrow terminal leaves out, in that order.
+        optional: The heads of columns that a narrow terminal leaves out, the least important first.
     """
     columns = {head: [row[place] for row in rows] for place, head in enumerate(rows[0])}
     widths = {head: max(map(len, column)) for head, column in columns.items()}

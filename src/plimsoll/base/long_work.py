@@ -17,7 +17,7 @@ _SECONDS = 15.0
 
 
 def say_now_and_then(text: Callable[[], str], is_over: threading.Event) -> None:
-    """Prints the line that `text` returns every 15 seconds until the work is over.
+    """Calls `text` every 15 seconds until the work is over, and prints the line it returns.
 
     Nothing is printed while `text` returns "".
     """

@@ -1,4 +1,4 @@
-"""Shows results in notebooks: the answer, tables, and the whole text, folded.
+"""Shows results in notebooks: the answer, tables, and the whole text, which is collapsed at first.
 
 Colours are the notebook's own, so they follow its light or dark theme.
 """
@@ -59,7 +59,7 @@ def size_table(title: str, rows: Iterable[tuple[str, int]], whole_bytes: int | N
 
 
 def folded(title: str, text: str) -> str:
-    """Returns text as a terminal shows it, folded until the reader opens it."""
+    """Returns text as a terminal shows it, collapsed until the reader opens it."""
     return f"<details><summary>{_escape(title)}</summary>{preformatted(text)}</details>"
 
 

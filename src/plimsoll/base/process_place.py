@@ -11,7 +11,7 @@ _MOST_RANKS = 1 << 31
 
 @dataclass(frozen=True)
 class ProcessPlace:
-    """The place of one process; None means unknown, or that the process is in no job.
+    """Where a process runs: host, rank and job. None means unknown, or that it is in no job.
 
     Attributes:
         rank: The rank in the job.
@@ -32,7 +32,7 @@ class ProcessPlace:
         """Makes a place from what `asdict` returned; the values may come from an untrusted file.
 
         Raises:
-            ValueError: If the values cannot be a place.
+            ValueError: If the values do not describe a place.
         """
         if not isinstance(values, dict):
             raise ValueError("a process's place is no dictionary")

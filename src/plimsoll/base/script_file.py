@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _KEPT = "plimsoll-script-"
 _DESCRIPTOR = re.compile(r"/dev/(stdin$|fd/)|/proc/[^/]+/fd/")
-"""Matches paths such as /dev/fd/63: by them another process would open other files."""
+"""Matches paths such as /dev/fd/63, which name a different file in each process."""
 _folders: list[TemporaryDirectory[str]] = []
 """Folders with copies of scripts that came through pipes; deleted when this process ends."""
 

@@ -1,4 +1,7 @@
-"""Finds standard error for a script's output, even in a notebook, whose stream takes only text."""
+"""Finds a standard error that takes a script's output as bytes.
+
+A notebook's `sys.stderr` takes only text, so bytes are decoded for it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def stderr_bytes() -> BinaryIO:
 
 
 def stderr_file() -> int:
-    """Returns the file descriptor of standard error, for a child; 2 if `sys.stderr` has none."""
+    """Returns the descriptor of standard error for a child process; 2 if `sys.stderr` has none."""
     try:
         return sys.stderr.fileno()
     except (AttributeError, OSError):

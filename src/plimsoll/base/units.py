@@ -34,7 +34,7 @@ _UNITS = {
     "tb": 1000**4,
 }
 _TOO_MUCH = 2**60
-_MOST_MIB = 2**18  # a larger number without a unit was not meant as MiB
+_MOST_MIB = 2**18  # a number without a unit above this is not taken for MiB
 _LEAST_SHARE = 0.0005
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
@@ -43,11 +43,11 @@ def parse_size(size: int | str) -> int:
     """Converts "24GiB", "512 MiB", "80GB", "7.5G" or a number of bytes to bytes.
 
     KiB, MiB, GiB and TiB, or just K, M, G and T, are powers of 1024; KB, MB, GB and TB are powers
-    of 1000. Text without a unit means bytes. If it is below 1 MiB it is refused: a user who writes
-    "24" means GiB.
+    of 1000. Text without a unit means bytes. Fewer bytes than 1 MiB need a unit, because a user who
+    writes "24" means GiB.
 
     Raises:
-        InputError: If it is not a size above zero.
+        InputError: If `size` is not a size above zero.
     """
     if isinstance(size, str):
         match = _SIZE.fullmatch(size)
@@ -66,10 +66,10 @@ def parse_size(size: int | str) -> int:
 
 
 def parse_memory(size: int | str) -> int:
-    """Converts the size of a card's memory, a host's memory or a limit to bytes: at least 1 MiB.
+    """Converts the size of a card's memory, a host's memory or a limit to bytes.
 
     Raises:
-        InputError: If it is not such a size.
+        InputError: If it is not a size, or below 1 MiB.
     """
     size_bytes = parse_size(size)
     if size_bytes < MiB:
@@ -122,7 +122,7 @@ def size_row(size: int | None, what: str, whole: int | None = None) -> str:
 
 
 def has_share(size: int, whole: int) -> bool:
-    """Returns whether a size is, rounded, at least 0.1% of the whole: smaller ones get no row.
+    """Returns whether a size rounds to at least 0.1% of the whole; tables leave out smaller sizes.
 
     Args:
         size: The size in bytes.
@@ -145,5 +145,5 @@ def format_seconds(seconds: float) -> str:
 
 
 def _digits(number: float) -> int:
-    """Returns how many decimals show a number with three digits."""
+    """Returns the number of decimals with which a number has three digits in all."""
     return 2 if number < 9.995 else 1 if number < 99.95 else 0

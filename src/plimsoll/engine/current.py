@@ -29,12 +29,12 @@ def set_engines(engines: Engines) -> None:
 
 
 def current_engines() -> Engines | None:
-    """Returns the engines that serve this process; None if plimsoll's allocator does not."""
+    """Returns the engines that serve this process; None if plimsoll is not installed in it."""
     return _engines
 
 
 def allocator_name() -> str | None:
-    """Returns the name of the allocator of plimsoll that serves this process; None if none does.
+    """Returns which of plimsoll's allocators serves this process; None if none of them does.
 
     The name is "native" if the elastic allocator fell back to PyTorch's rules, because a driver
     offers no virtual memory.
@@ -53,7 +53,7 @@ def _installed() -> Engines:
 
 
 def check_elastic() -> None:
-    """Checks that the elastic allocator serves this process: regions and shared memory need it.
+    """Checks that the elastic allocator, which regions and shared memory need, is in use.
 
     Raises:
         InputError: If the elastic allocator does not serve this process.

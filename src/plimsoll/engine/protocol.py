@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from plimsoll import _core
 
 AllocatorName = Literal["native", "elastic", "uncached"]
-"""Native follows PyTorch's rules, elastic is plimsoll's own, and uncached keeps no free memory."""
+"""The allocators of an engine.
+
+"native" follows PyTorch's rules, "elastic" is plimsoll's own, and "uncached" keeps no free memory.
+"""
 
 SimulatedAllocatorName = Literal["native", "elastic", "uncached", "wheel"]
 """The allocators of a simulated program; "wheel" runs PyTorch's own code from its wheel."""
@@ -19,11 +22,13 @@ LiveAllocatorName = Literal["elastic", "native"]
 """The allocators that serve PyTorch on a real GPU."""
 
 SpillPolicyName = Literal["strict", "spill"]
-"""Whether a request fails or gets shared memory when dedicated memory is used up."""
+"""Whether a request fails ("strict") or gets shared memory ("spill") when the card is full."""
 
 
 class Engine(Protocol):
-    """An allocator on one GPU, with dedicated and shared memory.
+    """An allocator on one GPU.
+
+    Dedicated memory is the card's own; shared memory is host memory that the GPU uses directly.
 
     `_core.Engine` has this interface. Functions that only the elastic allocator has raise
     ValueError under another allocator.
@@ -38,7 +43,7 @@ class Engine(Protocol):
         """The most dedicated memory that may be reserved; None for no limit."""
 
     def set_dedicated_limit(self, limit: int | None) -> None:
-        """Sets plimsoll's own limit beside `limit`, the program's. The lower of the two holds."""
+        """Sets plimsoll's own limit. The lower of it and the program's limit, `limit`, holds."""
 
     shared_limit: int | None
     """The most shared memory that may be reserved; None for no limit."""
@@ -47,7 +52,7 @@ class Engine(Protocol):
     """Whether requests get shared memory when dedicated memory is used up."""
 
     def on_first_spill(self, told: Callable[[int], None]) -> None:
-        """Registers `told`: it is called once, with the size of the first request that spills."""
+        """Registers `told`, which gets the size of the first request that spills."""
 
     def memory_info(self) -> tuple[int, int]:
         """Returns the free and the total bytes of dedicated memory."""
@@ -56,7 +61,7 @@ class Engine(Protocol):
         """Returns the free and the total bytes of the host memory that GPUs may use."""
 
     def statistics(self) -> dict[str, int]:
-        """Returns PyTorch's counters, and those of shared and paused memory."""
+        """Returns the counters that PyTorch has too, and those of shared and paused memory."""
 
     @property
     def dedicated_allocated_bytes(self) -> tuple[int, int, int]:

@@ -71,7 +71,8 @@ def device_counters(
             reserved.
         uuid: The card's UUID as NVML writes it, or "".
         is_simulated: Whether the card is simulated.
-        used_bytes: The bytes in use by all processes, if only the source can know them.
+        used_bytes: The bytes of a simulated card in use by all processes; None for a real card,
+            whose driver reports them.
         elastic: The engine if its allocator is elastic; else None.
     """
     # The native allocator counts its fragments as it runs. The elastic allocator computes them when

@@ -61,7 +61,8 @@ class DeviceCounters:
         uuid: The GPU's UUID as CUDA writes it; "" for a simulated one.
         is_simulated: Whether the GPU is simulated; only this process then has it.
         total_bytes: The GPU's dedicated memory.
-        used_bytes: The bytes in use by all processes; None for a real GPU.
+        used_bytes: The bytes in use by all processes; None for a real GPU, whose driver reports
+            them.
         context_bytes: The bytes that the driver charges to the process beyond what the allocator
             reserved.
         allocated_bytes: Bytes in live blocks.
@@ -77,7 +78,7 @@ class DeviceCounters:
         num_alloc_retries: How often the allocator returned its whole cache to the driver because a
             request had failed.
         num_ooms: Requests that failed.
-        num_spills: Requests that got shared memory.
+        num_spills: Requests that got host memory because the card was full.
     """
 
     index: int

@@ -1,4 +1,4 @@
-"""Identifies processes by their id and the time of their start, as Linux reuses process ids."""
+"""Identifies processes by id and start time, because Linux reuses process ids."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _ENDED = ("Z", "X")
 
 
 def start_ticks(pid: int) -> int | None:
-    """Returns when a process started, in clock ticks since boot; None if it does not run.
+    """Returns when a process started, in clock ticks since boot; None if it has ended.
 
-    A zombie does not run.
+    A zombie counts as ended.
     """
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")

@@ -25,7 +25,7 @@ _NO_JOB = "none"  # torchrun's default run id
 
 
 def place_of_process() -> ProcessPlace:
-    """Returns this process's host, rank and job, as known so far: it may join a job later."""
+    """Returns this process's host, rank and job; the process may still join a job later."""
     given = next((each for each in _LAUNCHERS if _is_launched(*each)), _LAUNCHERS[0])
     rank, local_rank, world_size = map(launched_as, given)
     rank, world_size = _joined() or (rank, world_size)
@@ -33,7 +33,7 @@ def place_of_process() -> ProcessPlace:
 
 
 def rank_of_process() -> int | None:
-    """Returns this process's rank, as known so far."""
+    """Returns this process's rank in its job; None if it is in no job, or not yet."""
     return place_of_process().rank
 
 
@@ -50,7 +50,10 @@ def launched_as(name: str) -> int | None:
 
 
 def _is_launched(rank: str, local_rank: str, size: str) -> bool:
-    """Returns whether a launcher set a rank; a scheduler's job of one process does not count."""
+    """Returns whether these environment variables hold the rank of a process in a job.
+
+    Schedulers set theirs for a single process too, which is then in no job.
+    """
     is_alone = (rank, local_rank, size) != _LAUNCHERS[0] and launched_as(size) == 1
     return launched_as(rank) is not None and not is_alone
 

@@ -29,8 +29,8 @@ class GpuReading:
         total_bytes: The bytes of dedicated memory.
         used_bytes: The bytes in use by all processes.
         utilization: The share of recent time in which kernels ran, 0 to 1.
-        processes: The bytes that the driver charges to each process, or None if its bytes are
-            unknown; None instead of the dictionary if the processes are unknown.
+        processes: The bytes that the driver charges to each process, by process id; a value is None
+            if NVML does not report it. The whole attribute is None if NVML lists no processes.
     """
 
     index: int

@@ -85,8 +85,8 @@ class Publisher:
         if self._thread is None:
             return True
         if self._thread is threading.current_thread():
-            return False  # the thread itself is forking, in a finalizer that it happens to run
-        with suppress(OSError):  # if the program closed all descriptors, the thread has ended
+            return False  # called by this thread: a finalizer that it ran has forked
+        with suppress(OSError):  # the program may have closed it, which ended the thread
             os.eventfd_write(self._wake, 1)
         self._thread.join(_PATIENCE_SECONDS)
         return not self._thread.is_alive()

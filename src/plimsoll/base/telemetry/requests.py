@@ -30,7 +30,7 @@ _REQUEST = b"snapshot\n"
 _CREDENTIALS = struct.Struct("3i")
 _ASK_SECONDS = 1.0
 _SEND_SECONDS = 120.0
-_DYING_SECONDS = 1.0  # the most between the closing of a dying process's connections and its end
+_DYING_SECONDS = 1.0  # a dying process ends within this time after its sockets close
 _MOST_HEADER_BYTES = 4096
 _PIECE = 1 << 20
 _NOBODY_THERE = (errno.ENOENT, errno.ECONNREFUSED, None)  # errno is None if the path is too long
@@ -119,7 +119,7 @@ def request_snapshot(pid: int, *, timeout_seconds: float = 120.0) -> bytes:
 
     Raises:
         InputError: If there is no such process, or if it belongs to another user, does not run
-            plimsoll, cannot make a snapshot, dies meanwhile, or does not answer in time.
+            plimsoll, cannot make a snapshot, ends before it answers, or answers too late.
     """
     deadline = time.monotonic() + timeout_seconds
     with _connect(pid, timeout_seconds) as connection:

@@ -60,7 +60,12 @@ class _Gpus:
         return self._found[index]
 
     def context_bytes(self, index: int, dedicated: Callable[[], int]) -> int | None:
-        """Returns the bytes that the driver charges to the process beyond `dedicated()`."""
+        """Returns the bytes that the driver charges to this process, minus `dedicated()`.
+
+        Args:
+            index: PyTorch's number of the GPU.
+            dedicated: Returns the bytes that the allocator has reserved on the card.
+        """
         now = time.monotonic()
         if now - self._asked.get(index, -_BETWEEN_CHARGES_SECONDS) >= _BETWEEN_CHARGES_SECONDS:
             self._asked[index] = now
@@ -124,7 +129,7 @@ class TorchCounters:
         self._gpus = _Gpus()
 
     def read(self) -> Counters:
-        """Returns the counters now; without any device before CUDA is initialized."""
+        """Returns the counters now; they have no device until CUDA is initialized."""
         import torch
 
         if not torch.cuda.is_initialized():

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MOST_TRIES = 3
-"""Once this many workers have died on an item, the item fails. Before, another worker tries it."""
+"""If a worker dies, another worker gets its item. After this many deaths the item fails."""
 
 NO_ANSWER = "gave an answer that cannot be read"
 
@@ -34,7 +34,7 @@ class Done(Generic[Result]):
 
 
 def answer(function: Callable[[Any], Any], item: Any) -> tuple[Any, str | None]:
-    """Calls the function and returns the pair of its result and None, or of None and the error."""
+    """Calls the function. Returns (result, None), or (None, error in a line) if it raised."""
     try:
         return function(item), None
     except Exception as error:
@@ -62,7 +62,7 @@ def done_with(index: int, answered: Any, result_type: type[Any]) -> Done[Any]:
 
 
 def reason(error: BaseException) -> str:
-    """Returns an error as one line: its type and first line; for plimsoll's errors no type."""
+    """Returns an error's type and first line, as one line; plimsoll's own errors get no type."""
     text = str(error).strip().partition("\n")[0]
     if type(error).__module__ == "plimsoll.base.errors":
         return printable(text)
@@ -70,5 +70,5 @@ def reason(error: BaseException) -> str:
 
 
 def worker_died(how: str) -> str:
-    """Returns the error of an item on which every worker died."""
+    """Returns the error of an item that every worker died on; `how` describes the last death."""
     return f"the process that worked on it {how}, {MOST_TRIES} times"

@@ -29,7 +29,7 @@ def run_all(
 ) -> Iterator[Done[Result]]:
     """Calls a function with each item, many at a time, and yields the outcomes as they complete.
 
-    An item whose worker dies is given to another worker, until three have died. The workers end
+    If a worker dies, another gets its item; after three deaths the item fails. The workers end
     when the caller stops iterating, even by an interrupt.
 
     Args:
@@ -58,7 +58,7 @@ def run_all(
 
 
 def where(*, processes: int | None = None, address: str | None = None) -> str:
-    """Returns one line on the machines on which `run_all` would run."""
+    """Returns one line that says on which machines `run_all` would run."""
     count = processes or _cores()
     local = f"{count} process{'es' * (count > 1)} of this machine"
     if not _has_ray():

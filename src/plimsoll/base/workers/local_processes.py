@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 _COMMAND = [sys.executable, "-P", "-m", "plimsoll.base.workers.worker_process"]
 _SECONDS_TO_DIE = 2.0
 _SECONDS_TO_END = 10.0
-"""The time that a worker has to undo its unfinished work before it is killed."""
+"""When a worker must end, it has this time to undo unfinished work; then it is killed."""
 
 
 def run_locally(
@@ -68,7 +68,7 @@ def run_locally(
 
 
 class _OverError(Exception):
-    """The caller has stopped iterating."""
+    """Tells a thread that the caller has stopped iterating, so no worker may start."""
 
 
 class _Crew:
@@ -134,7 +134,7 @@ class _Crew:
             return worker
 
     def _failed(self, worker: subprocess.Popen[bytes]) -> str:
-        """Ends this thread's worker after a failure; returns in words how it failed."""
+        """Ends this thread's worker after a failure, and returns the failure in words."""
         try:
             how = _end_of(worker.wait(_SECONDS_TO_DIE))
         except subprocess.TimeoutExpired:
@@ -150,7 +150,7 @@ class _Crew:
 
 
 def _wait(worker: subprocess.Popen[bytes]) -> int:
-    """Closes a worker's input, waits for its end or else kills it, and returns its exit status."""
+    """Closes a worker's input, which ends it; kills a worker that goes on. Returns its status."""
     if worker.stdin is not None:
         with suppress(OSError):
             worker.stdin.close()

@@ -62,7 +62,7 @@ def _done(number: int, ended: Any, result_type: type[Any]) -> Done[Any]:
 
 
 def _check_answers(address: str) -> None:
-    """Checks that the address accepts connections; Ray would end this process if it does not.
+    """Checks that the address accepts connections: otherwise Ray would end this process.
 
     Raises:
         InputError: If the address accepts no connection.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _ENDED = object()
-"""A mark in the queue: no more items follow."""
+"""The last entry in the queue of items."""
 
 
 def main() -> None:

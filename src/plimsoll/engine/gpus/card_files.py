@@ -43,7 +43,7 @@ CONVOLUTION = re.compile(
     rf" dilation (?P<dilation>{_SIZES}) groups (?P<groups>\d{{1,12}})"
     rf"(?: output_padding (?P<output_padding>{_SIZES}))?"
 )
-"""Matches a convolution in words, in the form of csrc/rules/measured_convolutions.h."""
+"""Matches the description of a convolution, as csrc/rules/measured_convolutions.h writes it."""
 OF_PYTORCH = (
     *("total_bytes", "multiprocessors", "l2_cache_bytes", "max_threads_per_multiprocessor"),
     *("shared_memory_per_multiprocessor_bytes", "shared_memory_per_block_optin_bytes"),
@@ -57,13 +57,18 @@ CONTEXT_PARTS = (
     *("kernels", "streams", "blas", "blas_handle", "stacks", "solver", "solver_handle"),
     "fourier",
 )
-"""The libraries that a process loads on a card on first use.
+"""The parts that a process adds to its context on a card on first use.
 
-The first are PyTorch's kernels, its pool of streams, cuBLAS with one thread's handle, and the
-handle of each further thread that multiplies (such as that of the backward pass). Then come the
-larger stacks of convolutions, recurrent layers and attention, cuSOLVER with one thread's handle,
-the handle of each further thread, and cuFFT. The enumeration Library of csrc/device/runtime.h has
-the same order.
+- kernels: PyTorch's kernels.
+- streams: PyTorch's pool of streams.
+- blas: cuBLAS, with one thread's handle.
+- blas_handle: cuBLAS's handle of each further thread that multiplies, such as the backward pass's.
+- stacks: the larger stacks that convolutions, recurrent layers and attention need.
+- solver: cuSOLVER, with one thread's handle.
+- solver_handle: cuSOLVER's handle of each further thread.
+- fourier: cuFFT.
+
+The enumeration Library of csrc/device/runtime.h has the same order.
 """
 OF_TRAINING = ("made", "kernels", "blas", "blas_handle", "stacks")
 """The parts of a context that most training programs load."""
@@ -85,12 +90,13 @@ class CardFile:
         cudnn: cuDNN's version.
         card: Fields of `GpuProfile`, without names and sources.
         rates: The measured rates and times in bytes, operations or seconds, by name.
-        convolutions: For each convolution, in words: the bytes of cuDNN's workspaces for the
-            forward pass, the gradient of the input and the gradient of the weight.
-        searches: For each convolution and the same three passes, the bytes of cudnn.benchmark's
-            workspaces: the largest during a search, then the least, the median and the most that
-            the fastest plan had over several searches.
-        checks: The measured bytes, and the bytes that plimsoll predicts, by what takes the memory.
+        convolutions: The bytes of cuDNN's workspaces, by the description of the convolution: those
+            of the forward pass, the gradient of the input and the gradient of the weight.
+        searches: The bytes of cudnn.benchmark's workspaces, by the description of the convolution,
+            for the same three passes. Each pass has four numbers: the largest workspace during a
+            search; then the smallest, the median and the largest workspace of the plan that won,
+            over several searches.
+        checks: Pairs of measured and predicted bytes, by the name of what takes the memory.
     """
 
     name: str
@@ -177,7 +183,9 @@ def write_card(found: CardFile, path: Path) -> None:
 
 
 def measured_cards() -> list[CardFile]:
-    """Returns the measured cards, one file for each: of this machine's driver, or else the newest.
+    """Returns one file for each measured card.
+
+    If a card has several files, the one of this machine's driver is taken, or else the newest.
 
     Raises:
         InputError: If a file cannot be read, or is not a card file.

@@ -16,7 +16,7 @@ def name_key(name: str) -> str:
 
 
 def name_keys(name: str) -> tuple[str, ...]:
-    """Returns all keys under which a card of this name is found; one has no RTX.
+    """Returns all keys under which a card of this name is found, with and without "rtx".
 
     >>> name_keys("NVIDIA GeForce RTX 4090")
     ('4090', 'rtx4090')

@@ -25,7 +25,7 @@ _LEAST_PART = 2
 _SIZE_ALONE = re.compile(r"\d+(?:g|gb|gib)")
 _LEAST_SIMILARITY = 0.6
 _LEAST_OF_SIZE = 0.9
-"""PyTorch reports at least this share of the memory with which a card is sold."""
+"""PyTorch reports at least this share of the memory size that a card is sold with."""
 _PIECE_BYTES = 2 << 20
 
 
@@ -98,7 +98,7 @@ class GpuProfile:
     def context_with(self, loaded: Collection[str]) -> int:
         """Returns the bytes of a context that has loaded these parts of CONTEXT_PARTS.
 
-        A part counts as often as it is given.
+        A part that is given several times, such as a handle for each thread, counts each time.
         """
         if not self.context_parts:
             return self.context_bytes
@@ -237,7 +237,7 @@ def _parts_like(measured: dict[str, Any], context_bytes: int) -> dict[str, int]:
 
 @cache
 def _names() -> dict[str, GpuProfile]:
-    """Returns the profiles by all keys of their names. A measured card replaces a built-in one."""
+    """Returns each profile by every key of its names. A measured card replaces a built-in one."""
     names: dict[str, GpuProfile] = {}
     for profile, aliases in sorted(_profiles(), key=lambda each: not each[0].measured):
         for name in (profile.name, profile.full_name, *aliases):

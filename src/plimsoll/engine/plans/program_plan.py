@@ -1,4 +1,4 @@
-"""A plan of places, and the program that it was made for."""
+"""A plan: the place of each large request, and the program that the plan was made for."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MadeFor:
     gpu: str | None = None
 
     def difference(self, program: MadeFor) -> str | None:
-        """Returns one line on how another program differs; None if no known value differs.
+        """Returns one line that says how another program differs; None if all known values agree.
 
         Args:
             program: The program that is to follow the plan.
@@ -106,7 +106,7 @@ def made_for(
 
 
 def require_elastic(allocator: str) -> None:
-    """Refuses a plan if the allocator is not the elastic one: no other can follow a plan.
+    """Refuses a plan for any allocator but the elastic one, which alone can follow a plan.
 
     Raises:
         InputError: If the allocator is not "elastic".

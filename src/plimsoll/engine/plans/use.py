@@ -1,4 +1,4 @@
-"""Counts how far a program followed its plan."""
+"""Counts which part of a program's requests got the places that its plan gave them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlanUse:
-    """How far the large requests of one GPU followed the plan.
+    """Which part of the large requests on one GPU got their planned place.
 
     Attributes:
-        requests: Requests above 1 MiB on the streams that have a plan.
+        requests: The number of requests above 1 MiB on the streams that have a plan.
         requested_bytes: The bytes that these requests asked for.
-        placed_bytes: The bytes of these requests that got their planned place.
-        dropped_after: The number of its stream's requests after which a plan was dropped, because
-            less than 80 % of a step's bytes got their planned place; None if no plan was dropped.
+        placed_bytes: The part of `requested_bytes` that got its planned place.
+        dropped_after: If the allocator dropped a stream's plan, the number of the stream's requests
+            until then; else None. A plan is dropped if less than 80 % of a step's bytes got their
+            planned place.
         dropped_share: The share of that step's bytes that got their planned place, from 0 to 1;
             None if no plan was dropped.
     """
@@ -35,7 +36,7 @@ class PlanUse:
     def of_streams(
         cls, streams: Sequence[tuple[int, int, int, tuple[int, int, int] | None]]
     ) -> PlanUse:
-        """Sums an engine's figures of its streams; of dropped plans it keeps the first."""
+        """Adds up the figures of an engine's streams; only the first dropped plan is kept."""
         dropped = next((each[3] for each in streams if each[3] is not None), None)
         return cls(
             requests=sum(each[0] for each in streams),

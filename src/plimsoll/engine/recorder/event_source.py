@@ -1,8 +1,8 @@
 """The interface of a source of events.
 
 A source puts events into a buffer from `start` to `stop`. Other threads may allocate while
-`segments` runs, so it puts a `snapshot` event into the buffer at the moment that its result
-describes: a reader then knows which events came before.
+`segments` runs. Therefore `segments` also puts a `snapshot` event into the buffer, at the moment
+that its result describes: a reader then knows which events came before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.events import Frame
 
 Segments = dict[int, list[_core.SegmentInfo]]
-"""The segments of each device, by address."""
+"""The segments of each device, in the order of their addresses."""
 
 
 class EventSource(Protocol):
@@ -46,7 +46,7 @@ class EventSource(Protocol):
         """
 
     def frames(self, stack: int) -> list[Frame]:
-        """Returns the call stack that an event names by a number, innermost frame first."""
+        """Returns the call stack for a stack number of an event, innermost frame first."""
 
     def when_torch_is_there(self, action: Callable[[], None]) -> None:
         """Calls `action` once PyTorch is imported. A source without PyTorch never calls it."""

@@ -1,4 +1,4 @@
-"""Marks and labels of a recording: the events have their numbers, the file has their names."""
+"""Marks and labels of a recording: an event holds a number, and the file the name for it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Marks:
         self._lock = threading.Lock()
 
     def number(self, name: str) -> int:
-        """Returns the number that events have in place of a name; any thread may call this."""
+        """Returns the number that events hold instead of this name. Safe to call in any thread."""
         with self._lock:
             return self._numbers.setdefault(name, len(self._numbers))
 
     def marks(self, events: EventBatch, *, is_simulated: bool) -> list[tuple[int, int, str]]:
-        """Returns the row, time and name of each mark; a row is the number of events before it.
+        """Returns the row, time and name of each mark; its row is the number of events before it.
 
         Args:
             events: Events, marks and labels, in order.
@@ -55,7 +55,9 @@ class Marks:
     def labels(
         self, devices: NDArray[np.int32], events: EventBatch
     ) -> list[tuple[int, int, int, str]]:
-        """Returns the row, device, address and name of each label; rows count only events.
+        """Returns the row, device, address and name of each label.
+
+        A label's row is the number of events before it, without marks and labels.
 
         Args:
             devices: The device of each row.

@@ -197,7 +197,7 @@ class Recorder(NotebookForm):
         buffer.mark(self._marks.number(name), time.time_ns() // 1000)
 
     def flush(self) -> None:
-        """Writes all events so far to the file, which other programs may already read."""
+        """Writes all events so far to the file, so that other programs can read them."""
         if self._buffer is not None and not self._is_of_parent():
             self._write_or_fail()
 
@@ -358,7 +358,10 @@ def _keep(
 
 
 def _before_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Returns a mask of the events before their device's newest snapshot; all if it has none."""
+    """Returns a mask of the events before their device's newest snapshot.
+
+    If a device has no snapshot, the mask has all of its events.
+    """
     kept = np.ones(len(devices), dtype=np.bool_)
     for device in np.unique(devices[actions == Action.SNAPSHOT]):
         mine = devices == device
@@ -368,7 +371,10 @@ def _before_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> 
 
 
 def _after_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Returns a mask of the events after their device's newest snapshot; all if it has none."""
+    """Returns a mask of the events after their device's newest snapshot.
+
+    If a device has no snapshot, the mask has all of its events.
+    """
     kept = np.ones(len(devices), dtype=np.bool_)
     for device in np.unique(devices[actions == Action.SNAPSHOT]):
         mine = devices == device

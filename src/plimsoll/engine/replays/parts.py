@@ -66,7 +66,8 @@ class PeakBreakdown:
     Attributes:
         event: The event that reached the peak.
         reserved_bytes: All reserved bytes.
-        requested_bytes: Bytes that the program requested, in all blocks that are not yet reusable.
+        requested_bytes: Bytes that the program requested, in live blocks and in freed blocks that
+            another stream might still use.
         rounding_bytes: Bytes that the allocator added by rounding requests up, or because the rest
             of a block was too small to split off.
         split_bytes: Free bytes in segments that are partly in use, which therefore cannot be
@@ -102,9 +103,11 @@ class ReplayResult:
         limit_source: The origin of the limit: "given", "inferred" from the recording, "card" for
             the recorded card's memory, or None.
         gpu_memory_bytes: The simulated card's dedicated memory; None for ample memory.
-        shared_memory_bytes: The size of shared memory; None if requests cannot spill.
+        shared_memory_bytes: The host memory that the GPU may use; None if requests cannot spill
+            into it.
         peak_allocated_bytes: The most in live blocks.
-        peak_active_bytes: The most in blocks not yet reusable.
+        peak_active_bytes: The most in live blocks and in freed blocks that another stream might
+            still use.
         peak_reserved_bytes: The most reserved from the driver, in both tiers.
         peak_reserved_range_bytes: The least and the most of the peak over three timings of the
             frees that wait for other streams: as recorded, immediate, and as late as possible. None
@@ -127,8 +130,8 @@ class ReplayResult:
             run differs from the recording on purpose, or if the recording has no segments to
             compare.
         first_difference: The first difference from the recording, if there is one.
-        reconstructed_start: Whether the history begins after the first allocation. Earlier
-            allocations are then taken from the final segments, and counters start at the first
+        reconstructed_start: Whether the history begins after the first allocation. The blocks from
+            before are then derived from the final segments, and counters start at the first
             event.
         emptied_caches: The events before which the program emptied the cache.
         conf_without_effect: Keys of `conf` that change no device memory, each with the reason.

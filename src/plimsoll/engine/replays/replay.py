@@ -65,10 +65,10 @@ def replay(
             the driver for each request.
         conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF; by default the recorded
             one.
-        limit: The most that may be reserved, such as "24GiB", as a memory fraction or a smaller
-            card would set it. By default the limit that was inferred from the recording. If none
-            was, and the configuration or the allocator is another, the recorded card's memory, if
-            the recording names the card.
+        limit: The most memory that may be reserved, such as "24GiB": the effect of a memory
+            fraction or of a smaller card. By default the limit inferred from the recording. If none
+            can be inferred and the replay changes the configuration or the allocator, the memory of
+            the recorded card, if it is known.
         gpu_memory: The memory of the simulated card, all of it for PyTorch. By default more than
             any program needs.
         dedicated: The card's memory, in place of `gpu_memory`; requests beyond it get shared
@@ -180,7 +180,7 @@ def _plain_version(version: str) -> str:
 
 
 def _recorded_conf(recording: Recording, version: str, *, is_replaced: bool) -> str:
-    """Returns a recording's configuration; "" if it is invalid but the caller has given one."""
+    """Returns a recording's configuration; "" if it is invalid and the caller gives another."""
     try:
         return _checked(recording.conf, version, f"{recording.name}: the recorded")
     except InputError as error:
@@ -223,7 +223,7 @@ def _replay_device(
         run = _run(trace, start, request, compare=True, progress=progress)
         matches = run.first_difference is None
         if not matches and (limit_source == "given" or request.gpu_memory is not None):
-            run, matches = None, None  # under a given limit a replay may differ from the recording
+            run, matches = None, None  # the caller's limit may be the reason for the difference
     if run is None:
         emptied = _emptied_caches(trace, start, recorded)
         run = _run(trace, start, request, emptied=emptied, progress=progress)
@@ -266,9 +266,10 @@ def _inferred_limit(
     """Finds a limit with `least <= limit < below` under which the replay matches the recording.
 
     The recorded card's memory is tried first, then a binary search: a replay's first difference
-    shows whether its limit was too high or too low. If no limit gives a match, the cause lies
-    elsewhere, and the middle of the bounds is returned. For a recording of another allocator than
-    PyTorch's nothing is replayed: the result is the card's memory or the middle.
+    shows whether its limit was too high or too low. If no limit gives a match, the difference has
+    another cause, and the middle of the bounds is returned. A recording of another allocator than
+    PyTorch's is not replayed: the result is the card's memory if it lies in the bounds, or else
+    their middle.
     """
     least, below = bounds
     if recorded.recorded_allocator != "native":
@@ -342,7 +343,7 @@ def _emptied_caches(
 def _at_other_paces(
     trace: DeviceTrace, start: list[_core.SegmentInfo], request: _Request, emptied: list[int]
 ) -> list[_core.Replay]:
-    """Replays twice: frees that wait for other streams are done at once, or as late as possible."""
+    """Replays twice: once each pending free completes at once, once as late as possible."""
     return [
         _run(trace, start, request, completion=_core.Completion.at_once, emptied=emptied),
         _run(trace, start, request, completion=_core.Completion.late, emptied=emptied),
@@ -350,7 +351,7 @@ def _at_other_paces(
 
 
 def _bounds(runs: list[_core.Replay]) -> tuple[int, int] | None:
-    """Returns the least and the most peak reserved of these runs; None if one ended early."""
+    """Returns the lowest and the highest peak of reserved memory; None if a run ended early."""
     if any(one.stopped for one in runs):
         return None
     peaks = [one.peak[1] for one in runs]
