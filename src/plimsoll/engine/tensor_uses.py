@@ -106,7 +106,7 @@ class TensorUses:
         self._note_gradients()
 
     def note_module(self, module: Any, tensors: Iterable[Any] | None = None) -> None:
-        """Starts to follow a module, and reports its given tensors, by default all of them."""
+        """Starts to follow a module, and reports `tensors`, by default all of the module's."""
         self._look_at_module(module, tensors)
 
     def _note_module(self, module: Any, tensors: Iterable[Any] | None = None) -> None:
@@ -196,7 +196,7 @@ def _call_after(owner: Any, name: str, action: Callable[[Any], object]) -> None:
 
 
 def _living(references: dict[int, weakref.ref[Any]]) -> Iterator[Any]:
-    """Yields the objects that still exist, and removes the other entries."""
+    """Yields the objects that still exist; removes the entries of deleted objects."""
     for key, reference in list(references.items()):
         found = reference()
         if found is None:
@@ -206,7 +206,7 @@ def _living(references: dict[int, weakref.ref[Any]]) -> Iterator[Any]:
 
 
 def _own_tensors(module: Any) -> Iterator[Any]:
-    """Yields a module's own parameters and buffers; nothing before its `__init__` has run."""
+    """Yields a module's own parameters and buffers; none before its `__init__` has run."""
     for name in ("_parameters", "_buffers"):
         yield from list(getattr(module, name, {}).values())
 

@@ -149,7 +149,7 @@ def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: Kep
 def _add_higher_limit(
     search: Search, own: Setting, failure: OutOfMemory, found: KeptAdvice
 ) -> None:
-    """Adds advice to raise the limit that refused a request, to the least that serves all."""
+    """Adds advice to raise the limit that refused a request, to the lowest that serves all."""
     free = failure.device_free_bytes
     most = AMPLE_MEMORY if free is None else failure.reserved_bytes + free
     trial = search.trial(replace(own, limit=most))
@@ -212,7 +212,7 @@ def _add_zero_grad(
 
 
 def _different(trials: list[Trial]) -> list[Trial]:
-    """Returns the best trial of each set of changed keys, without trials that add useless keys."""
+    """Returns the best trial of each set of settings, without trials that add useless settings."""
     kept: list[Trial] = []
     for trial in trials:
         keys = set(conf_keys(trial.setting.conf))
@@ -220,7 +220,7 @@ def _different(trials: list[Trial]) -> list[Trial]:
         if any((set(conf_keys(one.setting.conf)), one.setting.limit is not None) == mine
                for one in kept):  # fmt: skip
             continue
-        # Leave out a trial if fewer keys save as much.
+        # Leave out a trial if fewer settings save as much.
         if any(
             set(conf_keys(one.setting.conf)) < keys and reserved_bytes(one) <= reserved_bytes(trial)
             for one in trials

@@ -69,7 +69,7 @@ class ExplainedUsage:
 
 
 class Owners:
-    """Names the live blocks of one moment: finds them by address, or else by a unique size."""
+    """Names the live blocks of one moment, found by address; without addresses, by unique size."""
 
     def __init__(self, usage: ExplainedUsage, event: int) -> None:
         lifetimes = usage.lifetimes

@@ -1,4 +1,4 @@
-"""Keeps those trials as advice that save enough memory, or serve the requests that failed."""
+"""Keeps a trial as advice if it saves enough memory, or serves the requests that failed."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class KeptAdvice:
         )
 
     def call(self, setting: Setting) -> str:
-        """Returns the code that applies a setting. A limit is never below the tried one."""
+        """Returns the code that applies a setting; its limit is rounded up."""
         has_conf = setting.conf != self.base.conf
         if setting.limit is None:
             return f"PYTORCH_CUDA_ALLOC_CONF={setting.conf}"

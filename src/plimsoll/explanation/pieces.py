@@ -1,4 +1,4 @@
-"""Splits memory into the units that move, or are released, as a whole; counts their free bytes."""
+"""Splits memory into the units that an allocator moves or releases; counts their free bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A pytest plug-in for a process with a simulated GPU: writes reports for the parent process.
 
 Each line is JSON: a report, or the name of a test that begins. If a test begins and no report of
-its teardown follows, it has ended the process.
+its teardown follows, the test has ended the process.
 """
 
 from __future__ import annotations

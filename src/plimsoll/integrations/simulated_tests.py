@@ -59,7 +59,7 @@ class SimulatedTests:
         self._names = [item.nodeid for item in items]
         # A pytest-xdist worker gets its tests one by one, without knowing the next ones.
         self._one_by_one = hasattr(config, "workerinput")
-        self._reports: dict[str, list[pytest.TestReport]] = {}  # by test, for those that have begun
+        self._reports: dict[str, list[pytest.TestReport]] = {}  # by test that has begun
         self._endings: dict[str, str] = {}  # by test: how its process exited
 
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
@@ -79,7 +79,7 @@ class SimulatedTests:
         return True
 
     def _run(self, names: Sequence[str]) -> None:
-        """Runs tests in a new process and reads its reports; if none begins, all count as begun."""
+        """Runs tests in a new process and reads its reports; marks all as begun if none began."""
         with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
             file = Path(folder) / "reports"
             done = subprocess.run(  # noqa: S603

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from plimsoll.explanation.ranks.outliers import Outlier
     from plimsoll.explanation.ranks.rank_groups import RankGroup
 
-_MOST_EXPLAINED = 4  # groups whose representative gets an explanation
+_MOST_EXPLAINED = 4  # the most groups whose representative is explained
 _MOST_EVENTS_EXPLAINED = 10_000_000  # explaining this many takes some 700 MiB
 
 
@@ -229,7 +229,7 @@ def _to_explain(groups: Sequence[RankGroup], outliers: Sequence[Outlier]) -> lis
 
 
 def _fullest(summaries: Sequence[RankSummary]) -> int:
-    """Returns the rank that fills its card most; if cards are unknown, that reserves most."""
+    """Returns the rank that fills its card most, or reserves most if cards are unknown."""
     knows_cards = all(one.card_bytes for one in summaries)
 
     def fullness(one: RankSummary) -> tuple[float, int]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.steps import Steps
 
 LEAST_STEPS = 4
-"""The fewest steps to examine. The first is skipped (warm-up), and so is an unfinished last one."""
+"""The fewest steps to examine. The first step (warm-up) and an unfinished last one are skipped."""
 _MOST_NAMED = 20
 
 

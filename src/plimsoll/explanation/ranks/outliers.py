@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 OutlierKind = Literal["out_of_memory", "leak", "fragmented", "full", "different"]
 
 _KINDS: tuple[OutlierKind, ...] = ("out_of_memory", "leak", "fragmented", "full", "different")
-_LEAST_MORE = 0.25  # of the group's median: uneven shards may differ by as much
+_LEAST_MORE = 0.25  # the least excess over the group's median; uneven shards may exceed it by less
 _LEAST_PASSING = (
-    # the same share for memory that lives within a step, which hardly depends on the shards
+    # the same for memory that lives within a step, which hardly depends on the shards
     0.08
 )
-_LEAST_LOST = 0.05  # of the reserved memory
+_LEAST_LOST = 0.05  # the least share of reserved memory that counts as fragmented
 _SEGMENT = 20 * MiB  # PyTorch's usual segment size: one segment more or less is chance
 _LEAST_PASSAGES = WORDS // 2
 _LEAST_KEEPING_STEPS, _LEAST_KEEPING_SHARE = 2, 0.5
@@ -88,7 +88,7 @@ def find_outliers(summaries: Sequence[RankSummary], groups: Sequence[RankGroup])
 
 
 def first_to_fail(summaries: Sequence[RankSummary]) -> RankSummary | None:
-    """Returns the rank whose request failed in the earliest step; of several, by the clock."""
+    """Returns the rank whose request failed in the earliest step; the clock decides in a tie."""
     failed = [one for one in summaries if one.failure is not None]
     if not failed:
         return None
@@ -248,7 +248,7 @@ def _new_passages(
 
 
 def _out_of_order(one: RankSummary, passages: Passages, new: NDArray[np.int64]) -> Outlier:
-    """Makes the outlier of a rank, at the first of its rare passages."""
+    """Makes a "different" outlier, with the line and event of the rank's first rare passage."""
     by_event = new[np.argsort(passages.event[new])]
     line = one.names[int(passages.line[by_event[0]])]
     size = int(passages.bytes[by_event].sum())
@@ -256,7 +256,7 @@ def _out_of_order(one: RankSummary, passages: Passages, new: NDArray[np.int64]) 
 
 
 def _largest_excess(one: RankSummary, others: Sequence[RankSummary]) -> str | None:
-    """Returns the line that holds the most more at the peak than in the median of other ranks."""
+    """Returns the line whose bytes at the peak exceed the other ranks' median the most."""
     known = [dict(other.lines) for other in others]
     more = {
         line: held - middle(np.array([float(lines.get(line, 0)) for lines in known]))
@@ -271,7 +271,7 @@ def _values(
     of: Callable[[RankSummary], int],
     spread: Callable[[NDArray[np.float64]], float] = deviation,
 ) -> Iterator[tuple[Sequence[RankSummary], NDArray[np.float64], float]]:
-    """Yields each group, its values, and the deviation over all groups scaled to this group."""
+    """Yields each group, its ranks' values, and all groups' deviation scaled to this group."""
     known = [team for team in teams if len(team) > 1]
     values = [np.array([value_of(one) for one in team], dtype=np.float64) for team in known]
     wholes = [middle(np.array([of(one) for one in team], dtype=np.float64)) for team in known]

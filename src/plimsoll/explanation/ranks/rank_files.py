@@ -42,7 +42,7 @@ class RankFile:
 
     @contextmanager
     def here(self) -> Iterator[Path]:
-        """Yields a local path of the recording; downloads an object for the time of the block."""
+        """Yields a local path of the recording. An object's download is deleted after the block."""
         if self.folder is None:
             yield Path(self.name)
             return

@@ -33,7 +33,7 @@ def deviation(values: NDArray[np.float64]) -> float:
 
 
 def wide_deviation(values: NDArray[np.float64]) -> float:
-    """Estimates the standard deviation from the spread of nine tenths of the values: wide tails."""
+    """Estimates the standard deviation from nine tenths of the values, for wide tails."""
     return float(np.quantile(np.abs(values - middle(values)), 0.9)) / _OF_NINE_IN_TEN
 
 
@@ -43,8 +43,8 @@ def beyond(values: NDArray[np.float64], least: float, elsewhere: float = 0.0) ->
     Args:
         values: The values of a group's ranks.
         least: The least excess over the median.
-        elsewhere: The standard deviation in other groups; counts instead of this group's own if
-            that is smaller and the group is small.
+        elsewhere: The standard deviation in other groups. In a small group the larger of it and
+            the group's own counts.
     """
     if len(values) < 2:
         return np.zeros(len(values), dtype=bool)
