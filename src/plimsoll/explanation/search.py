@@ -159,7 +159,7 @@ class Search:
                 best, most = tried, min(middle, tried.result.peak_reserved_bytes)
             else:
                 least = middle
-        if best is not None and most != best.setting.limit:  # it reserved less
+        if best is not None and most != best.setting.limit:  # less was reserved
             return self.trial(replace(setting, limit=most)) or best
         return best
 

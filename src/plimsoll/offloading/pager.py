@@ -45,7 +45,7 @@ class Pager:
         self._ahead = 0
 
     def make_room(self, size: int, spare: int = -1) -> None:
-        """Moves storages out until `size` more bytes fit the budget; those needed last go first."""
+        """Moves out storages, those needed last first, until `size` more bytes fit the budget."""
         residency = self._residency
         limit = self._plan.limit - size
         expected, ahead = self._plan.expected(), self._plan.expected_of_forward()
@@ -58,7 +58,7 @@ class Pager:
             for where in (residency.here, residency.returned, residency.held):
                 self._evict(where, max(limit - ahead, 0), spare)
         if residency.bytes_here > limit - expected and residency.held:
-            torch.clear_autocast_cache()  # these casts of weights, which autocast can make again
+            torch.clear_autocast_cache()  # drops casts of weights, which autocast can make again
             self._memory.has_changed = True
             self._evict(residency.held, max(limit - expected, 0), spare)
 

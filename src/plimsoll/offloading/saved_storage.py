@@ -31,7 +31,7 @@ class Owner(Protocol):
         """Makes a saved tensor again, for use on the current stream."""
 
     def bury(self, serial: int, bytes_here: int, buffer: PinnedBuffer | None) -> None:
-        """Queues a deleted storage for removal, with its bytes on the card; any thread calls it."""
+        """Queues a deleted storage, with its bytes on the card, for removal; for any thread."""
 
 
 class SavedStorage:
@@ -150,7 +150,7 @@ class Handle:
     def shape_alone(self) -> Any:
         """Returns a tensor of the same shape without memory, for code that reads only the shape.
 
-        It is contiguous, because `contiguous` would copy an expanded scalar to full size.
+        The tensor is contiguous. Otherwise a call of `contiguous` would copy it to full size.
         """
         device = self.saved.streams.device
         size = math.prod(self.shape) * self.dtype.itemsize

@@ -116,7 +116,7 @@ class DeviceView:
         return columns[key.by]
 
     def bytes_by_group(self, key: Key, events: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the live bytes after each of these events, which are sorted; a group a column."""
+        """Returns the live bytes after each of the sorted events, with a column for each group."""
         lifetimes = self.lifetimes
         if key.by == "tier":
             everything = np.zeros(len(lifetimes), dtype=np.int64)

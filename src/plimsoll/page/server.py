@@ -41,7 +41,7 @@ _MOST_EVENTS = 1 << 24
 """The most events between the begin and the end of a request for blocks."""
 
 _MOST_UNREAD = 1 << 24
-"""The most bytes that the server still reads of a request that it refused."""
+"""The most bytes of a refused request's body that the server reads."""
 
 _PIECE = 1 << 20
 _DIGITS = 16  # a Content-Length has fewer digits

@@ -101,8 +101,8 @@ class Copy(Generic[Tree]):
     def wait(self) -> Tree:
         """Returns the result.
 
-        On a GPU the current stream waits for it, and the host does not. A result on the host is
-        complete when this returns.
+        If the result is on a GPU, the current stream waits for the copy, and the host does not. A
+        result on the host is complete when this returns.
         """
         if self.event is not None:
             current = torch.cuda.current_stream(self._device)

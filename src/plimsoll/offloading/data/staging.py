@@ -110,7 +110,7 @@ HOST_MEMORY = HostMemory()
 
 
 def needs_staging(tensor: Any) -> bool:
-    """Returns whether a host tensor must be staged, so that its copy can run beside the program."""
+    """Returns whether a host tensor must be staged for its copy to run beside the program."""
     return can_copy(tensor) and not (
         tensor.is_pinned() and tensor.stride() == dense_strides(tensor)
     )
@@ -127,7 +127,7 @@ def can_copy(tensor: Any) -> bool:
 
 
 def dense_strides(tensor: Any) -> tuple[int, ...]:
-    """Returns a copy's strides: the tensor's own, if it neither overlaps nor has gaps."""
+    """Returns a copy's strides: the tensor's own if its elements neither overlap nor have gaps."""
     strides: tuple[int, ...] = torch.empty_like(tensor, device="meta").stride()
     return strides
 
