@@ -110,7 +110,7 @@ class SavedStorage:
         self.is_computed = True
 
     def release(self) -> None:
-        """Frees the storage's memory on the card; it is reused only after the running copies."""
+        """Frees the storage's memory on the card, for reuse once the running copies are done."""
         for event in (self.copied, self.arrived):
             if event is not None:
                 self.streams.wait(self.stream, event, by_host=not self.is_computed)
@@ -133,7 +133,7 @@ class Handle:
 
     def __init__(self, saved: SavedStorage, tensor: Any) -> None:
         self.saved = saved
-        # the number of autograd's next node; the node that saves the tensor has the one before it
+        # the number of autograd's next node; the node that saves the tensor has the previous number
         self.sequence = torch._C._autograd._get_sequence_nr()
         self.dtype = tensor.dtype
         self.shape = tensor.size()

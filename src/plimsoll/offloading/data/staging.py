@@ -92,7 +92,7 @@ class HostMemory:
             self._buffers.give_back(staged.buffer)
 
     def bury(self, staged: Staged) -> None:
-        """Gives back the buffer later; for finalizers, which may interrupt any method here."""
+        """Gives back the buffer at the next `stage`; finalizers may call this at any time."""
         self._dead.append(staged)
 
     def release_read(self) -> None:

@@ -51,7 +51,7 @@ export class Actions {
     return Math.max(...most, 1) * 1.04;
   }
 
-  /** Returns the number of the colour of each of a run's groups. */
+  /** Returns the colour number of each of a run's groups. */
   colours(/** @type {Run} */ run) {
     const { key } = this.store.state;
     const keys = this.runs.map(({ device }) => device.key(key));
@@ -71,7 +71,7 @@ export class Actions {
   }
 
   /**
-   * Returns what is held at a run's moment, in all and by group.
+   * Returns the memory at a run's moment, in total and by group.
    * @returns {Summary}
    */
   summary(/** @type {Run} */ run) {
