@@ -26,7 +26,7 @@ class TensorUses:
     """Follows the modules and optimizers of a program.
 
     Args:
-        watchers: Keep errors in this class's hooks from reaching the program.
+        watchers: The guard that keeps errors in this class's hooks from reaching the program.
         tell: Called with the device, the address and the category of each tensor that is new or
             has a new address.
         after_step: Called with each optimizer after its step.
@@ -212,12 +212,12 @@ def _own_tensors(module: Any) -> Iterator[Any]:
 
 
 def _parts(tensor: Any) -> Iterator[Any]:
-    """Yields the plain tensors inside a tensor subclass, such as a DTensor or a quantized one."""
+    """Yields the plain tensors inside a tensor subclass, such as those of a DTensor."""
     flatten = getattr(tensor, "__tensor_flatten__", None)
     if flatten is None:
         yield getattr(tensor, "_local_tensor", tensor)
         return
-    for name in flatten()[0]:  # an attribute may be no tensor, such as a DTensor's mesh
+    for name in flatten()[0]:  # skips what is no tensor, such as a DTensor's mesh
         if hasattr(getattr(tensor, name), "untyped_storage"):
             yield from _parts(getattr(tensor, name))
 

@@ -1,4 +1,4 @@
-"""The first lines of an explanation: the answer, the reason, and what to do about it."""
+"""Writes the first lines of an explanation: the answer, the reason, and the best advice."""
 
 from __future__ import annotations
 

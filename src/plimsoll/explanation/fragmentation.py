@@ -79,7 +79,7 @@ def _is_default(segment: _core.SegmentInfo) -> bool:
 def _largest_request(past: Past, event: int, stream: int, hole: int) -> int | None:
     """Returns the largest request on a stream that free memory serves; None without a replay."""
     if not isinstance(past, ReplayedPast) or past.moves:
-        # Without a replay no request can be tried. Free memory that moves has no largest piece.
+        # Only a replay can try requests. If free memory can move, its pieces limit no request.
         return None
     if hole <= _SMALL_REQUEST:
         return 0

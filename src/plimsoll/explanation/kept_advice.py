@@ -95,7 +95,7 @@ class KeptAdvice:
         has_conf = setting.conf != self.base.conf
         if setting.limit is None:
             return f"PYTORCH_CUDA_ALLOC_CONF={setting.conf}"
-        # One byte more, because PyTorch rounds fraction * memory down.
+        # PyTorch rounds fraction * memory down, so the code asks for one byte more.
         share = f"{setting.limit + 1} / torch.cuda.mem_get_info()[1]"
         if self.total_bytes:
             share = f"{math.ceil(setting.limit / self.total_bytes * 1e6) / 1e6:.6f}"

@@ -154,7 +154,7 @@ class LeakWatch:
                 recorder.flush()
                 self._last_look(recorder.path)
         elif self._steps >= self._next_look:
-            self._next_look *= 2  # the intervals double, so that all analyses together stay cheap
+            self._next_look *= 2  # doubling intervals bound the time of all analyses
             recorder.flush()
             self._look(recorder.path)
 

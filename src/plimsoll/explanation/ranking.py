@@ -35,7 +35,7 @@ LEAST_TIME = 0.01
 
 
 def ranked(advice: Iterable[Advice]) -> list[Advice]:
-    """Sorts advice as this file describes; for equal savings, less memory on the card is first."""
+    """Sorts advice as this file describes; of equal savings, less use of the card is first."""
     return sorted(advice, key=_rank)
 
 

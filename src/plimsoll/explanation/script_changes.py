@@ -208,7 +208,7 @@ def _times_the_step(attempt: Attempt, base: Attempt) -> float | None:
 
 
 def _fits(attempt: Attempt) -> bool:
-    """Returns whether the run gets all its memory on the card, under its own allocator."""
+    """Returns whether the card has all the memory that the run's own allocator needs."""
     return attempt.allocators()[0].fits
 
 

@@ -40,7 +40,7 @@ If frees wait for other streams, a replay counts three times, so thirteen replay
 """
 
 _LIMIT_STEP = 2 * MiB
-_TIMINGS = 3  # replays of one trial if frees wait for other streams: one for each timing
+_TIMINGS = 3  # the replays of a trial, one a timing, if frees wait for streams
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Search:
 
 
 def _frees_wait(trace: DeviceTrace) -> bool:
-    """Tells whether any free waits for another stream: its completion is not the next event."""
+    """Returns whether a free waits for another stream, so that its completion comes later."""
     waiting: int | None = None
     for batch in trace.batches():
         if not len(batch):
@@ -194,7 +194,7 @@ def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
     def confs(extra: str) -> str:
         return conf_text(own | conf_keys(extra))
 
-    # Try each setting together with the recorded ones, and also without them.
+    # Try each setting together with the recorded settings, and also alone.
     alone = dict.fromkeys(
         [*(confs(one) for one in SETTINGS), *(["", *SETTINGS] if own else [])], None
     )
@@ -259,5 +259,5 @@ def conf_keys(conf: str) -> dict[str, str]:
 
 
 def conf_text(parts: dict[str, str]) -> str:
-    """Joins the parts of a configuration to one text."""
+    """Joins the parts of a configuration into one string."""
     return ",".join(parts.values())

@@ -78,7 +78,7 @@ class Past(ABC):
 
     @abstractmethod
     def units(self, event: int) -> list[_core.SegmentInfo]:
-        """Returns the units of memory after an event; each moves or is released as a whole."""
+        """Returns the units of memory after an event; a unit moves, or is released, as a whole."""
 
     @abstractmethod
     def movable_bytes(self, event: int) -> int | None:

@@ -155,7 +155,7 @@ def _remark(change: PeakChange) -> str:
 
 
 def _details(change: PeakChange) -> Iterator[str]:
-    """Yields a table of the categories and functions that hold more or less at the peak."""
+    """Yields a table of categories and functions whose bytes at the peak have changed."""
     if isinstance(change.before, str) or isinstance(change.after, str):
         return
     parts = [

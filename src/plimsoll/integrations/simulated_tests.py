@@ -60,10 +60,10 @@ class SimulatedTests:
         # A pytest-xdist worker gets its tests one by one, without knowing the next ones.
         self._one_by_one = hasattr(config, "workerinput")
         self._reports: dict[str, list[pytest.TestReport]] = {}  # by test that has begun
-        self._endings: dict[str, str] = {}  # by test: how its process exited
+        self._endings: dict[str, str] = {}  # by test: the exit status and the output of its process
 
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Runs the tests if necessary, and reports the result of one of them."""
+        """Reports the result of a test; before that, runs all waiting tests if it has none."""
         if item.nodeid not in self._names:
             return None
         while item.nodeid not in self._reports:

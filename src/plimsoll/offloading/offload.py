@@ -151,7 +151,7 @@ def unpack(packed: Any) -> Any:
 def may_move(tensor: Any) -> bool:
     """Returns whether a tensor is plain GPU memory, and not a weight."""
     if not tensor.is_cuda or type(tensor) is not torch.Tensor or tensor.layout != torch.strided:
-        return False  # a Parameter has a type of its own
+        return False  # for example a Parameter
     if tensor.is_inference() or tensor.is_conj() or tensor.is_neg():
         return False
     whole = tensor if tensor._base is None else tensor._base

@@ -40,7 +40,7 @@ class Pager:
         self._ahead = 0  # storages used before this position of the plan are on the card
 
     def begin(self, first: int) -> None:
-        """Begins a step whose first storage has this serial."""
+        """Begins a step whose first storage has the serial number `first`."""
         self.first = first
         self._ahead = 0
 
@@ -74,7 +74,7 @@ class Pager:
             self._fetch(saved)
 
     def discard(self, saved: SavedStorage) -> None:
-        """Frees a storage whose only saved tensor is needed once more, and only for its shape."""
+        """Frees a storage if its only saved tensor is needed just once more, for its shape."""
         keeps = torch._C._autograd._get_current_graph_task_keep_graph()
         if saved.views > 1 or keeps or saved.storage is None:
             return

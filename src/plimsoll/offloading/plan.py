@@ -165,7 +165,7 @@ class Plan:
             self._now.gone.setdefault(index, self.position)
 
     def discard(self, index: int) -> None:
-        """Records that a storage was dropped because only its shape is needed."""
+        """Records that a storage's values were dropped, because only its shape is needed."""
         self.drop(index)
         if 0 <= index < self._saved:
             self._now.unread.add(index)

@@ -82,7 +82,7 @@ class SavedStorage:
         self.is_discarded = False
 
     def has_values_of(self, tensor: Any) -> bool:
-        """Returns whether this storage's saved values, or its copy, are those of a tensor."""
+        """Returns whether a tensor still has the values that this storage, or its copy, holds."""
         if self.version != tensor._version:
             return False
         return self.copied is None or self.counted == counted_part(tensor)

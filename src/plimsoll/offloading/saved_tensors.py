@@ -44,7 +44,7 @@ class SavedStorages:
         self._in_backward = False
 
     def pack(self, tensor: Any, storage: Any) -> Handle:
-        """Returns a handle of the tensor, and saves its storage unless that is saved already."""
+        """Returns a handle of the tensor; saves the tensor's storage if it is not saved yet."""
         with self._lock:
             saved = self._residency.at(storage.data_ptr())
             if saved is None or saved.storage is None or not saved.has_values_of(tensor):

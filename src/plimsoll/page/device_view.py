@@ -263,7 +263,7 @@ def _keys(
     by_line = key_of_numbers(
         "line", "Source line", stacks.lines, stacks.stack_line[lifetimes.stack], weights
     )
-    # Groups by line are found by a block's stack, as each stack has one line.
+    # Each stack has one line, so a block's stack determines its group by line.
     table = [by_line.table[line] for line in stacks.stack_line.tolist()]
     keys = [
         key_of_categories(CATEGORIES, category),

@@ -75,7 +75,7 @@ def make_page(
     packed = [_pack_device(view) for view in devices]
     template = page_template()
     taken = len(template) + sum(len(_json(one)) for one in packed)
-    # The sums of left-out blocks take space too.
+    # The sums of left-out blocks take some of the page's bytes.
     sums = _SUMS_BYTES * sum(one["overview"]["top"]["count"] for one in packed)
     room = max(most_bytes - taken - sums, 0)
     events = sum(view.event_count for view in devices)

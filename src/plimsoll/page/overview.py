@@ -119,7 +119,7 @@ def span_extremes(level: NDArray[np.int64], span: int) -> tuple[NDArray[np.int64
 
 
 def _highest(level: NDArray[np.int64], span: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the most of a level in each span, and the first event of the span that reaches it."""
+    """Returns each span's highest level, and the first event of the span that reaches it."""
     whole = len(level) // span * span
     table = level[:whole].reshape(-1, span)
     first = np.arange(len(table)) * span

@@ -210,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such thing here")
 
     def _asked(self) -> tuple[str, dict[str, list[str]]] | None:
-        """Returns an authorized request's path and query; refuses any other, and returns None."""
+        """Returns the path and query of an authorized request; refuses any other one with None."""
         try:
             address = urlsplit(self.path)
         except ValueError:

@@ -69,7 +69,7 @@ def _table(ranked: Sequence[ReplayResult], width: int | None) -> Iterator[str]:
 
 
 def best_first(results: Sequence[ReplayResult]) -> Iterator[list[ReplayResult]]:
-    """Yields a list for each device of each file: its replays, the best first."""
+    """Yields the replays of each device of each file as a list, the best first."""
     for file in dict.fromkeys(result.file for result in results):
         of_file = [result for result in results if result.file == file]
         for device in sorted({result.device for result in of_file}):
@@ -116,7 +116,7 @@ def _name(result: ReplayResult) -> str:
 
 
 def _explain(result: ReplayResult) -> Iterator[str]:
-    """Yields lines on the parts of the reserved memory at its peak, and other notes on a replay."""
+    """Yields lines on a replay: the parts of reserved memory at its peak, limits and notes."""
     peak = result.peak
     reserved = format_size(peak.reserved_bytes)
     yield f"At the peak of reserved memory, event {peak.event:,}, {reserved}:"

@@ -375,7 +375,7 @@ class Allocator:
         self.engine.reset_peak_statistics()
 
     def reset_accumulated_memory_stats(self) -> None:
-        """Resets the accumulated counters, such as all bytes ever allocated or freed, to 0."""
+        """Resets the accumulated counters, such as the total of all allocated bytes, to 0."""
         self.engine.reset_accumulated_statistics()
 
     def mem_get_info(self) -> tuple[int, int]:

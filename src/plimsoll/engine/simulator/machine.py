@@ -1,4 +1,4 @@
-"""Simulated machines: GPUs of any sizes, on one host."""
+"""Simulates machines: one host with GPUs of any sizes."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class SimulatedGpu:
 
     @property
     def dedicated_used_bytes(self) -> int:
-        """Dedicated memory taken from the driver, as nvidia-smi would show it."""
+        """The dedicated memory in use, as nvidia-smi would show it."""
         return self._driver.dedicated_used
 
     @property

@@ -79,10 +79,10 @@ def find_kept(
 
 
 def kept_moment(steps: Steps) -> int:
-    """Returns the last event of the examined steps: all kept blocks are live after it."""
+    """Returns the last event of the examined steps, after which all kept blocks are live."""
     return int(steps.boundaries[_steps_looked_at(steps)]) - 1
 
 
 def _steps_looked_at(steps: Steps) -> int:
-    # The last boundary of detected steps is a guess, so the last step is skipped.
+    # Where the last detected step ends is a guess, so this step is skipped.
     return len(steps) - 1 if steps.source == "rhythm" else len(steps)

@@ -28,14 +28,14 @@ OutlierKind = Literal["out_of_memory", "leak", "fragmented", "full", "different"
 _KINDS: tuple[OutlierKind, ...] = ("out_of_memory", "leak", "fragmented", "full", "different")
 _LEAST_MORE = 0.25  # the least excess over the group's median; uneven shards may exceed it by less
 _LEAST_PASSING = (
-    # the same for memory that lives within a step, which hardly depends on the shards
+    # the same for memory that lives within a step, whose size hardly depends on the shards
     0.08
 )
-_LEAST_LOST = 0.05  # the least share of reserved memory that counts as fragmented
+_LEAST_LOST = 0.05  # the least excess of lost memory, as a share of the reserved memory
 _SEGMENT = 20 * MiB  # PyTorch's usual segment size: one segment more or less is chance
 _LEAST_PASSAGES = WORDS // 2
 _LEAST_KEEPING_STEPS, _LEAST_KEEPING_SHARE = 2, 0.5
-_OTHER_STEPS = 0.2  # relative difference in the number of allocations per step
+_OTHER_STEPS = 0.2  # the relative difference in allocations per step that is too large
 _FEW_HAVE = 0.05  # a passage is rare if less than this share of the group's ranks has it
 _WITNESSES = 3
 
@@ -103,7 +103,7 @@ def first_to_fail(summaries: Sequence[RankSummary]) -> RankSummary | None:
 
 
 def _out_of_memory(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Yields the first rank to fail, and each that failed while most of its group did not."""
+    """Yields the first rank to run out of memory, and each whose group mostly did not."""
     first = first_to_fail([one for team in teams for one in team])
     named = [] if first is None else [first]
     for team in teams:
@@ -117,7 +117,7 @@ def _out_of_memory(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
 
 
 def _leaking(team: Sequence[RankSummary]) -> Iterator[Outlier]:
-    """Yields ranks that keep more memory after steps than the other ranks, on the same lines."""
+    """Yields ranks on which lines keep more memory after each step than on other ranks."""
     for one in team:
         others = [other for other in team if other is not one]
         lines: dict[str, tuple[int, float]] = {}
@@ -198,7 +198,7 @@ def _full(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
         if kept.all():
             scale = np.maximum(kept / middle(kept), 1)
             passing = peaks - kept
-            # A rank with larger shards may have proportionally more memory within a step.
+            # With larger shards a rank may need proportionally more memory within a step.
             over = passing - (scale - 1) * middle(passing)
             found |= beyond(over, _LEAST_PASSING * usual, elsewhere) & (peaks > usual)
         for place in np.flatnonzero(found).tolist():

@@ -1,4 +1,4 @@
-"""Extracts figures from a history one stretch at a time, without holding the history.
+"""Extracts figures from a history, one stretch of events at a time, to save host memory.
 
 Each class takes the stretches one after another by `add`, and afterwards returns its result.
 """
@@ -247,7 +247,7 @@ class Reserved:
 
     @property
     def most_bytes(self) -> int | None:
-        """Returns the most reserved bytes; None if neither events nor segments show them."""
+        """Returns the most reserved bytes; None if no events or segments show reserved memory."""
         if self._trace.segments:
             final = sum(segment.total_size for segment in self._trace.segments)
             return max(self._most) + final - self._now
@@ -289,7 +289,7 @@ class TimelineInTheMaking:
         if self._has_clock:
             time = np.maximum(np.maximum.accumulate(events.time_us), self._now)
         level = stretch.level
-        # The level before the first event of a span also counts in this span.
+        # The live bytes before a span's first event count in the span too.
         is_new = (self._edges > self._now) | (self._level is None)
         begins = np.flatnonzero(is_new & (self._edges <= time[-1]))
         places = np.searchsorted(time, self._edges[begins])

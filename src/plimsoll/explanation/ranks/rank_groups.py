@@ -96,13 +96,13 @@ class Shared:
         common = (rows @ rows.T).astype(np.float64)
         own = np.maximum(np.diag(common), 1)
         missing = 1 - common / own[:, None]
-        missing[np.diag(common) == 0] = 0  # a rank without passages differs from no other
+        missing[np.diag(common) == 0] = 0  # ranks without passages count as equal to all
         place = place.reshape(-1)
         return np.asarray(missing[np.ix_(place, place)])
 
 
 def passages_of(summaries: Sequence[RankSummary]) -> list[list[Passages]]:
-    """Returns the rows that all ranks have: lines if all have call stacks, and lifetimes."""
+    """Returns all ranks' passages: those of lines if all ranks have call stacks, then lifetimes."""
     lines = [one.behaviour.lines for one in summaries]
     told = [one for one in lines if one is not None]
     lives = [one.behaviour.lives for one in summaries]

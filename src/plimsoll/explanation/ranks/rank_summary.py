@@ -1,4 +1,4 @@
-"""A rank's recording as small plain data, for comparison with other ranks and for drawing."""
+"""Summarizes a rank's recording as plain data, to compare it with other ranks and draw it."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ def _busiest(recording: Recording) -> tuple[DeviceTrace, BlockHistory]:
 
 
 def _reserved(recording: Recording, most: int | None, allocated: int) -> tuple[int, int]:
-    """Returns the most reserved bytes, and by how much they exceed the most allocated bytes."""
-    if most is None:  # without events of segments, a replay finds it
+    """Returns the most reserved bytes, and their excess over the most allocated bytes."""
+    if most is None:  # a replay finds the peak if no segments are recorded
         try:
             result = max(replay(recording), key=lambda one: one.peak_reserved_bytes)
         except InputError:

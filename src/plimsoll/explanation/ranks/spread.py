@@ -51,7 +51,7 @@ def beyond(values: NDArray[np.float64], least: float, elsewhere: float = 0.0) ->
     own = deviation(values)
     spread = max(own, elsewhere) if len(values) < _FEW else own
     over = values - middle(values)
-    # If more than a few values are large, large values are usual.
+    # Only the few largest values may be unusual: if more are large, large values are usual.
     usual = np.sort(over)[: len(over) - max(1, len(over) // _EXCEPTIONS)]
     most = max(DEVIATIONS * spread, least)
     found: NDArray[np.bool_] = (over > most) & (

@@ -85,7 +85,7 @@ typedef struct plimsoll_segment {
   const plimsoll_block* blocks; /* by address */
 } plimsoll_segment;
 
-/* The codes are those of plimsoll::Action. */
+/* The action of an event; the codes are those of plimsoll::Action. */
 enum plimsoll_action {
   PLIMSOLL_ALLOC = 0,
   PLIMSOLL_FREE_REQUESTED = 1,

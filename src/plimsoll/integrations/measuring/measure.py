@@ -324,7 +324,7 @@ def _profile_of(found: CardFile) -> GpuProfile:
 
 
 def _kind(name: str) -> str:
-    """Guesses from an unknown card's name which kind of computer it is made for."""
+    """Guesses a card's kind of computer by its name: laptop, desktop, workstation, datacenter."""
     words = name.casefold()
     if "laptop" in words or "max-q" in words:
         return "laptop"

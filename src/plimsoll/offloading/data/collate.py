@@ -72,7 +72,7 @@ class PinnedCollate:
         weakref.finalize(self, _forget, self._name).atexit = False
 
     def __call__(self, samples: list[Any]) -> Any:
-        """Makes a batch of samples, in a free slot if this runs in a worker."""
+        """Makes a batch of samples. A worker makes it in a free slot."""
         worker = get_worker_info()
         if worker is None:
             return self._batch(samples, _page_locked if _has_gpu() else _ordinary)

@@ -165,7 +165,7 @@ class _Ahead(Generic[Batch]):
         self._staged: Staged | None = None
         self._end: Exception | None = None  # the loader's exception, until all copies are returned
         self._copies: deque[Copy[Batch]] = deque()
-        self._read: deque[Any] = deque()  # for each copy: its host memory is read then
+        self._read: deque[Any] = deque()  # by copy: the event that ends its reads
         self._last: list[weakref.ref[Any]] = []  # storages of the last returned batch
 
     def __iter__(self) -> Iterator[Batch]:

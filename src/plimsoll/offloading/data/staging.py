@@ -117,7 +117,7 @@ def needs_staging(tensor: Any) -> bool:
 
 
 def can_copy(tensor: Any) -> bool:
-    """Returns whether a tensor is a plain strided one, which a copy of its bytes reproduces."""
+    """Returns whether a tensor is plain and strided, so that a copy of its bytes is complete."""
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout == torch.strided

@@ -1,4 +1,4 @@
-"""Keeps an optimizer's state in shared memory: it is used once a step, so the bus suffices."""
+"""Keeps an optimizer's state in shared memory: the bus suffices for one use in each step."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ export class Actions {
     return this.runs[this.store.state.panel] ?? this.runs[0];
   }
 
-  /** Returns the length of the axis: that of the longest run. */
+  /** Returns the length of the axis, which is the length of the longest run. */
   length() {
     return Math.max(...this.runs.map((run) => this.axis.length(run.device)));
   }
@@ -171,7 +171,7 @@ export class Actions {
     this.store.touch("picked");
   }
 
-  /** Picks a block of any time, and goes to the moment when it was allocated. */
+  /** Picks any block of the history, and goes to the moment when it was allocated. */
   async pickAnywhere(
     /** @type {Run} */ run,
     /** @type {Blocks} */ blocks,

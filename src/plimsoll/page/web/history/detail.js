@@ -19,7 +19,7 @@ import { emptySpans } from "./spans.js";
 /** The number of events between two states that `Detail.known` keeps. */
 const KNOWN_EVERY = 1 << 14;
 
-/** The blocks around a window, prepared for going through the window's events one by one. */
+/** The blocks held in a window, with the change that each event of the window makes. */
 export class Detail {
   /**
    * @param {Device} device
