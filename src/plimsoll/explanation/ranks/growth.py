@@ -84,5 +84,5 @@ def kept_moment(steps: Steps) -> int:
 
 
 def _steps_looked_at(steps: Steps) -> int:
-    # Where the last detected step ends is a guess, so this step is skipped.
+    # The end of the last detected step is a guess, so that step is skipped.
     return len(steps) - 1 if steps.source == "rhythm" else len(steps)

@@ -185,7 +185,7 @@ def common_convolutions(*, thorough: bool) -> list[str]:
 
 
 _Layer = tuple[bool, int, int, int, int, int, int]
-"""Of a convolution: is_transposed, channels, side, out_channels, kernel, stride, padding."""
+"""A convolution layer: is_transposed, channels, side, out_channels, kernel, stride, padding."""
 
 
 def _words(

@@ -79,7 +79,7 @@ class MetricsHost:
 
 
 def _own_lines(content: bytes) -> str:
-    """Returns the lines with plimsoll's samples; limits their number, for quick parsing.
+    """Returns the lines with plimsoll's samples; refuses an answer that is too long to parse.
 
     Raises:
         InputError: If there are more or longer lines than a process can have.

@@ -38,7 +38,7 @@ class Copy(Generic[Tree]):
 
     Attributes:
         made: The tensors of the result that are copies, each with its own memory.
-        event: The event after which the result is on its GPU; None if nothing goes to one.
+        event: The event after which the result is on its GPU; None if nothing goes to a GPU.
     """
 
     def __init__(self, staged: Staged, device: Any, sides: SideStreams) -> None:

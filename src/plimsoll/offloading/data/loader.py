@@ -152,7 +152,7 @@ def _on_the_host(loader: Iterable[Batch], times: _Times) -> Iterator[Batch]:
 
 
 class _Ahead(Generic[Batch]):
-    """One loop over the batches of a loader; copies them ahead."""
+    """Iterates over the batches of a loader once, and copies them ahead of their use."""
 
     def __init__(self, batches: Iterator[Batch], device: Any, depth: int, times: _Times) -> None:
         self._batches = batches

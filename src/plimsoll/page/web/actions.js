@@ -26,7 +26,7 @@ export class Actions {
     this.summaries = new Map();
     /** @type {number[][]} */
     this.numbers = [];
-    /** The key and devices for which `numbers` were computed. */
+    /** The grouping key and the devices for which `numbers` were computed. */
     this.coloursFor = "";
     /** @type {Map<Run, { of: string, query: Query, held: Blocks | null, rows: Set<number> | null }>} */
     this.queries = new Map();

@@ -1,4 +1,4 @@
-// The bar at the top: the runs, the colours' key, the axis, the window, the search and the theme.
+// The bar at the top: runs, grouping key of the colours, axis, window, search and theme.
 
 import { AXES } from "../history/axis.js";
 import { make, refill } from "../elements/dom.js";

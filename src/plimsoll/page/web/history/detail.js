@@ -36,7 +36,7 @@ export class Detail {
     this.leftOut = isComplete ? null : device.leftOut;
     /** For each event: i + 1 if it allocates block i, -i - 1 if it frees block i, else 0. */
     this.changes = new Int32Array(end - begin);
-    /** The name of the key for which `groups` and `known` were computed. */
+    /** The name of the grouping key for which `groups` and `known` were computed. */
     this.keyName = "";
     this.groups = new Uint8Array(0);
     /** The state after every `KNOWN_EVERY` events, as far as it is computed. @type {Live[]} */
