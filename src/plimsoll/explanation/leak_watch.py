@@ -211,7 +211,7 @@ def _growth(leak: Leak) -> str:
 
 
 def _calls_to_program() -> int:
-    """Returns the number of calls up to the program's own code, past plimsoll and PyTorch."""
+    """Returns the `stacklevel` of the program's own frame, past plimsoll's and PyTorch's."""
     torch = sys.modules.get("torch")
     inside = tuple(
         str(Path(str(file)).parent) + os.sep

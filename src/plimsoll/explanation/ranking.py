@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 COSTS: tuple[AdviceCost, ...] = get_args(AdviceCost)
 LEAST_FULL = 0.1
-"""A program that uses less than this share of its card needs no setting."""
+"""A program that uses less than this share of its card gets no advice on its allocator."""
 NEARLY_FULL = 0.9
-"""A program that uses this share of its card or more may spill to host memory, which costs time."""
+"""Only a program that uses this share of its card or more gets advice to use host memory."""
 LEAST_TIME = 0.01
 """Advice that lengthens a step by less than this share costs no time."""
 

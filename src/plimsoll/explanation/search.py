@@ -128,7 +128,7 @@ class Search:
         elif limit := setting.limit or self.limit:
             tiers = {"limit": limit}
         elif self.recording.allocator != "native":
-            # a limit inferred from events of another allocator than PyTorch's is no real limit
+            # only the events of PyTorch's own allocator show a real limit
             tiers = _NO_LIMIT
         try:
             (result,) = replay(

@@ -191,7 +191,7 @@ class ReplayedPast(Past):
         return not run.stopped and _reserved(run.segments()) <= before
 
     def _start_again(self) -> _core.Replay:
-        """Returns a new replay that stands before the first event."""
+        """Starts a new replay, which has not replayed any event yet."""
         replayed = self._replayed
         compare = replayed.matches_recording is True
         run = _core.Replay(

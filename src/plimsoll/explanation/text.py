@@ -116,7 +116,7 @@ def _retries(e: ExplanationParts) -> Iterator[str]:
     """Says how often PyTorch's allocator released cached memory in order to serve a request."""
     if e.allocator != "native" or not e.num_alloc_retries:
         return
-    # PyTorch counts a failed request as retried even if nothing was cached. Those do not count.
+    # PyTorch counts a failed request as retried even if nothing was cached: subtract those.
     times = e.num_alloc_retries - sum(not failed.returned_bytes for failed in e.out_of_memory)
     if times > 0:
         yield (

@@ -46,5 +46,5 @@ class ReportWriter:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the writer; removes the variable, so that processes of tests write no reports."""
+    """Registers the writer; removes the variable, so that tests' subprocesses write no reports."""
     config.pluginmanager.register(ReportWriter(config, Path(os.environ.pop(FILE))))

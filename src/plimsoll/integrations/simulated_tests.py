@@ -45,7 +45,7 @@ class SimulatedTests:
 
     Args:
         config: The configuration of this process.
-        items: The tests; the first one starts all of them.
+        items: The tests; when pytest reaches the first one, all of them run.
         card: The card to simulate.
 
     Raises:

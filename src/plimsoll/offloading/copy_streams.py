@@ -87,7 +87,7 @@ class CopyStreams:
             torch.OutOfMemoryError: If the device has no room for it; the state is unchanged then.
         """
         there = torch.empty(size, dtype=torch.uint8, device=self.device)
-        self._back.wait_stream(stream)  # another tensor may still use this memory
+        self._back.wait_stream(stream)  # earlier work may still use this memory
         self._back.wait_event(copied)
         copy(there, buffer.bytes[:size], self._back)
         buffer.busy = self._back.record_event()

@@ -155,7 +155,7 @@ def _pack_device(view: DeviceView) -> dict[str, Any]:
 
 
 def _left_out(view: DeviceView, rows: NDArray[np.int64], span: int) -> dict[str, Any]:
-    """Returns, for each span, the least and the most bytes that left-out blocks held."""
+    """Returns for each span the least and the most bytes that the left-out blocks took."""
     rest = np.ones(len(view.lifetimes), dtype=bool)
     rest[rows] = False
     small = view.lifetimes[np.flatnonzero(rest)]

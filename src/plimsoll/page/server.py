@@ -161,7 +161,7 @@ class _Shown:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers the page's requests, each with a valid HTTP answer.
+    """Answers each request of the page in valid HTTP.
 
     Each server makes a subclass whose class attributes hold the server's state.
     """
@@ -210,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such thing here")
 
     def _asked(self) -> tuple[str, dict[str, list[str]]] | None:
-        """Returns the path and query of an authorized request; refuses any other one with None."""
+        """Returns an authorized request's path and query; returns None after a refusal."""
         try:
             address = urlsplit(self.path)
         except ValueError:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from plimsoll.engine.gpus.card_files import CONVOLUTION
 
 _MOST_BYTES = 1 << 30
-"""The largest operand that is measured."""
+"""The most bytes of an operand that is measured."""
 _MOST_KEPT_BYTES = 4 << 30
 _TYPES = ("bfloat16", "float32", "float16")
 _LAYOUTS = ("", " channels_last")

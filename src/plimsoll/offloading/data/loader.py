@@ -2,9 +2,9 @@
 
 While the program works on a batch, the next ones are copied. Each batch has its own memory from the
 program's stream, which is freed like the memory of any tensor: a batch that the program holds is
-never overwritten. When the program asks for the next batch, its loop variable usually still holds
-the last one. So at most `depth` + 1 batches are on the device, and at most `depth` while the
-program computes. Batches that the program keeps longer are on the device too.
+never overwritten. When the program asks for the next batch, the variable of its loop usually still
+holds the last batch. So at most `depth` + 1 batches are on the device, and at most `depth` while
+the program computes. Batches that the program keeps longer are on the device too.
 
 The wrapped loader runs only inside `next`, in the program's own thread, so its random numbers,
 errors and interrupts are the same as without plimsoll. An error of the wrapped loader is raised
@@ -165,7 +165,7 @@ class _Ahead(Generic[Batch]):
         self._staged: Staged | None = None
         self._end: Exception | None = None  # the loader's exception, until all copies are returned
         self._copies: deque[Copy[Batch]] = deque()
-        self._read: deque[Any] = deque()  # by copy: the event that ends its reads
+        self._read: deque[Any] = deque()  # events after which host memory has been read
         self._last: list[weakref.ref[Any]] = []  # storages of the last returned batch
 
     def __iter__(self) -> Iterator[Batch]:

@@ -18,7 +18,7 @@ import { THEMES } from "../elements/theme.js";
  * @property {() => void} open Lets the user choose files to open.
  */
 
-/** How long a notice, such as "The link is copied.", stays. */
+/** The milliseconds for which a notice, such as "The link is copied.", stays. */
 const NOTICE_MS = 5000;
 
 export class Toolbar {
