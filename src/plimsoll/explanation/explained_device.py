@@ -204,7 +204,7 @@ def _past(
 def _under(
     recording: Recording, limit: int, version: str | None
 ) -> tuple[Past, ReplayResult, list[str]]:
-    """Returns the states under a limit, if PyTorch's allocator was not the recorded one.
+    """Returns the states under a limit, for a recording of an allocator other than PyTorch's.
 
     Raises:
         InputError: If the recording cannot be replayed.

@@ -40,7 +40,7 @@ If frees wait for other streams, a replay counts three times, so thirteen replay
 """
 
 _LIMIT_STEP = 2 * MiB
-_TIMINGS = 3  # the replays of a trial, one a timing, if frees wait for streams
+_TIMINGS = 3  # the replays of a trial if frees wait for other streams, one for each timing
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class SimulatedTests:
         self._endings: dict[str, str] = {}  # by test: the exit status and the output of its process
 
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Reports the result of a test; before that, runs all waiting tests if it has none."""
+        """Runs all waiting tests if this test has no result yet; then reports its result."""
         if item.nodeid not in self._names:
             return None
         while item.nodeid not in self._reports:

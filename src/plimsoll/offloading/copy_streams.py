@@ -75,7 +75,7 @@ class CopyStreams:
         return buffer
 
     def copy_back(self, buffer: PinnedBuffer, size: int, copied: Any, stream: Any) -> Any:
-        """Allocates a storage and queues the copy into it; the buffer's `busy` event ends the copy.
+        """Allocates a storage and queues the copy into it; the copy ends at the buffer's `busy`.
 
         Args:
             buffer: The copy in host memory.

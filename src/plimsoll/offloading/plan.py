@@ -234,7 +234,7 @@ class Plan:
             self._forward = [] if self._known is None else self._known.expected_of_forward()
 
     def _find(self) -> Profile | None:
-        """Returns the known step that this one repeats so far, or that of the smallest batch."""
+        """Returns the known step that this one repeats so far; of several, the smallest batch's."""
         resembled = (profile for profile in self._profiles if self._now.resembles(profile))
         return min(resembled, key=lambda profile: profile.events[0].size, default=None)
 

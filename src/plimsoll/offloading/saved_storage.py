@@ -31,7 +31,7 @@ class Owner(Protocol):
         """Makes a saved tensor again, for use on the current stream."""
 
     def bury(self, serial: int, bytes_here: int, buffer: PinnedBuffer | None) -> None:
-        """Queues a deleted storage, with its bytes on the card, for removal; for any thread."""
+        """Queues a deleted storage and its bytes for removal; any thread may call this."""
 
 
 class SavedStorage:

@@ -123,7 +123,7 @@ class _Row:
     """The passages with the smallest hashes in a row of words, while the row grows."""
 
     def __init__(self) -> None:
-        self._words = np.zeros(0, dtype=np.uint64)  # begin of the next passages
+        self._words = np.zeros(0, dtype=np.uint64)  # the words of passages not complete yet
         self._is_known = np.zeros(0, dtype=bool)
         self._blocks: Lifetimes | None = None
         self._hashes = np.zeros(0, dtype=np.uint64)

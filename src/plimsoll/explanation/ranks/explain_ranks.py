@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from plimsoll.explanation.ranks.rank_groups import RankGroup
 
 _MOST_EXPLAINED = 4  # the most groups whose representative is explained
-_MOST_EVENTS_EXPLAINED = 10_000_000  # to explain so long a recording takes 700 MiB
+_MOST_EVENTS_EXPLAINED = 10_000_000  # a recording this long takes 700 MiB to explain
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,8 @@ class Outlier:
 
     Attributes:
         rank: The rank.
-        kind: "out_of_memory": a request failed, on this rank first, or while most of the group
-            had memory. "leak": a line keeps more memory after each step than in the other ranks.
+        kind: "out_of_memory": a request failed, on this rank first, or on less than half of the
+            group. "leak": a line keeps more memory after each step than in the other ranks.
             "fragmented": more memory is reserved but not allocated than in the other ranks.
             "full": the peak is higher than that of the other ranks. "different": the order of
             allocations differs from that of all other ranks.

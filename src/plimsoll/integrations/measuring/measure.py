@@ -292,7 +292,7 @@ def _with_two_ranks(found: CardFile, machine: _Machine, next_uuid: str) -> CardF
 def _with_convolutions(
     found: CardFile, machine: _Machine, scripts: Sequence[Path], *, thorough: bool
 ) -> tuple[CardFile, int]:
-    """Measures convolutions; returns the card, and the number of the scripts' left out."""
+    """Measures convolutions; returns the card, and how many of the scripts' own are left out."""
     own = _convolutions_of(scripts, found.name, machine)
     wanted = dict.fromkeys([*own, *common_convolutions(thorough=thorough)])
     measured = machine.run(
