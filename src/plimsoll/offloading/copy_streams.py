@@ -64,7 +64,7 @@ class CopyStreams:
         return stream
 
     def copy_out(self, storage: Any, size: int, stream: Any) -> PinnedBuffer:
-        """Queues a storage's copy after the work on `stream`; the buffer's `busy` event ends it."""
+        """Queues a storage's copy after the work on `stream`; `busy` of the buffer is its end."""
         buffer = self._buffers.take(size)
         self._out.wait_stream(stream)
         if buffer.busy is not None:
