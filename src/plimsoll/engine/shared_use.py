@@ -55,7 +55,7 @@ class SharedUse:
             stats: The counters of a whole run, including those of the tiers.
             total_bytes: The size of shared memory.
             peak_dedicated_bytes: The most reserved in dedicated memory.
-            by_driver: Whether the driver spills, instead of the allocator.
+            by_driver: Whether the driver decides which blocks spill; otherwise the allocator does.
         """
         spilled = stats["shared_allocated_bytes.allocated"]
         taken = stats["shared_reserved_bytes.allocated"]

@@ -33,7 +33,7 @@ def snapshot_dict(
     version: str,
 ) -> dict[str, Any]:
     """Returns the snapshot of one allocator as PyTorch `version` would write it."""
-    # Other threads may be allocating: segments and history are read together, before the slow part.
+    # Other threads may be allocating, so segments and history are read in one go.
     segments, history = engine.segments(), engine.history()
     snapshot: dict[str, Any] = {
         "segments": [_segment(segment, device, stacks) for segment in segments],
@@ -97,7 +97,7 @@ def note_fragments(settings: dict[str, Any], device: int, fragments: int | None)
 
 
 def add_tiers(entry: dict[str, Any], segment: _core.SegmentInfo) -> None:
-    """Adds to a segment's snapshot entry which of its memory is shared or off the card."""
+    """Adds the size of shared memory, or that the segment is paused, to a segment's entry."""
     if segment.paused:
         entry["is_paused"] = True
     if not segment.shared:

@@ -1,9 +1,9 @@
 """Finds the parameters, gradients and optimizer state among a program's tensors.
 
 Hooks note a module when it gets a parameter or a buffer, and when it is moved, copied or loaded.
-Its tensors are examined at that moment, after each backward pass, before and after each optimizer
-step, and at the end. So parameters that were replaced or sharded, or whose module is never called,
-are found too.
+The tensors of the module are examined at that moment, after each backward pass, before and after
+each optimizer step, and at the end. So parameters that were replaced or sharded, or whose module is
+never called, are found too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TensorUses:
     """Follows the modules and optimizers of a program.
 
     Args:
-        watchers: Keep errors in this class's hooks from reaching the program.
+        watchers: The guard that keeps errors in this class's hooks from reaching the program.
         tell: Called with the device, the address and the category of each tensor that is new or
             has a new address.
         after_step: Called with each optimizer after its step.
@@ -106,7 +106,7 @@ class TensorUses:
         self._note_gradients()
 
     def note_module(self, module: Any, tensors: Iterable[Any] | None = None) -> None:
-        """Starts to follow a module, and reports its given tensors, by default all of them."""
+        """Starts to follow a module, and reports `tensors`, by default all of the module's."""
         self._look_at_module(module, tensors)
 
     def _note_module(self, module: Any, tensors: Iterable[Any] | None = None) -> None:
@@ -196,7 +196,7 @@ def _call_after(owner: Any, name: str, action: Callable[[Any], object]) -> None:
 
 
 def _living(references: dict[int, weakref.ref[Any]]) -> Iterator[Any]:
-    """Yields the objects that still exist, and removes the other entries."""
+    """Yields the objects that still exist; removes the entries of deleted objects."""
     for key, reference in list(references.items()):
         found = reference()
         if found is None:
@@ -206,18 +206,18 @@ def _living(references: dict[int, weakref.ref[Any]]) -> Iterator[Any]:
 
 
 def _own_tensors(module: Any) -> Iterator[Any]:
-    """Yields a module's own parameters and buffers; nothing before its `__init__` has run."""
+    """Yields a module's own parameters and buffers; none before its `__init__` has run."""
     for name in ("_parameters", "_buffers"):
         yield from list(getattr(module, name, {}).values())
 
 
 def _parts(tensor: Any) -> Iterator[Any]:
-    """Yields the plain tensors inside a tensor subclass, such as a DTensor or a quantized one."""
+    """Yields the plain tensors inside a tensor subclass, such as those of a DTensor."""
     flatten = getattr(tensor, "__tensor_flatten__", None)
     if flatten is None:
         yield getattr(tensor, "_local_tensor", tensor)
         return
-    for name in flatten()[0]:  # an attribute may be no tensor, such as a DTensor's mesh
+    for name in flatten()[0]:  # skips what is no tensor, such as a DTensor's mesh
         if hasattr(getattr(tensor, name), "untyped_storage"):
             yield from _parts(getattr(tensor, name))
 

@@ -60,7 +60,7 @@ def give_advice(
 
     Args:
         search: The replays of one device of the recording.
-        base: The device's replay under the recorded settings; None to make it here.
+        base: The device's replay under the recorded settings; None if this function must make it.
         lifetimes: The device's blocks.
         steps: The program's steps.
         categories: The use of each block.
@@ -130,7 +130,7 @@ def _change(key: str, value: str) -> str:
 
 
 def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: KeptAdvice) -> None:
-    """Adds advice to set a limit, if the limit saves more than the setting alone."""
+    """Adds advice to combine a setting with a limit, if that saves more than the setting alone."""
     if found.failed:
         return
     trial = search.least_limit(setting, alone.peak_allocated_bytes, alone.peak_reserved_bytes)
@@ -149,7 +149,7 @@ def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: Kep
 def _add_higher_limit(
     search: Search, own: Setting, failure: OutOfMemory, found: KeptAdvice
 ) -> None:
-    """Adds advice to raise the limit that refused a request, to the least that serves all."""
+    """Adds advice to raise the limit that refused a request, to the lowest that serves all."""
     free = failure.device_free_bytes
     most = AMPLE_MEMORY if free is None else failure.reserved_bytes + free
     trial = search.trial(replace(own, limit=most))
@@ -169,7 +169,7 @@ def _add_higher_limit(
 
 
 def _add_spill(search: Search, elastic: Trial | None, found: KeptAdvice) -> None:
-    """Adds advice to spill: the elastic allocator with less dedicated memory than the peak."""
+    """Adds advice to use the elastic allocator with less dedicated memory than the peak."""
     if elastic is None:
         return
     room = search.limit or found.base.limit_bytes
@@ -199,7 +199,7 @@ def _add_zero_grad(
     *,
     is_known: bool,
 ) -> None:
-    """Adds advice to free gradients at the end of each step, if they outlive the step."""
+    """Adds advice to free gradients at the end of each step, if the program keeps them longer."""
     before, after = (search.trial(own, one) for one in edited)
     found.add(
         "program",
@@ -212,7 +212,7 @@ def _add_zero_grad(
 
 
 def _different(trials: list[Trial]) -> list[Trial]:
-    """Returns the best trial of each set of changed keys, without trials that add useless keys."""
+    """Returns the best trial of each set of settings, without trials that add useless settings."""
     kept: list[Trial] = []
     for trial in trials:
         keys = set(conf_keys(trial.setting.conf))
@@ -220,7 +220,7 @@ def _different(trials: list[Trial]) -> list[Trial]:
         if any((set(conf_keys(one.setting.conf)), one.setting.limit is not None) == mine
                for one in kept):  # fmt: skip
             continue
-        # Leave out a trial if fewer keys save as much.
+        # Leave out a trial if fewer settings save as much.
         if any(
             set(conf_keys(one.setting.conf)) < keys and reserved_bytes(one) <= reserved_bytes(trial)
             for one in trials

@@ -286,7 +286,7 @@ def _card(
         outside = max(0, card.total_bytes - free - of_pytorch)
         own = None if error is None else own_bytes(error)
         room = outside if own is None else min(outside, max(0, own - of_pytorch))
-        if context > room:  # the process had loaded less of CUDA than the measured one
+        if context > room:  # the process had loaded less of CUDA than the measured process
             context, source = room, _OF_FAILURE
         other = outside - context
     shown = None if other is None else context + reserved + other

@@ -88,7 +88,7 @@ def find_devices(
         version: The version of PyTorch; None for the recorded one.
 
     Returns:
-        Returns the chosen device, the row of each device, and notes on those that are not chosen.
+        Returns the chosen device, the row of each device, and notes on the other devices.
 
     Raises:
         InputError: If the recording has no such device, or the chosen one cannot be replayed.
@@ -164,7 +164,7 @@ def _past(
     version: str | None,
     is_known: bool,
 ) -> tuple[Past, ReplayResult | None, list[str]]:
-    """Returns the states as recorded, or under another limit, with their replay and notes."""
+    """Returns the states as recorded or under another limit, their replay if any, and notes."""
     (trace,) = recording.devices
     if recording.allocator != "native":
         said = None if has_history(recording) else recording.fragments_bytes(trace.device)
@@ -204,7 +204,7 @@ def _past(
 def _under(
     recording: Recording, limit: int, version: str | None
 ) -> tuple[Past, ReplayResult, list[str]]:
-    """Returns the states under a limit, of a recording by another allocator than PyTorch's.
+    """Returns the states under a limit, for a recording of an allocator other than PyTorch's.
 
     Raises:
         InputError: If the recording cannot be replayed.
@@ -225,7 +225,8 @@ def _under(
 def _peak_allocated_bytes(past: Past, recording: Recording, version: str | None) -> int:
     """Returns the peak of live blocks as recorded, with their rounding if that is known.
 
-    States under another limit are no use here: their replay ends early, or serves other requests.
+    States under another limit cannot be used: their replay may end early, or serve requests that
+    failed in the recording.
     """
     if not past.is_what_if:
         return past.peak_allocated_bytes

@@ -69,7 +69,7 @@ class ExplainedUsage:
 
 
 class Owners:
-    """Names the live blocks of one moment: finds them by address, or else by a unique size."""
+    """Names the live blocks of one moment, found by address; without addresses, by unique size."""
 
     def __init__(self, usage: ExplainedUsage, event: int) -> None:
         lifetimes = usage.lifetimes
@@ -84,7 +84,7 @@ class Owners:
             self._by_size.setdefault(size, set()).add(name)
 
     def __call__(self, address: int, size: int) -> str:
-        """Returns the name of the live block at an address: its line, or "blocks of SIZE"."""
+        """Returns a live block's name by its address and size: its line, or "blocks of SIZE"."""
         if not self._has_addresses:
             of_size = self._by_size.get(size, set())
             return next(iter(of_size)) if len(of_size) == 1 else f"blocks of {format_size(size)}"

@@ -1,4 +1,4 @@
-"""The first lines of an explanation: the answer, the reason, and what to do about it."""
+"""Writes the first lines of an explanation: the answer, the reason, and the best advice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def first_lines(e: ExplanationParts) -> Iterator[str]:
-    """Yields the answer to the given options or the main finding, its reason, and first advice."""
+    """Yields the answer to the given options (or the main finding), its reason, and advice."""
     yield from answers(e)
     found = e.causes[0] if e.causes else None
     if e.leaks and not e.out_of_memory and not (found and found.growth_bytes):
@@ -40,7 +40,7 @@ def first_lines(e: ExplanationParts) -> Iterator[str]:
 def answers(e: ExplanationParts) -> Iterator[str]:
     """Yields one line for each given option, such as `--limit`, or else the main finding.
 
-    The first line says so if the categories are a guess.
+    If the categories are a guess, the first line ends with a sentence on that.
     """
     first, *more = _answers(e)
     guess = "Categories are a guess by lifetimes: the recording has no call stacks."

@@ -77,9 +77,9 @@ def _is_default(segment: _core.SegmentInfo) -> bool:
 
 
 def _largest_request(past: Past, event: int, stream: int, hole: int) -> int | None:
-    """Returns the largest request that free memory serves: the hole, or less under a rule."""
+    """Returns the largest request on a stream that free memory serves; None without a replay."""
     if not isinstance(past, ReplayedPast) or past.moves:
-        # Only a replay can try requests; movable memory serves a request of any size.
+        # Only a replay can try requests. If free memory can move, its pieces limit no request.
         return None
     if hole <= _SMALL_REQUEST:
         return 0

@@ -1,4 +1,4 @@
-"""Edits a history so that gradients are freed at the end of their own step."""
+"""Edits a history so that gradients are freed at the end of the step that allocated them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps those trials as advice that save enough memory, or serve the requests that failed."""
+"""Keeps a trial as advice if it saves enough memory, or serves the requests that failed."""
 
 from __future__ import annotations
 
@@ -91,11 +91,11 @@ class KeptAdvice:
         )
 
     def call(self, setting: Setting) -> str:
-        """Returns the code that applies a setting. A limit is never below the tried one."""
+        """Returns the code that applies a setting; its limit is rounded up."""
         has_conf = setting.conf != self.base.conf
         if setting.limit is None:
             return f"PYTORCH_CUDA_ALLOC_CONF={setting.conf}"
-        # One byte more, because PyTorch rounds fraction * memory down.
+        # PyTorch rounds fraction * memory down, so the code asks for one byte more.
         share = f"{setting.limit + 1} / torch.cuda.mem_get_info()[1]"
         if self.total_bytes:
             share = f"{math.ceil(setting.limit / self.total_bytes * 1e6) / 1e6:.6f}"

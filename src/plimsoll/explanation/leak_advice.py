@@ -1,4 +1,4 @@
-"""Gives advice against leaks: what to change at the line, and how much that would have saved."""
+"""Gives advice against leaks: a change at the line, and how much the change would have saved."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ class LeakWatch:
                 recorder.flush()
                 self._last_look(recorder.path)
         elif self._steps >= self._next_look:
-            self._next_look *= 2  # the intervals double, so that all analyses together stay cheap
+            self._next_look *= 2  # doubling intervals bound the time of all analyses
             recorder.flush()
             self._look(recorder.path)
 
@@ -211,7 +211,7 @@ def _growth(leak: Leak) -> str:
 
 
 def _calls_to_program() -> int:
-    """Returns the stack level of the program: skips the frames of plimsoll and PyTorch."""
+    """Returns the `stacklevel` of the program's own frame, past plimsoll's and PyTorch's."""
     torch = sys.modules.get("torch")
     inside = tuple(
         str(Path(str(file)).parent) + os.sep

@@ -57,7 +57,7 @@ def with_leak_mended(
 
 
 def _frees(allocations: EventBatch) -> EventBatch:
-    """Returns two events for each allocation: its block's free is requested, then completed."""
+    """Returns the events that free each block: `free_requested`, then `free_completed`."""
     twice = allocations[np.repeat(np.arange(len(allocations)), 2)]
     action = np.tile([Action.FREE_REQUESTED, Action.FREE_COMPLETED], len(allocations))
     return replace(twice, action=action.astype(np.uint8))

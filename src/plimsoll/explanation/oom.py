@@ -1,4 +1,4 @@
-"""Explains failed requests: their size, the free memory, and why that did not serve them."""
+"""Explains failed requests: their size, the free memory, and why it could not serve them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def explain_failure(
         room = 0 if known is None else max(known - reserved, 0)
         reason = "other_pools" if free - held + room < asked else "fragmentation"
     elif largest_hole(after, is_own) >= asked:
-        # A free block is large enough: either max_split_size forbids it, or the replay differs.
+        # A free block is large enough. Either max_split_size forbids its use, or the replay differs
+        # from the recorded run.
         reason = "unknown" if past.max_split_size is None else "max_split_size"
     elif largest_hole(after, is_streams) >= asked:
         reason = "other_streams"
@@ -94,7 +95,7 @@ def explain_failure(
 
 
 def _movable(past: Past, event: int, pool: tuple[int, int]) -> tuple[int, int]:
-    """Returns the free bytes that could move to a pool, and those in other private pools."""
+    """Returns the free bytes that can move to a pool, and the free bytes of other private pools."""
     movable = held = 0
     for unit in past.units(event):
         if _pool(unit) in (pool, (0, 0)):

@@ -161,7 +161,7 @@ class OomHook:
 
 
 def _out_of_memory(error: BaseException) -> BaseException | None:
-    """Returns the error or its cause, if that is an out-of-memory error of a GPU."""
+    """Returns the first GPU out-of-memory error among an error and its causes, or None."""
     torch = sys.modules.get("torch")
     kinds: list[type[BaseException]] = [OutOfMemoryError]
     if torch is not None:
@@ -192,7 +192,7 @@ def _snapshot() -> bytes:
     from plimsoll.engine.current import allocator_name
     from plimsoll.offloading.tiers.reports import memory_snapshot, torch_snapshot
 
-    # PyTorch's snapshot of its own allocator has everything except the card.
+    # With PyTorch's own allocator, PyTorch's snapshot lacks only the card.
     is_ours = allocator_name() is not None
     return pickle.dumps(memory_snapshot() if is_ours else torch_snapshot())
 

@@ -176,14 +176,15 @@ class OutOfMemory:
         asked_bytes: The requested bytes, rounded up.
         needed_bytes: The bytes that the allocator requested from the driver; under the elastic
             allocator only the part that no free piece could serve.
-        recorded: Whether the failure was recorded. Otherwise it follows from a given limit, and
-            what the program would do next is unknown.
+        recorded: Whether the failure was recorded. Otherwise the failure follows from a given
+            limit, and what the program would do next is unknown.
         at: The source line of the request, or None.
         cause: "limit" if the program's limit refused it, "card" if the card was full.
-        reason: Why free memory did not serve the request. "too_little": all free memory in one
-            piece is too small. "fragmentation": no piece is large enough. "other_streams" and
+        reason: Why free memory did not serve the request. "too_little": all free memory together
+            is too small. "fragmentation": no piece is large enough. "other_streams" and
             "other_pools": a large enough piece belongs to other streams or pools. "max_split_size":
-            that setting keeps such a piece for larger requests. "unknown": the replay differs.
+            that setting keeps such a piece for larger requests. "unknown": the replay differs
+            from the recorded run.
         device_free_bytes: The memory that the driver had left; None if the failure was not
             recorded.
         limit_bytes: The most that the program may reserve, if a limit was given.
@@ -265,8 +266,8 @@ class ScriptRun:
         peak_allocated_bytes: The most bytes in live blocks of the unchanged script.
         peak_reserved_bytes: The most that the unchanged script reserved from the driver.
         fits: Whether the script got all the memory that it requested.
-        seems_recorded: Whether it may be the recorded program: their peaks of allocated memory
-            differ by less than 5 %.
+        seems_recorded: Whether the script may be the recorded program: the peaks of allocated
+            memory of both differ by less than 5 %.
         runs: The number of runs, with changes and without.
     """
 
@@ -287,15 +288,15 @@ class ExplanationParts:
     Attributes:
         file: The name of the source.
         device: The device.
-        devices: The program's use of each device. Its `headroom_bytes` are the free bytes under the
-            given limit, and of the card if that is known.
+        devices: The program's use of each device. The `headroom_bytes` of a device are free under
+            the given limit, and on the card if the card is known.
         events: The number of recorded events.
         has_history: Whether the recording has a history. Otherwise its final state counts as the
             peak.
         allocator: The allocator that ran: "native" (PyTorch's), "elastic" or "uncached".
         conf: The allocator's configuration.
         limit_bytes: The given limit; None for the figures as recorded.
-        fits_limit: Whether every recorded request is served under it; None without a limit.
+        fits_limit: Whether `limit_bytes` serves every recorded request; None without a limit.
         card: The use of the card.
         reserved: The parts of reserved memory.
         peak: The live blocks at the peak.

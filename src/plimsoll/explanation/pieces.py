@@ -1,4 +1,4 @@
-"""Splits memory into the units that move, or are released, as a whole; counts their free bytes."""
+"""Splits memory into the units that an allocator moves or releases; counts their free bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_GRANULES = 1 << 17  # 256 GiB, more than any card has
 
 
 def granules(address: int, size: int) -> Iterator[tuple[int, int]]:
-    """Splits a range of addresses into granules, and yields the address and size of each.
+    """Splits a range of addresses into granules of 2 MiB; yields the address and size of each.
 
     A range larger than any card, as a damaged recording may have, is yielded whole.
     """

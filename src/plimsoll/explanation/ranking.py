@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 COSTS: tuple[AdviceCost, ...] = get_args(AdviceCost)
 LEAST_FULL = 0.1
-"""A program that uses less than this share of its card needs no setting."""
+"""A program that uses less than this share of its card gets no advice on its allocator."""
 NEARLY_FULL = 0.9
-"""A program that uses this share of its card or more may spill to host memory, which costs time."""
+"""Only a program that uses this share of its card or more gets advice to use host memory."""
 LEAST_TIME = 0.01
 """Advice that lengthens a step by less than this share costs no time."""
 
 
 def ranked(advice: Iterable[Advice]) -> list[Advice]:
-    """Sorts advice as this file describes; for equal savings, less memory on the card is first."""
+    """Sorts advice as this file describes; of equal savings, less use of the card is first."""
     return sorted(advice, key=_rank)
 
 

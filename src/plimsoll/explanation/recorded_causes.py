@@ -25,8 +25,8 @@ def recorded_causes(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bo
     """Finds the causes of the explained device's memory, the most telling first.
 
     Args:
-        usage: The memory.
-        uses: The use of each device.
+        usage: The memory of the explained device.
+        uses: The row of figures of each device.
         failed: Whether a request of the program failed.
     """
     parts = usage.reserved

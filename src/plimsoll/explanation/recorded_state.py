@@ -190,7 +190,7 @@ class RecordedPast(Past):
             parts: list[_core.BlockInfo] = []
             at = one.address
             for row in range(first, last):
-                # Blocks of a damaged history may overlap; then the first one has the memory.
+                # Blocks of a damaged history may overlap; the overlap counts for the first block.
                 low, high = max(int(begin[row]), at), min(int(end[row]), one.end)
                 if high <= low:
                     continue
@@ -216,7 +216,7 @@ class _Range(NamedTuple):
     pool: tuple[int, int]
     is_mapped: bool
     was_seen: bool
-    """Whether the event that reserved it was recorded."""
+    """Whether the recording has the event that reserved the range."""
 
     @property
     def end(self) -> int:
@@ -252,7 +252,7 @@ def _events_about_segments(trace: DeviceTrace) -> tuple[NDArray[np.int64], Event
 
 
 def _served_at(trace: DeviceTrace, reserved: NDArray[np.int64]) -> int:
-    """Returns the event with the most reserved bytes: if possible, the request that needed them."""
+    """Returns the event with the most reserved bytes, preferably the request that caused it."""
     if not len(reserved):
         return -1
     first = int(reserved.argmax())

@@ -56,7 +56,7 @@ def try_changes(
         allocator: The allocator of the run.
         vary: An argument to halve, such as "--batch-size"; or None.
         recorded_bytes: The most bytes that the recorded program had allocated.
-        is_whole: Whether the program got all that it requested: no request failed.
+        is_whole: Whether none of the recorded program's requests failed.
 
     Returns:
         Returns the changes that save 2 % or more, the run of the unchanged script, and notes.
@@ -102,7 +102,7 @@ def try_changes(
 
 
 def _is_alike(simulated_bytes: int, recorded_bytes: int, is_whole: bool) -> bool:
-    """Tells whether both peaks may be of one program; a failed program would have needed more."""
+    """Returns whether both peaks may be of one program; a failed run may have a lower peak."""
     if simulated_bytes < recorded_bytes * (1 - _ALIKE):
         return False
     return not is_whole or simulated_bytes <= recorded_bytes * (1 + _ALIKE)
@@ -128,7 +128,7 @@ def halving_change(arguments: Sequence[str], vary: str) -> Change:
 
 
 def _changes(base: Attempt, script: ScriptText) -> Iterator[Change]:
-    """Yields the possible changes, in their strongest form; those that keep results first."""
+    """Yields the possible changes in their strongest form, first those that keep the results."""
     survey, peak = base.survey, base.allocated_bytes()
     assert survey is not None
     if len(survey.models) == 1 and survey.models[0].recomputations:
@@ -208,7 +208,7 @@ def _times_the_step(attempt: Attempt, base: Attempt) -> float | None:
 
 
 def _fits(attempt: Attempt) -> bool:
-    """Returns whether the run gets all its memory on the card, under its own allocator."""
+    """Returns whether the card has all the memory that the run's own allocator needs."""
     return attempt.allocators()[0].fits
 
 

@@ -40,7 +40,7 @@ If frees wait for other streams, a replay counts three times, so thirteen replay
 """
 
 _LIMIT_STEP = 2 * MiB
-_TIMINGS = 3  # replays of one trial if frees wait for other streams: one for each timing
+_TIMINGS = 3  # the replays of a trial if frees wait for other streams, one for each timing
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Search:
         elif limit := setting.limit or self.limit:
             tiers = {"limit": limit}
         elif self.recording.allocator != "native":
-            # a limit inferred from events of another allocator than PyTorch's is no real limit
+            # only the events of PyTorch's own allocator show a real limit
             tiers = _NO_LIMIT
         try:
             (result,) = replay(
@@ -159,13 +159,13 @@ class Search:
                 best, most = tried, min(middle, tried.result.peak_reserved_bytes)
             else:
                 least = middle
-        if best is not None and most != best.setting.limit:  # it reserved less
+        if best is not None and most != best.setting.limit:  # less was reserved
             return self.trial(replace(setting, limit=most)) or best
         return best
 
 
 def _frees_wait(trace: DeviceTrace) -> bool:
-    """Tells whether any free waits for another stream: its completion is not the next event."""
+    """Returns whether a free waits for another stream, so that its completion comes later."""
     waiting: int | None = None
     for batch in trace.batches():
         if not len(batch):
@@ -186,14 +186,15 @@ def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
 
     Args:
         search: The replays.
-        base: The replay under the recorded settings. A trial keeps those that it does not replace.
+        base: The replay under the recorded settings. A trial keeps the
+            recorded settings that it does not replace.
     """
     own = conf_keys(base.conf)
 
     def confs(extra: str) -> str:
         return conf_text(own | conf_keys(extra))
 
-    # Try each setting together with the recorded ones, and also without them.
+    # Try each setting together with the recorded settings, and also alone.
     alone = dict.fromkeys(
         [*(confs(one) for one in SETTINGS), *(["", *SETTINGS] if own else [])], None
     )
@@ -258,5 +259,5 @@ def conf_keys(conf: str) -> dict[str, str]:
 
 
 def conf_text(parts: dict[str, str]) -> str:
-    """Joins the parts of a configuration to one text."""
+    """Joins the parts of a configuration into one string."""
     return ",".join(parts.values())

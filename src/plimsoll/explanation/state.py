@@ -78,7 +78,7 @@ class Past(ABC):
 
     @abstractmethod
     def units(self, event: int) -> list[_core.SegmentInfo]:
-        """Returns the units of memory after an event; each moves or is released as a whole."""
+        """Returns the units of memory after an event; a unit moves, or is released, as a whole."""
 
     @abstractmethod
     def movable_bytes(self, event: int) -> int | None:
@@ -107,7 +107,7 @@ class ReplayedPast(Past):
     Args:
         trace: The events.
         start: The segments before the first event.
-        replayed: The result of their replay.
+        replayed: The result of replaying the events.
         recorded_allocator: The allocator of the recorded events.
     """
 
@@ -140,7 +140,7 @@ class ReplayedPast(Past):
         return [one for s in segments for one in _in_granules(s)] if self.moves else segments
 
     def failures(self) -> list[int]:
-        """See `Past.failures`: recorded failures that remain, and the one that ends the replay."""
+        """See `Past.failures`. The failure that ends the replay is included, recorded or not."""
         if not self.is_what_if:
             return super().failures()
         run = self._start_again()
@@ -168,7 +168,7 @@ class ReplayedPast(Past):
         return sum(map(wholly_free_bytes, self.units(event)))
 
     def _with_movable(self, peak: PeakBreakdown) -> PeakBreakdown:
-        """Returns the peak with movable free memory as cached, other free memory as fragments."""
+        """Returns the peak; its free memory counts as cached if it can move, else as fragments."""
         movable = self.movable_bytes(peak.event)
         if movable is None:
             return peak
@@ -191,7 +191,7 @@ class ReplayedPast(Past):
         return not run.stopped and _reserved(run.segments()) <= before
 
     def _start_again(self) -> _core.Replay:
-        """Returns a new replay that stands before the first event."""
+        """Starts a new replay, which has not replayed any event yet."""
         replayed = self._replayed
         compare = replayed.matches_recording is True
         run = _core.Replay(

@@ -22,7 +22,7 @@ _ALLOCATORS = {
     "elastic": "plimsoll's elastic allocator",
     "uncached": "an allocator that keeps nothing",
 }
-_OTHER_RETRIES = ("elastic", "spill")  # plimsoll's elastic allocator, which caches no segments
+_OTHER_RETRIES = ("elastic", "spill")  # kinds of advice that use the elastic allocator
 _MOST_LEAKS = 5
 _INDENT = "  "
 
@@ -116,7 +116,7 @@ def _retries(e: ExplanationParts) -> Iterator[str]:
     """Says how often PyTorch's allocator released cached memory in order to serve a request."""
     if e.allocator != "native" or not e.num_alloc_retries:
         return
-    # A request that fails counts as retried even if nothing was cached.
+    # PyTorch counts a failed request as retried even if nothing was cached: subtract those.
     times = e.num_alloc_retries - sum(not failed.returned_bytes for failed in e.out_of_memory)
     if times > 0:
         yield (

@@ -51,7 +51,7 @@ def run_cell(shell: Any, line: str, code: str) -> Any:
 
 @contextmanager
 def _shown(shell: Any, name: str, kept: str | None) -> Iterator[None]:
-    """Records the code in the `with` block, and shows its memory even if it raises."""
+    """Records the code in the `with` block, and shows its memory even after an error."""
     import torch
 
     with ExitStack() as stack:

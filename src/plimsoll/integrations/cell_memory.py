@@ -40,7 +40,7 @@ class NamesCells:
         return file
 
     def line(self, share: LineShare) -> LineShare:
-        """Returns the same share, with the cell's name in its line instead of the file."""
+        """Returns a line's share with the cell's name in place of the file name."""
         return replace(share, line=renamed(share.line, self._place))
 
     def _place(self, place: str) -> str:

@@ -1,4 +1,4 @@
-"""Reads the memory of this process's GPUs, in the form that trackers take: named numbers."""
+"""Reads the memory of this process's GPUs as named numbers, which trackers accept."""
 
 from __future__ import annotations
 

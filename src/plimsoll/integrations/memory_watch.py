@@ -34,7 +34,7 @@ class WatchOptions(TypedDict, total=False):
 
 
 class HeadroomWarning(UserWarning):
-    """A run has come close to using up a card's memory; see `MemoryWatch`."""
+    """Warns that a run has nearly used up a card's memory; see `MemoryWatch`."""
 
 
 class MemoryWatch:

@@ -42,7 +42,7 @@ class PeakChange:
 
     @property
     def grown_bytes(self) -> int | None:
-        """Returns by how much the script's memory on the card grows; None if one is unknown."""
+        """Returns the growth of the script's memory on the card; None without both predictions."""
         if isinstance(self.before, str) or isinstance(self.after, str):
             return None
         return _on_card(self.after) - _on_card(self.before)
@@ -53,9 +53,9 @@ class PeakChange:
         return isinstance(self.after, str) and not isinstance(self.before, str)
 
     def is_worse(self, allowed: Headroom | None) -> bool:
-        """Tells whether the change makes the script too large, or grow by more than is allowed.
+        """Returns whether the script no longer fits, or has grown by more than is allowed.
 
-        A script that fitted before and has no prediction now is worse too.
+        A script also counts as worse if it fitted before and now may or may not fit.
         """
         if isinstance(self.before, str) or isinstance(self.after, str):
             return False
@@ -155,7 +155,7 @@ def _remark(change: PeakChange) -> str:
 
 
 def _details(change: PeakChange) -> Iterator[str]:
-    """Yields a table of what holds more or less at the peak: by category and by function."""
+    """Yields a table of categories and functions whose bytes at the peak have changed."""
     if isinstance(change.before, str) or isinstance(change.after, str):
         return
     parts = [
@@ -183,7 +183,7 @@ def _details(change: PeakChange) -> Iterator[str]:
 
 
 def _by_function(prediction: Prediction) -> Counter[str]:
-    """Returns the bytes of the largest lines by "file function": line numbers change too easily."""
+    """Returns the largest lines' bytes by "file function", as line numbers change too easily."""
     held: Counter[str] = Counter()
     for share in prediction.top_lines:
         held[renamed(share.line, _without_number)] += share.bytes

@@ -1,7 +1,7 @@
 """A pytest plug-in for a process with a simulated GPU: writes reports for the parent process.
 
 Each line is JSON: a report, or the name of a test that begins. If a test begins and no report of
-its teardown follows, it has ended the process.
+its teardown follows, the test has ended the process.
 """
 
 from __future__ import annotations
@@ -46,5 +46,5 @@ class ReportWriter:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the writer; removes the variable, so that processes of tests write no reports."""
+    """Registers the writer; removes the variable, so that tests' subprocesses write no reports."""
     config.pluginmanager.register(ReportWriter(config, Path(os.environ.pop(FILE))))

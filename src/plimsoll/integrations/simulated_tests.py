@@ -45,7 +45,7 @@ class SimulatedTests:
 
     Args:
         config: The configuration of this process.
-        items: The tests; the first one starts all of them.
+        items: The tests; when pytest reaches the first one, all of them run.
         card: The card to simulate.
 
     Raises:
@@ -59,11 +59,11 @@ class SimulatedTests:
         self._names = [item.nodeid for item in items]
         # A pytest-xdist worker gets its tests one by one, without knowing the next ones.
         self._one_by_one = hasattr(config, "workerinput")
-        self._reports: dict[str, list[pytest.TestReport]] = {}  # by test, for those that have begun
-        self._endings: dict[str, str] = {}  # by test: how its process exited
+        self._reports: dict[str, list[pytest.TestReport]] = {}  # by test that has begun
+        self._endings: dict[str, str] = {}  # by test: the exit status and the output of its process
 
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Runs the tests if necessary, and reports the result of one of them."""
+        """Runs all waiting tests if this test has no result yet; then reports its result."""
         if item.nodeid not in self._names:
             return None
         while item.nodeid not in self._reports:
@@ -79,7 +79,7 @@ class SimulatedTests:
         return True
 
     def _run(self, names: Sequence[str]) -> None:
-        """Runs tests in a new process and reads its reports; if none begins, all count as begun."""
+        """Runs tests in a new process and reads its reports; marks all as begun if none began."""
         with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
             file = Path(folder) / "reports"
             done = subprocess.run(  # noqa: S603

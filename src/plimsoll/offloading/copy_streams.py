@@ -53,7 +53,7 @@ class CopyStreams:
         self._buffers = buffers
         self._out = torch.cuda.Stream(device)
         self._back = torch.cuda.Stream(device)
-        self._streams: dict[int, Any] = {}  # by the stream's handle
+        self._streams: dict[int, Any] = {}  # streams by their handles
 
     def current(self) -> Any:
         """Returns the current stream, many times faster than `torch.cuda.current_stream`."""
@@ -64,7 +64,7 @@ class CopyStreams:
         return stream
 
     def copy_out(self, storage: Any, size: int, stream: Any) -> PinnedBuffer:
-        """Queues a storage's copy after the work on `stream`; done at the buffer's `busy` event."""
+        """Queues a storage's copy after the work on `stream`; `busy` of the buffer is its end."""
         buffer = self._buffers.take(size)
         self._out.wait_stream(stream)
         if buffer.busy is not None:
@@ -75,7 +75,7 @@ class CopyStreams:
         return buffer
 
     def copy_back(self, buffer: PinnedBuffer, size: int, copied: Any, stream: Any) -> Any:
-        """Allocates a storage and queues the copy into it; done at the buffer's `busy` event.
+        """Allocates a storage and queues the copy into it; the copy ends at the buffer's `busy`.
 
         Args:
             buffer: The copy in host memory.
@@ -87,7 +87,7 @@ class CopyStreams:
             torch.OutOfMemoryError: If the device has no room for it; the state is unchanged then.
         """
         there = torch.empty(size, dtype=torch.uint8, device=self.device)
-        self._back.wait_stream(stream)  # another tensor may still use this memory
+        self._back.wait_stream(stream)  # earlier work may still use this memory
         self._back.wait_event(copied)
         copy(there, buffer.bytes[:size], self._back)
         buffer.busy = self._back.record_event()

@@ -56,8 +56,9 @@ class offload(contextlib.ContextDecorator):  # noqa: N801
     Tensors that autograd saves inside the block leave the card during the forward pass, as far as
     the budget requires, and are back before the backward pass needs them, even if that runs outside
     the block. Copies overlap with computation. The first step moves every tensor that can move, and
-    measures the memory. Each later step that repeats an earlier one moves just enough. plimsoll
-    keeps the measurements, so the block may be entered for each step or once for all steps.
+    measures the memory. A later step that repeats an earlier one moves only as much as the budget
+    requires. plimsoll keeps the measurements, so the block may be entered for each step or once for
+    all steps.
 
     The budget covers all tensors of the program on each GPU (`torch.cuda.memory_allocated`). It is
     a target, not a limit: a program whose weights, or whose largest operation, need more will
@@ -150,7 +151,7 @@ def unpack(packed: Any) -> Any:
 def may_move(tensor: Any) -> bool:
     """Returns whether a tensor is plain GPU memory, and not a weight."""
     if not tensor.is_cuda or type(tensor) is not torch.Tensor or tensor.layout != torch.strided:
-        return False  # a Parameter has a type of its own
+        return False  # for example a Parameter
     if tensor.is_inference() or tensor.is_conj() or tensor.is_neg():
         return False
     whole = tensor if tensor._base is None else tensor._base

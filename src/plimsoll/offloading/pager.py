@@ -40,12 +40,12 @@ class Pager:
         self._ahead = 0  # storages used before this position of the plan are on the card
 
     def begin(self, first: int) -> None:
-        """Begins a step whose first storage has this serial."""
+        """Begins a step whose first storage has the serial number `first`."""
         self.first = first
         self._ahead = 0
 
     def make_room(self, size: int, spare: int = -1) -> None:
-        """Moves storages out until `size` more bytes fit the budget; those needed last go first."""
+        """Moves out storages, those needed last first, until `size` more bytes fit the budget."""
         residency = self._residency
         limit = self._plan.limit - size
         expected, ahead = self._plan.expected(), self._plan.expected_of_forward()
@@ -58,7 +58,7 @@ class Pager:
             for where in (residency.here, residency.returned, residency.held):
                 self._evict(where, max(limit - ahead, 0), spare)
         if residency.bytes_here > limit - expected and residency.held:
-            torch.clear_autocast_cache()  # these casts of weights, which autocast can make again
+            torch.clear_autocast_cache()  # drops casts of weights, which autocast can make again
             self._memory.has_changed = True
             self._evict(residency.held, max(limit - expected, 0), spare)
 
@@ -74,7 +74,7 @@ class Pager:
             self._fetch(saved)
 
     def discard(self, saved: SavedStorage) -> None:
-        """Frees a storage whose only saved tensor is needed once more, and only for its shape."""
+        """Frees a storage if its only saved tensor is needed just once more, for its shape."""
         keeps = torch._C._autograd._get_current_graph_task_keep_graph()
         if saved.views > 1 or keeps or saved.storage is None:
             return

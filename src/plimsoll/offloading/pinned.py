@@ -1,4 +1,4 @@
-"""Page-locked host memory that is reused.
+"""Keeps page-locked host memory for reuse.
 
 Locking pages takes half a second for a GiB, so each page is locked only once: buffers are parts of
 large slabs, and a free buffer is kept for the next request that fits.

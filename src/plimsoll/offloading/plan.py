@@ -1,7 +1,7 @@
 """Plans which saved storages must leave the card, from earlier steps. Independent of PyTorch.
 
 A step is a sequence of events: a storage is saved (forward), a storage is used (backward). Between
-two events the program also allocates memory besides the saved storages. It is called *the
+two events the program also allocates memory besides the saved storages. This memory is called *the
 program's own memory*, and plimsoll measures its peak. While a step repeats an earlier one, event by
 event, the plan knows how much memory the program is about to allocate, which storages are used
 next, and how many bytes have to leave. Storages saved first are used last, so these leave. If a
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _SMALLEST_MARGIN = 8 * MiB
 _PROFILES = 16
-_GENERATION = 16  # steps
+_GENERATION = 16  # the most steps in a generation
 
 
 class Event(NamedTuple):
@@ -88,7 +88,7 @@ class Profile:
         return max(max(self.program_bytes[span]), max(self.older_bytes[span], default=0))
 
     def expected_of_forward(self) -> list[int]:
-        """Returns for each forward event the peak of own memory until the forward pass ends."""
+        """Returns for each forward event the peak of own memory in the rest of the forward pass."""
         first_use = next(at for at, event in enumerate(self.events) if event.is_use)
         backwards = (self.expected(at, at) for at in reversed(range(first_use)))
         return list(accumulate(backwards, max))[::-1]
@@ -165,7 +165,7 @@ class Plan:
             self._now.gone.setdefault(index, self.position)
 
     def discard(self, index: int) -> None:
-        """Records that a storage was dropped because only its shape is needed."""
+        """Records that a storage's values were dropped, because only its shape is needed."""
         self.drop(index)
         if 0 <= index < self._saved:
             self._now.unread.add(index)
@@ -234,15 +234,15 @@ class Plan:
             self._forward = [] if self._known is None else self._known.expected_of_forward()
 
     def _find(self) -> Profile | None:
-        """Returns the known step that this one repeats so far, with the smallest batch."""
+        """Returns the known step that this one repeats so far; of several, the smallest batch's."""
         resembled = (profile for profile in self._profiles if self._now.resembles(profile))
         return min(resembled, key=lambda profile: profile.events[0].size, default=None)
 
     def _choose(self, known: Profile) -> set[int]:
         """Chooses the storages to move out, the earliest saved first, until enough bytes leave.
 
-        A storage of four times the remaining excess or more stays: `Pager.make_room` still moves
-        one out if the memory really runs short.
+        A storage of four times the remaining excess or more stays. `Pager.make_room` moves such a
+        storage out later, if the memory really runs short.
         """
         excess = known.excess(self.limit - self._base)
         chosen = set()

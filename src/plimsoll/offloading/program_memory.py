@@ -52,7 +52,7 @@ def allocated_bytes(device: Any) -> Allocated:
     """Reads the allocator's counters, many times faster than `torch.cuda.memory_stats`.
 
     Raises:
-        InputError: If the allocator has none.
+        InputError: If the allocator has no counters.
     """
     engine = opened_engine(device.index)
     if engine is not None:

@@ -1,4 +1,4 @@
-"""Tracks whether each saved storage is on the card or in host memory, and their bytes.
+"""Tracks which saved storages are on the card and which in host memory, and their sizes.
 
 The tables hold weak references, because a storage lives as long as autograd holds it. A storage may
 be deleted in any thread at any time; `remove_dead` later removes it from the tables.
@@ -101,6 +101,6 @@ class Residency:
 
 
 def living(where: References, key: int) -> SavedStorage | None:
-    """Returns the storage of a key; None if the table lacks it or it was deleted."""
+    """Returns a table's storage of a key; None if there is none or it was deleted."""
     reference = where.get(key)
     return None if reference is None else reference()

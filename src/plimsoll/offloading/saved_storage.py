@@ -31,7 +31,7 @@ class Owner(Protocol):
         """Makes a saved tensor again, for use on the current stream."""
 
     def bury(self, serial: int, bytes_here: int, buffer: PinnedBuffer | None) -> None:
-        """Queues a deleted storage for removal, with its bytes on the card; any thread calls it."""
+        """Queues a deleted storage and its bytes for removal; any thread may call this."""
 
 
 class SavedStorage:
@@ -82,7 +82,7 @@ class SavedStorage:
         self.is_discarded = False
 
     def has_values_of(self, tensor: Any) -> bool:
-        """Returns whether this storage's saved values, or its copy, are those of a tensor."""
+        """Returns whether a tensor still has the values that this storage, or its copy, holds."""
         if self.version != tensor._version:
             return False
         return self.copied is None or self.counted == counted_part(tensor)
@@ -110,7 +110,7 @@ class SavedStorage:
         self.is_computed = True
 
     def release(self) -> None:
-        """Frees the storage's memory on the card; it is reused only after the running copies."""
+        """Frees the storage's memory on the card, for reuse once the running copies are done."""
         for event in (self.copied, self.arrived):
             if event is not None:
                 self.streams.wait(self.stream, event, by_host=not self.is_computed)
@@ -133,7 +133,7 @@ class Handle:
 
     def __init__(self, saved: SavedStorage, tensor: Any) -> None:
         self.saved = saved
-        # the number of autograd's next node; the node that saves the tensor has the one before it
+        # the number of autograd's next node; the node that saves the tensor has the previous number
         self.sequence = torch._C._autograd._get_sequence_nr()
         self.dtype = tensor.dtype
         self.shape = tensor.size()
@@ -150,7 +150,7 @@ class Handle:
     def shape_alone(self) -> Any:
         """Returns a tensor of the same shape without memory, for code that reads only the shape.
 
-        It is contiguous, because `contiguous` would copy an expanded scalar to full size.
+        The tensor is contiguous. Otherwise a call of `contiguous` would copy it to full size.
         """
         device = self.saved.streams.device
         size = math.prod(self.shape) * self.dtype.itemsize

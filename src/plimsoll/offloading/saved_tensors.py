@@ -1,4 +1,4 @@
-"""Saves autograd's tensors of one device under one budget: handles its hooks, and finds its steps.
+"""Keeps the tensors that autograd saves on one device under one budget; finds the program's steps.
 
 When memory is needed, plimsoll makes the compute stream wait for the copy to host memory and frees
 the storage at once. The next request gets that memory in stream order, so the sequence of
@@ -44,7 +44,7 @@ class SavedStorages:
         self._in_backward = False
 
     def pack(self, tensor: Any, storage: Any) -> Handle:
-        """Returns a handle of the tensor, and saves its storage unless that is saved already."""
+        """Returns a handle of the tensor; saves the tensor's storage if it is not saved yet."""
         with self._lock:
             saved = self._residency.at(storage.data_ptr())
             if saved is None or saved.storage is None or not saved.has_values_of(tensor):
@@ -62,7 +62,7 @@ class SavedStorages:
                     "reads its shape alone"
                 )
             pass_now = torch._C._current_graph_task_id()
-            if saved.used_in != pass_now:  # whether or not the storage has left the card
+            if saved.used_in != pass_now:  # its first use in this backward pass
                 saved.used_in = pass_now
                 self._use(saved, fetch=not shape_alone)
             elif saved.storage is None and not shape_alone:
@@ -72,7 +72,7 @@ class SavedStorages:
             if shape_alone:
                 return handle.shape_alone()
             stream = self._streams.current()
-            # one wait is enough: every other stream that reads the storage waits for its stream
+            # one wait is enough: every other stream that reads the storage waits for `saved.stream`
             if saved.arrived is not None:
                 self._streams.wait(saved.stream, saved.arrived, by_host=False)
                 saved.arrived = None

@@ -1,4 +1,4 @@
-"""Access to PyTorch's storages where its public functions are missing or slow."""
+"""Accesses PyTorch's storages where PyTorch's public functions are missing or slow."""
 
 from __future__ import annotations
 

@@ -3,13 +3,13 @@
 `web/index.html`, and `web/ranks.html` for many ranks, name the style sheets in order and the first
 module. Modules import each other as browsers expect, `import { names } from "./module.js";`, and
 export functions, classes and constants at their declaration. In the page each module becomes a
-function that returns its exports. The function follows those of the modules that it imports, and
-keeps its other names private. Comments with types, which have lines of their own, are left out.
+function that returns its exports, after the functions of the modules that it imports. Names that it
+does not export stay private. Comments with types, which have lines of their own, are left out.
 
 Browsers could load the modules themselves from an import map of data: URLs. But the page's policy
 allows scripts by hash, and then the import map needs `integrity`, which browsers support only since
-2024 or 2025; older ones would show an empty page. So this module joins them. Other forms of import
-or export, import cycles, and imports of missing names are errors.
+2024 or 2025; older ones would show an empty page. So this file joins the modules. Other forms of
+import or export, import cycles, and imports of missing names are errors.
 """
 
 from __future__ import annotations

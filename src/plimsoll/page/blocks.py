@@ -62,8 +62,8 @@ def largest_that_fit(view: DeviceView, room: int) -> tuple[dict[str, Any], NDArr
         room: The most bytes of text that the packed blocks may take.
 
     Returns:
-        The packed blocks, their indices, and the size from which all blocks are included; 0 if
-        every block is.
+        The packed blocks, their indices, and the size from which all blocks are included. The size
+        is 0 if every block is included.
     """
     size = view.lifetimes.size
     rows = np.arange(len(size))

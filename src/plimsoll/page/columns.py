@@ -84,5 +84,5 @@ def unpack_column(column: dict[str, Any]) -> NDArray[np.int64]:
 
 
 def packed_size(columns: dict[str, dict[str, Any]]) -> int:
-    """Returns roughly the bytes that these packed columns take in a page."""
+    """Returns the approximate bytes that packed columns take in a page."""
     return sum(len(column["data"]) + 120 for column in columns.values())

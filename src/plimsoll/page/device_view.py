@@ -116,7 +116,7 @@ class DeviceView:
         return columns[key.by]
 
     def bytes_by_group(self, key: Key, events: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the live bytes after each of these events, which are sorted; a group a column."""
+        """Returns the live bytes after each of the sorted events, with a column for each group."""
         lifetimes = self.lifetimes
         if key.by == "tier":
             everything = np.zeros(len(lifetimes), dtype=np.int64)
@@ -263,7 +263,7 @@ def _keys(
     by_line = key_of_numbers(
         "line", "Source line", stacks.lines, stacks.stack_line[lifetimes.stack], weights
     )
-    # Groups by line are found by a block's stack, as each stack has one line.
+    # Each stack has one line, so a block's stack determines its group by line.
     table = [by_line.table[line] for line in stacks.stack_line.tolist()]
     keys = [
         key_of_categories(CATEGORIES, category),

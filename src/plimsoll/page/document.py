@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 19_000_000
 """The size below which a page stays by default, if possible."""
 
-_SUMS_BYTES = 12  # roughly what the sums of left-out blocks take for each span
+_SUMS_BYTES = 12  # roughly the bytes of text for one span's sums of left-out blocks
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def make_page(
     packed = [_pack_device(view) for view in devices]
     template = page_template()
     taken = len(template) + sum(len(_json(one)) for one in packed)
-    # The sums of left-out blocks take space too.
+    # The sums of left-out blocks take some of the page's bytes.
     sums = _SUMS_BYTES * sum(one["overview"]["top"]["count"] for one in packed)
     room = max(most_bytes - taken - sums, 0)
     events = sum(view.event_count for view in devices)
@@ -155,7 +155,7 @@ def _pack_device(view: DeviceView) -> dict[str, Any]:
 
 
 def _left_out(view: DeviceView, rows: NDArray[np.int64], span: int) -> dict[str, Any]:
-    """Returns, for each span, the least and the most bytes that left-out blocks held."""
+    """Returns for each span the least and the most bytes that the left-out blocks took."""
     rest = np.ones(len(view.lifetimes), dtype=bool)
     rest[rows] = False
     small = view.lifetimes[np.flatnonzero(rest)]

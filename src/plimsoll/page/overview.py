@@ -1,7 +1,7 @@
 """Divides a history into some ten thousand spans of events, so that a page draws it quickly.
 
-For each span the overview keeps the moment with the most live memory, with the live memory by every
-key at that moment, and the least live memory. The page joins spans into longer ones by keeping the
+For each span the overview keeps the moment with the most live memory, that moment's live memory by
+every key, and the least live memory. The page joins spans into longer ones by keeping the
 higher of two moments. So a peak is visible at any zoom, and the picture always shows a real moment
 and never a mean. With up to `MOST_SPANS` events, each span is one event and nothing is left out.
 """
@@ -119,7 +119,7 @@ def span_extremes(level: NDArray[np.int64], span: int) -> tuple[NDArray[np.int64
 
 
 def _highest(level: NDArray[np.int64], span: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the most of a level in each span, and the first event of the span that reaches it."""
+    """Returns each span's highest level, and the first event of the span that reaches it."""
     whole = len(level) // span * span
     table = level[:whole].reshape(-1, span)
     first = np.arange(len(table)) * span

@@ -41,7 +41,7 @@ _MOST_EVENTS = 1 << 24
 """The most events between the begin and the end of a request for blocks."""
 
 _MOST_UNREAD = 1 << 24
-"""The most bytes that the server still reads of a request that it refused."""
+"""The most bytes of a refused request's body that the server reads."""
 
 _PIECE = 1 << 20
 _DIGITS = 16  # a Content-Length has fewer digits
@@ -161,7 +161,7 @@ class _Shown:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers the page's requests, each with a valid HTTP answer.
+    """Answers each request of the page in valid HTTP.
 
     Each server makes a subclass whose class attributes hold the server's state.
     """
@@ -210,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such thing here")
 
     def _asked(self) -> tuple[str, dict[str, list[str]]] | None:
-        """Returns an authorized request's path and query; refuses any other, and returns None."""
+        """Returns an authorized request's path and query; returns None after a refusal."""
         try:
             address = urlsplit(self.path)
         except ValueError:

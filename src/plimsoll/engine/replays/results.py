@@ -9,7 +9,7 @@ from plimsoll.engine.replays.text import replays_text
 
 
 class Replays(NotebookForm, list[ReplayResult]):
-    """A list of replays; in print and in a notebook it is the table of `plimsoll replay`.
+    """A list of replays. Printed or in a notebook, it shows the table of `plimsoll replay`.
 
     To compare several configurations in one table, join their lists:
     `print(Replays(first + second))`.

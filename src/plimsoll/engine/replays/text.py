@@ -18,7 +18,7 @@ _OPTIONAL = ("driver time", "retries", "utilization", "allocated")
 
 
 def replays_text(results: Sequence[ReplayResult], width: int | None = None) -> str:
-    """Returns an answer, a table of replays, best first, and notes, for each file and device.
+    """Returns for each file and device an answer, a table with the best replay first, and notes.
 
     Args:
         results: The replays.
@@ -36,7 +36,7 @@ def _device_text(ranked: Sequence[ReplayResult], width: int | None) -> str:
 
 
 def answer_of(ranked: Sequence[ReplayResult]) -> str:
-    """Returns one line on the best replay, and what it saves against the recorded or worst one."""
+    """Returns a line on the best replay and its saving over the recorded or the worst replay."""
     best = ranked[0]
     within = "" if best.limit_bytes is None else f" in {format_size(best.limit_bytes)}"
     reserved = format_size(best.peak_reserved_bytes)
@@ -69,7 +69,7 @@ def _table(ranked: Sequence[ReplayResult], width: int | None) -> Iterator[str]:
 
 
 def best_first(results: Sequence[ReplayResult]) -> Iterator[list[ReplayResult]]:
-    """Yields a list for each device of each file: its replays, the best first."""
+    """Yields the replays of each device of each file as a list, the best first."""
     for file in dict.fromkeys(result.file for result in results):
         of_file = [result for result in results if result.file == file]
         for device in sorted({result.device for result in of_file}):
@@ -116,7 +116,7 @@ def _name(result: ReplayResult) -> str:
 
 
 def _explain(result: ReplayResult) -> Iterator[str]:
-    """Yields lines on the parts of the reserved memory at its peak, and other notes on a replay."""
+    """Yields lines on a replay: the parts of reserved memory at its peak, limits and notes."""
     peak = result.peak
     reserved = format_size(peak.reserved_bytes)
     yield f"At the peak of reserved memory, event {peak.event:,}, {reserved}:"
@@ -148,7 +148,7 @@ def _explain(result: ReplayResult) -> Iterator[str]:
 
 
 def _verdict(result: ReplayResult) -> Iterator[str]:
-    """Yields lines on the plan, shared memory, a failed request and a difference of one replay."""
+    """Yields lines on a replay's plan, shared memory, failed request and first difference."""
     if result.plan is not None:
         yield f"Plan: {result.plan.line()}."
     if result.shared is not None:

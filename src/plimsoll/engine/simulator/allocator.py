@@ -27,7 +27,7 @@ _pool_numbers = itertools.count(1)
 
 
 def check_allocator(name: str) -> None:
-    """Refuses a name that no allocator has.
+    """Raises an error if no allocator has this name.
 
     Raises:
         InputError: If the name is unknown; the message lists the known names.
@@ -91,7 +91,8 @@ class Allocator:
             memory to where it is needed. "uncached" makes a driver call for each request.
         policy: With "strict", a request fails when dedicated memory is used up. With "spill", it
             gets shared memory. The "elastic" allocator spills by itself; with "native"
-            and "uncached" only a GPU's `wddm` driver can. By default the driver's own behaviour.
+            and "uncached" only a GPU's `wddm` driver can. By default the driver's kind decides:
+            `wddm` spills, `linux` does not.
         shared_limit: The most shared memory that "elastic" reserves; by default all of it.
         conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF; "elastic" uses only
             per_process_memory_fraction.
@@ -147,7 +148,7 @@ class Allocator:
             raise InputError(
                 f"the {self.name} allocator cannot spill, only a driver can under it: wddm"
             )
-        # The elastic allocator maps memory itself and chooses its tier, also with the wddm driver.
+        # The elastic allocator itself chooses the tier of its memory, even with the wddm driver.
         if self.name == "elastic":
             self.engine.spills = by_driver or policy == "spill"
 
@@ -186,7 +187,7 @@ class Allocator:
         self._known(self.engine.free, address)
 
     def record_stream(self, address: int, stream: int) -> None:
-        """Notes that `stream` uses the memory too: once freed, it is reused only after that work.
+        """Notes that `stream` uses the memory: after `free`, reuse waits for that stream's work.
 
         Raises:
             InputError: If there is no allocation at this address.
@@ -374,7 +375,7 @@ class Allocator:
         self.engine.reset_peak_statistics()
 
     def reset_accumulated_memory_stats(self) -> None:
-        """Resets the accumulated counters, such as all bytes ever allocated or freed, to 0."""
+        """Resets the accumulated counters, such as the total of all allocated bytes, to 0."""
         self.engine.reset_accumulated_statistics()
 
     def mem_get_info(self) -> tuple[int, int]:
@@ -382,7 +383,7 @@ class Allocator:
         return self.gpu.free_bytes, self.gpu.total_bytes
 
     def memory_summary(self, *, abbreviated: bool = False) -> str:
-        """Returns torch.cuda.memory_summary()'s table, then the tiers if requests may spill."""
+        """Returns torch.cuda.memory_summary()'s table, and both tiers if requests may spill."""
         table = summary_text(self.memory_stats(), self.device, abbreviated=abbreviated)
         return table + tiers_text(self.engine) if self.engine.may_spill else table
 

@@ -1,4 +1,4 @@
-"""Simulated machines: GPUs of any sizes, on one host."""
+"""Simulates machines: one host with GPUs of any sizes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ CallName = Literal[
 
 @dataclass(frozen=True)
 class DriverObjects:
-    """The resources that programs hold of a simulated driver.
+    """The resources of a simulated driver that programs hold.
 
     Attributes:
         handles: Allocations of physical memory.
-        mappings: Mappings of these allocations to addresses; one may be mapped twice.
+        mappings: Mappings of these allocations to addresses; an allocation may have two.
         events: CUDA events.
         reservations: Reserved address ranges.
         reserved_addresses_bytes: The size of these ranges.
@@ -142,7 +142,7 @@ class SimulatedGpu:
 
     @property
     def dedicated_used_bytes(self) -> int:
-        """Dedicated memory taken from the driver, as nvidia-smi would show it."""
+        """The dedicated memory in use, as nvidia-smi would show it."""
         return self._driver.dedicated_used
 
     @property
@@ -201,10 +201,10 @@ class SimulatedGpu:
         self._driver.give_back(handle)
 
     def share(self, path: str) -> None:
-        """Shares this card with other processes: each counts the memory of all of them as taken.
+        """Shares this card with other processes: each sees the memory of all of them as in use.
 
         Args:
-            path: The file that these processes all name; plimsoll makes it if it does not exist.
+            path: A file that all these processes pass; plimsoll makes it if it does not exist.
 
         Raises:
             OSError: If the file cannot be made, or this is not Linux.

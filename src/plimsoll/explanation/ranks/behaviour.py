@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 WORDS = 8
 """The number of words in a passage."""
 MOST_PASSAGES = 8192
-"""The most passages kept of a row: those with the smallest hashes, the same ones for all ranks."""
+"""The most passages kept of a row. Those with the smallest hashes are kept, on every rank alike."""
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
@@ -43,9 +43,9 @@ class Passages:
 
     Attributes:
         hashes: The hash of each passage, sorted. uint64.
-        event: The event of that allocation. int64.
-        line: The number of the allocation's source line. int32.
-        bytes: The size of the allocation. int64.
+        event: The event of the passage's last allocation. int64.
+        line: The number of that allocation's source line. int32.
+        bytes: The size of that allocation. int64.
         complete_below: All passages of the row with a smaller hash are included.
     """
 
@@ -83,7 +83,7 @@ class BehaviourInTheMaking:
         self._has_stacks = False
 
     def add(self, stretch: Stretch) -> None:
-        """Adds the next stretch."""
+        """Adds the next stretch of events."""
         began, lives = stretch.began, stretch.lives
         self._has_stacks = self._has_stacks or bool(began.stack.any())
         self._lives.add(began, lives.astype(np.uint64), lives >= 0)
@@ -123,7 +123,7 @@ class _Row:
     """The passages with the smallest hashes in a row of words, while the row grows."""
 
     def __init__(self) -> None:
-        self._words = np.zeros(0, dtype=np.uint64)  # the last words, of unfinished passages
+        self._words = np.zeros(0, dtype=np.uint64)  # the words of passages not complete yet
         self._is_known = np.zeros(0, dtype=bool)
         self._blocks: Lifetimes | None = None
         self._hashes = np.zeros(0, dtype=np.uint64)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from plimsoll.explanation.ranks.outliers import Outlier
     from plimsoll.explanation.ranks.rank_groups import RankGroup
 
-_MOST_EXPLAINED = 4  # groups whose representative gets an explanation
-_MOST_EVENTS_EXPLAINED = 10_000_000  # explaining this many takes some 700 MiB
+_MOST_EXPLAINED = 4  # the most groups whose representative is explained
+_MOST_EVENTS_EXPLAINED = 10_000_000  # a recording this long takes 700 MiB to explain
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def _check_ranks(found: Sequence[RankSummary], not_read: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class _Reading:
-    """The file and the options that a worker process needs to summarize it."""
+    """The file and the options that a worker process needs to summarize a rank."""
 
     file: rank_files.RankFile
     pattern: re.Pattern[str] | None
@@ -189,7 +189,7 @@ class _Reading:
 
 @dataclass(frozen=True)
 class _Explaining:
-    """The file and the options that a worker process needs to explain it."""
+    """The file and the options that a worker process needs to explain a rank."""
 
     file: rank_files.RankFile
     search_events: int | None
@@ -229,7 +229,7 @@ def _to_explain(groups: Sequence[RankGroup], outliers: Sequence[Outlier]) -> lis
 
 
 def _fullest(summaries: Sequence[RankSummary]) -> int:
-    """Returns the rank that fills its card most; if cards are unknown, that reserves most."""
+    """Returns the rank that fills its card most, or reserves most if cards are unknown."""
     knows_cards = all(one.card_bytes for one in summaries)
 
     def fullness(one: RankSummary) -> tuple[float, int]:

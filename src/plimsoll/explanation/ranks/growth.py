@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.steps import Steps
 
 LEAST_STEPS = 4
-"""The fewest steps to examine. The first is skipped (warm-up), and so is an unfinished last one."""
+"""The fewest steps to examine. The first step (warm-up) and an unfinished last one are skipped."""
 _MOST_NAMED = 20
 
 
@@ -79,10 +79,10 @@ def find_kept(
 
 
 def kept_moment(steps: Steps) -> int:
-    """Returns the last event of the examined steps: all kept blocks are live after it."""
+    """Returns the last event of the examined steps, after which all kept blocks are live."""
     return int(steps.boundaries[_steps_looked_at(steps)]) - 1
 
 
 def _steps_looked_at(steps: Steps) -> int:
-    # The last boundary of detected steps is a guess, so the last step is skipped.
+    # The end of the last detected step is a guess, so that step is skipped.
     return len(steps) - 1 if steps.source == "rhythm" else len(steps)

@@ -30,7 +30,7 @@ def heat_map(job: Job, page_of: Callable[[int], str | None], *, served: bool = F
     Args:
         job: The job to show.
         page_of: A function that returns the address of a rank's own page, or None.
-        served: Whether a server serves the page, or it is a file.
+        served: Whether a server serves the page; otherwise it is a file.
     """
     most = np.concatenate([one.timeline.most_bytes for one in job.summaries])
     groups = {rank: place for place, group in enumerate(job.groups) for rank in group.ranks}
@@ -62,7 +62,7 @@ def run_of(job: Job, rank: int, memory: int | str | None) -> Run:
 
 
 def _limit(job: Job) -> int:
-    """Returns the end of the colour scale if cards are unknown: the most any rank reserved."""
+    """Returns the most bytes any rank reserved: the end of the colour scale without known cards."""
     return max(one.peak_reserved_bytes for one in job.summaries)
 
 

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 OutlierKind = Literal["out_of_memory", "leak", "fragmented", "full", "different"]
 
 _KINDS: tuple[OutlierKind, ...] = ("out_of_memory", "leak", "fragmented", "full", "different")
-_LEAST_MORE = 0.25  # of the group's median: uneven shards may differ by as much
+_LEAST_MORE = 0.25  # the least excess over the group's median; uneven shards may exceed it by less
 _LEAST_PASSING = (
-    # the same share for memory that lives within a step, which hardly depends on the shards
+    # the same for memory that lives within a step, whose size hardly depends on the shards
     0.08
 )
-_LEAST_LOST = 0.05  # of the reserved memory
+_LEAST_LOST = 0.05  # the least excess of lost memory, as a share of the reserved memory
 _SEGMENT = 20 * MiB  # PyTorch's usual segment size: one segment more or less is chance
 _LEAST_PASSAGES = WORDS // 2
 _LEAST_KEEPING_STEPS, _LEAST_KEEPING_SHARE = 2, 0.5
-_OTHER_STEPS = 0.2  # relative difference in the number of allocations per step
+_OTHER_STEPS = 0.2  # the relative difference in allocations per step that is too large
 _FEW_HAVE = 0.05  # a passage is rare if less than this share of the group's ranks has it
 _WITNESSES = 3
 
@@ -46,8 +46,8 @@ class Outlier:
 
     Attributes:
         rank: The rank.
-        kind: "out_of_memory": a request failed, on this rank first, or while most of the group
-            had room. "leak": a line keeps more memory after each step than in the other ranks.
+        kind: "out_of_memory": a request failed, on this rank first, or on less than half of the
+            group. "leak": a line keeps more memory after each step than in the other ranks.
             "fragmented": more memory is reserved but not allocated than in the other ranks.
             "full": the peak is higher than that of the other ranks. "different": the order of
             allocations differs from that of all other ranks.
@@ -88,7 +88,7 @@ def find_outliers(summaries: Sequence[RankSummary], groups: Sequence[RankGroup])
 
 
 def first_to_fail(summaries: Sequence[RankSummary]) -> RankSummary | None:
-    """Returns the rank whose request failed in the earliest step; of several, by the clock."""
+    """Returns the rank whose request failed in the earliest step; the clock decides in a tie."""
     failed = [one for one in summaries if one.failure is not None]
     if not failed:
         return None
@@ -103,7 +103,7 @@ def first_to_fail(summaries: Sequence[RankSummary]) -> RankSummary | None:
 
 
 def _out_of_memory(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Yields the first rank to fail, and each that failed while most of its group did not."""
+    """Yields the first rank to run out of memory, and each whose group mostly did not."""
     first = first_to_fail([one for team in teams for one in team])
     named = [] if first is None else [first]
     for team in teams:
@@ -117,7 +117,7 @@ def _out_of_memory(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
 
 
 def _leaking(team: Sequence[RankSummary]) -> Iterator[Outlier]:
-    """Yields ranks that keep more memory after steps than the other ranks, on the same lines."""
+    """Yields ranks on which lines keep more memory after each step than on other ranks."""
     for one in team:
         others = [other for other in team if other is not one]
         lines: dict[str, tuple[int, float]] = {}
@@ -198,7 +198,7 @@ def _full(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
         if kept.all():
             scale = np.maximum(kept / middle(kept), 1)
             passing = peaks - kept
-            # A rank with larger shards may have proportionally more memory within a step.
+            # With larger shards a rank may need proportionally more memory within a step.
             over = passing - (scale - 1) * middle(passing)
             found |= beyond(over, _LEAST_PASSING * usual, elsewhere) & (peaks > usual)
         for place in np.flatnonzero(found).tolist():
@@ -248,7 +248,7 @@ def _new_passages(
 
 
 def _out_of_order(one: RankSummary, passages: Passages, new: NDArray[np.int64]) -> Outlier:
-    """Makes the outlier of a rank, at the first of its rare passages."""
+    """Makes a "different" outlier, with the line and event of the rank's first rare passage."""
     by_event = new[np.argsort(passages.event[new])]
     line = one.names[int(passages.line[by_event[0]])]
     size = int(passages.bytes[by_event].sum())
@@ -256,7 +256,7 @@ def _out_of_order(one: RankSummary, passages: Passages, new: NDArray[np.int64]) 
 
 
 def _largest_excess(one: RankSummary, others: Sequence[RankSummary]) -> str | None:
-    """Returns the line that holds the most more at the peak than in the median of other ranks."""
+    """Returns the line whose bytes at the peak exceed the other ranks' median the most."""
     known = [dict(other.lines) for other in others]
     more = {
         line: held - middle(np.array([float(lines.get(line, 0)) for lines in known]))
@@ -271,7 +271,7 @@ def _values(
     of: Callable[[RankSummary], int],
     spread: Callable[[NDArray[np.float64]], float] = deviation,
 ) -> Iterator[tuple[Sequence[RankSummary], NDArray[np.float64], float]]:
-    """Yields each group, its values, and the deviation over all groups scaled to this group."""
+    """Yields each group, its ranks' values, and all groups' deviation scaled to this group."""
     known = [team for team in teams if len(team) > 1]
     values = [np.array([value_of(one) for one in team], dtype=np.float64) for team in known]
     wholes = [middle(np.array([of(one) for one in team], dtype=np.float64)) for team in known]

@@ -1,4 +1,4 @@
-"""Extracts figures from a history one stretch at a time, without holding the history.
+"""Extracts figures from a history, one stretch of events at a time, to save host memory.
 
 Each class takes the stretches one after another by `add`, and afterwards returns its result.
 """
@@ -77,7 +77,7 @@ class Peak:
         self.blocks = Lifetimes.none(0)
 
     def add(self, stretch: Stretch) -> None:
-        """Adds the next stretch."""
+        """Adds the next stretch of events."""
         place = int(stretch.level.argmax())
         most = int(stretch.level[place])
         if most > self.bytes:
@@ -98,7 +98,7 @@ class LivingBlocks:
         self._found: list[Lifetimes] = []
 
     def add(self, stretch: Stretch) -> None:
-        """Adds the next stretch."""
+        """Adds the next stretch of events."""
         if stretch.first == 0:
             self._found.append(_live(stretch.carried, self._events))
         self._found.append(_live(stretch.began, self._events))
@@ -130,7 +130,7 @@ class Lines:
         self._sizes = np.zeros(0, dtype=np.uint64)
 
     def add(self, stretch: Stretch) -> None:
-        """Adds the next stretch."""
+        """Adds the next stretch of events."""
         parts = [stretch.began, *([stretch.carried] if stretch.first == 0 else [])]
         self._stacks = np.unique(np.concatenate([self._stacks, *(one.stack for one in parts)]))
         if not self._stacks.any():
@@ -188,7 +188,7 @@ class InSteps:
         self._allocations = np.zeros(len(steps), dtype=np.int64)
 
     def add(self, stretch: Stretch) -> None:
-        """Adds the next stretch."""
+        """Adds the next stretch of events."""
         if len(self._allocations):
             self._allocations += np.diff(np.searchsorted(stretch.began.start, self._bounds))
         first, last = np.searchsorted(self._inner, (stretch.first, stretch.last - 1), side="right")
@@ -200,7 +200,7 @@ class InSteps:
 
     @property
     def kept_bytes(self) -> int | None:
-        """Returns the median over all steps of a step's least live bytes; None without steps."""
+        """Returns the median of the least live bytes of each step; None without steps."""
         return int(np.median(self._least)) if len(self._least) else None
 
     @property
@@ -230,7 +230,7 @@ class Reserved:
         self._says_so = False
 
     def add(self, stretch: Stretch, events: EventBatch) -> None:
-        """Adds the next stretch."""
+        """Adds the next stretch of events."""
         rare = np.flatnonzero(events.action >= Action.SEGMENT_ALLOC)
         action, size = events.action[rare], events.size[rare].astype(np.int64)
         sign = np.isin(action, _RESERVES).astype(np.int64) - np.isin(action, _RETURNS)
@@ -247,7 +247,7 @@ class Reserved:
 
     @property
     def most_bytes(self) -> int | None:
-        """Returns the most reserved bytes; None if neither events nor segments show them."""
+        """Returns the most reserved bytes; None if no events or segments show reserved memory."""
         if self._trace.segments:
             final = sum(segment.total_size for segment in self._trace.segments)
             return max(self._most) + final - self._now
@@ -284,12 +284,12 @@ class TimelineInTheMaking:
         self._level: int | None = None
 
     def add(self, stretch: Stretch, events: EventBatch) -> None:
-        """Adds the next stretch."""
+        """Adds the next stretch of events."""
         time = np.arange(stretch.first, stretch.last)
         if self._has_clock:
             time = np.maximum(np.maximum.accumulate(events.time_us), self._now)
         level = stretch.level
-        # The level before the first event of a span also counts in this span.
+        # The live bytes before a span's first event count in the span too.
         is_new = (self._edges > self._now) | (self._level is None)
         begins = np.flatnonzero(is_new & (self._edges <= time[-1]))
         places = np.searchsorted(time, self._edges[begins])

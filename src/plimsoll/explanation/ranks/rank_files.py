@@ -42,7 +42,7 @@ class RankFile:
 
     @contextmanager
     def here(self) -> Iterator[Path]:
-        """Yields a local path of the recording; downloads an object for the time of the block."""
+        """Yields a local path of the recording. An object's download is deleted after the block."""
         if self.folder is None:
             yield Path(self.name)
             return
@@ -59,7 +59,7 @@ class RankFile:
 
 
 def is_folder(source: str) -> bool:
-    """Returns whether the source is a folder, or an address that may be one in an object store."""
+    """Returns whether the source is a folder, or may be a folder in an object store."""
     return is_remote(source) or Path(source).is_dir()
 
 
@@ -118,7 +118,7 @@ def rank_in_name(name: str, pattern: re.Pattern[str] | None) -> int | None:
 
 
 def host_in_name(name: str, pattern: re.Pattern[str] | None) -> str | None:
-    """Returns the host in a path, if the pattern has a group of that name."""
+    """Returns the host in a path, if the pattern has a group named `host`."""
     if pattern is None or "host" not in pattern.groupindex:
         return None
     found = pattern.search(name)

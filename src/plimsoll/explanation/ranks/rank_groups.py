@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from plimsoll.explanation.ranks.behaviour import Passages
     from plimsoll.explanation.ranks.rank_summary import RankSummary
 
-_MOST_COMPARED = 1 << 15  # passages
+_MOST_COMPARED = 1 << 15  # the most passages that are compared
 _LEVELS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 """The share of passages that may differ within a group, smallest first."""
-_MOST_BESIDE = 0.75  # the share of ranks that must be in a group
-_LEAST_SHARE = 0.05  # the least share of all ranks in a group
+_MOST_BESIDE = 0.75  # the share of all ranks that must be in groups
+_LEAST_SHARE = 0.05  # a group has at least this share of all ranks
 _OTHER_COUNT, _OTHER_MEMORY = 0.02, 0.2  # a relative gap this large splits a group
 
 
@@ -67,7 +67,7 @@ def is_even(ranks: Sequence[int]) -> bool:
 
 
 def is_substantial(ranks: Sequence[int], of: int) -> bool:
-    """Returns whether these are enough of `of` ranks, or evenly spaced, to form a group."""
+    """Returns whether ranks may form a group: enough of all `of` ranks, or evenly spaced."""
     return len(ranks) >= max(2, _LEAST_SHARE * of) or is_even(ranks)
 
 
@@ -90,19 +90,19 @@ class Shared:
             row[:] = np.isin(self.hashes, one.hashes, assume_unique=True)
 
     def missing(self) -> NDArray[np.float64]:
-        """Returns for each pair of ranks the share of the first's passages the second lacks."""
+        """Returns for each pair of ranks the share of the first's passages not in the second."""
         kinds, place = np.unique(np.packbits(self.has, axis=1), axis=0, return_inverse=True)
         rows = np.unpackbits(kinds, axis=1, count=len(self.hashes)).astype(np.float32)
         common = (rows @ rows.T).astype(np.float64)
         own = np.maximum(np.diag(common), 1)
         missing = 1 - common / own[:, None]
-        missing[np.diag(common) == 0] = 0  # a rank without passages differs from no other
+        missing[np.diag(common) == 0] = 0  # ranks without passages count as equal to all
         place = place.reshape(-1)
         return np.asarray(missing[np.ix_(place, place)])
 
 
 def passages_of(summaries: Sequence[RankSummary]) -> list[list[Passages]]:
-    """Returns the rows that all ranks have: lines if all have call stacks, and lifetimes."""
+    """Returns all ranks' passages: those of lines if all ranks have call stacks, then lifetimes."""
     lines = [one.behaviour.lines for one in summaries]
     told = [one for one in lines if one is not None]
     lives = [one.behaviour.lives for one in summaries]
@@ -132,7 +132,8 @@ def _by_passages(summaries: list[RankSummary]) -> list[list[RankSummary]]:
     inside = {i for part in chosen for i in part}
     homes = {id(part): [*part] for part in chosen}
     for i in sorted(set(range(total)) - inside):
-        # A truncated recording lacks passages, so the smaller of both differences counts first.
+        # A truncated recording lacks passages, so the smaller of the two directions' differences
+        # counts first.
         nearest = min(
             chosen,
             key=lambda part: min((min(missing[i, j], missing[j, i]), distance[i, j]) for j in part),

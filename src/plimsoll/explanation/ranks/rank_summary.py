@@ -1,4 +1,4 @@
-"""A rank's recording as small plain data, for comparison with other ranks and for drawing."""
+"""Summarizes a rank's recording as plain data, to compare it with other ranks and draw it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RankSummary:
         steps: The number of steps found.
         steps_source: The source of the steps, "marks" or "rhythm".
         peak_allocated_bytes: The most requested bytes that were live at once.
-        kept_bytes: The median over all steps of a step's least live bytes; None without steps.
+        kept_bytes: The median of the least live bytes of each step; None without steps.
         peak_reserved_bytes: The most reserved bytes.
         lost_bytes: `peak_reserved_bytes` minus the most allocated bytes.
         card_bytes: The memory of the card, if the recording names it.
@@ -151,8 +151,8 @@ def _busiest(recording: Recording) -> tuple[DeviceTrace, BlockHistory]:
 
 
 def _reserved(recording: Recording, most: int | None, allocated: int) -> tuple[int, int]:
-    """Returns the most reserved bytes, and by how much they exceed the most allocated bytes."""
-    if most is None:  # without events of segments, a replay finds it
+    """Returns the most reserved bytes, and their excess over the most allocated bytes."""
+    if most is None:  # a replay finds the peak if no segments are recorded
         try:
             result = max(replay(recording), key=lambda one: one.peak_reserved_bytes)
         except InputError:

@@ -33,7 +33,7 @@ def deviation(values: NDArray[np.float64]) -> float:
 
 
 def wide_deviation(values: NDArray[np.float64]) -> float:
-    """Estimates the standard deviation from the spread of nine tenths of the values: wide tails."""
+    """Estimates the standard deviation from nine tenths of the values, for wide tails."""
     return float(np.quantile(np.abs(values - middle(values)), 0.9)) / _OF_NINE_IN_TEN
 
 
@@ -43,15 +43,15 @@ def beyond(values: NDArray[np.float64], least: float, elsewhere: float = 0.0) ->
     Args:
         values: The values of a group's ranks.
         least: The least excess over the median.
-        elsewhere: The standard deviation in other groups; counts instead of this group's own if
-            that is smaller and the group is small.
+        elsewhere: The standard deviation in other groups. In a small group the larger of it and
+            the group's own counts.
     """
     if len(values) < 2:
         return np.zeros(len(values), dtype=bool)
     own = deviation(values)
     spread = max(own, elsewhere) if len(values) < _FEW else own
     over = values - middle(values)
-    # If more than a few values are large, large values are usual.
+    # Only the few largest values may be unusual: if more are large, large values are usual.
     usual = np.sort(over)[: len(over) - max(1, len(over) // _EXCEPTIONS)]
     most = max(DEVIATIONS * spread, least)
     found: NDArray[np.bool_] = (over > most) & (

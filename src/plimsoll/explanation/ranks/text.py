@@ -34,7 +34,7 @@ def ranks_text(e: RanksParts, width: int | None = None) -> str:
 
 
 def answer_line(e: RanksParts) -> str:
-    """Returns the first line: which rank ran out of memory first, or else stands out most."""
+    """Returns the first line: the rank that first ran out of memory, or that stands out most."""
     said = answer_of(e.outliers, e.ranks)
     return said if e.outliers else f"{said} {_fullest(e)}"
 

@@ -140,7 +140,7 @@ def serve_ranks(
 
 
 def _with_pages(job: Job) -> list[int]:
-    """Returns the ranks that get a page: all, or with many, outliers and representatives."""
+    """Returns the ranks that get a page: all if they are few, else outliers and representatives."""
     ranks = [one.rank for one in job.outliers] + [one.representative for one in job.groups]
     if len(job.files) <= _MOST_PAGES:
         ranks = [*job.files]

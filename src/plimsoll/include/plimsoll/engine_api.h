@@ -85,7 +85,7 @@ typedef struct plimsoll_segment {
   const plimsoll_block* blocks; /* by address */
 } plimsoll_segment;
 
-/* The codes are those of plimsoll::Action. */
+/* The action of an event; the codes are those of plimsoll::Action. */
 enum plimsoll_action {
   PLIMSOLL_ALLOC = 0,
   PLIMSOLL_FREE_REQUESTED = 1,
@@ -107,7 +107,7 @@ typedef struct plimsoll_event {
   uint64_t shared; /* the part of `size` in shared memory */
 } plimsoll_event;
 
-/* Where an address lies. */
+/* The live block and the segment in which an address lies. */
 typedef struct plimsoll_place {
   uint64_t block, block_size;     /* the live block */
   uint64_t segment, segment_size; /* the driver's allocation around it; virtual: the block itself */
@@ -128,8 +128,8 @@ typedef struct plimsoll_engine_api {
    * keeps it with the block and the event; other engines ignore it. */
   int (*malloc)(plimsoll_engine*, uint64_t size, uint64_t stream, uint32_t context,
                 uint64_t* address);
-  /* Allocates exactly this range of free memory of that pool and stream. Fails if a part of it is
-   * in use or has no memory. */
+  /* Allocates exactly the given range, from free memory of the pool and stream. Fails if a part of
+   * the range is in use or has no memory. */
   int (*malloc_at)(plimsoll_engine*, uint64_t address, uint64_t size, uint64_t stream,
                    plimsoll_pool_id);
   /* These return PLIMSOLL_UNKNOWN_ADDRESS if no live block of this engine begins at `address`. */
@@ -185,8 +185,8 @@ typedef struct plimsoll_engine_api {
 
   /* Allocates page-locked host memory, which every GPU of the process reaches. One pool serves the
    * whole process. It uses the driver of the first engine that is asked for host memory; before
-   * that, no address is known and all counters are 0. The private pool is one that was begun, or
-   * {0, 0}. */
+   * that, no address is known and all counters are 0. The pool is a private one that was begun, or
+   * {0, 0}, the default pool. */
   int (*host_malloc)(plimsoll_engine*, uint64_t size, plimsoll_pool_id, uint64_t* address);
   /* Returns PLIMSOLL_UNKNOWN_ADDRESS if no live block of the pool begins at `address`. */
   int (*host_free)(uint64_t address);
@@ -194,8 +194,8 @@ typedef struct plimsoll_engine_api {
    * anywhere in it. PLIMSOLL_UNKNOWN_ADDRESS costs no more time than success does. */
   int (*host_record)(plimsoll_engine*, uint64_t address, uint64_t stream);
   int (*host_empty_cache)(void);
-  /* Called at the beginning and the end of a graph's capture. Blocks of the private pool are not
-   * reused before each begin has had its release. */
+  /* Called at the beginning and the end of a graph's capture. The pool's blocks are reused only
+   * once `host_release_pool` was called as often as `host_begin_allocate_to_pool`. */
   int (*host_begin_allocate_to_pool)(plimsoll_engine*, plimsoll_pool_id);
   int (*host_end_allocate_to_pool)(void);
   int (*host_release_pool)(plimsoll_pool_id);

@@ -27,8 +27,8 @@ typedef struct plimsoll_recorder_api {
    * lock that protects only the buffer. */
   void (*add)(plimsoll_event_buffer*, int32_t device, const plimsoll_event*, uint32_t stack);
   /* Returns the number of this thread's Python call stack; 0 if it has none. If the stack is new,
-   * takes the interpreter's lock, so the caller must hold no lock for which a thread that has the
-   * interpreter's lock may wait. */
+   * takes the interpreter's lock. So the caller must not hold a lock that another thread may wait
+   * for while that thread holds the interpreter's lock. */
   uint32_t (*capture_stack)(void);
 } plimsoll_recorder_api;
 

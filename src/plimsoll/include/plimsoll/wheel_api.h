@@ -72,7 +72,7 @@ typedef struct plimsoll_wheel_api {
   int (*malloc_at)(int number, uint64_t address, uint64_t size, uint64_t stream);
   int (*free)(int number, uint64_t address);
   int (*record_stream)(int number, uint64_t address, uint64_t stream);
-  /* Empties the caches of all GPUs, as PyTorch does; the statistics count it for this GPU. */
+  /* Empties the caches of all GPUs, as PyTorch does; the given GPU's statistics count the call. */
   int (*empty_cache)(int number, plimsoll_pool_id);
 
   /* These work as in plimsoll_engine_api, but do not call `drop` if `begin` fails. */

@@ -105,7 +105,7 @@ def _compiler() -> str | None:
 
 
 def _reading() -> Ability:
-    """Returns the ability to read recordings, which needs only the package itself."""
+    """Returns the `Ability` to read recordings, which needs only the package itself."""
     name = "gpus, replay, explain, view"
     try:
         for module in (
@@ -164,7 +164,7 @@ _KEPT_APART = {
 
 
 def _keeping_apart() -> Ability:
-    """Returns the ability to discard what predicted scripts write."""
+    """Returns the `Ability` to discard the files that predicted scripts write."""
     name = "throwing away what a trial writes"
     instead = linux_instead()
     if instead is not None:
@@ -201,7 +201,7 @@ def _running() -> Ability:
 
 
 def _missing_for_libraries(name: str) -> Ability | None:
-    """Returns the ability as not working if Linux or PyTorch is missing; else None."""
+    """Returns an `Ability` that does not work if Linux or PyTorch is missing; else None."""
     instead = linux_instead()
     if instead is not None:
         return Ability(name, False, f"Linux is needed; {instead}")

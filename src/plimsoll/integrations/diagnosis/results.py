@@ -30,7 +30,7 @@ class Diagnosis:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no ability is left that a command could make work."""
+        """Whether every ability works that a command could make work."""
         return all(one.works or one.command is None for one in self.abilities)
 
     @property

@@ -11,7 +11,7 @@ _BATCH, _HEADS = 2, 8
 
 
 def attention() -> dict[str, int]:
-    """Returns the bytes of each call, by a description of the call."""
+    """Returns the bytes that each call takes, by a description of the call."""
     import torch
 
     halves = ("bfloat16",) if torch.cuda.get_device_capability()[0] >= 8 else ()

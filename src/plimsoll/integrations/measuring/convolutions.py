@@ -1,4 +1,4 @@
-"""Measures cuDNN's workspaces for convolutions: with its first plan, and during searches."""
+"""Measures cuDNN's workspaces for convolutions, with its default plan and in its searches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from plimsoll.engine.gpus.card_files import CONVOLUTION
 
 _MOST_BYTES = 1 << 30
-"""The largest operand that is measured."""
+"""The most bytes of an operand that is measured."""
 _MOST_KEPT_BYTES = 4 << 30
 _TYPES = ("bfloat16", "float32", "float16")
 _LAYOUTS = ("", " channels_last")
@@ -26,7 +26,7 @@ _Found = TypeVar("_Found")
 
 
 def measure_convolutions(convolutions: Sequence[str], seconds: float) -> dict[str, list[int]]:
-    """Measures as many convolutions as fit into `seconds`; leaves out those that fail."""
+    """Measures convolutions for `seconds`; leaves out those that fail or have large operands."""
     return _measure(workspaces, convolutions, seconds)
 
 
@@ -44,7 +44,7 @@ def _measure(
             break
         try:
             sizes = measure(words)
-        except RuntimeError:  # the card has too little memory, or cuDNN has no kernel for it
+        except RuntimeError:  # the card has too little memory, or cuDNN has no kernel
             continue
         if sizes is not None:
             found[words] = sizes
@@ -161,7 +161,7 @@ def _product(sizes: Sequence[int]) -> int:
 
 
 def _besides(call: Callable[[], Any]) -> int:
-    """Returns the bytes that a call allocates beyond its results."""
+    """Returns the bytes that a call allocates in addition to its results."""
     import torch
 
     torch.cuda.reset_peak_memory_stats()
@@ -185,7 +185,7 @@ def common_convolutions(*, thorough: bool) -> list[str]:
 
 
 _Layer = tuple[bool, int, int, int, int, int, int]
-"""Whether it is transposed, then: channels, side, out_channels, kernel, stride, padding."""
+"""A convolution layer: is_transposed, channels, side, out_channels, kernel, stride, padding."""
 
 
 def _words(

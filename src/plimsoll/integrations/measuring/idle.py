@@ -1,4 +1,4 @@
-"""Checks a card for other processes, whose memory would falsify the measurement."""
+"""Checks that no other process uses a card, because its memory would falsify measurements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _MOST_BYTES = 1 << 30
-"""The most that an idle card has in use, for example for a desktop."""
+"""The most bytes in use on an idle card, for example by a desktop."""
 _LEAST_OF_USER_BYTES = 256 << 20
 """A process with less memory does not compute: a CUDA context alone takes more."""
 _MOST_GROWTH_BYTES = 32 << 20
@@ -112,7 +112,7 @@ class Idle:
         return next(iter(own), None)
 
     def _refuse_users(self, reading: GpuReading) -> None:
-        """Raises if other processes compute on the card; a desktop may use it."""
+        """Raises CardInUseError if other processes compute on the card; a desktop is allowed."""
         which = f"GPU {reading.index} ({reading.name})"
         users = {
             pid: size

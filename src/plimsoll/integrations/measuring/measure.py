@@ -239,7 +239,7 @@ def _if_it_can(
 
 
 def _basics(machine: _Machine, about: dict[str, Any], name: str, say: Say) -> CardFile:
-    """Measures the card's context and speed; returns it without NCCL's and kernels' memory."""
+    """Measures context and speed; returns the card, still without NCCL's and kernels' memory."""
     own_name = str(about["name"])
     name = name or (f"Simulated {own_name}" if machine.simulated else own_name)
     if why_not := unusable(name):
@@ -292,7 +292,7 @@ def _with_two_ranks(found: CardFile, machine: _Machine, next_uuid: str) -> CardF
 def _with_convolutions(
     found: CardFile, machine: _Machine, scripts: Sequence[Path], *, thorough: bool
 ) -> tuple[CardFile, int]:
-    """Measures convolutions; returns the card, and how many of the scripts' were left out."""
+    """Measures convolutions; returns the card, and how many of the scripts' own are left out."""
     own = _convolutions_of(scripts, found.name, machine)
     wanted = dict.fromkeys([*own, *common_convolutions(thorough=thorough)])
     measured = machine.run(
@@ -324,7 +324,7 @@ def _profile_of(found: CardFile) -> GpuProfile:
 
 
 def _kind(name: str) -> str:
-    """Guesses from an unknown card's name which kind of computer it is made for."""
+    """Guesses a card's kind of computer by its name: laptop, desktop, workstation, datacenter."""
     words = name.casefold()
     if "laptop" in words or "max-q" in words:
         return "laptop"

@@ -16,7 +16,7 @@ _FP32_SIDE = 4096
 REACHED_OF_BANDWIDTH = 0.896
 """The share of the data sheet's memory bandwidth that a copy reaches, on an H100 and an H200."""
 REACHED_OF_TENSOR_FLOPS = 0.80
-"""The share of the data sheet's 16-bit tensor-core rate that a product reaches on both."""
+"""The share of the data sheet's 16-bit tensor-core rate that a product reaches on both cards."""
 REACHED_OF_FP32_FLOPS = 0.77
 """The share of the data sheet's fp32 rate, without tensor cores, that a product reaches on both."""
 

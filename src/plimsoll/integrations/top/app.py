@@ -219,7 +219,7 @@ class TopApp(App[None]):
         self._reorder(parent_of=parent_of if is_list else None, name_of=program_name)
 
     def action_filter(self) -> None:
-        """Asks for a text, and shows only the processes that contain it."""
+        """Asks for a text, and shows only the processes whose rows contain the text."""
 
         def filter_by(text: str | None) -> None:
             if text is not None:

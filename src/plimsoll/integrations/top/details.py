@@ -24,7 +24,7 @@ _GRAPH_ROWS = 2
 
 
 def is_spilled(use: ProcessUse) -> bool:
-    """Tells whether a process has spilled: part of its memory is not in the driver's figure."""
+    """Returns whether a process has spilled memory, which the driver's figure leaves out."""
     return use.counters is not None and use.counters.shared_bytes > 0
 
 

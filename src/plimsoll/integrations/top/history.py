@@ -1,4 +1,4 @@
-"""Keeps the memory use of every GPU, and of every process on it, at the last refreshes."""
+"""Keeps the memory use of every GPU and its processes at the last refreshes of the screen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MOST_LOOKS = 600
 
 Key = tuple[str, int | None]
-"""A GPU's label, and a process id; None instead of the id for the GPU itself."""
+"""A GPU's label, and the id of a process on it, or None for the GPU itself."""
 
 
 class History:

@@ -32,10 +32,10 @@ class Host(Protocol):
     login: str
 
     def look(self) -> Machine:
-        """Returns the machine's state; raises InputError if it cannot be had."""
+        """Returns the machine's state; raises InputError if the machine does not send it."""
 
     def write_snapshot(self, pid: int, file: IO[bytes]) -> None:
-        """Writes a snapshot of a process there; raises InputError if it cannot be had."""
+        """Writes a snapshot of a process on the machine; raises InputError if that fails."""
 
 
 def host_of(name: str, command: str = "plimsoll") -> Host:
@@ -46,7 +46,7 @@ def host_of(name: str, command: str = "plimsoll") -> Host:
         command: The command that runs plimsoll on that machine, for ssh.
 
     Raises:
-        InputError: If the name is neither.
+        InputError: If the name is neither an address of metrics nor a host for ssh.
     """
     if name.startswith(("http://", "https://")):
         return MetricsHost(name)
@@ -97,7 +97,7 @@ class HostsWatch:
             raise InputError(f"{host}: {error}") from None
 
     def login(self, host: str) -> str:
-        """Returns the name that ssh takes for a host, also for one named by its metrics."""
+        """Returns the name that ssh takes for a host, even if the user named its metrics."""
         return self._hosts[host].login
 
     def _look_at(self, name: str) -> Machine | str:

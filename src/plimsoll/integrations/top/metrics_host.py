@@ -79,7 +79,7 @@ class MetricsHost:
 
 
 def _own_lines(content: bytes) -> str:
-    """Returns the lines with plimsoll's samples; refuses more lines than are quick to parse.
+    """Returns the lines with plimsoll's samples; refuses an answer that is too long to parse.
 
     Raises:
         InputError: If there are more or longer lines than a process can have.
@@ -114,7 +114,7 @@ def _process(text: str, ends: float) -> ProcessCounters:
             elif math.isfinite(number) and 0 <= number < 1 << 63:
                 values[name.removeprefix("plimsoll_"), found.get("device", "")] = int(number)
             elif name.removeprefix("plimsoll_").removesuffix("_total") in (*_BYTES, *_COUNTS):
-                raise ValueError  # else an unknown figure would count as nothing
+                raise ValueError  # else an invalid figure would count as 0
         indices = [device for device in labels if device.isascii() and device.isdecimal()]
         if not about or len(indices) > _MOST_DEVICES:
             raise ValueError

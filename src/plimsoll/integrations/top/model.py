@@ -26,7 +26,7 @@ class ProcessUse:
         pid: The process id.
         program: The program's name.
         driver_bytes: The bytes that the driver charges to the process, by NVML. If NVML has no such
-            figure: the process's context, and the dedicated memory that its allocator reserved.
+            figure, the sum of the process's context and its allocator's dedicated memory.
         context_bytes: The size of its CUDA context.
         counters: The counters of its allocator; None if plimsoll does not run in it.
         process: The counters of the whole process with all its GPUs; None if plimsoll does not run
@@ -167,7 +167,7 @@ def put_together(
     Args:
         reading: NVML's reading.
         processes: The counters of the processes that run plimsoll.
-        program_of: A function that returns the name of another process's program.
+        program_of: A function that returns the program's name for a process without plimsoll.
     """
     mine: dict[str, list[tuple[ProcessCounters, DeviceCounters]]] = {}
     simulated: list[GpuUse] = []

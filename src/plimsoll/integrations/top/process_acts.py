@@ -118,7 +118,7 @@ def write_snapshot(
 
 
 def snapshot_path(use: ProcessUse, folder: Path) -> Path:
-    """Returns an unused path with the rank in its name (for `plimsoll explain`), or the id."""
+    """Returns an unused path, named by the rank (for `plimsoll explain`) or the process id."""
     rank = None if use.process is None else use.process.place.rank
     who = str(use.pid) if rank is None else f"rank{rank}"
     numbered = (folder / f"plimsoll-{who}-{number}.pickle" for number in count(1))

@@ -1,4 +1,4 @@
-"""Parses `4711` or `rank=3,job=llama`, and finds the process with this id or place in a job."""
+"""Parses `4711` or `rank=3,job=llama`, and finds the process with this id, rank or job."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def process_table(
 def _ordered(
     machine: Machine, order: Order
 ) -> list[tuple[str, int, GpuUse | None, ProcessUse | None]]:
-    """Returns for each line the name's prefix, the process id, the GPU and the memory there."""
+    """Returns for each line the name's prefix, the process id, the GPU and the memory on it."""
     rows = [
         (gpu, use)
         for gpu in machine.gpus

@@ -54,7 +54,7 @@ class SshHost:
         return machine_from_json(found.getvalue(), self.name)
 
     def write_snapshot(self, pid: int, file: IO[bytes]) -> None:
-        """Asks a process there for a snapshot of its memory.
+        """Asks a process on the machine for a snapshot of its memory.
 
         Raises:
             InputError: If the process gives no snapshot.

@@ -93,7 +93,7 @@ def _silent_line(host: str, why: str, width: int) -> Text:
 
 
 def _heading(machine: Machine, width: int) -> Text:
-    """Returns the line of totals over all GPUs; over simulated ones only if none is real."""
+    """Returns the line of totals over all real GPUs, or over the simulated ones if none is real."""
     if not machine.gpus:
         return _cut("no GPU is in sight, real or simulated", width, "bold")
     real = [gpu for gpu in machine.gpus if not gpu.is_simulated]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _HEADER = 4096  # bytes before the tensors: the first word, padded for alignment
 _ALIGNMENT = 512
-_MOST_SLOTS = 16  # of each worker
+_MOST_SLOTS = 16  # the most slots of a worker
 _FREE, _IN_USE = 0, 1
 
 _names = itertools.count()
@@ -62,7 +62,7 @@ class PinnedCollate:
 
     Args:
         collate: A function that makes a batch of samples; by default DataLoader's own. The result
-            of another function is copied into the slot, one copy more than by default.
+            of another function is first in other memory, and is then copied into the slot.
     """
 
     def __init__(self, collate: Callable[[list[Any]], Any] | None = None) -> None:
@@ -72,7 +72,7 @@ class PinnedCollate:
         weakref.finalize(self, _forget, self._name).atexit = False
 
     def __call__(self, samples: list[Any]) -> Any:
-        """Makes a batch of samples, in a free slot if this runs in a worker."""
+        """Makes a batch of samples. A worker makes it in a free slot."""
         worker = get_worker_info()
         if worker is None:
             return self._batch(samples, _page_locked if _has_gpu() else _ordinary)
@@ -245,7 +245,7 @@ class _Filling:
 
     def __init__(self, mapping: _Mapping) -> None:
         self.mapping = mapping
-        self.is_held = False  # held by a PrefetchLoader until its copy is over
+        self.is_held = False  # whether a PrefetchLoader holds the batch until its copies end
         self._process = os.getpid()
 
     def end(self) -> None:

@@ -38,7 +38,7 @@ class Copy(Generic[Tree]):
 
     Attributes:
         made: The tensors of the result that are copies, each with its own memory.
-        event: The event after which the result is on its GPU; None if nothing goes to one.
+        event: The event after which the result is on its GPU; None if nothing goes to a GPU.
     """
 
     def __init__(self, staged: Staged, device: Any, sides: SideStreams) -> None:
@@ -101,8 +101,8 @@ class Copy(Generic[Tree]):
     def wait(self) -> Tree:
         """Returns the result.
 
-        On a GPU the current stream waits for it, and the host does not. A result on the host is
-        complete when this returns.
+        If the result is on a GPU, the current stream waits for the copy, and the host does not. A
+        result on the host is complete when this returns.
         """
         if self.event is not None:
             current = torch.cuda.current_stream(self._device)

@@ -2,9 +2,9 @@
 
 While the program works on a batch, the next ones are copied. Each batch has its own memory from the
 program's stream, which is freed like the memory of any tensor: a batch that the program holds is
-never overwritten. When the program asks for the next batch, its loop variable usually still holds
-the last one. So at most `depth` + 1 batches are on the device, and at most `depth` while the
-program computes. Batches that the program keeps longer come in addition.
+never overwritten. When the program asks for the next batch, the variable of its loop usually still
+holds the last batch. So at most `depth` + 1 batches are on the device, and at most `depth` while
+the program computes. Batches that the program keeps longer are on the device too.
 
 The wrapped loader runs only inside `next`, in the program's own thread, so its random numbers,
 errors and interrupts are the same as without plimsoll. An error of the wrapped loader is raised
@@ -84,7 +84,7 @@ class PrefetchLoader(Generic[Batch]):
         return len(self.loader)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        if name == "loader":  # `copy.copy` asks for it before it is set
+        if name == "loader":  # `copy.copy` asks for `loader` before it is set
             raise AttributeError(name)
         return getattr(self.loader, name)
 
@@ -152,7 +152,7 @@ def _on_the_host(loader: Iterable[Batch], times: _Times) -> Iterator[Batch]:
 
 
 class _Ahead(Generic[Batch]):
-    """One loop over the batches of a loader; copies them ahead."""
+    """Iterates over the batches of a loader once, and copies them ahead of their use."""
 
     def __init__(self, batches: Iterator[Batch], device: Any, depth: int, times: _Times) -> None:
         self._batches = batches
@@ -165,7 +165,7 @@ class _Ahead(Generic[Batch]):
         self._staged: Staged | None = None
         self._end: Exception | None = None  # the loader's exception, until all copies are returned
         self._copies: deque[Copy[Batch]] = deque()
-        self._read: deque[Any] = deque()  # the events at which each copy has read its host memory
+        self._read: deque[Any] = deque()  # events after which host memory has been read
         self._last: list[weakref.ref[Any]] = []  # storages of the last returned batch
 
     def __iter__(self) -> Iterator[Batch]:
@@ -211,7 +211,7 @@ class _Ahead(Generic[Batch]):
         try:
             with times.loader:
                 batch = next(self._batches)
-            with times.gpu:  # so that few batches in host memory wait to be copied
+            with times.gpu:  # limits the staged batches that still have to be copied
                 while len(self._read) > self._depth:
                     self._read.popleft().synchronize()
             with times.staging:

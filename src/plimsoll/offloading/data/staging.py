@@ -92,7 +92,7 @@ class HostMemory:
             self._buffers.give_back(staged.buffer)
 
     def bury(self, staged: Staged) -> None:
-        """Gives back the buffer later; for finalizers, which may interrupt any method here."""
+        """Gives back the buffer at the next `stage`; finalizers may call this at any time."""
         self._dead.append(staged)
 
     def release_read(self) -> None:
@@ -110,14 +110,14 @@ HOST_MEMORY = HostMemory()
 
 
 def needs_staging(tensor: Any) -> bool:
-    """Returns whether a host tensor must be staged, so that its copy can run beside the program."""
+    """Returns whether a host tensor must be staged for its copy to run beside the program."""
     return can_copy(tensor) and not (
         tensor.is_pinned() and tensor.stride() == dense_strides(tensor)
     )
 
 
 def can_copy(tensor: Any) -> bool:
-    """Returns whether a tensor is a plain strided one, which a copy of its bytes reproduces."""
+    """Returns whether a tensor is plain and strided, so that a copy of its bytes is complete."""
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout == torch.strided
@@ -127,7 +127,7 @@ def can_copy(tensor: Any) -> bool:
 
 
 def dense_strides(tensor: Any) -> tuple[int, ...]:
-    """Returns a copy's strides: the tensor's own, if it neither overlaps nor has gaps."""
+    """Returns a copy's strides: the tensor's own if its elements neither overlap nor have gaps."""
     strides: tuple[int, ...] = torch.empty_like(tensor, device="meta").stride()
     return strides
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RebalanceTime = Literal["step", "manual"]
 
 _engines: dict[int, Engine] = {}  # by handle: the engines that may spill
-_manual: set[int] = set()  # handles of engines whose memory returns only by `rebalance`
+_manual: set[int] = set()  # handles of engines that rebalance only on request
 
 
 def set_rebalance(engine: Engine, when: RebalanceTime) -> None:

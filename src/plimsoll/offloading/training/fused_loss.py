@@ -90,7 +90,7 @@ def _says_it_has_a_loss(module: Any) -> bool:
 
 
 def _is_plain(kind: Any, has_usual_head: bool) -> bool:
-    """Tells from its source whether `forward` is hidden states, head and loss, and nothing more."""
+    """Returns whether the source of `forward` has only hidden states, logits and the loss."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind.forward)))
     except (OSError, TypeError, SyntaxError):

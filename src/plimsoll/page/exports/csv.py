@@ -22,7 +22,7 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def write_csv(run: Run, file: IO[bytes]) -> None:
-    """Writes a run's blocks in order of allocation; a cell is empty if its event never happened."""
+    """Writes a run's blocks in order of allocation. Cells of events that never came are empty."""
     first = True
     for view in run.devices:
         for begin in range(0, max(len(view.lifetimes), 1), _AT_ONCE):

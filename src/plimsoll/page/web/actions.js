@@ -26,7 +26,7 @@ export class Actions {
     this.summaries = new Map();
     /** @type {number[][]} */
     this.numbers = [];
-    /** The key and devices for which `numbers` were computed. */
+    /** The grouping key and the devices for which `numbers` were computed. */
     this.coloursFor = "";
     /** @type {Map<Run, { of: string, query: Query, held: Blocks | null, rows: Set<number> | null }>} */
     this.queries = new Map();
@@ -40,7 +40,7 @@ export class Actions {
     return this.runs[this.store.state.panel] ?? this.runs[0];
   }
 
-  /** Returns the length of the axis: that of the longest run. */
+  /** Returns the length of the axis, which is the length of the longest run. */
   length() {
     return Math.max(...this.runs.map((run) => this.axis.length(run.device)));
   }
@@ -51,7 +51,7 @@ export class Actions {
     return Math.max(...most, 1) * 1.04;
   }
 
-  /** Returns the number of the colour of each of a run's groups. */
+  /** Returns the colour number of each of a run's groups. */
   colours(/** @type {Run} */ run) {
     const { key } = this.store.state;
     const keys = this.runs.map(({ device }) => device.key(key));
@@ -71,7 +71,7 @@ export class Actions {
   }
 
   /**
-   * Returns what is held at a run's moment, in all and by group.
+   * Returns the memory at a run's moment, in total and by group.
    * @returns {Summary}
    */
   summary(/** @type {Run} */ run) {
@@ -171,7 +171,7 @@ export class Actions {
     this.store.touch("picked");
   }
 
-  /** Picks a block of any time, and goes to the moment when it was allocated. */
+  /** Picks any block of the history, and goes to the moment when it was allocated. */
   async pickAnywhere(
     /** @type {Run} */ run,
     /** @type {Blocks} */ blocks,

@@ -1,4 +1,4 @@
-// The keys that work wherever the focus is; help.js lists them for the user.
+// Handles the keys that work wherever the focus is; help.js lists them for the user.
 
 import { FORMS } from "./flame/flame_graph.js";
 import { LAYOUTS } from "./map/layout.js";

@@ -4,7 +4,7 @@
 /** @import { Actions } from "./actions.js" */
 /** @import { Run } from "./history/run.js" */
 
-/** The URL is written once nothing has changed for this long. */
+/** The milliseconds without a change after which the URL is written. */
 const REST_MS = 200;
 
 /** The parts of the state that are in a link, by their names in the link. */

@@ -18,7 +18,7 @@ async function start() {
     isServed,
     async (found) => {
       opened.push(...found);
-      // A page of two runs is shown as it is; one run is shown beside the first of those shown.
+      // Two runs of one page replace those shown; a single run is shown beside the first one shown.
       await show(found.length > 1 ? found.slice(0, 2) : [shown.runs[0], found[0]]);
     },
     showProblem,

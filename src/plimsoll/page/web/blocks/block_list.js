@@ -133,7 +133,7 @@ export class BlockList {
   /**
    * @param {Blocks} blocks
    * @param {Test | null} test
-   * @param {boolean} isEverywhere Whether `blocks` are of any time, not only of the moment.
+   * @param {boolean} isEverywhere Whether `blocks` are of the whole history.
    */
   list(blocks, test, isEverywhere) {
     const { run } = this;
@@ -234,7 +234,7 @@ export class BlockList {
       }
       if (c !== 1) return make("span", { class: `cell ${column.style}`, role: "gridcell" }, texts[c]);
       const colour = groupColour(this.actions.colours(run)[number] ?? 11);
-      // If the groups are source lines, the last column has the name.
+      // If the groups are source lines, the name is left out here: the last column shows it.
       const name =
         key.by === "tier" ? tierOf(blocks, i) : key.name === "line" ? "" : key.groups[number];
       return make("span", { class: `cell ${column.style}`, role: "gridcell" }, swatch(colour), name);

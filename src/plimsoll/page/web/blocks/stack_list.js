@@ -13,7 +13,7 @@ import { packagePath } from "../elements/format.js";
 export function stackList(stacks, stack, name) {
   const frames = stack === null ? [] : (stacks?.frames(stack) ?? []);
   if (frames.length === 0) return make("p", { class: "caption" }, "No call stack was recorded.");
-  // The frames that are named in the stack's source line.
+  // The program's and the user's innermost frames, which the stack's source line names.
   const here = [
     frames.findIndex(({ isProgram }) => isProgram),
     frames.findIndex(({ isUsers }) => isUsers),

@@ -1,10 +1,10 @@
-// Reads the data in a page: in this one, or in another that the user opened on it.
+// Reads the data in a page: in this page, or in another page's file that the user opened.
 
 import { Run } from "../history/run.js";
 
 /** @import { PackedRun } from "../history/run.js" */
 
-/** The version of the data's format; document.py has the same. */
+/** The version of the data's format; FORMAT in document.py must be equal. */
 const FORMAT = 2;
 
 /** @typedef {{ format: number, first_device: number, served: boolean, runs: PackedRun[] }} PackedPage */

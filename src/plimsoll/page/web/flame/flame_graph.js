@@ -1,5 +1,5 @@
 // The memory that is live at the moment, by call stack. The flame graph has the outermost frames at
-// the top; a frame is as wide as the memory that it and the frames that it called asked for. The
+// the top. A frame's width shows the bytes that it and the frames that it called requested. The
 // table has every frame with its totals.
 
 import { themeColour } from "../elements/colours.js";

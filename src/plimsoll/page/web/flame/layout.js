@@ -14,8 +14,8 @@
 const LEAST_WIDTH = 0.5;
 
 /**
- * Returns the bars of `focus`, of the frames that called it, each as wide as the graph, and of the
- * frames that it called.
+ * Returns the bars of `focus`, its callers, and the frames that it called. `focus` and its callers
+ * are as wide as the graph.
  * @param {FrameTree} tree
  * @param {number} focus
  * @param {number} width

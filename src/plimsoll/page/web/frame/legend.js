@@ -1,4 +1,5 @@
-// The bytes of each group at the moment; with two runs, of both, and the difference.
+// The legend: the bytes of each group at the moment. With two runs, it shows the bytes of both and
+// their difference.
 
 import { groupColour } from "../elements/colours.js";
 import { make, nameOf, refill, swatch } from "../elements/dom.js";

@@ -1,4 +1,4 @@
-// The notes on what the page leaves out and what its figures mean: each approximation is stated.
+// Shows notes on what the page leaves out, and on every figure that is approximate.
 
 import { mostOf } from "../history/columns.js";
 import { make } from "../elements/dom.js";

@@ -1,4 +1,4 @@
-// The bar at the top: the runs, the colours' key, the axis, the window, the search and the theme.
+// The bar at the top: runs, grouping key of the colours, axis, window, search and theme.
 
 import { AXES } from "../history/axis.js";
 import { make, refill } from "../elements/dom.js";
@@ -18,7 +18,7 @@ import { THEMES } from "../elements/theme.js";
  * @property {() => void} open Lets the user choose files to open.
  */
 
-/** How long a notice, such as "The link is copied.", stays. */
+/** The milliseconds for which a notice, such as "The link is copied.", stays. */
 const NOTICE_MS = 5000;
 
 export class Toolbar {
@@ -112,13 +112,13 @@ export class Toolbar {
     return found;
   }
 
-  /** Makes the element with a run's name; if several runs are open, a choice among them. */
+  /** Makes the element with a run's name; if several runs are open, the menu that lists them. */
   nameOf(/** @type {Run} */ run) {
     if (this.library.runs.length > 1) return this.choiceOf(this.runs.indexOf(run));
     return make("span", { class: "name", title: run.name }, run.name);
   }
 
-  /** Makes the choice of the run at a place: 0 for A, 1 for B. */
+  /** Makes the menu of open runs for a place on the page: 0 for A, 1 for B. */
   choiceOf(/** @type {number} */ place) {
     const { library, runs } = this;
     const letter = "AB"[place];
@@ -135,7 +135,7 @@ export class Toolbar {
           const chosen = library.runs[Number(choice.value)];
           const shown = [...runs];
           const other = shown.indexOf(chosen);
-          if (other >= 0 && runs[place]) shown[other] = runs[place]; // the two runs change places
+          if (other >= 0 && runs[place]) shown[other] = runs[place]; // swaps the two runs
           if (chosen) shown[place] = chosen;
           else shown.splice(place, 1);
           library.show(shown);
@@ -147,7 +147,7 @@ export class Toolbar {
     return choice;
   }
 
-  /** Makes the choice of a run's device; null if the run has only one. */
+  /** Makes the menu of a run's devices; returns null if the run has only one. */
   deviceOf(/** @type {Run} */ run) {
     if (run.devices.length === 1) return null;
     const options = run.devices.map((device, i) =>

@@ -116,7 +116,7 @@ export class Blocks {
     return ends;
   }
 
-  /** Returns whether the program had block `i` after an event, and had not yet freed it. */
+  /** Returns whether block `i` was allocated, and not yet freed, after an event. */
   isLive(/** @type {number} */ i, /** @type {number} */ event) {
     return this.start[i] <= event && this.end[i] > event;
   }

@@ -63,7 +63,7 @@ export async function unpackColumns(packed) {
   return /** @type {Record<Name, Column>} */ (Object.fromEntries(pairs));
 }
 
-/** Returns the largest of some numbers, none of which is negative; 0 if there are none. */
+/** Returns the largest of some numbers that are 0 or more; 0 if there are no numbers. */
 export function mostOf(/** @type {ArrayLike<number>} */ values) {
   let most = 0;
   for (let i = 0; i < values.length; i++) if (values[i] > most) most = values[i];

@@ -19,7 +19,7 @@ import { emptySpans } from "./spans.js";
 /** The number of events between two states that `Detail.known` keeps. */
 const KNOWN_EVERY = 1 << 14;
 
-/** The blocks around a window, prepared for going through the window's events one by one. */
+/** The blocks held in a window, with the change that each event of the window makes. */
 export class Detail {
   /**
    * @param {Device} device
@@ -36,7 +36,7 @@ export class Detail {
     this.leftOut = isComplete ? null : device.leftOut;
     /** For each event: i + 1 if it allocates block i, -i - 1 if it frees block i, else 0. */
     this.changes = new Int32Array(end - begin);
-    /** The name of the key for which `groups` and `known` were computed. */
+    /** The name of the grouping key for which `groups` and `known` were computed. */
     this.keyName = "";
     this.groups = new Uint8Array(0);
     /** The state after every `KNOWN_EVERY` events, as far as it is computed. @type {Live[]} */

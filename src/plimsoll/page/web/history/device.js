@@ -1,4 +1,4 @@
-// One device's history, without what the page leaves out.
+// One device's history, without the blocks that the page leaves out.
 
 import { mostOf, unpackColumn, unpackColumns } from "./columns.js";
 import { Pyramid } from "./pyramid.js";
@@ -98,11 +98,11 @@ export class Device {
     this.spanTimes = overview.begin_us;
     this.highest = new Pyramid(this.high, 1);
     this.lowest = new Pyramid(this.low, -1);
-    /** The most bytes in shared memory at the top event of any span. */
+    /** The most bytes in shared memory at the `topEvent` of any span. */
     this.sharedPeak = mostOf(this.sharedHigh);
   }
 
-  /** Loads, for a key, the bytes of each group at the top event of each span. */
+  /** Loads the bytes of a grouping key's groups at the `topEvent` of each span. */
   async loadKey(/** @type {string} */ name) {
     if (this.bytesByKey.has(name)) return;
     const columns = await Promise.all(this.key(name).bytes.map(unpackColumn));
@@ -113,7 +113,7 @@ export class Device {
     this.stacks ??= await Stacks.load(this.packedStacks);
   }
 
-  /** Returns the key with a name; the first key if this device has none of that name. */
+  /** Returns the grouping key with a name; the first key if the device has none of that name. */
   key(/** @type {string} */ name) {
     return this.keys.find((key) => key.name === name) ?? this.keys[0];
   }

@@ -27,7 +27,7 @@ export class FrameTree {
     this.stacks = stacks;
     this.parent = node_parent;
     this.frame = node_frame;
-    /** The bytes of each node of the stacks and all that it called; node 0 has the bytes of all. */
+    /** For each node, the bytes that it and the nodes below it requested; node 0 has the total. */
     this.bytes = new Float64Array(node_parent.length);
     this.own = new Float64Array(node_parent.length);
     this.blocks = new Int32Array(node_parent.length);
@@ -38,7 +38,7 @@ export class FrameTree {
       this.blocks[node]++;
     }
     this.bytes.set(this.own);
-    // A parent has a lower number than its children, so children are added first.
+    // A parent has a lower number than its children, so this loop adds children first.
     for (let node = node_parent.length - 1; node > 0; node--) {
       this.bytes[node_parent[node]] += this.bytes[node];
       this.blocks[node_parent[node]] += this.blocks[node];
@@ -66,7 +66,7 @@ export class FrameTree {
     return node === above;
   }
 
-  /** Returns whether a node's frame was called by itself, directly or indirectly. */
+  /** Returns whether a node is a recursive call: its frame is also among its callers. */
   isInItself(/** @type {number} */ node) {
     for (let above = this.parent[node]; above !== 0; above = this.parent[above]) {
       if (this.frame[above] === this.frame[node]) return true;

@@ -1,4 +1,4 @@
-// Reserved memory: the segments at a moment, and the bytes in all.
+// Reserved memory: the segments at a moment, and the total of reserved bytes after each event.
 
 import { mostOf, unpackColumns } from "./columns.js";
 import { firstAbove } from "./binary_search.js";
@@ -65,7 +65,7 @@ export class Segments {
     return this.bytes[this.highestStep(first, last)];
   }
 
-  /** Returns the index in `bytes` of the most reserved after an event from `first` to `last`. */
+  /** Returns the index in `bytes` of the most bytes reserved from event `first` to `last`. */
   highestStep(/** @type {number} */ first, /** @type {number} */ last) {
     let best = Math.max(firstAbove(this.at, first) - 1, 0);
     for (let step = best + 1; step < this.at.length && this.at[step] <= last; step++) {

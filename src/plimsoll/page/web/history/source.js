@@ -45,7 +45,7 @@ export class Source {
     return this.device.leastBytes === 0 || this.isServed;
   }
 
-  /** Whether blocks come from the page, at once, and not from the server. */
+  /** Whether blocks come from the page itself, without a request to the server. */
   get isLocal() {
     return this.device.leastBytes === 0 || !this.isServed;
   }
@@ -88,7 +88,7 @@ export class Source {
       const blocks = this.isLocal ? this.blocksInPage() : await this.between(begin, end);
       const rows = [];
       for (let i = 0; i < blocks.length; i++) {
-        // A block that was allocated before `begin` was in an earlier part already.
+        // An earlier part has already returned the blocks that were allocated before `begin`.
         const isNew = blocks.start[i] >= begin || begin === 0;
         if (isNew && test(blocks, i)) rows.push(i);
       }

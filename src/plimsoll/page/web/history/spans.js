@@ -1,4 +1,4 @@
-// The spans that a timeline draws: for each column the moment in it with the most live memory.
+// The spans that a timeline draws: for each column of pixels, the moment with most live memory.
 
 /** @import { Device } from "./device.js" */
 

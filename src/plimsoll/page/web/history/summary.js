@@ -1,4 +1,4 @@
-// Sums up the memory at a moment of a run, in all and by group.
+// Sums up the memory at a moment of a run, in total and by group.
 
 import { bytesByGroup, groupsOf } from "./groups.js";
 

@@ -59,7 +59,7 @@ export class AddressMap {
     /** The blocks that are held at the moment. @type {PlacedBlocks | null} */
     this.placed = null;
     this.hovered = -1;
-    /** The number of the free piece that the keys have reached; -1 for none. */
+    /** The index of the free piece that the user has selected by keys; -1 for none. */
     this.gap = -1;
     this.listen();
   }
@@ -159,7 +159,7 @@ export class AddressMap {
     canvas.addEventListener("click", (/** @type {MouseEvent} */ event) => {
       const here = this.at(event);
       this.actions.pickBlock(this.run, here && here.row >= 0 ? here.row : -1);
-      this.showTip(here, event.clientX, event.clientY); // on touch screens nothing hovers
+      this.showTip(here, event.clientX, event.clientY); // for touch screens, where nothing hovers
     });
     canvas.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
       const { run, placed } = this;
