@@ -68,5 +68,8 @@ def _order(assumed: Assumed) -> tuple[bool, int]:
 
 
 def _matters(assumed: Assumed) -> bool:
-    """Returns whether to show the line: whether it is where the program used the value."""
+    """Returns whether to name the line beside an assumption.
+
+    Such an assumption is about a line that read a value, or a line with a loop or a check.
+    """
     return any(word in assumed.what for word in ("nobody knows", "random", "loop", "check"))

@@ -116,12 +116,12 @@ def _round_numbers(least: float) -> Iterator[float]:
 
 
 def margin(scale: Scale) -> int:
-    """Returns the number of columns for a vertical axis's labels and the name of its unit."""
+    """Returns the width, in columns, of the longest label of a vertical axis or of its unit."""
     return max(len(scale.unit.name), *(len(scale.label(row)) for row in range(scale.cells)))
 
 
 def row(scale: Scale, number: int, cells: Sequence[Look]) -> Text:
-    """Returns a row of a picture: the axis's label, if it has one there, and the cells."""
+    """Returns a row of a picture: the cells, after the axis's label if this row has one."""
     label = scale.label(number)
     line = Text(f"{label:>{margin(scale)}} {'┤' if label else '│'}")
     for (sign, style), alike in groupby(cells):

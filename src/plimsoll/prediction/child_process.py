@@ -122,7 +122,7 @@ def started(
         stack.callback(os.close, file)
         output = None if shows_output else stack.enter_context((folder / "output").open("w+b"))
         sys.stderr.flush()
-        with interrupts_held():  # Ctrl-C waits until the stack can end the process
+        with interrupts_held():  # holds Ctrl-C back until `stack` has the callback `_end`
             process = subprocess.Popen(  # noqa: S603
                 command,
                 stdin=subprocess.DEVNULL if is_aside else None,

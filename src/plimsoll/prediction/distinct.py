@@ -62,8 +62,9 @@ def choose_roles(world: int, groups: list[list[int]], sends: list[list[int]]) ->
 
     Args:
         world: The number of ranks.
-        groups: The ranks of each process group that the first rank made, with itself or without.
-        sends: The ranks of those of its own groups through which it sent to other ranks.
+        groups: The ranks of each process group that the first rank made. The first rank need not
+            be a member.
+        sends: The ranks of each group through which the first rank sent tensors to another rank.
     """
     stages = max(sends, key=len, default=[])
     if len(stages) < 2:

@@ -161,7 +161,7 @@ def predict_request(
     if not measure_need:
         return run(request, shows_output=shows_output, is_aside=is_aside)
     with ExitStack() as stack:
-        # This guess only starts the eager trial early. `found.compiled` decides whether it is used.
+        # This guess starts the eager trial early; its result is used only if `found.compiled`.
         answer = _eagerly(request, stack) if _may_compile(request) else None
         first = run(request, shows_output=shows_output, is_aside=is_aside)
         with said(f"running {request.title} again, on cards with more memory or other data"):
@@ -278,7 +278,10 @@ def _with_outside(found: Prediction) -> list[Cause]:
 
 
 def _with_verdicts(needed: Prediction, result: Prediction) -> list[RankUse]:
-    """Returns the memory that each rank needs, with `fits`: False for a rank that had failed."""
+    """Returns each rank's use from the run `needed`, which had unlimited memory, and sets `fits`.
+
+    `fits` is False for a rank that failed in the run `result`, or that needs more than its card.
+    """
     failed = {use.rank for use in result.ranks if use.fits is False}
     room = _room(result)
     return [

@@ -179,10 +179,10 @@ class AllocatorUse:
     Attributes:
         allocator: "native", "elastic" or "uncached".
         conf: Its settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
-        peak_allocated_bytes: The most in live blocks.
-        peak_reserved_bytes: The most reserved from a driver with unlimited memory.
-        fits: Whether it serves all requests in the given memory, however late other streams finish:
-            it reserves no more, or releases cached memory in time.
+        peak_allocated_bytes: The most bytes in live blocks.
+        peak_reserved_bytes: The most bytes reserved from a driver with unlimited memory.
+        fits: Whether it serves all requests in the given memory, however late other streams finish.
+            To fit, it must reserve no more than that, or release cached memory in time.
         least_bytes: The least memory in which it serves all requests, exact to one granule; None if
             it fits, or if this was not searched.
     """

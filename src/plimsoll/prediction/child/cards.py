@@ -1,6 +1,6 @@
 """The cards that a program's processes use, and the memory of all processes on each card.
 
-From its first use of a card on, each process keeps its memory up to date in the card's file. So the
+Each process writes its current memory into the card's file whenever that memory changes. So the
 file also has the memory of killed processes.
 """
 
@@ -44,7 +44,7 @@ class Card:
 
 
 def card_files(folder: str) -> Callable[[int], str]:
-    """Returns a function that takes a GPU's number in this process to its card's file."""
+    """Returns a function that returns the card's file for the number of a GPU in this process."""
 
     def file_of(device: int) -> str:
         host = launched_as("GROUP_RANK") or 0
@@ -55,14 +55,15 @@ def card_files(folder: str) -> Callable[[int], str]:
 
 
 def number_of_card(device: int) -> int:
-    """Returns the machine's number of the card that is `device` in this process."""
+    """Returns the number that the machine gives to the card `device` of this process."""
     return _card_of(device)[0]
 
 
 def _card_of(device: int) -> tuple[int, str]:
-    """Returns the machine's number of a card, and an identifier if the number is unknown.
+    """Returns the number that the machine gives to a card, and "" or the card's identifier.
 
-    CUDA_VISIBLE_DEVICES renumbers the cards of a process, and may have identifiers for numbers.
+    CUDA_VISIBLE_DEVICES renumbers the cards of a process. If it names cards by identifiers, their
+    numbers are unknown, and the number returned is 0.
     """
     text = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     visible = [each.strip() for each in text.split(",")] if text else []

@@ -1,7 +1,8 @@
 """Ends a program's training loops after some steps; the rest of the program still runs.
 
-plimsoll can end two kinds of loops in a regular way: that of transformers' Trainer, whose state has
-its number of steps, and a `for` over a DataLoader, which ends when the loader has no batch.
+plimsoll can end two kinds of loops without an error. The loop of transformers' Trainer ends after
+the number of steps in the Trainer's state. A `for` over a DataLoader ends when the loader yields no
+further batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds ranks that use the cards of other ranks, and makes that a cause in the job's report."""
+"""Finds ranks that use the cards of other ranks, and reports each such card as a cause."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def causes_of_job(
 
 
 def _cause_on(name: str, card: Card, ranks: list[ProcessReport]) -> Cause | None:
-    """Returns the cause for a card that is one rank's own if other ranks use it too, or None."""
+    """Returns the cause "ranks on one card" if a card's own rank shares it with others, or None."""
     users = [each for each in ranks if each.rank is not None and each.process in card.takes]
     guests = {
         each.rank: noted

@@ -1,9 +1,9 @@
 """Counts the samples that a simulated program processes, for the rate of a step.
 
-If the program has PyTorch loaders, their batches are counted: a batch that two modules see, or one
-module twice, then counts once. In a program without a loader, calls of its modules are counted.
-Calls count as one batch until a backward pass has changed the gradients. A module's result, such
-as the images of a GAN, is no new sample.
+If the program has PyTorch loaders, plimsoll counts the batches that the loaders yield, so a batch
+counts once even if several calls of modules get it. In a program without a loader, plimsoll counts
+the calls of modules: all calls up to the next backward pass count as one batch. A tensor that a
+module made, such as the images of a GAN, is no new sample.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class SampleCount:
         self._loaded += _size_of(loader, batch)
 
     def note_result(self, result: Any) -> None:
-        """Remembers a module's result, as a later argument made from it is no new sample."""
+        """Remembers a module's result: if it becomes an argument later, it is no new sample."""
         if getattr(result, "grad_fn", None) is not None:
             self._results.append(weakref.ref(result))
 
