@@ -279,7 +279,7 @@ def _threads_aside() -> int:
 
 
 def _by_itself(request: Request, written: list[Written]) -> list[Written]:
-    """Returns the files that the script wrote, without those whose text plimsoll had replaced."""
+    """Returns the files that the script wrote, without `request.files`, which plimsoll changed."""
     given = set(request.files)
     return [one for one in written if str(Path(one.path).absolute()) not in given]
 

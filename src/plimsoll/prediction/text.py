@@ -147,7 +147,10 @@ def _patch(p: PredictionParts) -> str | None:
 
 
 def whose_line(p: PredictionParts) -> str | None:
-    """Returns the sentence that says which process the figures describe; None if it is clear."""
+    """Returns the sentence that says which process the figures describe.
+
+    None if the script is no job and started no process that used a GPU.
+    """
     if is_job(p):
         return (
             f"{len(p.ranks)} ranks used simulated GPUs; what follows is of rank {p.worst_rank}, "

@@ -263,7 +263,7 @@ def _assumptions(simulation: Simulation, *, hangs_on: Collection[str]) -> list[A
     merged: dict[tuple[str, str], list[Any]] = {}
     for assumption in simulation.library.assumptions():
         what = simulation.library.name(assumption.what)
-        if what.startswith(MATH_ATTENTION):  # not an assumption: the search for causes uses it
+        if what.startswith(MATH_ATTENTION):  # this is a note for the search for causes
             continue
         operation = simulation.library.name(assumption.operation)
         entry = merged.setdefault((what, operation), [None, 0, 0])

@@ -1,7 +1,7 @@
 """The cards that a program's processes use, and the memory of all processes on each card.
 
-Each process writes its current memory into the card's file whenever that memory changes. So the
-file also has the memory of killed processes.
+From its first use of a card, each process keeps the figure of its memory in the card's file up to
+date. So the file also has the memory of killed processes.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def read_cards(folder: str) -> dict[str, Card]:
         file = _core.SharedCard(str(path))
         takes: dict[int, int] = {}
         for process, most in file.users:
-            if most:  # a process without memory there only asked NVML about the card
+            if most:  # a process with 0 bytes here only asked NVML about the card
                 takes[process] = max(most, takes.get(process, 0))
         cards[path.name] = Card(
             host=int(found[1]),

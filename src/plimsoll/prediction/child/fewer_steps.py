@@ -66,7 +66,7 @@ class StepLimit:
 
         def limited(batches: Any) -> Any:
             if batches in self._last:
-                self._last.discard(batches)  # a loader with persistent workers reuses the iterator
+                self._last.discard(batches)  # persistent workers reuse the iterator
                 raise StopIteration
             self._passes.add(batches)
             return following(batches)

@@ -119,7 +119,7 @@ class SampleCount:
         return address in {storage_address(each) for each in made if each is not None} - {0}
 
     def add(self, of: int, batch: int | None) -> None:
-        """Adds the batch of a step to the count of steps `of`."""
+        """Adds a batch's samples to the count of the steps with the id `of`."""
         self._called[of] += batch or 0
 
     def so_far(self) -> Samples:

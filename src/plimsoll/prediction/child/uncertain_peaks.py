@@ -63,7 +63,7 @@ _TAKEN = (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED)
 _ADDRESS = 1 << 62
 """The address given to a kernel's uncertain memory: higher than any address of a run."""
 _OWN_ADDRESS, _APART = 1 << 52, 1 << 9
-"""Unique addresses for blocks: the first one, and the distance between those of two events."""
+"""The first of the unique addresses for blocks, and the distance from one to the next."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def fit_engine(
 ) -> EngineFitParts:
     """Finds an option's best value, the smallest card, or changes with which an engine serves.
 
-    The best value is the largest one that serves; of tensor parallelism it is the least.
+    The best value is the largest with which the engine serves; for tensor parallelism, the least.
 
     Each trial runs the engine under the load of `plimsoll predict vllm serve`.
 
