@@ -104,7 +104,7 @@ def started(
             Ctrl-C, and prints nothing about a failure.
         failed_output: The file for the output of a script that fails, if the output is not shown.
             The default is stderr; with `is_aside` the output is dropped.
-        fetched: The names of the hub's repositories fetched for it so far.
+        fetched: The names of the hub's repositories that were fetched for this request so far.
 
     Raises:
         InputError: If there is no library of simulated GPUs, and none can be built.

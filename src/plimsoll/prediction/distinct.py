@@ -2,9 +2,9 @@
 
 One rank runs alone first. It reports the process groups that the script makes, and those through
 which ranks send to each other (send/recv), which connect the stages of a pipeline. Stages differ in
-their memory, so the first, the second and the last stage run. In each stage one rank runs that is
-first in its other groups, and one that is last in them: if a tensor or the data is divided into
-unequal parts, the last part is the smallest.
+their memory, so the first, the second and the last stage run. In each of these stages two ranks
+run: the one that is first in its other groups, and the one that is last in them. Their memory may
+differ: if a tensor or the data is divided into unequal parts, the last part is the smallest.
 """
 
 from __future__ import annotations

@@ -78,8 +78,9 @@ def _of_alike(request: Request, found: Prediction) -> list[Prediction] | None:
     """Runs both trials in parallel, each with one rank of every group of equal ranks.
 
     This is possible only if the range comes from NCCL's watchdog alone, because ranks then exchange
-    the same data in both trials. Returns None in all other cases, if the script's writes are kept
-    (one trial would read the files of the other), or if a rank fails because others do not run.
+    the same data in both trials. Returns None in all other cases. Also returns None if the script's
+    writes are kept, because one trial would read the files of the other trial, or if a rank fails
+    because the ranks equal to it do not run.
     """
     depends = {assumed.what for assumed in found.assumptions} & set(NEEDS_TRIALS)
     groups = alike(found.ranks)

@@ -51,7 +51,7 @@ class Failure:
 def note_failure(folder: str, watchers: Watchers) -> None:
     """Makes this process note the error that ends it, before Python prints the error.
 
-    Without an error it notes its end.
+    A process that ends without an error notes its end.
 
     Args:
         folder: The folder for the notes of all ranks of the job.

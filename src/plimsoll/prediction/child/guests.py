@@ -76,7 +76,7 @@ def causes_of_job(
 
 
 def _cause_on(name: str, card: Card, ranks: list[ProcessReport]) -> Cause | None:
-    """Returns the cause "ranks on one card" if a card's own rank shares it with others, or None."""
+    """Returns the cause "ranks on one card" if ranks use the card of another rank; else None."""
     users = [each for each in ranks if each.rank is not None and each.process in card.takes]
     guests = {
         each.rank: noted

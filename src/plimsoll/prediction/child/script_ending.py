@@ -87,7 +87,7 @@ def _device_failure(simulation: Simulation) -> str | None:
 def reason_of(error: BaseException | None) -> str | None:
     """Returns an error's name and first line, with the program's innermost line that raised it."""
     if isinstance(error, SystemExit) and _is_of_import(error):
-        # For example, a script named like a standard module may be imported in the module's place.
+        # This happens if a script has the name of a standard module and is imported in its place.
         return f"a module that it imports ends the process ({line_of(error)})"
     if error is None or isinstance(error, SystemExit):
         return None

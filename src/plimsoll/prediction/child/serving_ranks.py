@@ -1,4 +1,4 @@
-"""Combines what the processes of a serving engine report of how the engine divides its cards."""
+"""Combines the reports of a serving engine's processes on how the engine divides its cards."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class _End:
 
 @dataclass
 class _Steps:
-    """The steps of one kind, as the ends of steps.
+    """The ends of all steps of one kind.
 
     Attributes:
         what: The kind of step.

@@ -199,7 +199,7 @@ class _Run:
         simulation: The run.
         device: The device's number.
         memory: The memory with uncertain sizes.
-        waits: Whether the end of a freed block's wait for other streams may vary.
+        waits: Whether replays may vary how long a freed block waits for other streams.
 
     Attributes:
         events: The number of events in one replay.
@@ -265,7 +265,7 @@ class _Run:
     def _at_pace(
         self, paces: NDArray[np.float64] | None
     ) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
-        """Returns the events with late frees moved, and the rows at which uncertain memory goes."""
+        """Moves late frees by `paces`; returns the events and `_places` in the new order."""
         if paces is None:
             return self._columns, self._places
         when = np.arange(len(self._columns["action"]), dtype=np.float64)

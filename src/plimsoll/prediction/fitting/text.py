@@ -80,7 +80,7 @@ def _thin(fit: FitParts) -> Iterator[str]:
 
 
 def _conditions(fit: FitParts) -> Iterator[str]:
-    """Yields lines on the memory that must stay free or others use, and on allowed multiples."""
+    """Yields lines about memory that the script may not use, and about the allowed multiples."""
     whole = format_size(fit.total_bytes + fit.used_bytes)
     of_card = []
     if fit.used_bytes:
