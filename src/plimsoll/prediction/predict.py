@@ -185,7 +185,7 @@ def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Pr
 
 
 def _eagerly(request: Request, stack: ExitStack) -> Callable[[], Prediction] | None:
-    """Starts a parallel trial without `torch.compile`; returns None if this machine cannot."""
+    """Starts a parallel trial without `torch.compile`; None if its writes cannot be isolated."""
     setup = replace(request.setup, unlimited=True, is_eager=True)
     asked = replace(request, setup=setup, keep_writes=False, summary=None, record=None)
     with suppress(InputError):  # raised if this machine cannot isolate the writes of a trial

@@ -47,7 +47,7 @@ class Request:
         room: The memory that the survey assumes for the program; None for no bound.
         finds_least: Whether to find the least memory that serves the requests, in place of verdicts
             on other cards.
-        files: The text that this trial has in place of files' real text, by absolute path.
+        files: The files whose text the trial replaces: the new text by absolute path.
         scratch: The folder of the trial in which the script runs, or None.
     """
 

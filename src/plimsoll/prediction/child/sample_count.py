@@ -103,7 +103,7 @@ class SampleCount:
             self._new = max(self._new, batch)
 
     def end_step(self, of: int) -> None:
-        """Adds the samples of a step that has ended, such as an optimizer's, to its count."""
+        """Ends a step, such as that of the optimizer with the id `of`, and counts its samples."""
         self._called[of] += (self._before + self._new) or self._derived
         self._waits_for_tensor = False
         self._new = self._derived = self._before = 0

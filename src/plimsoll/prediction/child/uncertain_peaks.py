@@ -265,7 +265,10 @@ class _Run:
     def _at_pace(
         self, paces: NDArray[np.float64] | None
     ) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
-        """Moves late frees by `paces`; returns the events and `_places` in the new order."""
+        """Returns the events, with late frees moved, and the rows of kernels' uncertain memory.
+
+        Each row is the index of the event before which a kernel allocates such memory.
+        """
         if paces is None:
             return self._columns, self._places
         when = np.arange(len(self._columns["action"]), dtype=np.float64)
