@@ -145,7 +145,8 @@ class StepTime:
         host_seconds: The time that the host needs to queue all operations.
         kernels: The number of operations and copies that the host queues.
         samples_per_second: The number of samples in a step, divided by `seconds`; None if the
-            number is unknown. `child/sample_count.py` says how samples are counted.
+            number is unknown. It counts the samples of the loaders' batches or, in a program
+            without a loader, those of the modules' inputs.
         lines: The source lines with the most time, most first.
     """
 
@@ -238,8 +239,7 @@ class PredictionParts:
         written: The files that the script wrote, the largest first; empty if its writes were kept,
             because plimsoll does not look for them then.
         serving: How a serving engine that ran divided the card; None without one.
-        causes: Why the GPU that the figures describe needs its memory, the most telling cause
-            first.
+        causes: Why the GPU that the figures describe needs its memory, the main cause first.
         kept_apart: The means that protected real files from the script, and the accesses that the
             kernel refused; None if the script's writes were kept.
         uses_cuda: Whether the script touched CUDA at all.
