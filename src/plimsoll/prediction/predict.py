@@ -123,8 +123,9 @@ def predict(
             writes are still deleted.
 
     Raises:
-        InputError: If the script, the module or the card does not exist, the card has less memory,
-            options contradict each other, or PyTorch or a compiler is missing.
+        InputError: If the script, the module or the card does not exist, an option asks for more
+            memory than the card has, options contradict each other, or PyTorch or a compiler is
+            missing.
         ScriptError: If the script failed for another reason than memory.
     """
     options = Options(

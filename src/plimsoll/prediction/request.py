@@ -26,10 +26,10 @@ class Request:
         is_module: Whether the script is a module, run as `python -m` does.
         keep_writes: Whether the script's writes stay. Otherwise the trial deletes them.
         network: Whether the script may reach other machines, even if its writes are deleted.
-        report: The file for the answer, or None.
+        report: The file for the answer; None to write no answer.
         summary: The file to which the process appends its memory use, as with PLIMSOLL_REPORT; None
             to append it nowhere.
-        record: The file for a recording of GPU memory, or None.
+        record: The file for a recording of GPU memory; None to make no recording.
         parent: A process id. The script's process ends when the process with this id ends; None to
             let it run on.
         at_most_events: The number of events after which the script is stopped; None for no bound.

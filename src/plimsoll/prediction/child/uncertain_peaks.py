@@ -73,7 +73,7 @@ class UncertainPeaks:
     Attributes:
         allocated: The least and the most of the allocated memory; None if all sizes are known.
         reserved: The least and the most of the reserved memory; None if all sizes are known and the
-            pace does not matter.
+            host's pace does not matter.
         hangs_on: The assumptions that change the reserved memory: FREE_LATER, ANY_ADDRESSES, or
             both.
         fails_with: The highest allocated peak of the replays that ran out of memory; None if none

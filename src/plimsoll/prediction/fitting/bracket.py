@@ -52,8 +52,8 @@ class Point:
         spare_bytes: The memory left over, negative if memory is missing; None if the script ran out
             of memory.
         varying_bytes: The part of the script's memory that may depend on the value.
-        requested_bytes: The requested bytes at the peak. Rounding would hide the difference of
-            small values.
+        requested_bytes: The requested bytes at the peak. They are without rounding, which would
+            hide that memory grows a little between small values.
         is_scout: Whether it ran with unlimited memory.
     """
 

@@ -302,8 +302,8 @@ def modules_by_name(
     """Builds the tree of modules from their calls.
 
     Args:
-        calls: For each call the module's name, whether it may be recomputed, the call, and the name
-            of the calling module; None if the model itself calls it.
+        calls: A tuple for each call: the name of the called module, whether this module may be
+            recomputed, the call, and the name of the calling module (None for the model itself).
     """
     modules: dict[str, Module] = {}
     inner: defaultdict[str | None, list[str]] = defaultdict(list)

@@ -148,7 +148,10 @@ def _configurations(size: int, survey: Survey, _: ScriptText) -> Iterator[Place]
 
 
 def _text_of(path: Path) -> str:
-    """Returns a configuration file's text; "" if it is gone or large, or no trial may change it."""
+    """Returns a configuration file's text.
+
+    Returns "" if the file is gone or large, or if a trial would write to the real file.
+    """
     is_small = path.is_file() and path.stat().st_size <= _MOST_BYTES
     return path.read_text() if is_small and is_held_back(path) else ""
 
