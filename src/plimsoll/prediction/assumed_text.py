@@ -54,7 +54,7 @@ def assumed_lines(assumptions: Sequence[Assumed]) -> Iterator[str]:
 
 
 def _named(assumed: Assumed) -> str:
-    """Returns what an assumption is about: the operation, or the line that it stands beside."""
+    """Returns the name beside an assumption: its line, or its operation, perhaps with the line."""
     if assumed.what in _AT_LINES and assumed.line:
         return assumed.line
     where = f" ({assumed.line})" if assumed.line and _matters(assumed) else ""

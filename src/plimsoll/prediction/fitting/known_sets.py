@@ -26,7 +26,7 @@ _LEAST_REST = 0.985  # the part of the elastic allocator's reserved memory that 
 PER_CHANGE = 0.005
 """A plan with one change fewer is preferred if its step is slower by no more than this share."""
 _THIN = 0.02  # a plan with enough headroom is preferred if slower by no more than this share
-_FAR = 0.75  # measured changes that saved less than this share of what they should are exhausted
+_FAR = 0.75  # measured changes that saved less than this share of what was wanted are exhausted
 
 
 @dataclass(frozen=True)

@@ -298,7 +298,7 @@ class Search:
         return min(fitting, key=rank, default=None)
 
     def _uses(self, attempt: Attempt) -> list[AllocatorUse]:
-        """Returns the allocators with which it fits, except those that failed under the limit."""
+        """Returns the allocators with which an attempt fits, unless they failed under the limit."""
         return [
             use
             for use in attempt.allocators()

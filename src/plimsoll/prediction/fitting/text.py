@@ -103,7 +103,7 @@ def _table(fit: FitParts) -> Iterator[str]:
 
 
 def _used(trial: Trial, total_bytes: int) -> str:
-    """Returns the memory that a trial used of the card; more than the card if it ran out of it."""
+    """Returns the memory that a trial used of the card, such as "6.55 GiB", or ">8.00 GiB"."""
     if trial.error is not None or trial.device_used_bytes is None:
         return "not known"
     if trial.headroom_bytes is None:

@@ -170,7 +170,7 @@ def find_optimizer_call(script: ScriptText, use: OptimizerUse) -> tuple[ast.Call
     """Returns the expression that makes an optimizer, and its statement.
 
     Raises:
-        CannotChangeError: If no call in the script names the optimizer's class.
+        CannotChangeError: If the script does not call the optimizer's class by its name.
     """
     if use.made is None:
         raise CannotChangeError("a library makes the optimizer, not the script")
