@@ -19,7 +19,7 @@ READS_RANDOM = "the host read random numbers, of another generator"
 TAKEN_AS_FINITE = "plimsoll took the gradients of a scaler to be finite"
 """The assumption that a gradient scaler skips no step. The text is kTakenAsFinite in runtime.h."""
 FETCHED = "fetched from the hub into its cache, without weights, as it was not there"
-"""The note on a model's or a data set's description that plimsoll fetched for the script."""
+"""The note that plimsoll fetched the description of a model or a data set for the script."""
 PACE = "the host's pace"
 ADDRESSES = "the driver's addresses"
 SIZES_BY_DATA = (
@@ -42,7 +42,7 @@ DECIDES = {
 }
 """The assumptions that make a peak uncertain, each with the cause of the uncertainty."""
 NEEDS_TRIALS = (*SIZES_BY_DATA, LETS_GO_LATER)
-"""The assumptions that make a peak uncertain by a range that only further trials can find."""
+"""The assumptions that make a peak uncertain. Only further trials can find the peak's range."""
 EXTRAPOLATED_NCCL = (
     "extrapolated: measured were up to four ranks on H100s and two on H200s that NVLink joins"
 )
@@ -50,7 +50,7 @@ ENDED_BY_SIGNAL = (
     "a signal ended it before it told what it had in live blocks: taken to be all that it took of "
     "the card beside its context"
 )
-"""The assumption if a signal ended the process with the most memory on the fullest card."""
+"""The assumption if a signal ended the process that used the most memory of the fullest card."""
 STARTED_PROGRAM = "a Python program that the script started has no simulated GPUs, and is not seen"
 """The assumption about programs that the script starts without `multiprocessing`."""
 WATCHER_FAILED = "plimsoll failed to note this, and the program went on without the notes"

@@ -54,7 +54,7 @@ def assumed_lines(assumptions: Sequence[Assumed]) -> Iterator[str]:
 
 
 def _named(assumed: Assumed) -> str:
-    """Returns what an assumption is about: the operation, or the line that it stands beside."""
+    """Returns the name beside an assumption: its line, or its operation, perhaps with the line."""
     if assumed.what in _AT_LINES and assumed.line:
         return assumed.line
     where = f" ({assumed.line})" if assumed.line and _matters(assumed) else ""
@@ -68,5 +68,8 @@ def _order(assumed: Assumed) -> tuple[bool, int]:
 
 
 def _matters(assumed: Assumed) -> bool:
-    """Returns whether to show the line: whether it is where the program used the value."""
+    """Returns whether to name the line beside an assumption.
+
+    Such an assumption is about a line that read a value, or a line with a loop or a check.
+    """
     return any(word in assumed.what for word in ("nobody knows", "random", "loop", "check"))

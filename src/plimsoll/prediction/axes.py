@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _INTERVALS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 
 Look = tuple[str, str]
-"""A character and its style. Two meanings never differ by the style alone."""
+"""A character and its style. Different meanings have different characters, not only styles."""
 LIMIT: Look = ("╌", "bold red")
 NOTHING: Look = (" ", "")
 
@@ -116,12 +116,12 @@ def _round_numbers(least: float) -> Iterator[float]:
 
 
 def margin(scale: Scale) -> int:
-    """Returns the number of columns for a vertical axis's labels and the name of its unit."""
+    """Returns the width, in columns, of the longest label of a vertical axis or of its unit."""
     return max(len(scale.unit.name), *(len(scale.label(row)) for row in range(scale.cells)))
 
 
 def row(scale: Scale, number: int, cells: Sequence[Look]) -> Text:
-    """Returns a row of a picture: the axis's label, if it has one there, and the cells."""
+    """Returns a row of a picture: the cells, after the axis's label if this row has one."""
     label = scale.label(number)
     line = Text(f"{label:>{margin(scale)}} {'┤' if label else '│'}")
     for (sign, style), alike in groupby(cells):

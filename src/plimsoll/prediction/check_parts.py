@@ -36,10 +36,10 @@ class CheckParts:
         gpu: The card of the prediction.
         matches: Whether both peaks differ by no more than `tolerance`.
         tolerance: The tolerance as a part of the recorded peak, such as 0.02.
-        predicted_reserved_bytes: The most that the prediction reserves from the driver.
-        recorded_reserved_bytes: The most that a replay of the recording reserves from the driver.
-        predicted_allocated_bytes: The most in live blocks of the prediction.
-        recorded_allocated_bytes: The most in live blocks in a replay of the recording.
+        predicted_reserved_bytes: The most bytes that the prediction reserves from the driver.
+        recorded_reserved_bytes: The most bytes that a replay of the recording reserves.
+        predicted_allocated_bytes: The most bytes in live blocks in the prediction.
+        recorded_allocated_bytes: The most bytes in live blocks in a replay of the recording.
         predicted_requests: The number of predicted requests for memory.
         recorded_requests: The number of recorded requests.
         held_by: The key of `held`: "line", or "size" if the recording has no call stacks.

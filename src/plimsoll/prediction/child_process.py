@@ -104,7 +104,7 @@ def started(
             Ctrl-C, and prints nothing about a failure.
         failed_output: The file for the output of a script that fails, if the output is not shown.
             The default is stderr; with `is_aside` the output is dropped.
-        fetched: The names of the hub's repositories fetched for it so far.
+        fetched: The names of the hub's repositories that were fetched for this request so far.
 
     Raises:
         InputError: If there is no library of simulated GPUs, and none can be built.
@@ -122,7 +122,7 @@ def started(
         stack.callback(os.close, file)
         output = None if shows_output else stack.enter_context((folder / "output").open("w+b"))
         sys.stderr.flush()
-        with interrupts_held():  # Ctrl-C waits until the stack can end the process
+        with interrupts_held():  # holds Ctrl-C back until `stack` has the callback `_end`
             process = subprocess.Popen(  # noqa: S603
                 command,
                 stdin=subprocess.DEVNULL if is_aside else None,
@@ -279,7 +279,7 @@ def _threads_aside() -> int:
 
 
 def _by_itself(request: Request, written: list[Written]) -> list[Written]:
-    """Returns the files that the script wrote, without those whose text plimsoll had replaced."""
+    """Returns the files that the script wrote, without `request.files`, which plimsoll changed."""
     given = set(request.files)
     return [one for one in written if str(Path(one.path).absolute()) not in given]
 

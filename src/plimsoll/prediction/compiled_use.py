@@ -8,7 +8,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class CompiledFunction:
-    """One of the script's functions, or the rest of one after a graph break.
+    """One of the script's functions, or the part of a function after a graph break.
 
     Attributes:
         line: The function's first line.
@@ -28,8 +28,8 @@ class EagerUse:
     """The memory and time of the same script without its compiler.
 
     Attributes:
-        peak_allocated_bytes: The most in live blocks.
-        peak_reserved_bytes: The most reserved from the driver.
+        peak_allocated_bytes: The most bytes in live blocks.
+        peak_reserved_bytes: The most bytes reserved from the driver.
         step_seconds: The time of a step by the simulated clock; None without steps.
     """
 
@@ -43,15 +43,17 @@ class CompiledUse:
     """The compiled functions and kernels that a script used.
 
     Attributes:
-        functions: The functions that torch.compile made graphs of, those with the most first.
+        functions: The functions that torch.compile made graphs of, those with the most graphs
+            first.
         graph_breaks: The reasons why Dynamo ended a graph early, each with its count.
         cuda_graphs: The number of CUDA graphs that were recorded, including the script's own.
         kernels: The number of different Triton kernels that were launched.
         own_kernels: The names of the kernels in the script itself.
         launches: The number of launches of Triton kernels.
-        first_calls_bytes: The most memory that each activity of a first call, such as autotuning,
-            added to the blocks that were already live.
-        peak_in: The activity of a first call that has the peak of memory; None if none has it.
+        first_calls_bytes: For each activity that happens only in first calls, such as autotuning:
+            the most memory that it added to the blocks that were already live.
+        peak_in: The activity of a first call in which memory peaks; None if memory peaks outside
+            these activities.
         eager: The memory and time without the compiler; None if the script does not use
             torch.compile, or does not run without it.
     """

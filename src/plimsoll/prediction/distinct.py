@@ -2,9 +2,9 @@
 
 One rank runs alone first. It reports the process groups that the script makes, and those through
 which ranks send to each other (send/recv), which connect the stages of a pipeline. Stages differ in
-their memory, so the first, the second and the last stage run. In each stage one rank runs that is
-first in its other groups, and one that is last in them: if a tensor or the data is divided into
-unequal parts, the last part is the smallest.
+their memory, so the first, the second and the last stage run. In each of these stages two ranks
+run: the one that is first in its other groups, and the one that is last in them. Their memory may
+differ: if a tensor or the data is divided into unequal parts, the last part is the smallest.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ def choose_roles(world: int, groups: list[list[int]], sends: list[list[int]]) ->
 
     Args:
         world: The number of ranks.
-        groups: The ranks of each process group that the first rank made, with itself or without.
-        sends: The ranks of those of its own groups through which it sent to other ranks.
+        groups: The ranks of each process group that the first rank made. The first rank need not
+            be a member.
+        sends: The ranks of each group through which the first rank sent tensors to another rank.
     """
     stages = max(sends, key=len, default=[])
     if len(stages) < 2:

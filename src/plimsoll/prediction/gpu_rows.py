@@ -22,7 +22,7 @@ def gpu_rows(uses: Sequence[GpuUse], width: int | None = None) -> Iterator[str]:
 
     Args:
         uses: The memory that the process used of each GPU.
-        width: The columns of the terminal; None for as many as the rows need.
+        width: The columns of the terminal; None does not limit the width of the rows.
     """
     columns = zip(_HEADS, *map(_cells, uses), strict=True)
     known = [column for column in columns if any(cell != "?" for cell in column[1:])]

@@ -46,7 +46,8 @@ class HostUse:
     Attributes:
         host: The number of its machine.
         peak_bytes: The most memory that the program itself has at one time.
-        least_bytes: The least that this peak can be: the part measured at one moment.
+        least_bytes: A lower bound of `peak_bytes`: the largest sum of figures that were read at the
+            same moment. `peak_bytes` adds maxima that may have come at different moments.
         own_bytes: The memory of Python, PyTorch and CUDA in this process.
         file_bytes: The size of the files that Python, PyTorch and CUDA map.
     """

@@ -39,7 +39,7 @@ _SAID = {
     "values": "the memory depends on data that was not computed",
     "watching": "plimsoll did not see all of the run",
 }
-"""For each guarantee, the text with which the line on stderr begins."""
+"""The beginning of the line on stderr about each guarantee that could not be given."""
 
 
 @dataclass(frozen=True)

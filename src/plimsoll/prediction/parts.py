@@ -88,9 +88,9 @@ class GpuUse:
 
     Attributes:
         device: The GPU; None for a process that was killed before it named its GPU.
-        peak_allocated_bytes: The most in live blocks; None if a signal such as SIGKILL or SIGTERM
-            ended the process.
-        peak_reserved_bytes: The most that PyTorch reserved from the driver; None if unknown.
+        peak_allocated_bytes: The most bytes in live blocks; None if a signal such as SIGKILL or
+            SIGTERM ended the process.
+        peak_reserved_bytes: The most bytes that PyTorch reserved from the driver; None if unknown.
         card_bytes: The most that nvidia-smi would show of the process, even if it was killed; None
             if unknown.
         headroom_bytes: The memory of the GPU that the process leaves free, as if it were alone on
@@ -144,8 +144,9 @@ class StepTime:
             work of the host, such as loading data, is not counted here.
         host_seconds: The time that the host needs to queue all operations.
         kernels: The number of operations and copies that the host queues.
-        samples_per_second: The rate by the first dimension of the outermost module's input; None if
-            that dimension is unknown.
+        samples_per_second: The number of samples in a step, divided by `seconds`; None if the
+            number is unknown. It counts the samples of the loaders' batches or, in a program
+            without a loader, those of the modules' inputs.
         lines: The source lines with the most time, most first.
     """
 
@@ -185,12 +186,12 @@ class PredictionParts:
         nccl_bytes: NCCL's memory on the card, outside PyTorch's allocator: the middle of
             `nccl_range_bytes`.
         nccl_range_bytes: The least and the most that NCCL may take; None if it takes nothing.
-        peak_allocated_bytes: The most in live blocks, on the GPU with the least headroom.
-        peak_reserved_bytes: The most reserved from the driver on that GPU.
+        peak_allocated_bytes: The most bytes in live blocks, on the GPU with the least headroom.
+        peak_reserved_bytes: The most bytes reserved from the driver on that GPU.
         device_used_bytes: The memory that nvidia-smi would show at that peak: context, NCCL, and
             memory reserved on the card. If the script does not fit, the least memory of a card that
             holds the peak. If several processes use the card, the most that all have at one time.
-        shared_used_bytes: The most reserved in shared memory. With `wddm` the driver spills
+        shared_used_bytes: The most bytes reserved in shared memory. With `wddm` the driver spills
             silently.
         plan: How far the requests followed the plan; None without one.
         shared: The use of shared memory, and a lower bound of its cost; None if no memory could
@@ -209,8 +210,8 @@ class PredictionParts:
             `set_per_process_memory_fraction`; the one with the least room left, if there are
             several. None if the program set none.
         used_bytes: The memory of the card that other programs already have, outside `total_bytes`.
-        least_reserved_bytes: The estimated least that PyTorch can reserve for the same requests, if
-            it releases cached memory to the driver when needed; None if no replay found it.
+        least_reserved_bytes: An estimate of the least memory with which PyTorch can serve the same
+            requests, releasing cached memory to the driver when needed; None if no replay found it.
         peak_allocated_range_bytes: The least and the most that `peak_allocated_bytes` can be, over
             all contents of unknown data; None if no size depends on them. The least is the sum of
             the requested sizes, because the rounding of blocks depends on their addresses.
@@ -238,7 +239,7 @@ class PredictionParts:
         written: The files that the script wrote, the largest first; empty if its writes were kept,
             because plimsoll does not look for them then.
         serving: How a serving engine that ran divided the card; None without one.
-        causes: Why the GPU of the figures needs its memory, the most telling first.
+        causes: Why the GPU that the figures describe needs its memory, the main cause first.
         kept_apart: The means that protected real files from the script, and the accesses that the
             kernel refused; None if the script's writes were kept.
         uses_cuda: Whether the script touched CUDA at all.
@@ -254,8 +255,8 @@ class PredictionParts:
         shared_cards: The cards that several processes use.
         compiled: The use of compiled functions; None if none ran.
         timeline: Memory over the run, for a picture; None if the script allocated nothing.
-        host_peak_bytes: The estimated most memory of one machine that all processes of the program
-            use; None if unknown.
+        host_peak_bytes: An estimate of the most host memory that all processes of the program use
+            together, on the machine where they use the most; None if unknown.
         host_peak_range_bytes: The least and the most that `host_peak_bytes` may be.
     """
 

@@ -118,7 +118,7 @@ def _what(timeline: Timeline) -> str:
 
 
 def _columns(timeline: Timeline, count: int) -> list[int]:
-    """Returns the point that each column shows: of its points, the one with the most memory."""
+    """Returns for each column the point that it shows, the one with the most memory within it."""
     allocated = timeline.allocated_bytes
     points = len(allocated)
     shown = []

@@ -123,8 +123,9 @@ def predict(
             writes are still deleted.
 
     Raises:
-        InputError: If the script, the module or the card does not exist, the card has less memory,
-            options contradict each other, or PyTorch or a compiler is missing.
+        InputError: If the script, the module or the card does not exist, an option asks for more
+            memory than the card has, options contradict each other, or PyTorch or a compiler is
+            missing.
         ScriptError: If the script failed for another reason than memory.
     """
     options = Options(
@@ -161,7 +162,7 @@ def predict_request(
     if not measure_need:
         return run(request, shows_output=shows_output, is_aside=is_aside)
     with ExitStack() as stack:
-        # This guess only starts the eager trial early. `found.compiled` decides whether it is used.
+        # This guess starts the eager trial early; its result is used only if `found.compiled`.
         answer = _eagerly(request, stack) if _may_compile(request) else None
         first = run(request, shows_output=shows_output, is_aside=is_aside)
         with said(f"running {request.title} again, on cards with more memory or other data"):
@@ -175,7 +176,7 @@ def predict_request(
 
 
 def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Prediction:
-    """Finds the ranks of a job that differ, and predicts the job by running one of each."""
+    """Predicts a job by running one rank of each group of equal ranks, which it finds first."""
     with said_when_long(f"running the first rank of {request.title}, to see which ranks differ"):
         roles = find_roles(request)
     asked = replace(request, ranks=roles.ranks, runs_distinct=False)
@@ -185,7 +186,7 @@ def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Pr
 
 
 def _eagerly(request: Request, stack: ExitStack) -> Callable[[], Prediction] | None:
-    """Starts a parallel trial without `torch.compile`; returns None if this machine cannot."""
+    """Starts a parallel trial without `torch.compile`; None if its writes cannot be isolated."""
     setup = replace(request.setup, unlimited=True, is_eager=True)
     asked = replace(request, setup=setup, keep_writes=False, summary=None, record=None)
     with suppress(InputError):  # raised if this machine cannot isolate the writes of a trial
@@ -278,7 +279,10 @@ def _with_outside(found: Prediction) -> list[Cause]:
 
 
 def _with_verdicts(needed: Prediction, result: Prediction) -> list[RankUse]:
-    """Returns the memory that each rank needs, with `fits`: False for a rank that had failed."""
+    """Returns each rank's use from the run `needed`, which had unlimited memory, and sets `fits`.
+
+    `fits` is False for a rank that failed in the run `result`, or that needs more than its card.
+    """
     failed = {use.rank for use in result.ranks if use.fits is False}
     room = _room(result)
     return [

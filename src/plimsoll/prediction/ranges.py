@@ -77,9 +77,10 @@ def _in_full(request: Request) -> list[Prediction]:
 def _of_alike(request: Request, found: Prediction) -> list[Prediction] | None:
     """Runs both trials in parallel, each with one rank of every group of equal ranks.
 
-    It does so only if nothing but NCCL's watchdog makes a difference, as ranks then exchange the
-    same data in both trials. It returns None in other cases, if one trial would read the files of
-    the other, or if a rank fails without the ranks left out.
+    This is possible only if the range comes from NCCL's watchdog alone, because ranks then exchange
+    the same data in both trials. Returns None in all other cases. Also returns None if the script's
+    writes are kept, because one trial would read the files of the other trial, or if a rank fails
+    because the ranks equal to it do not run.
     """
     depends = {assumed.what for assumed in found.assumptions} & set(NEEDS_TRIALS)
     groups = alike(found.ranks)

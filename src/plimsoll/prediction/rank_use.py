@@ -22,8 +22,8 @@ class RankUse:
         rank: The rank in the job.
         host: The number of the rank's machine.
         device: The number of the card on that machine.
-        peak_allocated_bytes: The most in live blocks.
-        peak_reserved_bytes: The most reserved from the driver.
+        peak_allocated_bytes: The most bytes in live blocks.
+        peak_reserved_bytes: The most bytes reserved from the driver.
         device_used_bytes: The memory of this rank that nvidia-smi would show at that peak.
         card_used_bytes: The most that nvidia-smi would show of all processes on that card at the
             same time.

@@ -88,7 +88,7 @@ def recorded_gpu(recorded: Recording) -> str | None:
 
 
 def check_request(request: Request, recorded: Recording) -> Check:
-    """Does what `check` does, for a request with checked options and a recording in memory."""
+    """Predicts a checked request, and compares the prediction with a recording in memory."""
     truth = _fullest(recorded)
     # PyTorch's own recorder slows the host, and the host's pace decides when blocks can be reused.
     by_pytorch = "allocator" not in recorded.settings

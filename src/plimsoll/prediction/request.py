@@ -26,11 +26,12 @@ class Request:
         is_module: Whether the script is a module, run as `python -m` does.
         keep_writes: Whether the script's writes stay. Otherwise the trial deletes them.
         network: Whether the script may reach other machines, even if its writes are deleted.
-        report: The file for the answer, or None.
-        summary: The file to which the process appends its use, as with PLIMSOLL_REPORT; None for
-            none.
-        record: The file for a recording of GPU memory, or None.
-        parent: The id of the process at whose end this process ends, or None.
+        report: The file for the answer; None to write no answer.
+        summary: The file to which the process appends its memory use, as with PLIMSOLL_REPORT; None
+            to append it nowhere.
+        record: The file for a recording of GPU memory; None to make no recording.
+        parent: A process id. The script's process ends when the process with this id ends; None to
+            let it run on.
         at_most_events: The number of events after which the script is stopped; None for no bound.
         steps: The number of steps after which training loops end; None for no bound.
         nproc_per_node: The number of ranks of a job on each machine; None if the script is no job,
@@ -39,13 +40,14 @@ class Request:
         ranks: The ranks of the job that run; None for all. The others count as equal to these.
         runs_distinct: Whether only one rank of each group of equal ranks runs. A first run finds
             these ranks.
-        groups: The file for the process groups that a rank makes when it runs alone; None for none.
-        survey: The file for the survey, the parts of the program that could be changed; None for
-            none.
+        groups: The file for the process groups that a rank makes when it runs alone; None to write
+            no file.
+        survey: The file for the survey, the parts of the program that could be changed; None to
+            make no survey.
         room: The memory that the survey assumes for the program; None for no bound.
         finds_least: Whether to find the least memory that serves the requests, in place of verdicts
             on other cards.
-        files: The text that this trial has in place of files' real text, by absolute path.
+        files: The files whose text the trial replaces: the new text by absolute path.
         scratch: The folder of the trial in which the script runs, or None.
     """
 

@@ -19,8 +19,8 @@ _OPTIONS = {
     "vLLM": ("gpu_memory_utilization", "the rest leaves", "max_num_seqs"),
     "SGLang": ("mem_fraction_static", "the weights leave", "max_running_requests"),
 }
-"""For each engine: its option for its part of the card, the words for what else takes memory of
-this part before the KV cache gets the rest, and its option for the most requests at once."""
+"""For each engine: the option that sets its part of the card; words for how the memory that is left
+for the KV cache is found; and the option that bounds the number of parallel requests."""
 _WHILE = {
     "start": "while it starts",
     "weights": "while it loads the weights",
@@ -35,7 +35,7 @@ _WHILE = {
 
 
 def serving_verdict(p: PredictionParts) -> str | None:
-    """Returns the headline: how the engine starts or fails; None without an engine."""
+    """Returns the headline, which says how the engine starts or fails; None without an engine."""
     use = p.serving
     if use is None:
         return None
@@ -47,7 +47,7 @@ def serving_verdict(p: PredictionParts) -> str | None:
 
 
 def serving_failure(use: ServingUse, *, ran_out: bool) -> str | None:
-    """Returns how an engine failed, with the verb first; None if it started and served the load.
+    """Returns how an engine failed, as words that begin with a verb; None if it served the load.
 
     Args:
         use: How the engine divided the card.

@@ -10,14 +10,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 STEPS = 8
-"""The number of consecutive steps that must each grow. Caches are full after fewer steps."""
+"""The number of consecutive steps in which memory must grow to count as growing with every step.
+
+A cache also grows at first, but is full after fewer steps.
+"""
 _MOST_UNEVEN = 2
 _FEWEST_STEPS = 4
 """The fewest steps for a result: the first is unusual, and the last may have a short batch."""
 _AT_LEAST, _LEAST_SHARE = 2, 1 / 8
-"""How many of the steps, and which share of them, must reach the maximum, to exclude chance."""
+"""The maximum counts as the lasting peak if this many steps, and this share of all, reach it."""
 _ROUNDING = 1e-3
-"""Peaks that differ by less count as equal: a prediction is no more exact (docs/predict.md)."""
+"""Peaks that differ by less than this part count as equal, as predictions err by that much.
+
+See docs/predict.md.
+"""
 
 
 def growth_bytes(step_peaks_bytes: Sequence[int]) -> int | None:
@@ -27,7 +33,8 @@ def growth_bytes(step_peaks_bytes: Sequence[int]) -> int | None:
         step_peaks_bytes: The peak of each step.
 
     Returns:
-        The bytes; None if not all of these steps grew, or one grew twice as much as another.
+        Bytes per step. None if there are too few steps, if memory did not grow in a step, or if it
+        grew more than twice as much in one step as in another.
     """
     grown = [after - before for before, after in pairwise(step_peaks_bytes[-STEPS - 1 :])]
     if len(grown) < STEPS or min(grown) <= 0 or max(grown) > _MOST_UNEVEN * min(grown):

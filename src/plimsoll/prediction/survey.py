@@ -129,7 +129,8 @@ class ModelUse:
         calls: The script's functions that call it, the outermost first.
         batch: The first dimension of its input; None if unknown.
         is_transformers: Whether it is a `PreTrainedModel`.
-        attention: Transformers' name of its attention implementation; None for other models.
+        attention: The name of its attention implementation in Transformers, such as "sdpa"; None
+            for other models.
         has_batch_statistics: Whether it normalizes by the batch's own statistics.
         has_dropout: Whether it draws random numbers in training.
         autocast: The data type of autocast during its call; None without autocast.
@@ -179,10 +180,10 @@ class AllocatorUse:
     Attributes:
         allocator: "native", "elastic" or "uncached".
         conf: Its settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
-        peak_allocated_bytes: The most in live blocks.
-        peak_reserved_bytes: The most reserved from a driver with unlimited memory.
-        fits: Whether it serves all requests in the given memory, however late other streams finish:
-            it reserves no more, or releases cached memory in time.
+        peak_allocated_bytes: The most bytes in live blocks.
+        peak_reserved_bytes: The most bytes reserved from a driver with unlimited memory.
+        fits: Whether it serves all requests in the given memory, however late other streams finish.
+            It then reserves no more than this memory, or releases cached memory in time.
         least_bytes: The least memory in which it serves all requests, exact to one granule; None if
             it fits, or if this was not searched.
     """

@@ -147,7 +147,10 @@ def _patch(p: PredictionParts) -> str | None:
 
 
 def whose_line(p: PredictionParts) -> str | None:
-    """Says which process the figures are of, if the script started processes that use GPUs."""
+    """Returns the sentence that says which process the figures describe.
+
+    None if the script is no job and started no process that used a GPU.
+    """
     if is_job(p):
         return (
             f"{len(p.ranks)} ranks used simulated GPUs; what follows is of rank {p.worst_rank}, "
@@ -175,7 +178,10 @@ def _processes(p: PredictionParts) -> Iterator[str]:
 
 
 def _process_rows(p: PredictionParts) -> Iterator[str]:
-    """Yields rows for the largest processes; none for a single one, as the figures describe it."""
+    """Yields a row for each of the largest processes.
+
+    Yields nothing for a single process, because the figures above the rows describe it.
+    """
     uses = sorted(p.processes, key=lambda use: -(use.card_bytes or use.peak_reserved_bytes or 0))
     if len(uses) == 1 and uses[0].peak_reserved_bytes is not None:
         return
@@ -232,7 +238,8 @@ def headline(p: PredictionParts) -> str:
 def _fullest_of_several(p: PredictionParts) -> GpuUse | None:
     """Returns the GPU that the figures describe, if the process used several GPUs.
 
-    Returns None if the program has several processes without ranks: each has rows of its own.
+    Returns None if the program has several processes without ranks, because the report then has
+    rows for each process.
     """
     if len(p.devices) < 2 or (p.processes and not is_job(p)):
         return None
@@ -266,7 +273,7 @@ def _figures(p: PredictionParts) -> Iterator[str]:
     caught = p.num_ooms - (p.out_of_memory is not None)
     if caught > 0 and (
         p.fits is not False or not (p.processes or p.ranks)
-    ):  # otherwise some of these failures may have ended other processes
+    ):  # if the script does not fit, a failed request may have ended another process
         yield f"  requests that failed, after which the script went on: {caught}"
 
 

@@ -3,14 +3,15 @@
 
 /**
  * @typedef {object} State
- * @property {string} key By what memory is coloured.
+ * @property {string} key The grouping of blocks that gives memory its colours.
  * @property {string} axis
- * @property {number} from The window, on the axis.
+ * @property {number} from The place on the axis where the window begins; it ends at `to`.
  * @property {number} to
- * @property {boolean} isFitted Whether the scale of bytes fits the window, not the whole history.
- * @property {string | null} only The one group that is shown in colour.
- * @property {string} view Which of the views is shown.
- * @property {string} layout Of the map.
+ * @property {boolean} isFitted Whether the scale of bytes is chosen for the window alone. Otherwise
+ * it is chosen for the whole history.
+ * @property {string | null} only The only group that is shown in colour; null to show all.
+ * @property {string} view The view that is shown.
+ * @property {string} layout The map's layout.
  * @property {string} flameForm How call stacks are shown.
  * @property {string} theme
  * @property {string} search

@@ -89,7 +89,7 @@ def make_report(
 
 
 def _least_context(simulation: Simulation, device: int) -> int:
-    """Returns what CUDA's context takes at least in a process that has launched a kernel."""
+    """Returns the least memory of CUDA's context in a process that has launched a kernel."""
     return simulation.profiles[device].context_with(["kernels"])
 
 
@@ -162,7 +162,11 @@ def _prediction(
 
 
 def _fits(simulation: Simulation, ending: ScriptEnding) -> bool:
-    """Returns whether the script got all its memory. Errors that an engine caught count too."""
+    """Returns whether the script got all its memory.
+
+    It did not if a serving engine ran out of memory or refused to start, even if the script ended
+    without an error.
+    """
     engine = simulation.serving
     lacked = engine is not None and (engine.failed_in or engine.refusal) is not None
     return ending.out_of_memory is None and not lacked
@@ -191,22 +195,22 @@ def _uncertain_peaks(simulation: Simulation, gpu: _UsedGpu) -> UncertainPeaks:
 
 
 def _with_rounding(by_category: dict[str, int], allocated_bytes: int) -> dict[str, int]:
-    """Counts the allocated bytes that no category has as rounding."""
+    """Returns `by_category` with "rounding" raised, so that the sum is `allocated_bytes`."""
     rest = allocated_bytes - sum(by_category.values())
     return by_category | {"rounding": by_category["rounding"] + rest}
 
 
 def _first_unknown_read(assumptions: list[Assumed]) -> str | None:
-    """Returns the line that first read a value that was not computed.
+    """Returns the line that was the first to read a value that was not computed.
 
-    Assumptions are in the order in which they were made.
+    `assumptions` are in the order in which the simulation made them.
     """
     reads = (assumed for assumed in assumptions if assumed.what.startswith(UNKNOWN_READ))
     return next((read.line or "on a line that is not known" for read in reads), None)
 
 
 def run_of(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
-    """Returns the events of a device, with what is known of them."""
+    """Returns the events of a device, with their call stacks, labels and steps."""
     engine = simulation.allocators[device].engine
     action, address, size, stream, _, context, shared = engine.history_columns()
     config = simulation.allocators[device].config
@@ -259,7 +263,7 @@ def _assumptions(simulation: Simulation, *, hangs_on: Collection[str]) -> list[A
     merged: dict[tuple[str, str], list[Any]] = {}
     for assumption in simulation.library.assumptions():
         what = simulation.library.name(assumption.what)
-        if what.startswith(MATH_ATTENTION):  # not an assumption: the search for causes uses it
+        if what.startswith(MATH_ATTENTION):  # this is a note for the search for causes
             continue
         operation = simulation.library.name(assumption.operation)
         entry = merged.setdefault((what, operation), [None, 0, 0])
@@ -275,7 +279,7 @@ def _assumptions(simulation: Simulation, *, hangs_on: Collection[str]) -> list[A
         merged[what, "NCCL"] = [None, 1, 0]
     for watcher, error in simulation.watchers.failures.items():
         merged[WATCHER_FAILED, f"{watcher} ({error})"] = [None, 1, 0]
-    # A value that was not computed matters only if a read or a size depended on one.
+    # That values were not computed matters only if the host read one or a size depended on one.
     matters = any(what.startswith(UNKNOWN_READ) or what in SIZES_BY_DATA for what, _ in merged)
     return [
         Assumed(what, operation, line, count, size or None)
@@ -285,7 +289,7 @@ def _assumptions(simulation: Simulation, *, hangs_on: Collection[str]) -> list[A
 
 
 def _failures(allocator: Allocator) -> int:
-    """Returns the number of failed requests, including those that PyTorch counts as rejected."""
+    """Returns the number of failed requests, the sum of PyTorch's two counters of them."""
     stats = allocator.memory_stats()
     return stats["num_ooms"] + stats.get("num_oom_rejections", 0)
 

@@ -1,4 +1,4 @@
-"""Reports what a simulated process uses of each GPU, in the form of a process on a real GPU."""
+"""Reports what a simulated process uses of each GPU, as PLIMSOLL_REPORT does on a real GPU."""
 
 from __future__ import annotations
 

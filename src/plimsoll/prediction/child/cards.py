@@ -1,7 +1,7 @@
 """The cards that a program's processes use, and the memory of all processes on each card.
 
-From its first use of a card on, each process keeps its memory up to date in the card's file. So the
-file also has the memory of killed processes.
+From its first use of a card, each process keeps the figure of its memory in the card's file up to
+date. So the file also has the memory of killed processes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Card:
 
 
 def card_files(folder: str) -> Callable[[int], str]:
-    """Returns a function that takes a GPU's number in this process to its card's file."""
+    """Returns a function that returns the card's file for the number of a GPU in this process."""
 
     def file_of(device: int) -> str:
         host = launched_as("GROUP_RANK") or 0
@@ -55,14 +55,15 @@ def card_files(folder: str) -> Callable[[int], str]:
 
 
 def number_of_card(device: int) -> int:
-    """Returns the machine's number of the card that is `device` in this process."""
+    """Returns the number that the machine gives to the card `device` of this process."""
     return _card_of(device)[0]
 
 
 def _card_of(device: int) -> tuple[int, str]:
-    """Returns the machine's number of a card, and an identifier if the number is unknown.
+    """Returns the number that the machine gives to a card, and "" or the card's identifier.
 
-    CUDA_VISIBLE_DEVICES renumbers the cards of a process, and may have identifiers for numbers.
+    CUDA_VISIBLE_DEVICES renumbers the cards of a process. If it names cards by identifiers, their
+    numbers are unknown, and the number returned is 0.
     """
     text = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     visible = [each.strip() for each in text.split(",")] if text else []
@@ -83,7 +84,7 @@ def read_cards(folder: str) -> dict[str, Card]:
         file = _core.SharedCard(str(path))
         takes: dict[int, int] = {}
         for process, most in file.users:
-            if most:  # a process without memory there only asked NVML about the card
+            if most:  # a process with 0 bytes here only asked NVML about the card
                 takes[process] = max(most, takes.get(process, 0))
         cards[path.name] = Card(
             host=int(found[1]),

@@ -25,8 +25,9 @@ def watch_calls(
     """Makes each module's call also call `before` with its arguments, and `after` with the result.
 
     Both are guarded watchers. Calls in compiled code are left out. This replaces `Module.__call__`,
-    because PyTorch's global module hooks would change the compiled code. Dynamo takes the function
-    that it finds there when it is imported as every module's call, and traces only what it calls.
+    because PyTorch's global module hooks would change the compiled code. Dynamo looks up
+    `Module.__call__` once, at its own import, and traces what that function calls, not the function
+    itself.
     """
     kind = torch.nn.Module
     call_module = kind.__call__
@@ -64,7 +65,7 @@ def watch_compiled(
     compile_any, compile_module = torch.compile, torch.nn.Module.compile
 
     def look(model: Any) -> list[Any]:
-        """Notes a compiled module; for a function returns the optimizers whose steps it makes."""
+        """Notes `model` if it is a module; returns the optimizers whose `step` it makes if not."""
         if isinstance(model, torch.nn.Module):
             note_module(weakref.ref(model))
             return []
@@ -117,7 +118,10 @@ def _changes(optimizer: Any) -> int:
 
 
 def _stepped(function: Any, kind: type) -> list[Any]:
-    """Returns the optimizers whose `step` the function is, or calls as its code shows."""
+    """Returns the optimizer whose `step` method the function is, or else those whose it may call.
+
+    A function whose code has the name `step` may step every optimizer that its code names.
+    """
     of = getattr(function, "__self__", None)
     if isinstance(of, kind):
         return [of] if function.__name__ == "step" else []

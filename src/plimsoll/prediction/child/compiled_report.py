@@ -55,7 +55,7 @@ def compiled_use(
 def _first_calls(
     calls: list[FirstCall], device: int, level: NDArray[np.int64]
 ) -> tuple[dict[str, int], str | None]:
-    """Returns what each activity of first calls added at most, and the activity at the peak."""
+    """Returns the `first_calls_bytes` and the `peak_in` of a `CompiledUse`."""
     taken: dict[str, int] = {}
     highest, peak_in = int(level.max(initial=0)), None
     for call in calls:

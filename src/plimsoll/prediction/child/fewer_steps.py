@@ -1,7 +1,8 @@
 """Ends a program's training loops after some steps; the rest of the program still runs.
 
-plimsoll can end two kinds of loops in a regular way: that of transformers' Trainer, whose state has
-its number of steps, and a `for` over a DataLoader, which ends when the loader has no batch.
+plimsoll can end two kinds of loops without an error. The loop of transformers' Trainer ends after
+the number of steps in the Trainer's state. A `for` over a DataLoader ends when the loader yields no
+further batch.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class StepLimit:
 
         def limited(batches: Any) -> Any:
             if batches in self._last:
-                self._last.discard(batches)  # a loader with persistent workers reuses the iterator
+                self._last.discard(batches)  # persistent workers reuse the iterator
                 raise StopIteration
             self._passes.add(batches)
             return following(batches)
@@ -106,8 +107,8 @@ class StepLimit:
 def _shorten_trainer(frame: FrameType, at_most: int) -> bool:
     """Makes a Trainer end after `at_most` steps; returns whether the frame is a Trainer's.
 
-    If it evaluates or saves checkpoints by steps, it does so half-way at the latest, because the
-    steps after that may reserve more than earlier ones.
+    A Trainer that evaluates or saves checkpoints by steps then does so half-way at the latest,
+    because the steps after that may reserve more than earlier ones.
     """
     state: Any = state_of_trainer(variables_of(frame))
     if state is None or not type(state).__module__.startswith("transformers."):

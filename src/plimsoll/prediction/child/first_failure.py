@@ -1,7 +1,8 @@
 """Finds the rank of a job that failed first, and why: each rank notes its error at once.
 
-The order in which ranks exit does not tell. A rank that raised an error first destroys its process
-groups, and the ranks that wait for it may exit earlier, with the error of a closed connection.
+The order in which ranks exit does not show which failed first. After an error a rank destroys its
+process groups before it exits. Ranks that wait for it then get the error of a closed connection,
+and may exit earlier.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Failure:
 def note_failure(folder: str, watchers: Watchers) -> None:
     """Makes this process note the error that ends it, before Python prints the error.
 
-    Without an error it notes its end.
+    A process that ends without an error notes its end.
 
     Args:
         folder: The folder for the notes of all ranks of the job.
@@ -93,8 +94,8 @@ def first_failure(folder: str | Path, of: Container[int] | None = None) -> Failu
 
     Args:
         folder: The folder of the notes.
-        of: The ranks that may have failed: for these a noted end without an error counts too. With
-            None the errors of all ranks count, and no end without an error.
+        of: The ranks that are known to have failed: each note of these counts, also of an end
+            without an error. With None the notes of all ranks count, but only those with an error.
     """
     notes = (json.loads(note.read_text()) for note in Path(folder).glob(f"{_NOTES}*"))
     failures = [Failure(**note) for note in notes]

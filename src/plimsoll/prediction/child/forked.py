@@ -1,8 +1,9 @@
 """The memory of processes forked from this one, such as a loader's workers.
 
-A forked process shares the parent's memory until a write to a page copies the page. Counting the
-copied pages takes milliseconds. So plimsoll counts them now and then in one of the processes, and
-assumes the same for all. It reads their other memory each time.
+A forked process shares each page of the parent's memory until one of the two writes to it, which
+copies the page. Counting the copied pages takes milliseconds. So plimsoll counts them only now and
+then, in one of the processes, and takes the result for all. It reads the other memory of every
+process each time.
 """
 
 from __future__ import annotations
@@ -65,9 +66,10 @@ class ForkedProcesses:
         simulation.on_first_use(guarded("forked processes that use CUDA", self._note_cuda))
 
     def look(self) -> tuple[int, int]:
-        """Returns the forked processes' own memory, not shared with this one, now and at most.
+        """Returns the memory of all forked processes that they do not share with this process.
 
-        The second is the sum of each one's maximum since the last call.
+        The first number is the memory now. The second is the sum of each process's maximum since
+        the last call.
         """
         known = min(self._table.count, _MOST)
         self._live += [self._table.slots[number] for number in range(self._seen, known)]

@@ -1,4 +1,4 @@
-"""Finds ranks that use the cards of other ranks, and makes that a cause in the job's report."""
+"""Finds ranks that use the cards of other ranks, and reports each such card as a cause."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def note_other_cards(simulation: Simulation, run_of: Callable[[int], Run]) -> li
 def causes_of_job(
     prediction: dict[str, Any], ranks: list[ProcessReport], cards: dict[str, Card]
 ) -> list[dict[str, Any]]:
-    """Returns the causes of a job's memory: those of one rank, and ranks on other ranks' cards.
+    """Returns one rank's causes, and a cause for each card that other ranks use besides its own.
 
     Args:
         prediction: The prediction of this rank, as a dictionary.
@@ -76,7 +76,7 @@ def causes_of_job(
 
 
 def _cause_on(name: str, card: Card, ranks: list[ProcessReport]) -> Cause | None:
-    """Returns the cause for a card that is one rank's own if other ranks use it too, or None."""
+    """Returns the cause "ranks on one card" if ranks use the card of another rank; else None."""
     users = [each for each in ranks if each.rank is not None and each.process in card.takes]
     guests = {
         each.rank: noted

@@ -63,10 +63,10 @@ class HighWaterMarks:
     def card_bytes(self, device: int) -> int:
         """Returns the most that nvidia-smi would show, CUDA's context included, in bytes.
 
-        It is the most that the driver had given at one time. The sum of the peaks of PyTorch and of
-        the memory outside it may be more: they may come at different times, and a pool's own
-        allocator may unmap memory that PyTorch still counts. If the sum is less, it is returned,
-        because the driver counts in units of 2 MiB.
+        It is the smaller of two figures: the most that the driver had given out at one time, and
+        the sum of the peaks of PyTorch and of the memory outside PyTorch. The sum is too large if
+        the peaks come at different times, or if a pool's own allocator unmaps memory that PyTorch
+        still counts. The driver's figure is too large because it counts in units of 2 MiB.
         """
         simulation = self._simulation
         context = simulation.context_bytes(device)

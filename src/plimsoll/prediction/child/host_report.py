@@ -30,7 +30,7 @@ def tell_host_use(watch: HostWatch, folder: str) -> None:
 
 
 def host_figures(own: HostUse | None, folder: str, request: Request) -> dict[str, Any]:
-    """Returns the entries of a prediction about host memory.
+    """Returns a prediction's entries about host memory.
 
     Args:
         own: The host memory of the program's own process.

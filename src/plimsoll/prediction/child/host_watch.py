@@ -114,8 +114,8 @@ class HostWatch:
             other -= int(library.lib.plimsoll_registered_bytes())
             other += memory.shared - written
             other -= self._before + account.extra + self._own_records()
-            # The process's own memory was not read at the peak of missing memory, which was between
-            # two readings. It is taken to be the smaller of the two.
+            # `account.most_absent` was reached between two readings. The process's own memory at
+            # that moment is not known; `beside` is the smaller of the two readings.
             beside, self._own = min(memory.own, self._own), memory.own
             seen = max(memory.own + account.absent, beside + account.most_absent)
             self._least = max(self._least, seen + now + other)

@@ -41,7 +41,7 @@ class BlockLabels:
             self._label,
             after_step=simulation.watchers.guarded("the time of steps", self._end_step),
         )
-        self._steps_of: Counter[int] = Counter()  # by optimizer
+        self._steps_of: Counter[int] = Counter()  # the number of steps of each optimizer
         self._limit = simulation.watchers.guarded("its training loops", self.step_limit.end_step)
         self._compiled: list[weakref.ref[Any]] = []  # compiled modules, whose parts no hook sees
 

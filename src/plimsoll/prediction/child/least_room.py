@@ -38,7 +38,7 @@ def least_reserved_bytes(
     Args:
         simulation: The simulated GPUs.
         device: The device of the requests.
-        allocated: The most in live blocks, which no allocator can go below.
+        allocated: The most bytes in live blocks, which no allocator can go below.
         reserved: The most that the run itself reserved.
 
     Returns:

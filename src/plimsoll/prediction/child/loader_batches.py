@@ -50,7 +50,7 @@ class LoaderBatches:
         kind._process_data = standing_in(process, watched)
 
     def _note(self, loader: Any, data: Any) -> None:
-        """Notes a batch that arrived; it counts as outstanding here."""
+        """Notes the arrival of a batch, and how many batches are outstanding, this one included."""
         count, size = self._loaders.get(loader, (0, 0))
         waiting = int(getattr(loader, "_tasks_outstanding", 0)) + 1
         self._loaders[loader] = max(count, waiting), max(size, _bytes_of(data))

@@ -1,4 +1,4 @@
-"""The modes of a process that runs a script on simulated GPUs: what it does besides.
+"""The modes of a process that runs a script on simulated GPUs: what else the process does.
 
 AsItIs      for `plimsoll run --simulate`: its processes report what they use of each GPU
 Groups      runs one rank of a job alone, and reports the process groups that the rank makes
@@ -76,7 +76,7 @@ class AsItIs:
         return script_run.run_script(self._request)
 
     def finish(self, ended_by: BaseException | None) -> None:
-        """Writes the report, after `execute` returned `ended_by`; here there is none to write."""
+        """Does nothing here. In other modes it writes the report, once `execute` has returned."""
 
     def _install(self, torch: ModuleType) -> None:
         self._high_water.install(torch)

@@ -24,8 +24,8 @@ _REQUESTS = (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED)
 class NativeReplay:
     """Keeps the requests of a run, and replays them by PyTorch's rules at the end of the run.
 
-    The result is None if it has not seen every request. This happens in runs with too many events,
-    and if the program itself records, because an engine has only one listener.
+    The result is None if the replay has not seen every request. This happens if the run has too
+    many events, or if the program itself makes a recording, because an engine has one listener.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -36,7 +36,7 @@ class NativeReplay:
         self._events: tuple[np.ndarray, EventBatch] | None = None
 
     def of(self, device: int) -> ReplayResult | None:
-        """Returns the result for one GPU; None if it has not seen every request."""
+        """Returns the result for one GPU; None if the replay has not seen every request."""
         if self._events is None:
             devices, *columns = self._buffer.drain()
             self._events = devices.copy(), EventBatch(*(column.copy() for column in columns))

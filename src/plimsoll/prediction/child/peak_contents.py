@@ -69,7 +69,8 @@ class PeakContents:
 
     Attributes:
         event: The number of the event at the peak.
-        allocated_bytes: The sum of requested sizes and rounding, without unsplit remainders.
+        allocated_bytes: The sum of requested sizes and rounding, without the unused ends of blocks
+            that the allocator did not split.
         by_category: Bytes by category.
         top_lines: The source lines that hold the most bytes.
         step_peaks_bytes: The most allocated within each step.

@@ -64,7 +64,7 @@ def planned_steps(frame: FrameType | None, runners: Collection[str], done: int) 
         total *= place.count
     if position < 0 or total < 1:
         return None
-    if places[-1].index is None:  # the innermost loop does not count: assume a step an iteration
+    if places[-1].index is None:  # its progress is unknown: assume a step in each iteration
         return max(total, done)
     for place in places:
         if place.index is None:

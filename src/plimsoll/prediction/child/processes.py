@@ -240,12 +240,13 @@ def _predictions(reports: list[ProcessReport]) -> list[dict[str, Any]]:
 def _failure(
     reports: list[ProcessReport], first: Failure | None, rank: int | None
 ) -> dict[str, Any]:
-    """Returns why a program failed because one of its processes did: the reason of that process.
+    """Returns the entries of a report that say why a process of the program failed.
 
     Args:
         reports: The reports of the processes.
         first: The first error of a rank, if any was noted.
-        rank: The failed rank; None if unknown, which takes the first report of a failure.
+        rank: The failed rank, which `first` overrides; with None for both, the first process whose
+            report has a failure counts.
     """
     rank = rank if first is None else first.rank
     for each in reports:

@@ -19,7 +19,7 @@ _PINNED_THRESHOLD = (2, 13)
 
 
 def notes_of(simulation: Simulation, devices: dict[int, int]) -> Notes:
-    """Returns what the simulated GPUs noted, and the state of PyTorch itself.
+    """Returns the notes of the simulated GPUs, and facts about the state of PyTorch itself.
 
     Args:
         simulation: The GPUs.

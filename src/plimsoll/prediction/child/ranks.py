@@ -30,7 +30,7 @@ _SECONDS_TO_ANSWER = 30
 """The seconds that an interrupted rank has to report what it used so far."""
 _SECONDS_TO_END = 5
 _ENDED_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV)
-"""Signals that never come from another rank's failure: a rank ended by one failed by itself."""
+"""Signals that a failure of another rank never causes: a rank that they end failed by itself."""
 
 
 class _Rank:

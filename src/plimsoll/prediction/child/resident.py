@@ -42,7 +42,7 @@ def resident(process: int | str = "self") -> Resident | None:
     if found is None:
         return None
     highest, own, files, shared = (int(number) * _KIB for number in found.groups())
-    with suppress(OSError):  # if the reset fails, the maximum is that since the process began
+    with suppress(OSError):  # if the reset fails, the maximum counts from the process's start
         (folder / "clear_refs").write_bytes(b"5")
     return Resident(own, shared, max(own, highest - files - shared))
 

@@ -1,9 +1,9 @@
 """Counts the samples that a simulated program processes, for the rate of a step.
 
-If the program has PyTorch loaders, their batches are counted: a batch that two modules see, or one
-module twice, then counts once. In a program without a loader, calls of its modules are counted.
-Calls count as one batch until a backward pass has changed the gradients. A module's result, such
-as the images of a GAN, is no new sample.
+If the program has PyTorch loaders, plimsoll counts the batches that the loaders yield, so a batch
+counts once even if several calls of modules get it. In a program without a loader, plimsoll counts
+the calls of modules: all calls up to the next backward pass count as one batch. A tensor that a
+module made, such as the images of a GAN, is no new sample.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class SampleCount:
         self._loaded += _size_of(loader, batch)
 
     def note_result(self, result: Any) -> None:
-        """Remembers a module's result, as a later argument made from it is no new sample."""
+        """Remembers a module's result: if it becomes an argument later, it is no new sample."""
         if getattr(result, "grad_fn", None) is not None:
             self._results.append(weakref.ref(result))
 
@@ -103,7 +103,7 @@ class SampleCount:
             self._new = max(self._new, batch)
 
     def end_step(self, of: int) -> None:
-        """Adds the samples of a step that has ended, such as an optimizer's, to its count."""
+        """Ends a step, such as that of the optimizer with the id `of`, and counts its samples."""
         self._called[of] += (self._before + self._new) or self._derived
         self._waits_for_tensor = False
         self._new = self._derived = self._before = 0
@@ -119,7 +119,7 @@ class SampleCount:
         return address in {storage_address(each) for each in made if each is not None} - {0}
 
     def add(self, of: int, batch: int | None) -> None:
-        """Adds the batch of a step to the count of steps `of`."""
+        """Adds a batch's samples to the count of the steps with the id `of`."""
         self._called[of] += batch or 0
 
     def so_far(self) -> Samples:

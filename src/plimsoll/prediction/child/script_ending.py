@@ -50,7 +50,7 @@ class ScriptEnding:
     def of(
         simulation: Simulation, error: BaseException | None, *, is_stopped: bool
     ) -> ScriptEnding:
-        """Returns the ending of a script that raised `error`; None is a script without an error."""
+        """Returns the ending of a script; `error` is what it raised, None for a regular end."""
         device_failure = _device_failure(simulation)
         has_ended = error is None or (isinstance(error, SystemExit) and not error.code)
         has_ended = has_ended and device_failure is None
@@ -87,7 +87,7 @@ def _device_failure(simulation: Simulation) -> str | None:
 def reason_of(error: BaseException | None) -> str | None:
     """Returns an error's name and first line, with the program's innermost line that raised it."""
     if isinstance(error, SystemExit) and _is_of_import(error):
-        # For example, a script named like a standard module may be imported in the module's place.
+        # This happens if a script has the name of a standard module and is imported in its place.
         return f"a module that it imports ends the process ({line_of(error)})"
     if error is None or isinstance(error, SystemExit):
         return None
@@ -122,7 +122,7 @@ def line_of_stack(stack: int) -> str:
 
 
 def _out_of_memory(error: BaseException | None) -> str | None:
-    """Returns PyTorch's text if an out-of-memory error, or an error caused by one, is `error`."""
+    """Returns PyTorch's text if `error`, or an error that caused it, is an out-of-memory error."""
     torch = sys.modules.get("torch")
     if torch is None:
         return None

@@ -1,11 +1,14 @@
-"""Combines what the processes of a serving engine report of how the engine divides its cards."""
+"""Combines the reports of a serving engine's processes on how the engine divides its cards."""
 
 from __future__ import annotations
 
 from typing import Any
 
 _OF_REFUSAL = ("refusal", "missing_bytes", "fitting_len")
-"""Fields that only the process which plans the KV cache knows. With several ranks it is no rank."""
+"""Fields that only the process which plans the KV cache reports.
+
+If the engine has several ranks, this process is none of them.
+"""
 
 
 def serving_of_all(

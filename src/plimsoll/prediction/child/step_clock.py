@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LINES = 10
 _FEWEST_TIMED = 2
 _SECONDS_BETWEEN_LOOKS = 2
-_FEWEST_ENDS = 3  # a first step is not timed: it plans, and allocates lasting memory
+_FEWEST_ENDS = 3  # the first step is not timed: it plans, and allocates lasting memory
 _MOST_KEPT = 65  # only the latest ends of steps are kept; they show the usual time
 # Measured time divided by simulated time lies in these ranges (docs/predict.md): for the GPU's work
 # on chips whose kernels were measured, on other chips, and for the host's work.
@@ -59,7 +59,7 @@ class _End:
 
 @dataclass
 class _Steps:
-    """The steps of one kind, as the ends of steps.
+    """The ends of all steps of one kind.
 
     Attributes:
         what: The kind of step.
@@ -233,7 +233,7 @@ class StepClock:
         if not inspect.isfunction(generate) or hasattr(generate, "__wrapped_by_plimsoll__"):
             return
         if inspect.isgeneratorfunction(generate) or inspect.iscoroutinefunction(generate):
-            return  # these return before they have done their work
+            return  # a generator or a coroutine returns before it has done its work
 
         begin = self._simulation.watchers.guarded("the begin of generate()", self._begin_generation)
         end = self._simulation.watchers.guarded("the end of generate()", self._end_generation)

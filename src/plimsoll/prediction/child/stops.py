@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 _MOST_COUNTED = 20
-"""How often a loop may wait for an unknown value while its counters change, as it may end then."""
+"""How often a loop whose counters change may ask for an unknown value before it is stopped.
+
+Such a loop may end by its counters.
+"""
 
 
 class StoppedError(BaseException):
@@ -58,7 +61,8 @@ class Stops:
     def _waits(self, stack: int) -> bool:
         """Returns whether to stop a script in a loop that waits for an unknown value.
 
-        If the script changes counters in the loop, it is stopped later, as the loop may end then.
+        If integer variables of the script change in the loop, the script is stopped only after
+        `_MOST_COUNTED` rounds, because the loop may end by such a counter.
         """
         if not is_in_open_loop(self._simulation.runners):
             return False

@@ -63,7 +63,7 @@ _TAKEN = (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED)
 _ADDRESS = 1 << 62
 """The address given to a kernel's uncertain memory: higher than any address of a run."""
 _OWN_ADDRESS, _APART = 1 << 52, 1 << 9
-"""Unique addresses for blocks: the first one, and the distance between those of two events."""
+"""The first of the unique addresses for blocks, and the distance from one to the next."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class UncertainPeaks:
     Attributes:
         allocated: The least and the most of the allocated memory; None if all sizes are known.
         reserved: The least and the most of the reserved memory; None if all sizes are known and the
-            pace does not matter.
+            host's pace does not matter.
         hangs_on: The assumptions that change the reserved memory: FREE_LATER, ANY_ADDRESSES, or
             both.
         fails_with: The highest allocated peak of the replays that ran out of memory; None if none
@@ -199,7 +199,7 @@ class _Run:
         simulation: The run.
         device: The device's number.
         memory: The memory with uncertain sizes.
-        waits: Whether the end of a freed block's wait for other streams may vary.
+        waits: Whether replays may vary how long a freed block waits for other streams.
 
     Attributes:
         events: The number of events in one replay.
@@ -265,7 +265,10 @@ class _Run:
     def _at_pace(
         self, paces: NDArray[np.float64] | None
     ) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
-        """Returns the events with late frees moved, and the rows at which uncertain memory goes."""
+        """Returns the events, with late frees moved, and the rows of kernels' uncertain memory.
+
+        Each row is the index of the event before which a kernel allocates such memory.
+        """
         if paces is None:
             return self._columns, self._places
         when = np.arange(len(self._columns["action"]), dtype=np.float64)

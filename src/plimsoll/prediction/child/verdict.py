@@ -162,7 +162,10 @@ def _peaks(reported: ProcessReport) -> tuple[int, int]:
 
 
 def _lack_of_room(reported: ProcessReport, cards: dict[str, Card]) -> tuple[bool, int, int, int]:
-    """Returns a sort key: a rank that ran out of memory is largest, then one with less headroom."""
+    """Returns a sort key, larger for a rank that lacks more memory.
+
+    Ranks that ran out of memory have the largest keys. The other ranks follow by headroom.
+    """
     found, card = reported.prediction, card_of(reported, cards)
     assert found is not None
     assert reported.rank is not None

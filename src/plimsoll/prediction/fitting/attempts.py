@@ -240,7 +240,7 @@ class Attempts:
             room=self._room,
             files=files,
         )
-        is_as_it_is = not changes and use is None  # no change can be the cause of a failure
+        is_as_it_is = not changes and use is None  # a failure is then the script's own
         shown = stderr_bytes() if is_as_it_is else None
         answer = stack.enter_context(
             started(request, shows_output=False, is_aside=True, failed_output=shown)
@@ -285,7 +285,7 @@ class Attempts:
         return AllocatorUse(prediction.allocator, prediction.conf, allocated, reserved, fits)
 
     def _beside_others(self, use: AllocatorUse, prediction: Prediction) -> AllocatorUse:
-        """Returns the use with `fits` also counting the other processes on the card."""
+        """Returns the use; its `fits` is False if other processes leave too little of the card."""
         outside = prediction.device_used_bytes - prediction.peak_reserved_bytes
         room = self._room + prediction.context_bytes - outside
         return replace(use, fits=use.fits and use.least_reserved_bytes <= room)

@@ -14,17 +14,18 @@ if TYPE_CHECKING:
 MOST_RUNS = 8
 """The most runs of a search that is not exact."""
 _TOLERANCE = 100  # the search ends when the answer is known to one part in 100
-_MOST_GROWTH = 32  # the most growth in one round; small values predict far larger ones badly
+_MOST_GROWTH = 32  # a round tries values up to this many times the largest known value
 # If a value this many times as large takes the same memory, memory does not depend on the value.
 _PATIENCE = 1024
-# An estimate within this factor of a known value is tried at once. With 1, 2, or more known values.
+# An estimate is tried without a scout if it lies within this factor of a known value: the first
+# factor holds with one known value, the second with two, the third with more.
 _NEAR = (1.1, 2.0, 2.5)
-_CLOSE = 1.1  # an estimate within this factor of a known value needs no scout, even if wrong
+_CLOSE = 1.1  # within this factor of a known value no scout is needed, even after wrong estimates
 _SURE = 0.95  # the last try is this part of the estimate, if no known value is near it
 _GROWTH = 4  # the first scout is this many times the first value
 _LEEWAY, _SCOUTS_LEEWAY = 4, 2  # values are rounded by 1/4 of the tolerance, scouts by 1/2
 _MOST_SCOUTS = 4
-_DOUBT = 0.01  # the error of an estimate for each doubling from the nearest known value
+_DOUBT = 0.01  # an estimate's error for each factor of two between it and the nearest known value
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ class Point:
         spare_bytes: The memory left over, negative if memory is missing; None if the script ran out
             of memory.
         varying_bytes: The part of the script's memory that may depend on the value.
-        requested_bytes: The requested bytes at the peak. Rounding would hide the difference of
-            small values.
+        requested_bytes: The requested bytes at the peak. They are without rounding, which would
+            hide that memory grows a little between small values.
         is_scout: Whether it ran with unlimited memory.
     """
 
@@ -111,7 +112,7 @@ class Bracket:
         return self.at_most is not None and self.low + self.step > self.at_most
 
     def tolerance(self, value: float) -> int:
-        """Returns the difference from a value that a search which is not exact ignores."""
+        """Returns the difference from a value at which an inexact search ends."""
         return max(self.step, int(value) // _TOLERANCE // self.step * self.step)
 
     @property
@@ -136,7 +137,7 @@ class Bracket:
         return same if known[-1].value >= _PATIENCE * same else None
 
     def first(self, value: int, count: int) -> list[Try]:
-        """Returns the first value, and with `count` above 1 a scout to measure the growth."""
+        """Returns the first try and, if `count` is above 1, a scout that measures the growth."""
         if self.at_most is not None:
             value = min(value, self.at_most)
         value = max(value // self.step, 1) * self.step

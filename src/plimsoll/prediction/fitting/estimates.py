@@ -9,17 +9,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _APART = 1.04
-"""The least factor between two values to compare: closer ones differ by placement, not growth."""
+"""Only values at least this factor apart are compared.
+
+If values are closer, memory differs more by where blocks lie than by growth.
+"""
 
 Sample = tuple[float, float]
 """A value, and the bytes that stay free with it; negative if memory is missing."""
 
 
 def crossing(samples: Sequence[Sample]) -> float | None:
-    """Estimates the value with which no byte stays free; None if the samples do not tell.
+    """Estimates the value with which no byte stays free; None if the samples do not determine it.
 
-    It is the root of a parabola through the three samples nearest to it or, if the parabola does
-    not reach zero or there are only two samples, of a line.
+    The estimate is the root of a parabola through the three samples whose free bytes are nearest to
+    zero. If there are only two samples, or the parabola has no root, it is the root of a line.
     """
     chosen = _nearest(samples)
     if len(chosen) < 2:
@@ -43,7 +46,7 @@ def _on_line(first: Sample, other: Sample) -> float | None:
 
 
 def _on_parabola(first: Sample, second: Sample, third: Sample) -> float | None:
-    """Returns the root, nearest to the first sample, of the parabola; None if it has none there."""
+    """Returns the parabola's root nearest to `first`; None without a root, or if it rises there."""
     to_second = (second[1] - first[1]) / (second[0] - first[0])
     to_third = (third[1] - first[1]) / (third[0] - first[0])
     bend = (to_third - to_second) / (third[0] - second[0])

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import AllocatorUse
 
 MEASURED = ("recomputation", "offload")
-"""Kinds of change that can be made to any extent: number of modules, least size of tensors.
+"""Kinds of change with an extent: how many modules to recompute, which tensors to offload.
 
-The texts below call these changes measured.
+Comments and names below call these changes measured.
 """
 _LEAST_REST = 0.985  # the part of the elastic allocator's reserved memory that is allocated
 PER_CHANGE = 0.005
 """A plan with one change fewer is preferred if its step is slower by no more than this share."""
-_THIN = 0.02  # a plan with more headroom is preferred if slower by no more than this share
-_FAR = 0.75  # measured changes that save less than this share of the aim can save no more
+_THIN = 0.02  # a plan with enough headroom is preferred if slower by no more than this share
+_FAR = 0.75  # measured changes that saved less than this share of what was wanted are exhausted
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Known:
     def estimate(self, changes: Changes, start: Attempt) -> tuple[int, float]:
         """Estimates the peak of a set and the time of a step.
 
-        The peak is at least that of each attempt that has further changes beside these.
+        The estimated peak is no lower than that of any attempt with all of these changes and more.
         """
         allocated, seconds = start.allocated_bytes(), self.seconds(start)
         for change in set(changes) - set(start.changes):
@@ -139,7 +139,7 @@ class Known:
         return self.seconds(attempt) * (1 + PER_CHANGE * len(attempt.changes))
 
     def price(self, attempt: Attempt, use: AllocatorUse) -> float:
-        """Returns the cost, raised if little memory is left or cached memory must be released.
+        """Returns the cost, raised if the plan leaves little memory or must release cached memory.
 
         Such a plan may not fit a real GPU, where workspaces and the host's pace may differ.
         """
@@ -152,13 +152,16 @@ class Known:
         return int((self._room - self.base.nccl_bytes) * _LEAST_REST) - MiB
 
     def margin(self, chosen: Changes) -> int:
-        """Returns the bytes by which measured changes missed their aim, in sets with `chosen`."""
+        """Returns the bytes by which measured changes have missed their wanted peak so far.
+
+        Only the attempts count whose other changes are `chosen`.
+        """
         return self._margins.get(frozenset(chosen), 0)
 
     def reach(self, kinds: set[str], chosen: Changes) -> int:
         """Returns the lowest peak that measured changes of these kinds can reach beside `chosen`.
 
-        It is 0 (no bound) until an attempt with a subset of `chosen` aimed at more than they save.
+        It is 0 (no bound) until an attempt with a subset of `chosen` has exhausted such changes.
         """
         inside = [
             attempt

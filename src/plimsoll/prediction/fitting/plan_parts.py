@@ -38,8 +38,8 @@ class Tried:
 
     Attributes:
         changes: The names of the changes; none for the unchanged script.
-        peak_allocated_bytes: The most in live blocks. This and the other figures are None if the
-            attempt failed.
+        peak_allocated_bytes: The most bytes in live blocks. This and the other figures are None if
+            the attempt failed.
         device_used_bytes: The memory that nvidia-smi would show at the peak, under PyTorch's
             allocator.
         least_used_bytes: The least memory that suffices, under the allocator that needs least.
@@ -87,9 +87,9 @@ class PlanParts:
         command: The shell command that runs the changed script. It names CHANGED.py if the changed
             script was not written to a file.
         patch: The plan as a patch of the script, in the form of `diff -u`.
-        peak_allocated_bytes: The most in live blocks, with the plan. If no attempt fits, this and
-            the figures below are those of the attempt that needs the least.
-        peak_reserved_bytes: The most reserved from the driver.
+        peak_allocated_bytes: The most bytes in live blocks, with the plan. If no attempt fits, this
+            and the figures below are those of the attempt that needs the least.
+        peak_reserved_bytes: The most bytes reserved from the driver.
         device_used_bytes: The memory that nvidia-smi would show at that peak.
         step_seconds: The time of a step; None if unknown.
         slowdown: `step_seconds` divided by that of the unchanged script; None if one is unknown.
@@ -98,8 +98,8 @@ class PlanParts:
             contents of unknown data; None if no size depends on them.
         gives_cached_back: Whether it fits only because PyTorch releases cached memory to the driver
             in time.
-        host_peak_bytes: The estimated most host memory of the program, with the plan; None if
-            unknown.
+        host_peak_bytes: An estimate of the most host memory that the program uses with the plan;
+            None if unknown.
         host_peak_range_bytes: The least and the most that `host_peak_bytes` may be.
         front: The attempts for which no other takes less memory and less time, the fastest first.
         tried: All attempts, in order.

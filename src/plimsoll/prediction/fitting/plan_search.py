@@ -2,9 +2,9 @@
 
 The search simulates the unchanged script, then each single change that could matter. To estimate a
 set of changes, it takes the largest simulated subset, and for each other change the saving that the
-change had alone, or the change's own bound if it was not simulated. It then simulates the set with
-the least time of all that should fit by their estimates; the result replaces the estimate. The
-search ends when no untried set can be better than the best that fits.
+change had alone, or the change's own bound if it was not simulated. Of all sets that should fit by
+their estimates, it then simulates the fastest, and the result replaces the estimate. The search
+ends when no untried set can be better than the best that fits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import AllocatorUse
 
 ROOMY = 0.05
-"""A plan that leaves less than this share of the memory free is replaced if options suffice."""
+"""A best plan that leaves less than this share of the memory free is tight.
+
+If the script's own options make it fit with more room, they replace a tight plan.
+"""
 MOST_SIMULATIONS = 15
 """The most simulations of a search, including the one that verifies the plan."""
 _TURNS = 2
@@ -143,9 +146,10 @@ class Search:
             self.best = Best(attempt, use, verified)
 
     def prefer_own_options(self) -> None:
-        """Replaces a best plan that leaves less free than `ROOMY` by one of script options only.
+        """Replaces a best plan that leaves less free than `ROOMY` by one that only sets options.
 
-        The new plan changes no line, and leaves room for variations between runs and drivers.
+        The new plan sets options of the script and changes no line. It leaves room for variations
+        between runs and drivers.
         """
         best = self.best
         if best is None or self._is_roomy(best.attempt, best.use):
@@ -252,7 +256,7 @@ class Search:
         self._take_best()
 
     def _take_best(self) -> None:
-        """Verifies the best attempt under the limit, then the next best, until one holds."""
+        """Runs the best attempt under the limit, then the next best, until one fits there."""
         while True:
             found = self._best_tried()
             if found is None:
@@ -294,7 +298,7 @@ class Search:
         return min(fitting, key=rank, default=None)
 
     def _uses(self, attempt: Attempt) -> list[AllocatorUse]:
-        """Returns the allocators with which it fits, except those that failed under the limit."""
+        """Returns the allocators with which an attempt fits, unless they failed under the limit."""
         return [
             use
             for use in attempt.allocators()

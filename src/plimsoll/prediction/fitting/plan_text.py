@@ -108,7 +108,7 @@ def _how(plan: PlanParts) -> str:
 
 
 def allocator_title(allocator: str, conf: str) -> str:
-    """Returns an allocator in words. PyTorch's with settings is called by these settings."""
+    """Returns an allocator in words; for PyTorch's with settings, just the settings."""
     if allocator == "native":
         return conf or "PyTorch's allocator"
     return f"plimsoll's {allocator} allocator"
@@ -149,7 +149,10 @@ def _own_options(plan: PlanParts) -> Iterator[str]:
 
 
 def _faster(plan: PlanParts) -> Iterator[str]:
-    """Yields a faster plan with little headroom, if the plan was chosen because it leaves more."""
+    """Yields a line about a faster plan that leaves little memory, if the plan sets options only.
+
+    The search prefers such a plan because it leaves more memory.
+    """
     mine = next((each.step_seconds for each in plan.tried if each.is_plan and each.options), None)
     tight = [
         (each.step_seconds, each.least_used_bytes, each.short)

@@ -51,7 +51,7 @@ class Sets:
         self._script = script
 
     def items(self, *, keeps_results: bool) -> Iterator[Change]:
-        """Yields the changes that could matter, without measured ones and without less data."""
+        """Yields the changes that could matter, except measured ones and those of `less_data`."""
         survey, peak = self._known.base.survey, self._known.base.allocated_bytes()
         assert survey is not None
         changes = [
@@ -91,7 +91,10 @@ class Sets:
             parts *= 2
 
     def cheap(self, items: Sequence[Change]) -> Changes:
-        """Returns together all changes that cost no time, as some peaks fall only by several."""
+        """Returns one set of all changes that cost no time.
+
+        Some peaks fall only if several changes are made together.
+        """
         limit = ENOUGH * 2 * self._known.seconds(self._known.base)
         chosen: list[Change] = []
         for change in items:
@@ -104,7 +107,7 @@ class Sets:
         return tuple(chosen)
 
     def fitting(self, items: Sequence[Change]) -> Iterator[tuple[float, Changes]]:
-        """Yields untried sets that should fit, each after its expected cost."""
+        """Yields untried sets that should fit, each as a pair of its expected cost and the set."""
         useful = [change for change in [*items, *self.parts()] if self._helps(change)]
         counts = range(min(len(useful), _MOST_TOGETHER) + 1)
         chosen = {frozenset(each): each for count in counts for each in combinations(useful, count)}
@@ -126,7 +129,10 @@ class Sets:
         return alone is not None and alone.prediction is None
 
     def all_together(self, items: Sequence[Change]) -> list[Changes]:
-        """Returns one set: all changes or, if that was tried, all with measured ones; else none."""
+        """Returns the set of all changes or, if that was tried, the best with measured changes.
+
+        The list is empty if no untried set is left.
+        """
         everything = self._everything(items)
         if not self._known.is_known(everything):
             return [everything]
@@ -135,10 +141,10 @@ class Sets:
         ][:1]
 
     def with_measured(self, chosen: Changes) -> Iterator[tuple[Changes, int, float]]:
-        """Yields a set without a measured change, and with each that makes it fit.
+        """Yields `chosen`, and `chosen` with each measured change that should make it fit.
 
-        Each set comes with its estimated peak and time. A measured change is made only to the
-        extent that the set needs.
+        Each set comes with its estimated peak and time. A measured change gets the least extent
+        with which the set should fit.
         """
         start = self._known.nearest(chosen)
         allocated, seconds = self._known.estimate(chosen, start)
@@ -146,12 +152,12 @@ class Sets:
         survey, kinds = start.survey, {change.kind for change in chosen}
         places = (
             self._known.base.survey
-        )  # only this survey has the lines of the unchanged script, where changes are made
+        )  # changes refer to lines of the unchanged script, which only this survey has
         if allocated <= self._known.target() or survey is None or len(survey.models) != 1:
             return
         assert places is not None
         if "batch" in kinds - start.kinds:
-            return  # what the modules keep with a smaller batch is not known yet
+            return  # it is not known yet what the modules keep with a smaller batch
         target = self._known.target() - self._known.margin(chosen)
         saved = start.allocated_bytes() - allocated
         enough = self._enough(chosen)
@@ -185,7 +191,7 @@ class Sets:
         return tuple(chosen)
 
     def _candidates_with(self, chosen: Changes) -> Iterator[tuple[float, Changes]]:
-        """Yields untried sets of `chosen` and measured changes that should fit, with their cost."""
+        """Yields untried sets of `with_measured` that should fit, each after its expected cost."""
         without = self._known.estimate(chosen, self._known.nearest(chosen))[0]
         for changes, allocated, seconds in self.with_measured(chosen):
             is_new = not self._known.is_known(changes) and agree(changes)
@@ -208,7 +214,7 @@ class Sets:
     def _enough(self, chosen: Changes) -> set[str]:
         """Returns the kinds of measured change that need no further try with `chosen`.
 
-        They fit already, or were tried often enough.
+        An attempt of `chosen` with such a change fits already, or several were tried.
         """
         found = set()
         for kind in MEASURED:
@@ -235,7 +241,9 @@ class Sets:
             return
         reach, least = self._known.reach({"offload"}, chosen), plans[-1].peak_bytes - saved
         if least >= _ALIKE * allocated or min(reach, least) >= _ALIKE * max(reach, least):
-            return  # neither of the two lowers the peak enough, which has another cause
+            # Recomputation hardly lowers the peak, or both kinds lower it to the same level. The
+            # rest of the peak has another cause.
+            return
         saves = max(0, plans[0].peak_bytes - plans[-1].peak_bytes)
         rest = max(0, allocated - saves - target)
         again = recomputing_change(places, plans[-1], saves)

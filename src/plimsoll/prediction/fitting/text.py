@@ -80,7 +80,7 @@ def _thin(fit: FitParts) -> Iterator[str]:
 
 
 def _conditions(fit: FitParts) -> Iterator[str]:
-    """Yields the conditions of the search: the card's memory that it may not use, and multiples."""
+    """Yields lines about memory that the script may not use, and about the allowed multiples."""
     whole = format_size(fit.total_bytes + fit.used_bytes)
     of_card = []
     if fit.used_bytes:
@@ -103,7 +103,7 @@ def _table(fit: FitParts) -> Iterator[str]:
 
 
 def _used(trial: Trial, total_bytes: int) -> str:
-    """Formats the memory on the card, or says that it exceeds the card if the trial ended there."""
+    """Returns the memory that a trial used of the card, such as "6.55 GiB", or ">8.00 GiB"."""
     if trial.error is not None or trial.device_used_bytes is None:
         return "not known"
     if trial.headroom_bytes is None:

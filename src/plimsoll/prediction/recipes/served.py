@@ -1,4 +1,7 @@
-"""Turns a serving engine's command into a script that runs the engine under a load, no server."""
+"""Turns a serving engine's command into a script that runs the engine, without its server.
+
+The script puts the engine under a load.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,7 @@ _SHORT = {
 }
 """vLLM's short names of options."""
 _SWITCH = re.compile(r"--(enable|disable|no|skip|enforce|trust|async|use|return)-")
-"""The names of options without a value begin so."""
+"""Matches the beginning of the names of options that take no value."""
 
 
 def _long_name(word: str) -> str:

@@ -25,8 +25,8 @@ class Bisection:
             tried number itself doubles or halves.
 
     Attributes:
-        low: The largest number that works or is too little; 0 for none.
-        high: The smallest number that is too much; None for none.
+        low: The largest number that works or is too little; 0 if there is none yet.
+        high: The smallest number that is too much; None if there is none yet.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ def fit_engine(
 ) -> EngineFitParts:
     """Finds an option's best value, the smallest card, or changes with which an engine serves.
 
-    The best value is the largest one that serves; of tensor parallelism it is the least.
+    The best value is the largest with which the engine serves; for tensor parallelism, the least.
 
     Each trial runs the engine under the load of `plimsoll predict vllm serve`.
 
@@ -133,7 +133,7 @@ def _require_a_start(found: Sequence[EngineBorder]) -> None:
 
 
 def _parallels(gpus: int | None, above: int = 0) -> list[int]:
-    """Returns the numbers of cards to try, if the machine has `gpus`; None for any number."""
+    """Returns the numbers of cards to try, above `above` and up to `gpus` (None: no bound)."""
     return [each for each in PARALLELS if each > above and (gpus is None or each <= gpus)]
 
 
@@ -170,7 +170,7 @@ def _until_it_serves(
 
 
 def _with_length(search: EngineSearch, gpu: str, settings: dict[str, str]) -> EngineBorder:
-    """Tries settings; if only the requests are too long, finds the longest that fit."""
+    """Tries settings; if the engine only refuses the length of requests, finds the longest."""
     border = search.alone(gpu, settings)
     if border.beyond is None or longest_request(border.beyond) is None:
         return border

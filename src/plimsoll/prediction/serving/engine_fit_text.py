@@ -140,7 +140,7 @@ def _about_best(fit: EngineFitParts) -> Iterator[str]:
 
 
 def _others(fit: EngineFitParts) -> Iterator[str]:
-    """Yields a line on the answer of each other choice."""
+    """Yields a line for each choice of options but the best: its answer."""
     for border in fit.found:
         if fit.vary is None or border is fit.best or not border.settings:
             continue

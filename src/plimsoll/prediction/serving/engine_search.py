@@ -183,7 +183,7 @@ class EngineSearch:
     ) -> tuple[float | None, EngineTrial | None]:
         """Returns the first value to try, and the trial that found it if it is the engine's own.
 
-        The value is None if the engine's own is unknown because no value can help.
+        The value is None if no value can help, or if the engine's trial stays without an answer.
         """
         text = given(with_settings(self._trials.arguments, settings), vary)
         if self._bounds.start is not None:

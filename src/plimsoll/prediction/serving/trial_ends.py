@@ -1,4 +1,4 @@
-"""Finds out from the end of an engine's trial with which other values it may serve."""
+"""Judges from how an engine's trial ended which other values of an option may serve."""
 
 from __future__ import annotations
 

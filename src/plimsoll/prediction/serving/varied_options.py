@@ -68,5 +68,5 @@ class Varied:
 
 
 def is_least(vary: str | None) -> bool:
-    """Returns whether the least value is the best. It is for cards: the smallest, or the fewest."""
+    """Returns whether the search is for the least value: the smallest card, or the fewest cards."""
     return vary in (CARD, PARALLEL)

@@ -28,7 +28,7 @@ _NEAR = 1.3
 
 
 def case_bars(found: SweepParts, width: int = IN_A_PIPE) -> Text:
-    """Returns the picture: for each case that did not fail, what it uses of its card.
+    """Returns the picture: for each case that did not fail, a bar for the memory that it uses.
 
     Args:
         found: The sweep.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.sweeps.program_digest import ProgramDigests
 
 _FORM = 2
-"""A part of each key. Increase it if a change of plimsoll gives rows other contents."""
+"""A number in each row's key. Increase it when rows get other contents: old rows then run again."""
 
 
 @dataclass(frozen=True)

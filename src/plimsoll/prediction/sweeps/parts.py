@@ -70,13 +70,13 @@ class Row:
         error: Why the case failed, in one line; None if it succeeded.
         fits: Whether the program gets all the memory that it requests; None also if a prediction
             ended without an answer, whose reason is in `result`.
-        peak_allocated_bytes: The most in live blocks.
-        peak_reserved_bytes: The most reserved from the driver.
+        peak_allocated_bytes: The most bytes in live blocks.
+        peak_reserved_bytes: The most bytes reserved from the driver.
         device_used_bytes: The memory that nvidia-smi would show at that peak; for a replay, the
             reserved bytes.
         total_bytes: The card's memory; None if unknown.
         step_seconds: The estimated time of a step.
-        samples_per_second: The estimated rate.
+        samples_per_second: The estimated number of samples that the program processes in a second.
         result: The whole prediction (`Prediction.to_dict`, without its timeline), or the replay of
             each device.
     """
@@ -109,7 +109,7 @@ class SweepParts:
         cases: The number of cases in total.
         reused: The number of rows from earlier runs.
         where: The machines that did the work, in a line.
-        prices: The price of an hour, for each card's name.
+        prices: The price of an hour of each card, by the card's name.
     """
 
     goal: str

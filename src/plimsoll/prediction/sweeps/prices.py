@@ -12,7 +12,7 @@ from plimsoll.engine.gpus.profiles import gpu_profile
 
 
 def read_prices(path: str) -> dict[str, float]:
-    """Returns the price of an hour for each card's name, in the file's currency.
+    """Returns the price of an hour of each card, by the card's name, in the file's currency.
 
     Args:
         path: A TOML file of lines `"RTX 4090" = 0.69`, or a CSV file of lines `RTX 4090,0.69`.

@@ -43,7 +43,7 @@ _SECONDS_BETWEEN_LOOKS = 0.5
 """The time between two checks that plimsoll still runs."""
 _SECONDS_BETWEEN = 0.01
 _SECONDS_FOR_PARENT = 2.0
-"""How long the holder waits for plimsoll to end, after a signal that plimsoll may have got too."""
+"""How long the holder waits for plimsoll to end after a signal that may have gone to both."""
 
 
 def main() -> None:
@@ -90,7 +90,8 @@ class _Holder:
     def is_alone(self) -> bool:
         """Returns whether plimsoll has ended.
 
-        If a signal that may have reached plimsoll too ended the trial, it waits for plimsoll's end.
+        If a signal ended the trial, plimsoll may have got the same signal. The holder then waits up
+        to `_SECONDS_FOR_PARENT` for plimsoll to end.
         """
         end = time.monotonic() + (_SECONDS_FOR_PARENT if self._may_be_left else 0)
         while not self._is_left() and time.monotonic() < end:

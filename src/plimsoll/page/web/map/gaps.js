@@ -78,9 +78,9 @@ function isUnsplit(device, segment, taken, rest) {
 }
 
 /**
- * Divides free memory into parts that can go back to the driver and parts that cannot. A segment
- * that is wholly free can go back, any free part of PyTorch's expandable segments, and any wholly
- * free piece of the elastic allocator's segments.
+ * Divides free memory into parts that can go back to the driver and parts that cannot. These can go
+ * back: a segment that is wholly free, any free part of PyTorch's expandable segments, and any
+ * wholly free piece of the elastic allocator's segments.
  * @param {Device} device
  * @param {Segment} segment
  * @param {number} begin

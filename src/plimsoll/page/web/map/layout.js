@@ -59,10 +59,10 @@ function packed(segments, all, width, height) {
   const middle = Math.min(...all.map(middleSize));
   let rowBytes = total;
   let rowHeight = 0;
-  // With lower lines more of them fit, and each byte is wider.
+  // If lines are lower, more lines fit, and each byte gets more pixels.
   for (rowHeight of [40, 32, 26, 21, 17, 14]) {
     const rows = Math.max(Math.floor((height + GAP) / (rowHeight + GAP)), 1);
-    // The slack is for gaps and for lines that do not become full.
+    // The slack is room for the gaps between segments and for lines that are not full.
     for (const slack of [1, 1.03, 1.08, 1.15, 1.3, 1.6, 2.2]) {
       rowBytes = Math.ceil((total * slack) / rows);
       if (all.every((one) => flow(one, width, rowBytes, rowHeight).height <= height)) break;

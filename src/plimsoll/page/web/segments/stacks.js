@@ -92,7 +92,7 @@ export const KINDS = {
   private: "of private pools",
 };
 
-/** The opacity of segments, alternating, so that neighbours differ a little. */
+/** The opacities of segments. They alternate, so that neighbours differ a little. */
 export const SHADES = [255, 205];
 
 /**

@@ -12,7 +12,7 @@ export const MARKS = {
   step: { name: "step", sign: "|", colour: "quiet" },
 };
 
-/** The kinds by rank: of the marks in a crowd, the kind that comes first is shown. */
+/** The kinds of marks by rank. A crowd of marks shows only the mark whose kind comes first here. */
 const RANK = Object.keys(MARKS);
 
 /** @typedef {{ x: number, moments: Moment[] }} Crowd The marks that share one place. */

@@ -70,13 +70,13 @@ class StepCalls:
     def leave(self, call: ModuleCall, result: Any) -> None:
         """Notes the end of a call, with its result."""
         while self._running and self._running.pop() is not call:
-            pass  # also ends inner calls that an error left
+            pass  # this also ends inner calls that an error left open
         call.end = self.position()
         call.seconds = self._busy() - call.seconds
         call.results = list(addresses(result))
 
     def begin(self) -> None:
-        """Begins a new step, and forgets the calls of the last one."""
+        """Begins a new step, and forgets the calls of the step before."""
         self.calls = []
 
     def position(self) -> int:

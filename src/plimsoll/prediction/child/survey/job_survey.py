@@ -1,4 +1,4 @@
-"""Makes the survey of a job: that of its first rank, with the memory of the rank that needs most.
+"""Makes the survey of a job: its first rank's, with the memory figures of the fullest rank.
 
 Each rank writes a file beside the requested one; the process that started the ranks combines them.
 """
@@ -68,9 +68,9 @@ def join_surveys(request: Request) -> None:
 
 
 def _fullest(ranks: Sequence[Sequence[AllocatorUse]], of: AllocatorUse) -> AllocatorUse:
-    """Returns an allocator's use on the rank where it reserves most, with what all ranks need.
+    """Returns an allocator's use on the rank where it reserves most; `fits` counts all ranks.
 
-    `least_bytes` is known only for ranks that do not fit, which need more than those that fit.
+    `least_bytes` is the largest of all ranks. A rank that fits has none, and needs less.
     """
     uses = [
         use

@@ -40,13 +40,13 @@ class Models:
             self._models[id(module)] = module, _use(torch, module, list(given))
 
     def note_inner(self, torch: ModuleType) -> None:
-        """Notes an autocast that begins inside the outermost module, as that of Accelerate does."""
+        """Notes an autocast, such as Accelerate's, that begins inside the outermost module."""
         module, use = self._models.get(self._outermost, (None, None))
         if use is not None and use.autocast is None and (kind := _autocast(torch)) is not None:
             self._models[self._outermost] = module, replace(use, autocast=kind)
 
     def uses(self) -> list[tuple[Any, ModelUse]]:
-        """Returns the models, each with what was noted of it."""
+        """Returns the noted models, each with its `ModelUse`."""
         return list(self._models.values())
 
 

@@ -27,7 +27,7 @@ class _Optimizer:
         self.stepped: Place | None = None
         self.gradient_bytes = 0
         self.steps = 0
-        self.kept_gradients = 0  # the number of calls of the model with gradients of a past step
+        self.kept_gradients = 0  # the number of model calls that found gradients of a past step
 
 
 class Optimizers:

@@ -228,7 +228,7 @@ class _Choice:
         return max(self.bytes, sum(each.most for each in self.inner))
 
     def best(self, unit: int) -> _Best:
-        """Returns the least seconds that save each number of units of `unit` bytes."""
+        """Returns the plans that save 0, 1, 2, … units of `unit` bytes in the least time."""
         best = _Best.nothing()
         for each in self.inner:
             best = best.join(each.best(unit))
@@ -249,7 +249,10 @@ def _choices(modules: list[Module], step: _Step, least: int) -> Iterator[_Choice
 
 
 class _Best:
-    """For each number of units of saved bytes, the least seconds, and the modules to recompute."""
+    """The best plan for each number of units of saved bytes: its seconds and its modules.
+
+    A plan is a set of modules to recompute. The best one takes the least seconds.
+    """
 
     def __init__(self, seconds: NDArray[np.float64], chosen: list[tuple[_Choice, ...]]) -> None:
         self.seconds = seconds
@@ -275,7 +278,7 @@ class _Best:
         return _Best(seconds, chosen)._monotonic()
 
     def or_all(self, choice: _Choice, units: int) -> _Best:
-        """Adds the whole module as one choice, which saves up to `units`."""
+        """Adds the plan that recomputes a whole module and saves `units`, if it is faster."""
         count = max(len(self.seconds), units + 1)
         seconds = np.full(count, np.inf)
         seconds[: len(self.seconds)] = self.seconds
@@ -286,7 +289,7 @@ class _Best:
         return _Best(seconds, chosen)._monotonic()
 
     def _monotonic(self) -> _Best:
-        """Replaces each plan by the next if that saves more in less time, and returns itself."""
+        """Replaces each plan by the one for more bytes if that takes less time; returns itself."""
         for at in range(len(self.seconds) - 2, -1, -1):
             if self.seconds[at + 1] < self.seconds[at]:
                 self.seconds[at], self.chosen[at] = self.seconds[at + 1], self.chosen[at + 1]
@@ -299,8 +302,8 @@ def modules_by_name(
     """Builds the tree of modules from their calls.
 
     Args:
-        calls: For each call the module's name, whether it may be recomputed, the call, and the name
-            of the calling module; None if the model itself calls it.
+        calls: A tuple for each call: the name of the called module, whether this module may be
+            recomputed, the call, and the name of the calling module (None for the model itself).
     """
     modules: dict[str, Module] = {}
     inner: defaultdict[str | None, list[str]] = defaultdict(list)

@@ -36,7 +36,7 @@ class Change:
         allocator: The allocator that it needs; None for any.
         conf: The PYTORCH_CUDA_ALLOC_CONF that it needs; None for any.
         caveat: How results may differ; "" if they are the same, within the noise of two runs.
-        note: Advice if results stay the same.
+        note: A remark that reports show if there is no `caveat`.
         saves_bytes: The most by which it can lower the peak.
         costs_seconds: The estimated time that it adds to a step, used until a trial measures it;
             negative for a faster step.

@@ -1,4 +1,4 @@
-"""Compiles the model, with a budget that says how many of its activations it keeps."""
+"""Compiles the model, with a budget that limits how many activations the model keeps."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _FINEST = 0.05
 def first_budgets(survey: Survey) -> tuple[float, ...]:
     """Returns the activation memory budgets to try first.
 
-    If the model draws random numbers, it is only the full budget, because a recomputation by
-    PyTorch draws other numbers (pytorch #190758).
+    For a model that draws random numbers, this is the full budget alone: with less, PyTorch
+    recomputes activations, and a recomputation draws other numbers (pytorch #190758).
     """
     model = only_model(survey)
     if model is None:

@@ -33,7 +33,7 @@ _SHARD = "torch.distributed.fsdp.fully_shard"
 
 
 def data_parallel_changes(survey: Survey) -> Iterator[Change]:
-    """Yields the changes to one copy of the gradients instead of two, and to a sharded model."""
+    """Yields the change that keeps one copy of the gradients, not two, and one that shards."""
     wrapping = wrapped_model.only_wrapping(survey, wrapped_model.DATA_PARALLEL)
     if wrapping is None or len(survey.optimizers) != 1:
         return

@@ -1,4 +1,4 @@
-"""Frees gradients as soon as they are no longer needed."""
+"""The change that frees gradients as soon as they are no longer needed."""
 
 from __future__ import annotations
 

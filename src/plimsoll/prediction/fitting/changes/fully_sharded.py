@@ -1,4 +1,7 @@
-"""Changes of FSDP, both versions: how long parameters stay whole, and where shards are kept."""
+"""Changes to FSDP's options: how long parameters stay whole, and where their shards are kept.
+
+They exist for both versions of FSDP.
+"""
 
 from __future__ import annotations
 

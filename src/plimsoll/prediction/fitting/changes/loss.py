@@ -21,7 +21,7 @@ _LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel")
 
 
 def loss_changes(survey: Survey, _: int = 0) -> Iterator[Change]:
-    """Yields changes to cross_entropy in chunks of rows, and to logits in chunks (Transformers)."""
+    """Yields changes that compute cross_entropy, or Transformers' logits, in chunks of rows."""
     if not survey.losses:
         return
     use = survey.losses[0]

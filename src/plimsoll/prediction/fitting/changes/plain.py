@@ -1,4 +1,4 @@
-"""The changes that are made or not made, unlike those that can be made to any extent."""
+"""The changes that apply as a whole, unlike recomputation and offloading, which have an extent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes to numbers with fewer bits."""
+"""Changes that compute with numbers of fewer bits, or keep such numbers in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HALVES = ("bfloat16", "float16")
 
 
 def precision_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
-    """Yields the changes to computation in bfloat16 and to parameters in bfloat16."""
+    """Yields the change that computes in bfloat16, and the one that keeps parameters in it."""
     model = only_model(survey)
     if model is None:
         return
@@ -36,7 +36,7 @@ def precision_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
             caveat="products of matrices are computed in bfloat16",
             saves_bytes=allocated_bytes // 2,
         )
-    if survey.ranks > 1:  # a wrapper has noted the old parameters before the change
+    if survey.ranks > 1:  # the wrapper would keep the old parameters
         return
     yield Change(
         "precision",

@@ -43,7 +43,7 @@ def _recomputed(script: ScriptText, survey: Survey, names: Sequence[str]) -> Scr
 
 
 def ranges(names: Sequence[str]) -> list[str]:
-    """Returns names with ranges for the same modules, such as "blocks.0-7" for eight of them."""
+    """Returns the names in a shorter form, such as "blocks.0-7" for the names of eight modules."""
     alike: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     others = []
     for name in names:

@@ -98,7 +98,7 @@ class Named:
 
     Attributes:
         name: The expression, such as "model" or "self.net".
-        path: The attribute that leads from the variable to the model; "" if the variable is it.
+        path: The attribute of the variable that is the model; "" if the variable is the model.
         statement: The statement after which the variable holds the model.
     """
 
@@ -170,7 +170,7 @@ def find_optimizer_call(script: ScriptText, use: OptimizerUse) -> tuple[ast.Call
     """Returns the expression that makes an optimizer, and its statement.
 
     Raises:
-        CannotChangeError: If the script does not make it by its class's name.
+        CannotChangeError: If the script does not call the optimizer's class by its name.
     """
     if use.made is None:
         raise CannotChangeError("a library makes the optimizer, not the script")
@@ -223,7 +223,7 @@ def _names(statements: list[ast.stmt], context: type[ast.expr_context]) -> set[s
 
 
 def calls_of(statements: list[ast.stmt], name: str) -> Iterator[ast.Call]:
-    """Yields the calls of functions with this name; of a dotted name the last part counts."""
+    """Yields the calls of functions with this name, such as `f` or `module.f` for "f"."""
     for statement in statements:
         for node in ast.walk(statement):
             if isinstance(node, ast.Call) and last_name(node.func) == name:

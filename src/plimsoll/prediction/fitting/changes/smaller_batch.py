@@ -37,7 +37,7 @@ _KEY = re.compile(
 def smaller_batch_changes(
     survey: Survey, allocated_bytes: int, script: ScriptText
 ) -> Iterator[Change]:
-    """Yields halves, quarters and eighths of the batch, if its size is written in one place.
+    """Yields changes to 1/2, 1/4 and 1/8 of the batch, if a single place sets the batch size.
 
     Args:
         survey: The survey of the unchanged script.
@@ -102,7 +102,7 @@ def _with_number(size: int, number: int, line: int, less: int) -> Change:
 
 
 def _named_numbers(script: ScriptText, size: int) -> Iterator[ast.Constant]:
-    """Yields the script's numbers that are `size` and given to a name with "batch" in it."""
+    """Yields the numbers equal to `size` that the script gives to a name that contains "batch"."""
     for node in ast.walk(script.tree):
         for name, value in _named(node):
             is_number = isinstance(value, ast.Constant) and type(value.value) is int
@@ -148,7 +148,10 @@ def _configurations(size: int, survey: Survey, _: ScriptText) -> Iterator[Place]
 
 
 def _text_of(path: Path) -> str:
-    """Returns a configuration file's text; "" if it is gone or large, or no trial may change it."""
+    """Returns a configuration file's text.
+
+    Returns "" if the file is gone or large, or if a trial would write to the real file.
+    """
     is_small = path.is_file() and path.stat().st_size <= _MOST_BYTES
     return path.read_text() if is_small and is_held_back(path) else ""
 

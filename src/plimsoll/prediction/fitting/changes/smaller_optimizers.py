@@ -1,4 +1,4 @@
-"""Changes to optimizers that have less state than Adam, and give other results."""
+"""Changes that replace Adam by an optimizer with less state, which gives other results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def smaller_optimizers(
     with_eight_bits: Callable[[ScriptText], ScriptText],
     with_adafactor: Callable[[ScriptText], ScriptText],
 ) -> Iterator[Change]:
-    """Yields the changes to the 8-bit version, if bitsandbytes is installed, and to Adafactor.
+    """Yields the change to Adafactor, and that to 8-bit Adam if bitsandbytes is installed.
 
     Args:
         use: The script's optimizer.

@@ -43,7 +43,7 @@ def read_lengths(path: Path) -> list[tuple[int, int]]:
 
 
 def spread(count: int, most: int) -> list[int]:
-    """Returns lengths between 16 and `most`, logarithmically spaced, in mixed order."""
+    """Returns lengths between 16 and `most`, logarithmically spaced and shuffled."""
     ratio = max(most, SHORTEST) / SHORTEST
     return [round(SHORTEST * ratio ** (i * 0.618 % 1)) for i in range(count)]
 

@@ -88,7 +88,11 @@ class LoadedScheduler(Scheduler):  # type: ignore[misc]
         self.sent += 1
 
     def run_batch(self, *arguments: Any, **named: Any) -> Any:
-        """Runs one step. In a load of a hundred steps, also sends what is due after this step."""
+        """Runs one step.
+
+        In a load of a hundred steps, it replaces the requests half-way by requests of all lengths,
+        and ends the load after the last step.
+        """
         result = super().run_batch(*arguments, **named)
         if self.is_begun and not self.waits_for_all:
             self.steps += 1

@@ -9,7 +9,7 @@ import torch
 
 
 def inputs_of(model: torch.nn.Module, size: int, length: int, side: int) -> dict[str, object]:
-    """Returns those inputs that this model takes, of all that diffusion models may take."""
+    """Returns made-up values for all inputs that this model takes."""
     config, asked = model.config, inspect.signature(model.forward).parameters
     widths = ("joint_attention_dim", "caption_channels", "cross_attention_dim")
     width = next((config[name] for name in widths if config.get(name)), 1)
