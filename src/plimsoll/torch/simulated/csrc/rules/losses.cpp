@@ -7,7 +7,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns the shape of one number in memory for `count` elements.
+// Returns the shape of a result with one number whose memory has room for `count` elements.
 at::Tensor number_in(std::size_t count, at::ScalarType type) {
   return meta_empty({static_cast<std::int64_t>(count)}, type).as_strided({}, {});
 }
@@ -60,7 +60,8 @@ void binary_cross_entropy(Call& call) {
   call.release(number);
 }
 
-// Without a reduction, the kernel allocates the total weight first.
+// Simulates nll_loss2d. If the losses are not reduced, the kernel allocates the total weight before
+// the output.
 void nll_loss2d(Call& call) {
   if (!is_reduced(call, 3)) call.allocate(1);
 }

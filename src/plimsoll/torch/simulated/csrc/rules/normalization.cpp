@@ -20,8 +20,8 @@ void layer_norm(Call& call) {
   call.allocate_all();
 }
 
-// Removes the results that the call does not ask for. The last argument of a backward operation is
-// the mask that says so.
+// Removes the results that the call does not request. The last argument of a backward operation is
+// a mask of the requested results.
 void drop_unwanted(Call& call) {
   const auto mask = call.argument(call.argument_count() - 1).toBoolList();
   for (std::size_t i = 0; i < mask.size(); ++i) {
@@ -29,8 +29,8 @@ void drop_unwanted(Call& call) {
   }
 }
 
-// Returns how many blocks along the rows write partial gradients of a row norm's parameters; 0 if
-// the rows are few or long, so that each column has one block.
+// Returns how many blocks along the rows write partial gradients of a row norm's parameters.
+// Returns 0 if the rows are few or long: then one block computes the whole gradient of a column.
 std::int64_t blocks_of_rows(const Call& call, std::int64_t rows, std::int64_t columns) {
   constexpr std::int64_t kColumns = 32;
   constexpr std::int64_t kRows = 32;
@@ -55,7 +55,8 @@ void row_norm_backward(Call& call, std::initializer_list<std::size_t> parameters
     copy_unless_contiguous(call, call.tensor(0));
     return;
   }
-  // A sum over the blocks replaces each gradient that was allocated at first.
+  // The kernel first allocates each parameter's gradient. Later it sums the blocks' partial
+  // gradients into a new tensor, which replaces the first one.
   const auto mask = call.argument(call.argument_count() - 1).toBoolList();
   call.allocate(0);
   const Tensor partial = meta_empty({blocks, columns}, input.scalar_type());
@@ -119,7 +120,7 @@ bool has_channels_last_kernel(const Tensor& input) {
           !input.is_contiguous());
 }
 
-// How a channels-last reduction is launched (Normalization.cuh).
+// The launch shape of a channels-last reduction (Normalization.cuh).
 struct ChannelsLastLaunch {
   explicit ChannelsLastLaunch(const Tensor& input)
       : channels(static_cast<std::size_t>(input.size(1))) {
@@ -196,15 +197,16 @@ void gathered_statistics(Call& call) {
   }
 }
 
-// Simulates batch_norm_stats(input, eps), with the same results.
+// Simulates batch_norm_stats(input, eps). It has the same results as
+// batch_norm_gather_stats_with_counts.
 void channel_statistics(Call& call) {
   gathered_statistics(call);
   if (has_channels_last_kernel(call.tensor(0))) stage(call, call.tensor(0), 4);
 }
 
 // Simulates batch_norm_backward_reduce(grad, input, mean, invstd, weight, of_input, of_weight,
-// of_bias). The channels-last kernel computes all results, whatever the
-// call asks for.
+// of_bias). The channels-last kernel computes all results, even those that the call does not
+// request.
 void channel_gradients(Call& call) {
   const Tensor input = call.tensor(1);
   const Tensor mean = meta_contiguous(call.tensor(2));

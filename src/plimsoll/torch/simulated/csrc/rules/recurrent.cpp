@@ -190,7 +190,7 @@ void recurrent_backward(Call& call) {
   call.release(buffer);
 }
 
-// Makes a weight a view of the buffer; what is known of its values moves along.
+// Makes a weight a view of the buffer, and copies what is known of its values there.
 void move_weight(const Tensor& weight, const Tensor& buffer, std::int64_t offset) {
   const WithContentsScope real;
   const Known known = known_of(weight);

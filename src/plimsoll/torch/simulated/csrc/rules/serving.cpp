@@ -22,8 +22,8 @@ std::size_t multiprocessors(const Call& call) {
 }
 
 // Takes the memory of a Marlin product. Its rows, columns and terms are the arguments from `sizes`
-// on. The product has each row `copies` times, once for each of its experts. `sums` is the number
-// of 32-bit partial sums.
+// on. Each row occurs `copies` times, once for each of its experts. `sums` is the number of 32-bit
+// partial sums.
 void multiply_by_marlin(Call& call, std::size_t sizes, std::int64_t copies, std::size_t sums) {
   const at::Tensor left = call.tensor(0);
   const at::Tensor given = call.tensor(1);
@@ -43,7 +43,7 @@ void multiply_by_marlin(Call& call, std::size_t sizes, std::int64_t copies, std:
   call.note_multiplication(product);
 }
 
-constexpr std::size_t kMostColumns = 256;  // of a tile of Marlin
+constexpr std::size_t kMostColumns = 256;  // in one tile of Marlin
 
 // Arguments: marlin_gemm(left, out?, weights, ..., rows, columns, terms, ..., atomic, floats, ...).
 void marlin(Call& call) {
@@ -66,8 +66,8 @@ void marlin_of_experts(Call& call) {
 }
 
 // Arguments: machete_mm(left, weights, ...). If the last wave of tiles does not fill the
-// multiprocessors, the tiles split their sums and keep partial results. Which tiles the kernel uses
-// is uncertain.
+// multiprocessors, the tiles split their sums and keep partial results. plimsoll does not know
+// which tiles the kernel uses, so the memory is uncertain.
 void machete(Call& call) {
   call.allocate_all();
   const at::Tensor out = call.shape_of_result(0);

@@ -61,8 +61,8 @@ void ctc_loss_backward(Call& call) {
   call.temporary(bytes_of(prefixes));
   const bool is_large = 2 * steps + 24 * batch / 10 + 2 * scores.size(2) / 10 > 450;
   if (!is_large) return;
-  // One kernel does small problems. For large ones, other operations sum over the blanks, which are
-  // every second symbol of a target.
+  // For small problems there is one kernel. For large ones other operations sum over the blanks,
+  // which are every second symbol of a target.
   const bool removes_infinity = call.argument(8).toBool();
   std::size_t with_infinity = 0;
   if (removes_infinity) {
@@ -102,7 +102,7 @@ void rows_without_padding(Call& call) {
   call.release(read);
 }
 
-// The number of rows is a value that the host reads from `offsets`, after the earlier steps.
+// The host reads the number of rows from `offsets`, once the earlier steps have run.
 void padded_to_jagged(Call& call) { call.then(rows_without_padding); }
 
 void quantized(Call& call) {

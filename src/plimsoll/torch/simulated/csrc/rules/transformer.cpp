@@ -5,7 +5,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Takes the memory of a linear layer with a bias, and returns its number.
+// Takes the memory of a linear layer's result, and returns the memory's number in the call.
 std::size_t linear(Call& call, std::size_t bytes) {
   const std::size_t made = call.temporary(bytes);
   take_lt_workspace(call);
@@ -24,8 +24,8 @@ std::size_t fused_attention(Call& call, const at::Tensor& query) {
   return output;
 }
 
-// Keeps the numbers of the memory that attention still holds before its last layer: that of the
-// split query, key and value, that of the scores, and that of the last layer's input.
+// The memory, by its number in the call, that attention still holds before its last layer: of the
+// split query, key and value, of the scores, and of the last layer's input.
 struct Weighted {
   std::size_t inner;
   std::size_t scores;
