@@ -223,7 +223,8 @@ UncertainMemory convolution_workspace(const Convolution& of, Pass pass, Plan pla
     }
   };
   include(found);
-  if (plan == Plan::fastest) include(neighbours_of(of, Plan::first));  // often the fastest
+  // The heuristics' first plan is often also the fastest one.
+  if (plan == Plan::fastest) include(neighbours_of(of, Plan::first));
   if (!is_as_measured || !is_like(of, *found.entries[0])) {
     memory.least = 0;
     memory.most = std::max(memory.most, copies_of_all(of));

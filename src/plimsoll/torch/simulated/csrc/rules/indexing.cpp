@@ -220,7 +220,8 @@ void index_put(Call& call) {  // (self, indices, values, accumulate, unsafe)
   const bool accumulate = call.argument(3).toBool();
   const bool is_unsafe = call.argument_count() > 4 && call.argument(4).toBool();
   call.set_shape(0, {});
-  if (!accumulate && values.numel() == 1 && values.is_cpu()) {  // perhaps masked_fill
+  // If a mask is the only index, PyTorch calls masked_fill, which takes no memory.
+  if (!accumulate && values.numel() == 1 && values.is_cpu()) {
     int masks = 0;
     bool only_masks = true;
     for (const c10::IValue& value : call.argument(1).toListRef()) {
@@ -263,7 +264,7 @@ void masked_scatter(Call& call) {  // (self, mask, source)
   copy_unless_contiguous(call, source);
 }
 
-// The arguments are (self, dim, index, source, alpha). If the program requires deterministic
+// Simulates index_add(self, dim, index, source, alpha). If the program requires deterministic
 // algorithms, the kernel writes in a fixed order.
 void index_add(Call& call) {
   const at::Tensor self = call.tensor(0);
@@ -294,7 +295,7 @@ void scatter_reduce(Call& call) {  // (self, dim, index, src, reduce, include_se
   scratch(call, elements(self));
 }
 
-// If several dimensions are rolled, the kernel rolls one after the other.
+// Simulates roll. If several dimensions are rolled, the kernel rolls one after the other.
 void roll(Call& call) {
   const at::Tensor input = call.tensor(0);
   const std::size_t dims = call.argument(2).toIntVector().size();

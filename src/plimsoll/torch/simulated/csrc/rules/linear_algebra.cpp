@@ -285,8 +285,8 @@ void reflectors(Call& call) {  // geqrf
   if (of.count != 0) reflect(call, of);
 }
 
-// The arguments are (self, b, rcond, driver, solution, residuals, rank, singular_values). The
-// kernel solves the problem by a QR factorization.
+// Simulates linalg_lstsq.out(self, b, rcond, driver, solution, residuals, rank, singular_values).
+// The kernel solves the problem by a QR factorization.
 void least_squares(Call& call) {
   call.assume_memory("the memory that its kernel takes inside is not known");
   const at::Tensor matrix = call.tensor(0);

@@ -27,8 +27,8 @@ bool is_reduced(const Call& call, std::size_t argument) {
   return call.argument(argument).toInt() != 0;
 }
 
-// The kernel allocates the result with room for every element's loss, and then shrinks it to one
-// number.
+// Simulates a loss that is computed element by element. The kernel allocates the result with room
+// for every element's loss, and then shrinks it to one number.
 void elementwise_loss(Call& call) {
   if (!is_reduced(call, 2)) return;
   const at::Tensor input = call.tensor(0);

@@ -151,7 +151,7 @@ void vector_product(Call& call) {
   take_blas_workspace(call);
 }
 
-// Arguments: _scaled_mm(left, right, ...). cublasLt multiplies the 8-bit numbers.
+// Simulates _scaled_mm(left, right, ...). cublasLt multiplies the 8-bit numbers.
 void scaled_mm(Call& call) {
   const at::Tensor left = call.tensor(0);
   const at::Tensor right = call.tensor(1);
@@ -164,8 +164,8 @@ void scaled_mm(Call& call) {
       Product{0.5, size(left.size(0)), size(right.size(1)), size(left.size(1)), at::kHalf});
 }
 
-// Notes a product for each group. The groups are assumed to be equal in size, because the rows of a
-// group depend on data.
+// Notes a product for each group. The groups are assumed to be equal in size, because their real
+// sizes depend on data.
 void note_groups(Call& call, const at::Tensor& left, const at::Tensor& right, double groups) {
   Product product;
   product.type = left.scalar_type();
@@ -184,9 +184,9 @@ void note_groups(Call& call, const at::Tensor& left, const at::Tensor& right, do
   for (double group = 0; group < groups; ++group) call.note_multiplication(product);
 }
 
-// Arguments: _grouped_mm(left, right, offsets, bias, out_dtype). The result's rows are padded to 16
-// bytes. The shape is computed here because PyTorch's Meta kernel refuses operands that the CUDA
-// fallback, one product per group, accepts.
+// Simulates _grouped_mm(left, right, offsets, bias, out_dtype). The result's rows are padded to 16
+// bytes. The shape is computed here, because PyTorch's Meta kernel refuses operands that the CUDA
+// fallback (one product per group) accepts.
 void grouped_mm(Call& call) {
   const at::Tensor left = call.tensor(0);
   const at::Tensor right = call.tensor(1);

@@ -40,9 +40,9 @@ std::int64_t blocks_of_rows(const Call& call, std::int64_t rows, std::int64_t co
   return std::min(kMostBlocks / across, (rows + kRows - 1) / kRows);
 }
 
-// Arguments: native_layer_norm_backward(grad_out, input, shape, mean, rstd, weight, bias, mask) or
-// _fused_rms_norm_backward(grad_out, input, shape, rstd, weight, mask). `parameters` are the
-// results for the weight and the bias.
+// Simulates native_layer_norm_backward(grad_out, input, shape, mean, rstd, weight, bias, mask) or
+// _fused_rms_norm_backward(grad_out, input, shape, rstd, weight, mask). `parameters` has the
+// indices of the results for the weight and the bias.
 void row_norm_backward(Call& call, std::initializer_list<std::size_t> parameters) {
   drop_unwanted(call);
   const Tensor input = call.tensor(1);
@@ -61,7 +61,7 @@ void row_norm_backward(Call& call, std::initializer_list<std::size_t> parameters
   call.allocate(0);
   const Tensor partial = meta_empty({blocks, columns}, input.scalar_type());
   const std::size_t row = static_cast<std::size_t>(columns) * input.itemsize();
-  std::vector<std::pair<std::size_t, std::size_t>> replaced;  // a result, and its first memory
+  std::vector<std::pair<std::size_t, std::size_t>> replaced;  // index and first memory
   for (const std::size_t result : parameters) {
     if (mask[result]) replaced.emplace_back(result, call.temporary(row));
   }
@@ -87,7 +87,7 @@ void group_norm(Call& call) {
   call.temporary(channels * kFloat);
 }
 
-// Arguments: native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group,
+// Simulates native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group,
 // mask).
 void group_norm_backward(Call& call) {
   drop_unwanted(call);
@@ -150,7 +150,7 @@ void stage(Call& call, const Tensor& input, std::size_t values) {
   call.release(staging);
 }
 
-// Arguments: native_batch_norm(input, weight, bias, mean, var, training, momentum, eps).
+// Simulates native_batch_norm(input, weight, bias, mean, var, training, momentum, eps).
 void batch_norm(Call& call) {
   call.allocate_all();
   const Tensor input = call.tensor(0);

@@ -80,10 +80,11 @@ void sample_dirichlet(Call& call) {  // has no Meta kernel
   call.temporary(elements(self) / static_cast<std::size_t>(self.size(-1)) * self.itemsize());
 }
 
-// Normally distributed numbers. Either the deviation is a tensor, or the mean is one number for
-// all.
+// Simulates normal(mean, std) with a tensor of means. The kernel takes a temporary tensor of the
+// result's size.
 void normal_around(Call& call) { call.temporary(bytes_of(call.allocate(0))); }
 
+// Simulates normal(mean, std) with a tensor of deviations. The kernel takes a temporary number.
 void normal_of_width(Call& call) { call.temporary(call.allocate(0).itemsize()); }
 
 const RuleTable kRandomRules{

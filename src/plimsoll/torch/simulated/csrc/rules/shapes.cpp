@@ -11,7 +11,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns the shape that empty_like gives, which the CUDA kernels use.
+// Returns the shape that empty_like gives: the CUDA kernels allocate these results by empty_like.
 at::Tensor like(const at::Tensor& tensor) { return at::empty_like(meta_like(tensor)); }
 
 void like_first(Call& call) { call.set_shape(0, like(call.tensor(0))); }
@@ -21,7 +21,8 @@ void like_second_contiguous(Call& call) {
   call.set_shape(0, meta_contiguous(input));
 }
 
-// Results: the rounded tensor, and which of its elements were in range.
+// Simulates fake quantization. The results are the rounded tensor, and a mask of the elements that
+// were in range.
 void fake_quantize(Call& call) {
   const at::Tensor rounded = like(call.tensor(0));
   call.set_shape(0, rounded);
@@ -42,15 +43,15 @@ void ctc_lengths(Call& call) {
   for (int i = 0; i < 3; ++i) call.temporary(batch * sizeof(std::int64_t));
 }
 
-// The results are the losses, and the probabilities of all prefixes.
+// Simulates _ctc_loss. The results are the losses, and the probabilities of all prefixes.
 void ctc_loss(Call& call) {
   ctc_lengths(call);
   call.allocate(1);
   call.allocate(0);
 }
 
-// The arguments are (grad, log_probs, targets, input_lengths, target_lengths, neg_log_likelihood,
-// log_alpha, blank, zero_infinity).
+// Simulates _ctc_loss_backward(grad, log_probs, targets, input_lengths, target_lengths,
+// neg_log_likelihood, log_alpha, blank, zero_infinity).
 void ctc_loss_backward(Call& call) {
   const at::Tensor scores = call.tensor(1);
   const at::Tensor prefixes = call.tensor(6);
@@ -87,8 +88,8 @@ void like_second(Call& call) { call.set_shape(0, like(call.tensor(1))); }
 
 // --- least squares -------------------------------------------------------------------------------
 
-// Arguments of _padded_dense_to_jagged_forward: (dense, offsets, total). The result has the rows
-// without their padding.
+// Simulates the second part of _padded_dense_to_jagged_forward(dense, offsets, total). The result
+// has the rows without their padding.
 void rows_without_padding(Call& call) {
   const at::Tensor dense = call.tensor(0);
   const std::vector<at::Tensor> offsets = call.tensors(1);

@@ -257,9 +257,8 @@ double contiguous_ns(const Tensor& from, const DeviceProperties& on) {
   return time_of(pointwise_time(is_along ? Layout::strided : Layout::transposed), moved, on);
 }
 
-// Returns the time of summing a tensor over its images, as part of another operation. It was
-// measured for the gradients of convolutions' biases. One sum gets the numbers adjacent in memory,
-// or those of all images, one after the other.
+// Returns the time of summing a tensor over its images, as part of another operation. The model is
+// fitted to the gradients of convolutions' biases; it does not depend on the tensor's layout.
 double reduction_ns(const Tensor& tensor, const DeviceProperties& on) {
   constexpr double kStartNs = 4000;
   constexpr double kNumberNs = 3.3e-3;
