@@ -20,7 +20,7 @@ _checkpoints: dict[str, Callable[[], dict[str, Any]]] = {}
 
 
 def new_checkpoint(name: str, make: Callable[[], dict[str, Any]]) -> str:
-    """Returns the path of a new made-up checkpoint, at which there is no file.
+    """Returns the path of a new made-up checkpoint. No file exists at this path.
 
     Args:
         name: The name of the model.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _BESIDES = ("added_tokens", "special_tokens_map", "tokenizer_config", "chat_template")
-"""How names of files begin that describe a tokenizer without containing its vocabulary."""
+"""The beginnings of the names of files that describe a tokenizer but lack its vocabulary."""
 _SPECIAL = {
     **{"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>", "sep": "<sep>"},
     **{"cls": "<cls>", "mask": "<mask>"},

@@ -238,7 +238,7 @@ class _Stages(EngineStages):
     def _learn_room(self) -> None:
         device = int(self.simulation.library.lib.plimsoll_current_device())
         free = self.simulation.card_memory(device)[0]
-        # Waking in parts takes from what was free before the first part.
+        # The engine may wake in parts. This is the free memory before the first part.
         self.use().sleep_of(self._level).free_bytes = free + self._woken_bytes
 
     def _learn_waking(self, before: _Held) -> None:
@@ -260,7 +260,7 @@ def _tell_sampled(output: Any, arguments: list[Any]) -> None:
 
 def _learn_started(use: ServingUse, worker: Any, result: Any) -> None:
     del worker, result
-    # These values are from an earlier attempt to start the engine.
+    # The engine has started, so values from an earlier failed attempt are dropped.
     use.refusal = use.missing_bytes = use.fitting_len = None
 
 
@@ -298,7 +298,7 @@ def _learn_cache(use: ServingUse, worker: Any, sizes: Any) -> None:
 
 
 def _learn_lack(use: ServingUse, values: list[Any]) -> None:
-    """Notes how much memory is missing, from the arguments of the check of vLLM's that failed."""
+    """Notes how much memory is missing, from the arguments of vLLM's failed check."""
     if hasattr(values[0], "free_memory"):
         snapshot, cache = values[:2]
         asked = int(snapshot.total_memory * cache.gpu_memory_utilization)

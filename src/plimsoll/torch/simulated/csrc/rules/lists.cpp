@@ -16,7 +16,8 @@ bool is_fast_list(const std::vector<at::Tensor>& list) {
   });
 }
 
-// Counts the chunks of all tensors; each chunk has one partial result.
+// Returns the number of partial results: one per chunk, where each tensor has as many chunks as the
+// longest one.
 std::size_t chunk_results(const std::vector<at::Tensor>& list) {
   constexpr std::size_t kChunk = 65536;
   std::size_t chunks = 0;

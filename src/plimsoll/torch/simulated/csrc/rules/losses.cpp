@@ -66,8 +66,8 @@ void nll_loss2d(Call& call) {
   if (!is_reduced(call, 3)) call.allocate(1);
 }
 
-// The kernel copies tensors that are not contiguous. The backward pass also copies the input,
-// although it reads nothing of it.
+// Simulates nll_loss, whose kernel copies tensors that are not contiguous. The backward pass copies
+// the input too, although it does not read the input's values.
 void nll_loss(Call& call) {
   call.allocate_all();
   for (const std::size_t argument : {0, 1}) copy_unless_contiguous(call, call.tensor(argument));

@@ -537,7 +537,7 @@ void note_same(const at::Tensor& tensor, const Known& as) {
 }
 
 void replay_writes(std::uint64_t capture) {
-  std::unordered_map<std::uint64_t, std::uint64_t> renewed;  // old to new: copies stay equal
+  std::unordered_map<std::uint64_t, std::uint64_t> renewed;  // old to new series
   for (CapturedWrite& write : captured_writes(capture)) {
     const auto storage = write.storage.lock();
     if (!storage) continue;

@@ -15,11 +15,12 @@
 namespace plimsoll::simulated {
 namespace {
 
-// The number of reads before an unknown value changes. Programs of a few steps never see a change.
+// An unknown value changes after this many equal reads in a row. Programs of a few steps never see
+// a change.
 constexpr std::int64_t kPatience = 8;
 // The same number for a truth value that random draws make nearly certain.
 constexpr std::int64_t kPatienceWithLuck = 64;
-// The number of reads before a value changes although memory grows, as when text is generated.
+// A value changes after this many reads even if memory grows, as it does while text is generated.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;
 // In a loop with a bound, a value changes only after this many reads: a higher bound hardly limits
 // the loop.

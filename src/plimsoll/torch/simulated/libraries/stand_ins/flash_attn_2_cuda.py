@@ -365,7 +365,7 @@ def fwd_kvcache(
     given, out = out, torch.empty_like(q) if out is None else out
     logarithms = _floats(q, sizes.batch, sizes.heads, sizes.rows)
     if pages is not None and seqlens_k is not None:
-        seqlens_k.max().item()  # a check of the pages: the host waits for the value
+        seqlens_k.max().item()  # the check of the pages; the host waits for its value
     splits = num_splits if num_splits > 0 else sizes.splits(q.device)
     kept = _accumulators(q, sizes, splits)
     added = [kcache, vcache] if k is not None and v is not None else []
