@@ -407,7 +407,7 @@ class Library:
 
     @contextmanager
     def contents_kept(self) -> Iterator[None]:
-        """Lets host tensors that this thread makes within the context have values, at any size."""
+        """Within the context, large host tensors that this thread makes have contents too."""
         self.lib.plimsoll_keep_contents(1)
         try:
             yield
@@ -421,7 +421,7 @@ class Library:
         return account
 
     def account_host_in(self, account: HostAccount) -> None:
-        """Keeps this process's account in shared memory from now on, which has to stay valid."""
+        """Keeps the account in `account` from now on: shared memory that must stay valid."""
         self.lib.plimsoll_account_host_in(ctypes.addressof(account))
 
     def clock(self, device: int) -> Clock:

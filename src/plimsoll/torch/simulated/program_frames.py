@@ -19,7 +19,7 @@ _TESTED, _RETURNED = "tested", "returned"
 
 
 def is_in_open_loop(runners: Collection[str]) -> bool:
-    """Returns whether any function on the calling thread's stack is within a `while` loop.
+    """Returns whether a function of the program on this thread's stack is in a `while`.
 
     Args:
         runners: Files whose code runs the program without belonging to it.

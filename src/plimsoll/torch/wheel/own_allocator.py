@@ -119,7 +119,7 @@ def is_unknown_cuda_build() -> bool:
 
 @contextmanager
 def _without_settings() -> Iterator[None]:
-    """Hides the allocator's settings: plimsoll reads them and passes on the relevant ones."""
+    """Hides allocator settings from PyTorch's allocator; plimsoll passes on relevant ones."""
     hidden = {name: os.environ.pop(name) for name in _SETTINGS if name in os.environ}
     try:
         yield

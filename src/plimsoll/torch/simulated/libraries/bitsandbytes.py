@@ -27,7 +27,7 @@ _LIBRARY = re.compile(r"libbitsandbytes_cuda\d+\.so")
 _NAME = re.compile(rb"\0(c[a-z_][a-z0-9_]{3,}|get_context)(?=\0)")
 _HOST_LIBRARY = "libbitsandbytes_cpu.so"
 _OF_HOST = "_cpu_"
-"""A part of the names of functions that compute on the host; the host's library has them, too."""
+"""Functions with this in their names run on the host; bitsandbytes' CPU library has them too."""
 
 _NOTHING_COMPUTED = (
     "its CUDA library was not loaded: its kernels only account, and what they write is not known"

@@ -98,7 +98,7 @@ def stand_in() -> None:
 
 
 class _Parts(importlib.abc.MetaPathFinder):
-    """Finds stand-ins for imported packages' compiled modules, and submodules of stand-ins."""
+    """Finds stand-ins' submodules, and stand-ins for compiled modules of imported packages."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002
         if _KERNELS.get(name) in sys.modules:

@@ -46,7 +46,7 @@ def vllm_modules(
 
 
 def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `vllm.engine.arg_utils`, and makes vLLM make up weights: saves host memory and time."""
+    """Loads `vllm.engine.arg_utils`; makes vLLM make up weights to save host memory and time."""
     execute()
     create = module.EngineArgs.create_load_config
 
@@ -178,7 +178,7 @@ class _Stages(EngineStages):
         self.note_refusal(module, "_check_enough_kv_cache_memory", (ValueError,), _learn_lack)
 
     def watch_request(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the worker's helpers, and notes if vLLM refuses a card that is too full."""
+        """Loads the worker's helpers, and notes if vLLM refuses to start on a card too full."""
         execute()
         self.note_refusal(module, "request_memory", (ValueError,), _learn_lack)
 
@@ -194,7 +194,7 @@ class _Stages(EngineStages):
         worker.initialize_from_config = initialize_from_config
 
     def _note_sleep(self, worker: Any) -> None:
-        """Notes how much memory of card and host sleeping frees, and how much waking takes."""
+        """Notes the card memory that sleep frees and waking takes, and sleep's host memory."""
         sleep, wake_up = worker.sleep, worker.wake_up
         guarded = self.simulation.watchers.guarded
 

@@ -101,7 +101,7 @@ class Communicators:
         return _middle(self.most.get(device, Bytes()))
 
     def drop(self, group: int) -> None:
-        """Frees the memory of a group's communicators, but not what NCCL takes once a process."""
+        """Frees the memory of a group's communicators, but not what NCCL takes per process."""
         for name in [name for name in self._made if name[0] == group]:
             _, device, _ = name
             del self._made[name]

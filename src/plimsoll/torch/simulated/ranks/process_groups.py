@@ -223,7 +223,7 @@ def _among(running: list[int], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _says_nothing_of_others(given: dict[str, Any]) -> bool:
-    """Returns whether arguments and environment lack the number of processes."""
+    """Returns whether neither a rendezvous nor the number of processes is given."""
     is_named = any(given.get(name) is not None for name in ("init_method", "store"))
     is_counted = given.get("world_size", -1) > 0 or "WORLD_SIZE" in os.environ
     return not is_named and not is_counted

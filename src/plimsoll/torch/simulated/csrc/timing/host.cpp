@@ -47,9 +47,9 @@ bool begins_backward() {
 
 }  // namespace
 
-// Adds up the costs of the call itself, of Python's work around it, and of the autograd engine. The
-// constants lie in the middle of measurements on the hosts of H200s and H100s, which differ by half
-// (benchmarks/host.py, steps.py).
+// Returns the host's time for a call: for the call itself, for Python's work around it, and for the
+// autograd engine. The constants lie in the middle of measurements on the hosts of H200s and H100s,
+// which differ by half (benchmarks/host.py, steps.py).
 double host_ns(const Call& call, const KernelTime* row) {
   constexpr double kAny = 8000;
   constexpr double kAround = 17000;

@@ -63,7 +63,7 @@ class _Sizes:
         return _up(self.width, 32 if self.width <= 128 else 64)
 
     def swapped(self) -> _Sizes:
-        """Returns the sizes of a call with one query row, with the heads of a key head as rows."""
+        """Returns the sizes if heads that share a key head count as query rows of one head."""
         return _Sizes(
             self.batch, self.groups, self.key_heads, self.key_rows, self.key_heads, self.width
         )
