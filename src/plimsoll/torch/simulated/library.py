@@ -125,7 +125,7 @@ class Assumption(ctypes.Structure):
 
 
 class UncertainMemory(ctypes.Structure):
-    """A kernel's temporary memory of which only a range is known (csrc/device/runtime.h)."""
+    """A kernel's temporary memory whose size is known only as a range (csrc/device/runtime.h)."""
 
     _fields_ = [
         ("allocations", ctypes.c_uint64),

@@ -45,8 +45,9 @@ def answer_by_ctypes(simulation: Simulation, groups: ProcessGroups) -> None:
         file = PurePath(name).name if isinstance(name, str) else ""
         if file in stand_ins:
             return stand_ins[file]
-        # Python calls `__init__` only for a `ctypes.CDLL`, and a stand-in is none. So this function
-        # loads the real library, unless the class has an `__init__` of its own.
+        # Python calls `__init__`, which loads the library, only if this returns a `ctypes.CDLL`. So
+        # this function loads the real library itself, unless the class has an `__init__` of its
+        # own.
         is_plain = cls.__init__ is ctypes.CDLL.__init__
         if file.startswith(simulated_cudart.PREFIX):
             with suppress(OSError):

@@ -60,7 +60,7 @@ class Simulation:
         captures: The number of captures of CUDA graphs that were begun.
         kernel_counts: The launches of Triton's kernels.
         leftovers: Frees reference cycles that compiling leaves behind.
-        first_calls: What first calls of compiled code do, such as tuning kernels.
+        first_calls: The actions, such as tuning kernels, of the first calls of compiled code.
         rank: This process's rank in its job; None if it is not part of a job.
         world_size: The job's number of processes; None if there is no job.
         pretended_world: The job's number of processes if only this one really runs; otherwise None.

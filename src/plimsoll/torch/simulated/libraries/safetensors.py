@@ -82,7 +82,7 @@ class _Opened:
 
 
 class _Slice:
-    """A tensor of a made-up checkpoint of which the program reads parts."""
+    """A tensor of a made-up checkpoint; the program reads parts of it."""
 
     def __init__(self, tensor: Any, device: Any) -> None:
         self._tensor = tensor

@@ -194,7 +194,7 @@ class _Stages(EngineStages):
         worker.initialize_from_config = initialize_from_config
 
     def _note_sleep(self, worker: Any) -> None:
-        """Notes the card memory that sleep frees and waking takes, and sleep's host memory."""
+        """Notes the card memory that sleep frees and waking takes, and the host memory of sleep."""
         sleep, wake_up = worker.sleep, worker.wake_up
         guarded = self.simulation.watchers.guarded
 

@@ -82,7 +82,7 @@ def _chip_of(capability: tuple[int, int]) -> _Chip:
 
 @dataclass(frozen=True)
 class Bytes:
-    """A size of which only a lower and an upper bound are known."""
+    """A size that is known only by its lower and upper bound."""
 
     low: int = 0
     high: int = 0

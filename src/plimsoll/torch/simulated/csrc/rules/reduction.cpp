@@ -1,5 +1,5 @@
-// Reductions over which several blocks share the work: they keep partial results, and a semaphore
-// for each output.
+// Reductions whose work several thread blocks share. They keep partial results, and a semaphore for
+// each output.
 //
 // The launch shape follows setReduceConfig in aten/src/ATen/native/cuda/Reduce.cuh.
 #include <ATen/TensorIterator.h>

@@ -1,8 +1,8 @@
 // Operations of serving engines: matrix products with quantized weights, mixtures of experts.
 //
 // The rules give the memory that vLLM's kernels allocate besides their results. Measurements on an
-// H100 confirmed the rules for AWQ and fp8 (benchmarks/results/serving.jsonl); the others are
-// unconfirmed.
+// H100 confirmed the rules for AWQ and fp8 (benchmarks/results/serving.jsonl). The remaining rules
+// are unconfirmed.
 #include <algorithm>
 #include <bit>
 #include <cstdint>

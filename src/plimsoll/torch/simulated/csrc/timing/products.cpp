@@ -17,7 +17,7 @@ struct Tile {
   double efficiency;  // fraction of the peak rate
 };
 
-// How a library multiplies matrices of one number type. Fitted to 520 products on an H200.
+// The costs of a library's matrix products in one number type, fitted to 520 products on an H200.
 struct Kind {
   double start_ns;   // fixed time of any product
   double wave_ns;    // time of each wave of tiles
@@ -202,8 +202,9 @@ double multiplied_ns(const ConvolutionWork& w, const DeviceProperties& on) {
   return 1.3 * multiplied;
 }
 
-// Fitted to 256 calls of the three attention kernels. The rates are those of an H200: for half
-// precision on tensor cores, for floats without them.
+// Returns the time that the multiplications of attention take, fitted to 256 calls of the three
+// attention kernels. The rates are those of an H200: for half precision on tensor cores, for floats
+// without them.
 double multiplied_ns(const AttentionWork& w, const DeviceProperties& on) {
   struct Row {
     double start_ns, narrow, wide, diagonal;

@@ -135,8 +135,8 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
   return written;
 }
 
-// The host's cost of an element, for operations limited by memory, and for those that draw numbers
-// or take logarithms. The unit is that of cost_of.
+// The host's cost per element, in the unit of cost_of: first for operations limited by memory, then
+// for those that draw numbers or take logarithms.
 constexpr double kPerElement = 16;
 constexpr double kPerDrawnElement = 100;
 // How many times slower the host multiplies half precision than single precision.
@@ -171,7 +171,7 @@ double cost_of(const Call& call) {
 
 // Returns whether to compute the call. Few values are always computed, many only while the budget
 // lasts. Values that depend on assumed ones are computed only if they are integers, because sizes
-// depend on integers; for others a description is just as good.
+// depend on integers; of floating-point numbers a description is just as good.
 bool is_worth_it(const Call& call, const Arguments& arguments,
                  const std::vector<Written>& written) {
   const auto is_small = [](const at::Tensor& tensor) {

@@ -32,7 +32,8 @@ class Contents final : public ContentsOfAllocation {
   Contents(const Contents&) = delete;
   Contents& operator=(const Contents&) = delete;
 
-  // A range of bytes about which plimsoll knows the same. It begins where the previous part ends.
+  // A range of bytes that have one source, one description and one origin. It begins where the
+  // previous part ends.
   struct Part {
     std::size_t end = 0;
     Source source = Source::described;

@@ -43,9 +43,8 @@ bool accumulates(const Call& call) {
   });
 }
 
-// Describes truth values of which a part is replaced, and where the truth values themselves are the
-// mask, as in `where(open, still_open, open)`. So the remaining old elements are known: all true,
-// or all false.
+// Describes truth values that were their own mask in a replacement, as in `where(open, still_open,
+// open)`. The old elements that remain are then all true, or all false.
 Description chosen_truth(const Operands& of, const Replacement& replaced, Origin& origin) {
   const Origin kept = origin_of(of.tensor(replaced.kept));
   const bool is_kept_true = (kept.is_turned == replaced.mask.is_turned) == replaced.is_turned;

@@ -1,9 +1,9 @@
 // The origin of a tensor: a number for the operations and tensors that it was computed from.
 //
 // Rejection loops need it. Such a loop draws elements anew where a condition is true, and then
-// computes the condition again in the same way: only the new elements can meet it. So a tensor
-// keeps its identity when some of its elements are replaced, and remembers the condition that the
-// remaining elements do not meet.
+// computes the condition again in the same way. This time only the new elements can meet it. So a
+// tensor keeps its identity when some of its elements are replaced, and remembers the condition
+// that the remaining elements do not meet.
 #pragma once
 
 #include <array>

@@ -18,7 +18,7 @@ namespace {
 // An unknown value changes after this many equal reads in a row. Programs of a few steps never see
 // a change.
 constexpr std::int64_t kPatience = 8;
-// The same number for a truth value that random draws make nearly certain.
+// A truth value that random draws make nearly certain changes only after this many equal reads.
 constexpr std::int64_t kPatienceWithLuck = 64;
 // A value changes after this many reads even if memory grows, as it does while text is generated.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;

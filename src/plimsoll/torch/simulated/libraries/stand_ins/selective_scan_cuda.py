@@ -57,7 +57,7 @@ def bwd(
     delta_softplus: bool,  # noqa: ARG001
     recompute_out_z: bool,
 ) -> list[Any]:
-    """Returns all gradients; those of B and C are float32 sums if these vary by row."""
+    """Returns all gradients; if B or C varies by row, its gradient is summed in float32."""
     gate = []
     if z is not None:
         gate.append(torch.empty_like(z) if dz is None else dz)

@@ -238,8 +238,8 @@ int guarded_if_begun(int number, Call call) {
   return has_begun ? guarded_on(number, call) : PLIMSOLL_SUCCESS;
 }
 
-// Returns whether a GPU may be opened under this number. Once PyTorch's allocator has begun, only
-// an equal GPU may take the place of one that is not in use any more.
+// Returns whether a GPU may be opened under this number. Once PyTorch's allocator has begun, only a
+// GPU with the same memory may replace one, and only if no memory of the old one is allocated.
 bool may_follow(int number, std::uint64_t total) {
   if (!has_begun) return number < kGpus && number <= count;
   return number < count && gpus[number].total == total &&
