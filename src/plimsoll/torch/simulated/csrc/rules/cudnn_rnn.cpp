@@ -37,7 +37,7 @@ std::size_t Network::weights(bool with_biases) const {
 // modes, one and two layers, one and two directions, two sizes with hidden = 2 * input, and three
 // number types.
 std::size_t workspace_bytes(const Network& net, bool is_forward) {
-  constexpr std::size_t kProduct = std::size_t{8} << 20;  // per layer and direction
+  constexpr std::size_t kProduct = std::size_t{8} << 20;  // bytes per layer and direction
   const Algorithm kind = algorithm(net, is_forward);
   const bool is_small = kind == Algorithm::small;
   const bool is_two_way = net.directions == 2;

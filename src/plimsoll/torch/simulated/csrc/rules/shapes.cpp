@@ -37,7 +37,8 @@ void nonzero_static(Call& call) {  // (self, size, fill_value); has no Meta kern
 
 // --- connectionist temporal classification (CTC), as aten/src/ATen/native/cuda/LossCTC.cu --------
 
-// Takes three arrays on the device: the starts and lengths of targets, and the lengths of inputs.
+// Takes memory for three arrays on the device: the starts and lengths of targets, and the lengths
+// of inputs.
 void ctc_lengths(Call& call) {
   const std::size_t batch = call.argument(3).toIntVector().size();
   for (int i = 0; i < 3; ++i) call.temporary(batch * sizeof(std::int64_t));

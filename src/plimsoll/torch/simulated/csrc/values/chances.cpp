@@ -8,7 +8,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// The chance that a number that need not be whole equals another number.
+// The chance that two numbers are equal if one of them may have a fraction.
 constexpr double kHardlyEqual = 1e-12;
 
 // Returns the chance that a standard normal number is below `value`.
@@ -64,7 +64,7 @@ std::optional<double> less_by_bounds(const Description& one, const Description& 
 }
 
 // Returns the chance that elements of `of` are less than `number` (`is_first`), or greater.
-// Elements that are atoms do not count. Numbers that need not be whole hardly ever reach a bound.
+// Elements that are atoms do not count. Numbers that may have fractions hardly ever reach a bound.
 Chance less_of_rest(Description of, double number, bool is_first, bool are_integers,
                     bool or_equal) {
   of.atoms = {};

@@ -15,10 +15,10 @@
 namespace plimsoll::simulated {
 namespace {
 
-// An unknown value changes after this many equal reads in a row. Programs of a few steps never see
-// a change.
+// An unknown value changes after this many reads in a row between which memory does not change.
+// Programs of a few steps never see a change.
 constexpr std::int64_t kPatience = 8;
-// A truth value that random draws make nearly certain changes only after this many equal reads.
+// A truth value that random draws make nearly certain changes only after this many such reads.
 constexpr std::int64_t kPatienceWithLuck = 64;
 // A value changes after this many reads even if memory grows, as it does while text is generated.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;
@@ -69,8 +69,8 @@ at::Tensor changed_truth(const at::Tensor& first, std::int64_t change) {
   return at::full_like(first, is_other);
 }
 
-// Returns an integer of the range in place of `first`. The ends of the range come first: usually
-// the loop waits until nothing is left or the text ends.
+// Returns an integer from the range of `of`, in place of `first`. The ends of the range come first:
+// usually the loop waits until nothing is left or the text ends.
 at::Tensor changed_integer(const at::Tensor& first, const Description& of, std::int64_t change) {
   const bool is_bounded = std::isfinite(of.low) && std::isfinite(of.high) && !of.is_constant();
   const double low = is_bounded ? of.low : 0;
