@@ -67,7 +67,7 @@ def collective_functions() -> dict[str, Any]:
 
 
 def _nccl_functions() -> dict[str, Any]:
-    """Returns the functions of torch.cuda.nccl; a sum over GPUs is just one GPU's summand."""
+    """Returns the functions of torch.cuda.nccl; instead of a sum they return one GPU's summand."""
     major, minor, patch = NCCL_VERSION
 
     def assume_sum(inputs: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""The memory of flex_attention: that of a fused kernel if the program compiles it, else the scores.
+"""Gives flex_attention the memory of a fused kernel if the program compiles it.
 
 `torch.compile(flex_attention)` is a kernel that keeps no scores. It returns its output and a
 logarithm for each row. Its backward pass allocates one number for each row

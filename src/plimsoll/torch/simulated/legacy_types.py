@@ -22,7 +22,7 @@ _DTYPES = {
 
 
 def add_legacy_types(torch: ModuleType) -> None:
-    """Adds these types to `torch.cuda`, and allows them as the default tensor type."""
+    """Adds FloatTensor and the like to `torch.cuda`, also as default tensor types."""
 
     class TensorType(type):
         dtype: Any

@@ -1,7 +1,8 @@
 """The loaded library of the simulated GPU: its C interface, called through ctypes.
 
-The structures and enumerations here are also declared in C++, and csrc/python/memory_layout.cpp
-returns their layout there. plimsoll uses the library only if both layouts agree.
+The structures, enumerations and texts here are also declared in C++; parentheses say where.
+csrc/python/memory_layout.cpp returns the layout of the C++ structures and enumerations. plimsoll
+uses the library only if both layouts agree.
 """
 
 from __future__ import annotations
@@ -44,32 +45,32 @@ SIMULATED_GPU = Recipe(
 )
 
 _NOT_MEASURED = (-1,) * 4
-"""Means that a search was not measured; csrc/rules/measured_convolutions.h."""
+"""Means that a search was not measured (csrc/rules/measured_convolutions.h)."""
 _WITHOUT_END = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
 _Row = TypeVar("_Row", bound=ctypes.Structure)
 
 BEYOND_BUDGET = "its values were not computed: there are many"
-"""An assumption: values exceed the budget; kBeyondBudget of csrc/device/runtime.h."""
+"""An assumption: values exceed the budget (kBeyondBudget of csrc/device/runtime.h)."""
 SIZE_OF_UNKNOWN = "its size depends on values that nobody knows"
-"""An assumption: only a range of a size is known; kSizeOfUnknown of csrc/device/runtime.h."""
+"""An assumption: only a range of a size is known (kSizeOfUnknown of csrc/device/runtime.h)."""
 MATH_ATTENTION = "attention runs the math kernel: "
-"""The beginning of a note with the reason; kMathAttention of csrc/rules/attention_choice.cpp."""
+"""The beginning of a note with the reason (kMathAttention of csrc/rules/attention_choice.cpp)."""
 UNKNOWN_READ = "the host read"
-"""The beginning of notes about reads of unknown values; csrc/device/runtime.h."""
+"""The beginning of notes about reads of unknown values (csrc/device/runtime.h)."""
 UNDECIDED_CHECK = (
     "plimsoll could not decide the kernel's check of its data: the values were not computed"
 )
-"""An assumption: a kernel checks unknown data; kUndecidedCheck of csrc/device/runtime.h."""
+"""An assumption: a kernel checks unknown data (kUndecidedCheck of csrc/device/runtime.h)."""
 DEVICE_ASSERT = "CUDA error: device-side assert triggered"
-"""CUDA's error if a kernel's check fails; kDeviceAssert of csrc/device/runtime.h."""
+"""CUDA's error if a kernel's check fails (kDeviceAssert of csrc/device/runtime.h)."""
 VALUES = ("automatic", "real", "none")
-"""Which values are computed, by their numbers in C++; Values of csrc/values/budget.h."""
+"""Which values are computed, by their numbers in C++ (Values of csrc/values/budget.h)."""
 UNKNOWN = ("balanced", "most", "least")
-"""How unknown values are chosen, by the numbers in C++; Unknown of csrc/values/description.h."""
+"""How unknown values are chosen, by the numbers in C++ (Unknown of csrc/values/description.h)."""
 
 
 class DeviceProperties(ctypes.Structure):
-    """A GPU's properties that csrc/rules needs; DeviceProperties of csrc/device/runtime.h."""
+    """A GPU's properties that csrc/rules needs (DeviceProperties of csrc/device/runtime.h)."""
 
     _fields_ = [
         ("multiprocessors", ctypes.c_int32),
@@ -87,7 +88,7 @@ _CLOCK_TIMES = ("ends_ns", "compute_ends_ns", "busy_ns", "compute_ns", "host_ns"
 
 
 class Clock(ctypes.Structure):
-    """The times of a device's work so far, in ns; Clock of csrc/device/runtime.h."""
+    """The times of a device's work so far, in ns (Clock of csrc/device/runtime.h)."""
 
     _fields_ = [
         *((name, ctypes.c_double) for name in _CLOCK_TIMES),
@@ -96,7 +97,7 @@ class Clock(ctypes.Structure):
 
 
 class Site(ctypes.Structure):
-    """The call site of a request for memory; Site of csrc/device/runtime.h.
+    """The call site of a request for memory (Site of csrc/device/runtime.h).
 
     Its role and phase are indices into `plimsoll.recordings.origin.ROLES` and `PHASES`.
     """
@@ -112,7 +113,7 @@ class Site(ctypes.Structure):
 
 
 class Assumption(ctypes.Structure):
-    """An assumption for the report, and how often it was made; csrc/device/runtime.h."""
+    """An assumption for the report, and how often it was made (csrc/device/runtime.h)."""
 
     _fields_ = [
         ("stack", ctypes.c_uint32),
@@ -124,7 +125,7 @@ class Assumption(ctypes.Structure):
 
 
 class UncertainMemory(ctypes.Structure):
-    """A kernel's temporary memory of which only a range is known; csrc/device/runtime.h."""
+    """A kernel's temporary memory whose size is known only as a range (csrc/device/runtime.h)."""
 
     _fields_ = [
         ("allocations", ctypes.c_uint64),
@@ -139,13 +140,13 @@ class UncertainMemory(ctypes.Structure):
 
 
 class Counter(ctypes.Structure):
-    """A counter as in PyTorch's memory statistics; Counter of csrc/device/pinned.h."""
+    """A counter as in PyTorch's memory statistics (Counter of csrc/device/pinned.h)."""
 
     _fields_ = [(name, ctypes.c_int64) for name in ("current", "peak", "allocated", "freed")]
 
 
 class PinnedStatistics(ctypes.Structure):
-    """Statistics of pinned memory; PinnedStatistics of csrc/device/pinned.h."""
+    """Statistics of pinned memory (PinnedStatistics of csrc/device/pinned.h)."""
 
     _fields_ = [
         (name, Counter)
@@ -157,13 +158,13 @@ class PinnedStatistics(ctypes.Structure):
 
 
 class StackTime(ctypes.Structure):
-    """The GPU time of a call stack's work; StackTime of csrc/device/runtime.h."""
+    """The GPU time of a call stack's work (StackTime of csrc/device/runtime.h)."""
 
     _fields_ = [("ns", ctypes.c_double)]
 
 
 class HostAccount(ctypes.Structure):
-    """The simulation's effect on host memory; HostAccount of csrc/device/host_account.h."""
+    """The simulation's effect on host memory (HostAccount of csrc/device/host_account.h)."""
 
     _fields_ = [(name, ctypes.c_int64) for name in ("absent", "most_absent", "extra")]
 
@@ -388,7 +389,7 @@ class Library:
         return _read(self.lib.plimsoll_copy_assumptions, Assumption)
 
     def uncertain_memory(self) -> list[UncertainMemory]:
-        """Returns the requests of kernels so far for which only a range of the size is known."""
+        """Returns the kernels' requests so far whose size is known only as a range."""
         return _read(self.lib.plimsoll_copy_uncertain_memory, UncertainMemory)
 
     def limit_pinned(self, conf: str) -> None:
@@ -406,7 +407,7 @@ class Library:
 
     @contextmanager
     def contents_kept(self) -> Iterator[None]:
-        """Lets host tensors that this thread makes within the context have values, at any size."""
+        """Within the context, large host tensors that this thread makes have contents too."""
         self.lib.plimsoll_keep_contents(1)
         try:
             yield
@@ -420,7 +421,7 @@ class Library:
         return account
 
     def account_host_in(self, account: HostAccount) -> None:
-        """Keeps this process's account in shared memory from now on, which has to stay valid."""
+        """Keeps the account in `account` from now on: shared memory that must stay valid."""
         self.lib.plimsoll_account_host_in(ctypes.addressof(account))
 
     def clock(self, device: int) -> Clock:

@@ -1,7 +1,7 @@
 """Answers programs that run `nvidia-smi`, with the simulated cards.
 
-In place of `nvidia-smi`, plimsoll starts a Python process that prints the answer. It fails if a
-query is not supported here, as `nvidia-smi` fails on a machine without a driver.
+In place of `nvidia-smi`, plimsoll starts a Python process that prints the answer. If this file does
+not support the query, the process fails, as `nvidia-smi` does on a machine without a driver.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Simulates NVIDIA's libraries for programs that open them by `ctypes`.
 
 A program that opens one of them by its file name gets an object whose attributes are the library's
-functions. Other libraries are opened as usual, after their missing CUDA libraries got stand-ins. If
-the machine has CUDA's runtime, it is loaded as well, because PyTorch's libraries are linked to it.
+functions. Other libraries are opened as usual, after plimsoll has made stand-ins for CUDA libraries
+that they miss. If the machine has CUDA's runtime, plimsoll loads it as well, because PyTorch's
+libraries are linked to it.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ def answer_by_ctypes(simulation: Simulation, groups: ProcessGroups) -> None:
         file = PurePath(name).name if isinstance(name, str) else ""
         if file in stand_ins:
             return stand_ins[file]
-        # Python calls `__init__` only if `new` returns a `ctypes.CDLL`, so it is called here.
-        # A class with an `__init__` of its own is left to it.
+        # Python calls `__init__`, which loads the library, only if this returns a `ctypes.CDLL`. So
+        # this function loads the real library itself, unless the class has an `__init__` of its
+        # own.
         is_plain = cls.__init__ is ctypes.CDLL.__init__
         if file.startswith(simulated_cudart.PREFIX):
             with suppress(OSError):

@@ -82,7 +82,7 @@ def _patch_storage(torch: ModuleType) -> None:
 
 
 def _patch_host_tensors(torch: ModuleType) -> None:
-    """Patches functions that fail for host tensors without contents, and the sending of tensors.
+    """Makes host tensors without contents work, and the sending of tensors to other processes.
 
     PyTorch cannot name the type of a host tensor without contents. Another process gets its shape,
     and the values of small tensors of a simulated GPU: GPU memory cannot be shared, because each
@@ -201,7 +201,7 @@ def _patch_autograd(torch: ModuleType, simulation: Simulation) -> None:
 
 
 def keep_native_shape_functions(module: ModuleType, execute: Callable[[], None]) -> None:  # noqa: ARG001
-    """Loads `torch._meta_registrations`, but only those functions for which C++ has no Meta kernel.
+    """Loads `torch._meta_registrations` without the functions for which C++ has a Meta kernel.
 
     The C++ functions are the ones that the CUDA kernels use, and they are ten times faster.
     """

@@ -1,8 +1,8 @@
-"""Allocators of a program's own in torch.cuda: objects with two C functions from a library.
+"""A program's own allocators in torch.cuda: objects with two C functions from a library.
 
 A pool of `torch.cuda.MemPool(allocator)` gets its segments from these functions, which run as on a
-GPU. If the program makes one the allocator of the whole process, plimsoll uses its allocator
-`uncached` instead.
+GPU. If the program makes such an object the allocator of the whole process, plimsoll uses its own
+allocator `uncached` instead.
 """
 
 from __future__ import annotations

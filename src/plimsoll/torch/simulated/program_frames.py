@@ -19,7 +19,7 @@ _TESTED, _RETURNED = "tested", "returned"
 
 
 def is_in_open_loop(runners: Collection[str]) -> bool:
-    """Returns whether the calling thread's program is in a `while`, in any of its functions.
+    """Returns whether a function of the program on this thread's stack is in a `while`.
 
     Args:
         runners: Files whose code runs the program without belonging to it.
@@ -80,12 +80,13 @@ def where(runners: Collection[str]) -> str:
 
 
 def _end_of(code: CodeType, offset: int) -> str | None:
-    """Returns whether a function tests or returns an instruction's value; None if neither.
+    """Returns how a function uses an instruction's value: `_TESTED`, `_RETURNED` or None.
 
     If the value is stored in a variable, all reads of the variable in the function count.
     """
     instructions = list(dis.get_instructions(code))
-    # `offset` may lie within a call's instruction, so the last instruction up to it is taken.
+    # `offset` may lie within a call's instruction. So this takes the last instruction that begins
+    # at or before it.
     starts = [sum(each.offset <= offset for each in instructions) - 1]
     names: set[object] = set()
     ends = set()
@@ -132,7 +133,7 @@ def program_frames(frame: FrameType | None, runners: Collection[str]) -> list[Fr
 
 
 def _has_open_loop(frame: FrameType) -> bool:
-    """Returns whether the frame is in a `while`: a jump back that does not lead to a `for`."""
+    """Returns whether the frame is in a `while`: within a jump back that leads to no `for`."""
     heads = _for_heads(frame.f_code)
     return any(
         target <= frame.f_lasti <= jump and target not in heads
@@ -149,9 +150,9 @@ def _jumps_back(code: CodeType) -> list[tuple[int, int]]:
 
 
 def _for_heads(code: CodeType) -> set[int]:
-    """Returns where a `for` takes its next value, and where `yield from` and `await` continue.
+    """Returns the offsets at which `for` takes its next value and `yield from` or `await` continue.
 
-    In a long loop the instruction begins with an EXTENDED_ARG, so its offset is returned.
+    In a long loop an EXTENDED_ARG precedes the instruction; then its offset is returned.
     """
     heads = set()
     begins: int | None = None

@@ -33,7 +33,7 @@ DRIVER = "580.00"
 _FIRST_HANDLE = 0x1000
 _P2P_OK, _P2P_NOT_SUPPORTED = 0, 5
 _MOST_CALLERS = 6
-"""How many callers are searched for a query's origin: those in `pynvml`, and one more."""
+"""plimsoll searches this many callers for a query's origin: those in `pynvml`, and one more."""
 
 
 def card_uuid(device: int) -> str:
@@ -58,7 +58,7 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
     cards = simulation.profiles
 
     def of_card(answer: Callable[..., int]) -> Callable[..., int]:
-        """Returns `answer`, but with a card's handle in place of the card's number."""
+        """Returns a function that takes a card's handle, and calls `answer` with its number."""
 
         def answered(handle: Any, *arguments: Any) -> int:
             device = (ctypes.cast(handle, ctypes.c_void_p).value or 0) - _FIRST_HANDLE

@@ -53,22 +53,22 @@ class Simulation:
     """The simulated GPUs of this process, and the records of their use.
 
     Attributes:
-        watchers: plimsoll's own code that notes the program's actions.
+        watchers: Calls plimsoll's code that watches the program; its errors reach only the report.
         runners: Files whose code runs the program. Call stacks end before their frames.
         is_initialized: Whether PyTorch has initialized CUDA, and so made its allocators.
         last_settings: The last allocator settings of the environment, the command or the program.
         captures: The number of captures of CUDA graphs that were begun.
         kernel_counts: The launches of Triton's kernels.
         leftovers: Frees reference cycles that compiling leaves behind.
-        first_calls: The actions of first calls of compiled code, such as tuning kernels.
+        first_calls: The actions, such as tuning kernels, of the first calls of compiled code.
         rank: This process's rank in its job; None if it is not part of a job.
         world_size: The job's number of processes; None if there is no job.
         pretended_world: The job's number of processes if only this one really runs; otherwise None.
         groups: The ranks of each process group that was made, also of groups without this rank.
         groups_with_sends: The ranks of each group in which this rank sent a message to one other
             rank, or received one.
-        loaded: For each GPU, the names from CONTEXT_PARTS of what the process has loaded, once for
-            each load.
+        loaded: For each GPU, the parts of its CUDA context that the process has loaded: a name
+            from CONTEXT_PARTS for each load.
         communicators: NCCL's communicators, and their memory.
         limits: For each GPU, the limits that the program set, in order.
         card_files: For each GPU, the file in which processes note their memory on its card.
@@ -90,7 +90,8 @@ class Simulation:
         self.machine = SimulatedMachine(sizes, host_memory=memory, driver=setup.driver)
         self.limits: list[list[MemoryLimit]] = [[] for _ in profiles]
         self._wheel = own_allocator() if setup.wheel else 0
-        if lib is None and not setup.wheel:  # check.py may run before the wheel's is built
+        # check.py passes a `lib`, and may run before the wheel's library is built.
+        if lib is None and not setup.wheel:
             self._wheel = allocator_of_unknown()
         self.allocators = self._make_allocators(setup.conf)
         self.fractions = [a.config.per_process_memory_fraction for a in self.allocators]
@@ -238,7 +239,7 @@ class Simulation:
         self._card_file = file_of
 
     def share_card(self, device: int) -> None:
-        """Lets a card's free memory, from now on, shrink by the memory of other processes."""
+        """Reduces a card's free memory, from now on, by the memory of other processes."""
         if self._card_file is not None and device not in self.card_files:
             path = self._card_file(device)
             with suppress(OSError):  # the report then says that the card is not shared
@@ -267,7 +268,7 @@ class Simulation:
         self.last_settings = settings
 
     def _remake_allocators(self, conf: str) -> bool:
-        """Replaces the allocators; does nothing and returns False if the program used the old."""
+        """Replaces the allocators; returns False if the program has used the old ones."""
         if any(a.memory_stats()["allocation.all.allocated"] for a in self.allocators):
             return False
         self.allocators[:] = self._make_allocators(conf)
@@ -331,7 +332,7 @@ class Simulation:
             action()
 
     def end(self) -> None:
-        """Stops noting frees when the interpreter ends: it frees all tensors that still live."""
+        """Stops noting frees: the interpreter ends, and frees all tensors that still live."""
         self.library.lib.plimsoll_end()
         self.is_over = True
 

@@ -1,4 +1,4 @@
-"""The library that contains PyTorch's own allocator: built once, loaded once a process.
+"""Builds the library with PyTorch's own allocator once, and loads it once per process.
 
 libc10_cuda exists once in a process, and a program's `import torch` loads it with NVIDIA's CUDA
 runtime. The allocator needs another copy, over simulated GPUs. So the library is loaded into a link
@@ -93,7 +93,7 @@ def allocator_of_unknown() -> int:
 def build_ahead(*, is_asked_for: bool) -> None:
     """Builds the library before a script's process starts.
 
-    The script's process could not keep it in the cache, if the script's writes are discarded.
+    If the script's writes are discarded, its process cannot keep the library in the cache.
 
     Args:
         is_asked_for: Whether the user chose this allocator, whatever PyTorch's version is.
@@ -119,7 +119,7 @@ def is_unknown_cuda_build() -> bool:
 
 @contextmanager
 def _without_settings() -> Iterator[None]:
-    """Hides the allocator's settings: plimsoll reads them and passes on the relevant ones."""
+    """Hides allocator settings from PyTorch's allocator; plimsoll passes on relevant ones."""
     hidden = {name: os.environ.pop(name) for name in _SETTINGS if name in os.environ}
     try:
         yield

@@ -27,7 +27,7 @@ _LIBRARY = re.compile(r"libbitsandbytes_cuda\d+\.so")
 _NAME = re.compile(rb"\0(c[a-z_][a-z0-9_]{3,}|get_context)(?=\0)")
 _HOST_LIBRARY = "libbitsandbytes_cpu.so"
 _OF_HOST = "_cpu_"
-"""A part of the names of functions that compute on the host; the host's library has them, too."""
+"""Functions with this in their names run on the host; bitsandbytes' CPU library has them too."""
 
 _NOTHING_COMPUTED = (
     "its CUDA library was not loaded: its kernels only account, and what they write is not known"
@@ -46,7 +46,7 @@ _UNKNOWN_KERNEL = "which tensors it writes is not known; taken are all of them"
 
 @dataclass(frozen=True)
 class _Kernel:
-    """A function of the library, as far as plimsoll knows it. All numbers are indices of arguments.
+    """What plimsoll knows of a function of the library. All numbers are indices of arguments.
 
     Attributes:
         written: The arguments with the addresses of the tensors that the function writes.
@@ -119,7 +119,7 @@ def expect_few_outliers(module: ModuleType, execute: Callable[[], None]) -> None
 
 
 def _expecting_few_outliers(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a kernel in which `Tensor.any`, by feature over all tokens, finds few outliers."""
+    """Returns a kernel whose `Tensor.any` over all tokens finds few features with outliers."""
     import torch
     from torch.overrides import TorchFunctionMode
 

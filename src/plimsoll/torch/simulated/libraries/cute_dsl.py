@@ -1,6 +1,6 @@
 """Stands in for kernels that NVIDIA's CuTe DSL compiles from Python, like those of FlashInfer.
 
-Nothing is compiled. Such a kernel takes no memory, because its callers make all tensors before.
+Nothing is compiled. Such a kernel takes no memory, because its callers allocate all tensors.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _ROWS = 1000
-"""The number of different rows; also the number of all rows if none is declared."""
+"""The number of different rows. A data set that declares no number of rows has just these."""
 _CHARACTERS = 400
 """The average number of characters of a text if no size is declared."""
 _ITEMS = 32

@@ -176,7 +176,7 @@ def _launch(made: Any, sizes: list[float], *, is_of_bytes: bool) -> None:
 
 
 def _laid_out(scales: Any) -> Any:
-    """Returns scales in a layout in which a column is contiguous; copies them if necessary."""
+    """Returns scales with contiguous columns; copies scales of any other layout."""
     import torch
 
     *batch, rows, columns = scales.shape

@@ -1,4 +1,4 @@
-"""Makes up missing weights of diffusers' pipelines from their configurations."""
+"""Makes up the missing weights of diffusers' pipelines from the pipelines' configurations."""
 
 from __future__ import annotations
 

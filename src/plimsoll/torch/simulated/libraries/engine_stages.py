@@ -46,7 +46,7 @@ class EngineStages:
         learn: Callable[[ServingUse, Any, Any], None] | None = None,
         after: Stage | None = None,
     ) -> None:
-        """Replaces a method by one that notes its stage, and afterwards facts from its object.
+        """Replaces a method by one that notes its stage, and then calls `learn`.
 
         Args:
             owner: The method's class. Nothing is done if it lacks the method.
@@ -68,7 +68,7 @@ class EngineStages:
                 result = method(this, *arguments, **named)
             if learn is not None:
                 guarded("a serving engine's memory", learn)(use, this, result)
-            if after == "load":  # it started, perhaps with other settings after a refusal
+            if after == "load":  # the engine started, perhaps after an earlier refusal
                 use.refusal = use.missing_bytes = use.fitting_len = None
             use.stage = after or before
             return result

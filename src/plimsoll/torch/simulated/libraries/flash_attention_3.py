@@ -1,4 +1,4 @@
-"""Computes the memory of FlashAttention 3's forward pass: for splits of the keys and the schedule.
+"""Computes the memory that FlashAttention 3's forward pass takes for split keys and the schedule.
 
 The rules are those of hopper/flash_api.cpp, heuristics.h and tile_size.h of flash-attn 3, as vLLM
 builds it.

@@ -89,9 +89,13 @@ def attend(
     sm_margin: int = 0,
     *_: Any,
 ) -> list[Any]:
-    """Simulates a call of FlashAttention 3: returns output, logarithms, and those of all parts.
+    """Simulates a call of FlashAttention 3.
 
     The sequences may differ in length, and the keys may be pages of a cache.
+
+    Returns:
+        The output, the logarithms of the rows' sums, and the outputs and logarithms of all parts
+        into which the keys are split.
     """
     import torch
 

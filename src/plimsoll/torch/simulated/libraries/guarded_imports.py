@@ -1,4 +1,4 @@
-"""Finds the names of a library that a Python file uses, and the `except ImportError` around each.
+"""Finds the names of a library that a Python file uses, and the `try` statements around them.
 
 A program that can do without a library catches the error of the import. All names within one `try`
 belong together, and so do the names that the file uses outside every `try`.

@@ -98,7 +98,7 @@ def stand_in() -> None:
 
 
 class _Parts(importlib.abc.MetaPathFinder):
-    """Finds stand-ins for imported packages' compiled modules, and submodules of stand-ins."""
+    """Finds stand-ins' submodules, and stand-ins for compiled modules of imported packages."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002
         if _KERNELS.get(name) in sys.modules:
@@ -249,9 +249,9 @@ def _asked_for_by_script() -> set[str]:
 def _may_import(name: str, file: str, line: int) -> bool:
     """Returns whether an import gets the stand-in for a package.
 
-    An import outside every guard does: if the stand-in lacks a name, an error says so. For an
-    import within a guard, the stand-in must have all names that the file uses within this guard or
-    outside every guard.
+    An import outside every guard gets the stand-in; if that lacks a name, an error says so. An
+    import within a guard gets it only if the stand-in has all names that the file uses within this
+    guard or outside every guard.
     """
     uses = uses_in(file)
     guard = uses.guard_at(line)
@@ -274,7 +274,7 @@ def _may_ask(name: str, file: str) -> bool:
 
 
 def _program_files(file: Path) -> Iterator[Path]:
-    """Yields a program's Python files: beside the script or the file's package, and in packages."""
+    """Yields a program's Python files: those in its top folder, and in the packages there."""
     folder = file.absolute().parent
     while (folder / "__init__.py").exists():
         folder = folder.parent

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
-    """Returns, by module name, functions that load a module; they get it and its `execute`."""
+    """Returns functions that load modules, by name; each gets a module and its `execute`."""
     for name, kernel in {**torchvision.KERNELS, **vllm.KERNELS, **sglang.KERNELS}.items():
         simulate_operation(name, kernel)
     for name, kernel in vllm.HOST_KERNELS.items():

@@ -41,7 +41,7 @@ class Operation:
 
 
 _waiting: dict[str, tuple[Operation | Kernel, str]] = {}
-_libraries: list[Any] = []  # kept, because PyTorch removes a deleted one's kernels
+_libraries: list[Any] = []  # PyTorch removes a deleted library's kernels
 
 
 def simulate_operation(name: str, kernel: Operation | Kernel, *, on: str = "CUDA") -> None:
@@ -128,7 +128,7 @@ def _run(simulation: Simulation, op: Any, of: Operation, *args: Any, **kwargs: A
 
 
 def _caches(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Returns the arguments with "cache" in their names: a kernel touches few of their rows."""
+    """Returns the arguments with "cache" in their names; a kernel touches few rows of a cache."""
     given = {**dict(zip((a.name for a in op._schema.arguments), args, strict=False)), **kwargs}
     return [value for name, value in given.items() if "cache" in name]
 

@@ -20,7 +20,7 @@ _checkpoints: dict[str, Callable[[], dict[str, Any]]] = {}
 
 
 def new_checkpoint(name: str, make: Callable[[], dict[str, Any]]) -> str:
-    """Returns the path of a new made-up checkpoint, at which there is no file.
+    """Returns the path of a new made-up checkpoint. No file exists at this path.
 
     Args:
         name: The name of the model.
@@ -82,7 +82,7 @@ class _Opened:
 
 
 class _Slice:
-    """A tensor of a made-up checkpoint of which the program reads parts."""
+    """A tensor of a made-up checkpoint; the program reads parts of it."""
 
     def __init__(self, tensor: Any, device: Any) -> None:
         self._tensor = tensor

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _BESIDES = ("added_tokens", "special_tokens_map", "tokenizer_config", "chat_template")
-"""How names of files begin that describe a tokenizer without containing its vocabulary."""
+"""The beginnings of the names of files that describe a tokenizer but lack its vocabulary."""
 _SPECIAL = {
     **{"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>", "sep": "<sep>"},
     **{"cls": "<cls>", "mask": "<mask>"},
@@ -115,7 +115,8 @@ def _special_tokens(config: Any) -> dict[int, str]:
 def _words(count: int) -> list[str]:
     """Returns up to `count` beginnings of words, the shortest first.
 
-    It has all beginnings of a length or none, unless not even those of one letter fit.
+    The result has all beginnings of a length or none of them; of one letter, it has as many as
+    `count` allows.
     """
     words: list[str] = []
     for length in range(1, _KNOWN + 1):

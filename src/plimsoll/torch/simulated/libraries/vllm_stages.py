@@ -46,7 +46,7 @@ def vllm_modules(
 
 
 def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `vllm.engine.arg_utils`, and makes vLLM make up weights: saves host memory and time."""
+    """Loads `vllm.engine.arg_utils`; makes vLLM make up weights to save host memory and time."""
     execute()
     create = module.EngineArgs.create_load_config
 
@@ -178,7 +178,7 @@ class _Stages(EngineStages):
         self.note_refusal(module, "_check_enough_kv_cache_memory", (ValueError,), _learn_lack)
 
     def watch_request(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the worker's helpers, and notes if vLLM refuses a card that is too full."""
+        """Loads the worker's helpers, and notes if vLLM refuses to start on a card too full."""
         execute()
         self.note_refusal(module, "request_memory", (ValueError,), _learn_lack)
 
@@ -194,7 +194,7 @@ class _Stages(EngineStages):
         worker.initialize_from_config = initialize_from_config
 
     def _note_sleep(self, worker: Any) -> None:
-        """Notes how much memory of card and host sleeping frees, and how much waking takes."""
+        """Notes the card memory that sleep frees and waking takes, and the host memory of sleep."""
         sleep, wake_up = worker.sleep, worker.wake_up
         guarded = self.simulation.watchers.guarded
 
@@ -238,7 +238,7 @@ class _Stages(EngineStages):
     def _learn_room(self) -> None:
         device = int(self.simulation.library.lib.plimsoll_current_device())
         free = self.simulation.card_memory(device)[0]
-        # Waking in parts takes from what was free before the first part.
+        # The engine may wake in parts. This is the free memory before the first part.
         self.use().sleep_of(self._level).free_bytes = free + self._woken_bytes
 
     def _learn_waking(self, before: _Held) -> None:
@@ -260,7 +260,7 @@ def _tell_sampled(output: Any, arguments: list[Any]) -> None:
 
 def _learn_started(use: ServingUse, worker: Any, result: Any) -> None:
     del worker, result
-    # These values are from an earlier attempt to start the engine.
+    # The engine has started, so values from an earlier failed attempt are dropped.
     use.refusal = use.missing_bytes = use.fitting_len = None
 
 
@@ -298,7 +298,7 @@ def _learn_cache(use: ServingUse, worker: Any, sizes: Any) -> None:
 
 
 def _learn_lack(use: ServingUse, values: list[Any]) -> None:
-    """Notes how much memory is missing, from the arguments of the check of vLLM's that failed."""
+    """Notes how much memory is missing, from the arguments of vLLM's failed check."""
     if hasattr(values[0], "free_memory"):
         snapshot, cache = values[:2]
         asked = int(snapshot.total_memory * cache.gpu_memory_utilization)

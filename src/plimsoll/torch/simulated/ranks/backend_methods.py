@@ -72,7 +72,7 @@ def _do_nothing(*_: Any, **__: Any) -> None:
 
 
 class _Method:
-    """A method or property for the named backends; other backends have that of the base class."""
+    """A method or property that only the named backends have; the rest use their base class's."""
 
     def __init__(self, base: type, name: str, own: Any, backends: tuple[str, ...]) -> None:
         self._name = name

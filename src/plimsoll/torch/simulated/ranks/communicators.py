@@ -55,7 +55,7 @@ class Communicators:
             OutOfMemoryError: If the card has too little free memory; nothing is allocated then.
         """
         name = group, device, key
-        made = copy.deepcopy(self._made.get(name))  # so that a request that fails changes nothing
+        made = copy.deepcopy(self._made.get(name))  # a copy: a request that fails changes nothing
         process = copy.copy(self._processes[device])
         own, once = Bytes(), Bytes()
         places = [int(each) for each in key.split(":")] if ":" in key else None
@@ -97,11 +97,11 @@ class Communicators:
         return device in self.most
 
     def middle_bytes(self, device: int) -> int:
-        """Returns the most bytes that were taken of a device: the middle of the possible range."""
+        """Returns the peak of NCCL's bytes on a device: the middle of the possible range."""
         return _middle(self.most.get(device, Bytes()))
 
     def drop(self, group: int) -> None:
-        """Frees the memory of a group's communicators, but not what NCCL takes once a process."""
+        """Frees the memory of a group's communicators, but not what NCCL takes per process."""
         for name in [name for name in self._made if name[0] == group]:
             _, device, _ = name
             del self._made[name]

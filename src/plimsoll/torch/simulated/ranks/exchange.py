@@ -53,7 +53,7 @@ class Group:
     name: str
     posted: int = 0
     read: set[int] = field(default_factory=set)
-    """The meetings from `all_read` on whose bytes this rank has read."""
+    """The numbers, from `all_read` on, of the meetings whose bytes this rank has read."""
     all_read: int = 0
     """This rank has read the bytes of all meetings before this one."""
     read_by: dict[int, int] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Group:
     kept: int = 0
     """The first meeting whose post by this rank is still in the store."""
     pieces: dict[int, int] = field(default_factory=dict)
-    """By meeting, how many pieces after the first this rank's post has in the store."""
+    """By meeting, the number of pieces of this rank's post in the store, not counting the first."""
     sent: dict[tuple[int, int], int] = field(default_factory=dict)
     received: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -220,7 +220,7 @@ class Exchange:
         return b"".join(answer)
 
     def _forget(self, group: Group, number: int, headers: dict[int, Header]) -> None:
-        """Removes this rank's posts that all ranks have read; some ranks may be meetings behind."""
+        """Removes this rank's posts that all ranks have read; slow ranks may be meetings behind."""
         with self._lock:
             group.read.add(number)
             while group.all_read in group.read:
@@ -241,11 +241,12 @@ class Exchange:
                 return struct.pack("=Qq", meeting.header.series, int(group.rank == 0))
             sender, key = found
             meeting = _Meeting(group, meeting.header, b"", {sender: key}, sender, meeting.tag)
-        if not meeting.keys:  # no rank sends the message of a pretended rank
+        if not meeting.keys:  # the sender is pretended, and no rank replaces it
             return struct.pack("=Qq", meeting.header.series, sender)
         ((place, (header, given, pieces)),) = self._read(meeting).items()
         check_agreement(group.name, {place: header, group.rank: meeting.header})
-        if len(group.present) == len(group.members):  # else it may also replace a pretended rank's
+        # If some ranks are pretended, this message may also replace one from a pretended rank.
+        if len(group.present) == len(group.members):
             posts.remove(group.store, meeting.keys[place], pieces)
         return struct.pack("=QqQ", header.series, place, len(given)) + given
 

@@ -38,9 +38,9 @@ _NETWORK_CHUNK = 128 * KiB
 _STACK_BEFORE = 1024
 """The stack bytes of a thread that a context has without NCCL (cudaLimitStackSize)."""
 _OTHER = (70 * MiB, 90 * MiB)
-"""The least and the most for streams, maps and the driver's own memory, from H100s and H200s."""
+"""The least and the most bytes for streams, maps and the driver itself, on H100s and H200s."""
 _AROUND_MEASURED = (-2 * MiB, 12 * MiB)
-"""How far a process's memory in jobs may differ from that in `plimsoll measure`."""
+"""How many bytes a process in a job may take less or more than in `plimsoll measure`."""
 MOST_MEASURED = 4
 """The most ranks of a communicator whose memory was measured."""
 _LINKS_MEASURED = 18
@@ -82,7 +82,7 @@ def _chip_of(capability: tuple[int, int]) -> _Chip:
 
 @dataclass(frozen=True)
 class Bytes:
-    """A size of which only a lower and an upper bound are known."""
+    """A size that is known only by its lower and upper bound."""
 
     low: int = 0
     high: int = 0

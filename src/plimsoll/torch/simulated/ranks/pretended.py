@@ -1,4 +1,4 @@
-"""Determines which ranks of a job run; the remaining ranks are pretended.
+"""Determines which ranks of a job run, and which are only pretended.
 
 A pretended rank does the same as a rank that runs and is near it. A place is a rank in a group.
 """

@@ -223,7 +223,7 @@ def _among(running: list[int], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _says_nothing_of_others(given: dict[str, Any]) -> bool:
-    """Returns whether nothing tells the number of processes; PyTorch would raise an error."""
+    """Returns whether neither a rendezvous nor the number of processes is given."""
     is_named = any(given.get(name) is not None for name in ("init_method", "store"))
     is_counted = given.get("world_size", -1) > 0 or "WORLD_SIZE" in os.environ
     return not is_named and not is_counted
@@ -262,7 +262,7 @@ def _named_backend(groups: ProcessGroups, name: str, base: Any) -> Any:
 
 
 def _is_no_gloo(group: Any) -> None:
-    """Registers a gloo backend as custom: DDP's logger would cast it to PyTorch's C++ class."""
+    """Registers a gloo backend as custom, or DDP's logger would cast it to PyTorch's C++ class."""
     import torch
 
     types = torch._C._distributed_c10d.ProcessGroup.BackendType

@@ -57,11 +57,11 @@ class Board:
         Finalize(None, self._end, exitpriority=-1)  # after the last messages are sent
 
     def say(self, what: dict[str, Any]) -> None:
-        """Writes this rank's entry, such as what it waits for; empty if it waits no longer."""
+        """Writes this rank's entry: what it waits for, or "" if it waits no longer."""
         self._store.set(f"board/{self.rank}", json.dumps(what))
 
     def give_up(self, why: str) -> None:
-        """Writes that this rank answers no more: ranks that wait for it raise a `DeadlockError`.
+        """Writes that this rank will not answer; ranks that wait for it raise a `DeadlockError`.
 
         Args:
             why: The error's message.

@@ -1,6 +1,7 @@
-// Tables of measured convolutions (cuDNN 9.19, compute capability 9.0). The most similar entry
-// tells which operands cuDNN copies into another layout, whatever the operands' size is. The rest
-// of its workspace is taken to grow with the weight.
+// Tables of measured convolutions (cuDNN 9.19, compute capability 9.0). For a convolution that was
+// not measured, plimsoll takes the most similar entry. It assumes that cuDNN copies the same
+// operands into another layout, whatever their size, and that the rest of the workspace grows with
+// the weight.
 #include "rules/convolution_workspaces.h"
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace {
 
 bool is_transposed(std::int32_t kind) { return kind == kImagesBack || kind == kVolumesBack; }
 
-// Holds a row of data/cudnn_workspaces.csv, or of one of the two other tables.
+// A row of data/cudnn_workspaces.csv, cudnn_largest.csv or cudnn_fastest.csv.
 struct Measured {
   std::int32_t kind, type, channels_last, batch, channels, side, out_channels, kernel, stride,
       padding, groups, dilation;
@@ -108,7 +109,7 @@ constexpr std::size_t kNeighbours = 8;
 struct Neighbours {
   // Measured convolutions, the most similar first.
   std::array<const Measured*, kNeighbours> entries{};
-  // Whether the requested convolution was itself measured. It is then the first entry.
+  // Whether the requested convolution was itself measured; then it is the first entry.
   bool is_measured = false;
   std::uint64_t number = 0;
 };
@@ -139,8 +140,9 @@ const Neighbours& neighbours_of(const Convolution& call, Plan plan) {
     std::ranges::transform(nearest, found.entries.begin(), [&](const auto& each) {
       return std::isinf(each.first) ? nearest[0].second : each.second;
     });
-    // Entries have one side, kernel and padding for all dimensions. A call in which these differ by
-    // dimension has operands of other sizes than the entry.
+    // An entry has one side, kernel and padding for all dimensions. If those of the call differ
+    // between dimensions, its operands have other sizes than the entry's, and the call counts as
+    // not measured.
     found.number = known->size();
     found.is_measured = nearest[0].first == 0 && operands_of(*nearest[0].second) == call.bytes;
   }
@@ -152,8 +154,8 @@ std::uint64_t workspace_like(const Measured& entry, const Convolution& call, Pas
   const auto bytes = static_cast<double>(measured_bytes(entry, pass));
   constexpr double kSmall = 4096;
   if (bytes < kSmall) return static_cast<std::uint64_t>(bytes);
-  // Finds the operands that the measured workspace holds copies of: the set with the most bytes
-  // that fits, with or without padding.
+  // Guesses which operands the measured workspace holds copies of: the set with the most bytes that
+  // fits into it, with or without padding.
   const Operands there = operands_of(entry);
   double best_bytes = 0;
   double here = 0;
@@ -221,7 +223,8 @@ UncertainMemory convolution_workspace(const Convolution& of, Pass pass, Plan pla
     }
   };
   include(found);
-  if (plan == Plan::fastest) include(neighbours_of(of, Plan::first));  // often the fastest
+  // The heuristics' first plan is often also the fastest one.
+  if (plan == Plan::fastest) include(neighbours_of(of, Plan::first));
   if (!is_as_measured || !is_like(of, *found.entries[0])) {
     memory.least = 0;
     memory.most = std::max(memory.most, copies_of_all(of));

@@ -24,8 +24,8 @@ struct Convolution {
   double batch = 1, channels = 1, side = 1, out_channels = 1;
   std::int64_t kernel = 1, stride = 1, groups = 1, dilation = 1;
   Operands bytes{};
-  bool has_usual_settings = true;  // cuDNN's settings are those of the measurements
-  std::string words;               // its name in measured_convolutions.h
+  bool has_usual_settings = true;  // cuDNN has the same settings as in the measurements
+  std::string words;               // its description by `in_words` (measured_convolutions.h)
 };
 
 // A plan of cuDNN: the first one that its heuristics choose, the one with the largest workspace, or
@@ -39,9 +39,9 @@ struct SearchSettings {
 };
 SearchSettings& search_settings();
 
-// Returns the workspace of the most similar measured convolution. Other similar convolutions give
-// the bounds. If this very convolution was measured on such a chip, the bounds are equal, except
-// for the fastest plan, which differs from run to run.
+// Returns the workspace of the most similar measured convolution, with bounds from other similar
+// ones. If the requested convolution itself was measured on a chip of this kind, both bounds equal
+// the measured size. The fastest plan always has a range, because it differs from run to run.
 UncertainMemory convolution_workspace(const Convolution& of, Pass pass, Plan plan,
                                       const Chip& chip);
 

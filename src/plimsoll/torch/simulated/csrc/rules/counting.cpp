@@ -28,14 +28,14 @@ at::Tensor deciding_values(Call& call, const at::Tensor& tensor) {
   return can_be_read(tensor) ? read_values(tensor) : at::Tensor();
 }
 
-// Returns the shape of a 1-D result that has memory for `capacity` elements and uses `length`.
+// Returns the shape of a 1-D result with memory for `capacity` elements, of which it uses `length`.
 at::Tensor meta_cut(std::int64_t capacity, std::int64_t length, at::ScalarType type) {
   at::Tensor made = meta_empty({capacity}, type);
   made.unsafeGetTensorImpl()->set_sizes_contiguous({length});
   return made;
 }
 
-// Runs min and max over a tensor, as some kernels do first.
+// Runs min and max over a tensor: the first step of some kernels.
 void find_bounds(Call& call, const at::Tensor& tensor) {
   call.then([tensor](Call&) {
     (void)at::min(tensor);
@@ -102,7 +102,8 @@ void unique(Call& call) {  // _unique(self, sorted, inverse) and _unique2(..., c
               call.argument_count() > 3 && call.argument(3).toBool());
 }
 
-// Finds the distinct slices along a dimension. cub's merge sort does it; its memory is fitted.
+// Takes the memory for finding the distinct slices along a dimension. cub's merge sort compares the
+// slices; the size of its temporary memory is fitted to recordings.
 void unique_dim(Call& call) {  // (self, dim, sorted, inverse, counts), consecutive: no sorted
   const bool consecutive = call.argument_count() == 4;
   const at::Tensor self = call.tensor(0);
@@ -186,7 +187,7 @@ void histc(Call& call) {  // (self, bins, min, max)
   if (self.numel() != 0 && number(2) == number(3)) find_bounds(call, self);
 }
 
-// The size of the result is the sum of `repeats`, which only the device knows.
+// The result has as many elements as the sum of `repeats`, which only the device knows.
 void repeat_interleave(Call& call) {
   const at::Tensor repeats = call.tensor(0);
   const std::size_t ends = call.temporary(elements(repeats) * sizeof(std::int64_t));

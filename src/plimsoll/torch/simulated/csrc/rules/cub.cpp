@@ -7,7 +7,7 @@
 namespace plimsoll::simulated::cub {
 namespace {
 
-// Returns the bytes of the tiles' states: a word for each tile, and 32 more, for a warp.
+// Returns the bytes of the tiles' states: one word for each tile, plus 32 words (one warp).
 std::size_t tile_states(std::size_t items, std::size_t tile, std::size_t word) {
   return (tiles(items, tile) + 32) * word;
 }

@@ -1,6 +1,6 @@
-// The bytes of temporary memory that cub's algorithms take, as cub is tuned for compute capability
-// 9.0 and with 64-bit offsets. On other chips the tiles differ, which changes only the small arrays
-// with the tiles' states.
+// Computes the bytes of temporary memory that cub's algorithms take on compute capability 9.0 with
+// 64-bit offsets. On other chips the tiles differ, which changes only the small arrays with the
+// tiles' states.
 #pragma once
 
 #include <c10/core/ScalarType.h>

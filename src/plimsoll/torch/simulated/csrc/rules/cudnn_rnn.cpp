@@ -33,10 +33,11 @@ std::size_t Network::weights(bool with_biases) const {
   return count * directions;
 }
 
-// Fitted to recordings of cuDNN 9 on compute capability 9.0, and exact for those: all modes, one
-// and two layers, one and two directions, two sizes with hidden = 2 * input, three number types.
+// Fitted to recordings of cuDNN 9 on compute capability 9.0, and exact for these. They cover all
+// modes, one and two layers, one and two directions, two sizes with hidden = 2 * input, and three
+// number types.
 std::size_t workspace_bytes(const Network& net, bool is_forward) {
-  constexpr std::size_t kProduct = std::size_t{8} << 20;  // per layer and direction
+  constexpr std::size_t kProduct = std::size_t{8} << 20;  // bytes per layer and direction
   const Algorithm kind = algorithm(net, is_forward);
   const bool is_small = kind == Algorithm::small;
   const bool is_two_way = net.directions == 2;
@@ -84,7 +85,7 @@ std::size_t workspace_bytes(const Network& net, bool is_forward) {
          round_up(8 * net.batch, 32);
 }
 
-// Fitted in the same way as the workspace.
+// Fitted to the same recordings as the workspace.
 std::size_t reserve_bytes(const Network& net) {
   const std::size_t each = net.mode == kLstm ? 5 : net.mode == kGru ? 6 : 1;
   const std::size_t tokens = net.tokens();

@@ -7,7 +7,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Takes memory for the gradients of all pairs, and sums them over a dimension into the result.
+// Takes memory for the gradients of all pairs. Sums the gradients over a dimension into the result.
 void sum_pairs(Call& call, const at::Tensor& pairs, std::int64_t dimension) {
   call.temporary(bytes_of(pairs));
   reduce_to_sum(call, call.shape_of_result(0), pairs, dimension);

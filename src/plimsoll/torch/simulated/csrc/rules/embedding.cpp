@@ -15,7 +15,7 @@ namespace {
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 struct Sorted {
-  bool counts = false;  // count how often each index occurs
+  bool counts = false;  // the kernel counts how often each index occurs
   bool is_bag = false;
 };
 
@@ -67,7 +67,7 @@ void sorted_gradients(Call& call, const at::Tensor& grad, const at::Tensor& indi
   }
 }
 
-// The arguments are (grad, indices, num_weights, padding_idx, scale_grad_by_freq).
+// Simulates embedding_dense_backward(grad, indices, num_weights, padding_idx, scale_grad_by_freq).
 void embedding_dense_backward(Call& call) {
   const at::Tensor grad = call.tensor(0);
   const at::Tensor indices = call.tensor(1);
@@ -78,8 +78,8 @@ void embedding_dense_backward(Call& call) {
   sorted_gradients(call, grad, indices, call.argument(2).toInt(), {counts, false});
 }
 
-// The arguments are (grad, indices, offset2bag, bag_size, maximum_indices, num_weights, scale,
-// mode, ...).
+// Simulates _embedding_bag_dense_backward(grad, indices, offset2bag, bag_size, maximum_indices,
+// num_weights, scale, mode, ...).
 void embedding_bag_backward(Call& call) {
   constexpr std::size_t rows = 5;
   const at::Tensor grad = call.tensor(0);
@@ -92,7 +92,7 @@ void embedding_bag_backward(Call& call) {
                    {call.argument(rows + 1).toBool(), true});
 }
 
-// The results are output, offset2bag, bag_size and max_indices.
+// Simulates _embedding_bag. The results are output, offset2bag, bag_size and max_indices.
 void embedding_bag(Call& call) {
   call.infer();
   for (const std::size_t result : {2, 1, 0, 3}) {

@@ -17,8 +17,8 @@ bool is_channels_last(const at::Tensor& tensor) {
 
 void contiguous_input(Call& call) { copy_unless_contiguous(call, call.tensor(0)); }
 
-// Kernels that support only the contiguous layout: results and then inputs in other layouts are
-// copied.
+// Simulates a kernel that supports only the contiguous layout: it copies first the results and then
+// the input if they have another layout.
 void plain_layout(Call& call) {
   call.allocate_all();
   for (std::size_t i = 0; i < call.info().results.size(); ++i) {
@@ -28,7 +28,8 @@ void plain_layout(Call& call) {
   contiguous_input(call);
 }
 
-// The channels-last kernel needs at least four channels; with fewer, tensors are copied.
+// Simulates resampling. The channels-last kernel needs at least four channels; with fewer, tensors
+// are copied.
 void upsample(Call& call) {
   call.allocate_all();
   const at::Tensor input = call.tensor(0);

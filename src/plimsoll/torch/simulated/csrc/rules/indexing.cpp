@@ -32,9 +32,9 @@ bool is_mask(const at::Tensor& tensor) {
 // Describes one of the indices in x[i, j].
 struct Index {
   at::Tensor given;                      // undefined for a whole dimension, as in x[:]
-  at::Tensor shape;                      // shape as int64; for a mask, known once nonzero has run
-  std::optional<std::size_t> places;     // for a mask: where nonzero's result is kept
-  std::optional<std::size_t> converted;  // where the int64 form is kept
+  at::Tensor shape;                      // as int64; for a mask, known once nonzero has run
+  std::optional<std::size_t> places;     // for a mask: the number of the step that ran nonzero
+  std::optional<std::size_t> converted;  // the number of the step that made the int64 copy
 };
 using Indices = std::vector<Index>;
 
@@ -84,7 +84,7 @@ bool has_mask(const Indices& indices) {
                      [](const Index& index) { return index.places.has_value(); });
 }
 
-// Returns whether index `i` is the last one of those that a mask became.
+// Returns whether index `i` is the last of the indices that a single mask was expanded to.
 bool ends_mask(const Indices& indices, std::size_t i) {
   return indices[i].places &&
          (i + 1 == indices.size() || indices[i + 1].places != indices[i].places);
@@ -104,7 +104,8 @@ std::vector<std::int64_t> broadcast_sizes(const Indices& indices) {
   return sizes;
 }
 
-// Takes memory for copies if the indices' strides differ: the kernel needs equal ones.
+// Takes memory for contiguous copies if the indices' strides differ, because the kernel needs equal
+// strides.
 void even_strides(Call& call, const Indices& indices) {
   std::vector<at::Tensor> shapes;
   const std::vector<std::int64_t> sizes = broadcast_sizes(indices);
@@ -160,8 +161,8 @@ void masked_select(Call& call) {
   });
 }
 
-// Takes the memory for sorting the positions. The sorted kernel writes each position from one
-// thread only.
+// Takes the memory of the kernel that sorts the positions first, so that a single thread writes
+// each position.
 void put_sorted(Call& call, const Indices& indices, bool is_checked) {
   const at::Tensor self = call.tensor(0);
   const at::Tensor values = call.tensor(2);
@@ -176,7 +177,7 @@ void put_sorted(Call& call, const Indices& indices, bool is_checked) {
         const std::size_t extreme = call.run([given = index.given, is_largest] {
           return std::vector{is_largest ? at::max(given) : at::min(given)};
         });
-        scratch(call, 1);  // is the extreme in range?
+        scratch(call, 1);  // result of the check that the extreme is in range
         call.release(extreme);
       }
     }
@@ -189,7 +190,7 @@ void put_sorted(Call& call, const Indices& indices, bool is_checked) {
     call.release(wrapped);
     if (index.converted) call.release(*index.converted);
     if (ends_mask(indices, i)) call.release(*index.places);
-    if (!is_first) call.release(scaled);  // added to the first index and freed
+    if (!is_first) call.release(scaled);  // the kernel adds it to the first index and frees it
     is_first = false;
     slice = 1;
     for (std::int64_t dim = static_cast<std::int64_t>(i) + 1; dim < self.dim(); ++dim) {
@@ -204,7 +205,7 @@ void put_sorted(Call& call, const Indices& indices, bool is_checked) {
   if (count == 0 || slice == 0) return;
   copy_unless_contiguous(call, self);
   call.temporary(count * 8);  // sorted positions
-  call.temporary(count * 8);  // their old places
+  call.temporary(count * 8);  // their places before sorting
   call.temporary(count * 8);  // the places 0, 1, …
   const std::int64_t last = std::max<std::int64_t>(self.numel(), 1) - 1;
   const auto largest = static_cast<std::size_t>(last / slice);
@@ -219,7 +220,8 @@ void index_put(Call& call) {  // (self, indices, values, accumulate, unsafe)
   const bool accumulate = call.argument(3).toBool();
   const bool is_unsafe = call.argument_count() > 4 && call.argument(4).toBool();
   call.set_shape(0, {});
-  if (!accumulate && values.numel() == 1 && values.is_cpu()) {  // perhaps masked_fill
+  // If a mask is the only index, PyTorch calls masked_fill, which takes no memory.
+  if (!accumulate && values.numel() == 1 && values.is_cpu()) {
     int masks = 0;
     bool only_masks = true;
     for (const c10::IValue& value : call.argument(1).toListRef()) {
@@ -237,7 +239,7 @@ void index_put(Call& call) {  // (self, indices, values, accumulate, unsafe)
   const auto indices = expand(call, self, call.argument(1));
   const bool is_sorted = accumulate || at::globalContext().deterministicAlgorithms();
   call.then([self, indices, is_sorted, is_unsafe](Call& call) {
-    (void)indexed_shape(self, *indices);  // throws if the shapes do not fit
+    (void)indexed_shape(self, *indices);  // throws if the shapes cannot be combined
     if (is_sorted) return put_sorted(call, *indices, !is_unsafe);
     even_strides(call, *indices);
     release_places(call, *indices);
@@ -262,7 +264,7 @@ void masked_scatter(Call& call) {  // (self, mask, source)
   copy_unless_contiguous(call, source);
 }
 
-// The arguments are (self, dim, index, source, alpha). If the program requires deterministic
+// Simulates index_add(self, dim, index, source, alpha). If the program requires deterministic
 // algorithms, the kernel writes in a fixed order.
 void index_add(Call& call) {
   const at::Tensor self = call.tensor(0);
@@ -293,7 +295,7 @@ void scatter_reduce(Call& call) {  // (self, dim, index, src, reduce, include_se
   scratch(call, elements(self));
 }
 
-// If several dimensions are rolled, the kernel rolls one after the other.
+// Simulates roll. If several dimensions are rolled, the kernel rolls one after the other.
 void roll(Call& call) {
   const at::Tensor input = call.tensor(0);
   const std::size_t dims = call.argument(2).toIntVector().size();

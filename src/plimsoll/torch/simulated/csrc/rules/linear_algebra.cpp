@@ -26,7 +26,7 @@ struct Matrices {
       : rows(size_at(tensor, -2)),
         columns(size_at(tensor, -1)),
         count(rows * columns == 0 ? 0 : elements(tensor) / (rows * columns)),
-        // The bytes of an element, in which the routines count their workspaces.
+        // Bytes of an element. The routines count their workspaces in elements.
         item(tensor.itemsize()) {}
   [[nodiscard]] std::size_t bytes() const { return rows * columns * item; }
   [[nodiscard]] bool is_float() const { return item == 4; }
@@ -103,7 +103,7 @@ void solve_factorized(Call& call, const Matrices& of, std::size_t right_bytes) {
     take_pointers(call, of.count);
   } else if (of.count == 1 && of.rows <= 64) {
     scratch(call, kInfo);
-  } else {  // permutes the rows first
+  } else {  // a kernel permutes the rows first
     const std::size_t order = call.temporary(of.rows * 8);
     const std::size_t places = call.temporary(of.count * of.rows * 8);
     const std::size_t inverse = call.temporary(of.count * of.rows * 8);
@@ -146,7 +146,8 @@ void lu_solve(Call& call) {  // (LU, pivots, B)
   if (of.count != 0) solve_factorized(call, of, bytes_of(call.tensor(2)));
 }
 
-// Results, from the diagonal of LU: (sign, logabsdet, LU, pivots), or all but the sign.
+// Simulates the operations that compute a determinant from the diagonal of LU. The results are
+// (sign, logabsdet, LU, pivots), or all of these but the sign.
 void determinant(Call& call) {
   call.allocate_all();
   const Matrices of(call.tensor(0));
@@ -284,8 +285,8 @@ void reflectors(Call& call) {  // geqrf
   if (of.count != 0) reflect(call, of);
 }
 
-// The arguments are (self, b, rcond, driver, solution, residuals, rank, singular_values). The
-// kernel solves the problem by a QR factorization.
+// Simulates linalg_lstsq.out(self, b, rcond, driver, solution, residuals, rank, singular_values).
+// The kernel solves the problem by a QR factorization.
 void least_squares(Call& call) {
   call.assume_memory("the memory that its kernel takes inside is not known");
   const at::Tensor matrix = call.tensor(0);
@@ -311,7 +312,7 @@ void least_squares(Call& call) {
   const std::size_t copied = call.temporary(bytes_of(matrix));
   const std::size_t scales = call.temporary(of.count * std::min(of.rows, of.columns) * of.item);
   reflect(call, of);
-  // An estimate: applying the reflections to the right side takes about this much.
+  // Estimated, not measured: the workspace for applying the reflections to the right side.
   if (of.count == 1) scratch(call, (3 * of.rows * of.columns / 2 + 300 * of.rows) * of.item);
   for (const std::size_t done : {scales, copied, info}) call.release(done);
 }
@@ -335,7 +336,8 @@ std::size_t singular_workspace(const Matrices& of, bool is_full) {
   if (long_side == side) {
     return (side <= 32 ? 992 : 2 * side * side + 70 * round_up(side, 128) + 32) * of.item;
   }
-  // A long matrix is first reduced to a triangle. Its workspace and its scales are one allocation.
+  // cuSOLVER first reduces a long matrix to a triangle. The workspace and the scales of that step
+  // are one allocation.
   const std::size_t reduced = reflectors_workspace(side, of.item) + round_up(side * of.item, 128);
   std::size_t whole = 2 * side * side + 70 * side + long_side * side;
   whole += long_side * (120 + 10000 / std::max<std::size_t>(side, 1));

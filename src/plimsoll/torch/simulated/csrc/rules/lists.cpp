@@ -1,4 +1,5 @@
-// Operations on lists of tensors, as optimizers use them: their norms need partial results.
+// Operations on lists of tensors, which optimizers use. Norms of lists need memory for partial
+// results.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -15,7 +16,8 @@ bool is_fast_list(const std::vector<at::Tensor>& list) {
   });
 }
 
-// Counts the chunks of all tensors; each chunk has one partial result.
+// Returns the number of partial results: one per chunk, where each tensor has as many chunks as the
+// longest one.
 std::size_t chunk_results(const std::vector<at::Tensor>& list) {
   constexpr std::size_t kChunk = 65536;
   std::size_t chunks = 0;
@@ -43,7 +45,8 @@ void foreach_max(Call& call) {
   call.temporary(chunk_results(list) * list[0].itemsize());
 }
 
-// The kernel of GradScaler supports gradients in float16, float32 and float64 only.
+// Simulates the unscaling of gradients by GradScaler, whose kernel supports float16, float32 and
+// float64 only.
 void unscale(Call& call) {
   for (const at::Tensor& gradient : call.tensors(0)) {
     TORCH_CHECK_NOT_IMPLEMENTED(gradient.scalar_type() != at::kBFloat16,

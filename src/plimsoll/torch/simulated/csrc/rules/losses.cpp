@@ -7,7 +7,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns the shape of one number in memory for `count` elements.
+// Returns the shape of a result with one number whose memory has room for `count` elements.
 at::Tensor number_in(std::size_t count, at::ScalarType type) {
   return meta_empty({static_cast<std::int64_t>(count)}, type).as_strided({}, {});
 }
@@ -27,8 +27,8 @@ bool is_reduced(const Call& call, std::size_t argument) {
   return call.argument(argument).toInt() != 0;
 }
 
-// The kernel allocates the result with room for every element's loss, and then shrinks it to one
-// number.
+// Simulates a loss that is computed element by element. The kernel allocates the result with room
+// for every element's loss, and then shrinks it to one number.
 void elementwise_loss(Call& call) {
   if (!is_reduced(call, 2)) return;
   const at::Tensor input = call.tensor(0);
@@ -60,13 +60,14 @@ void binary_cross_entropy(Call& call) {
   call.release(number);
 }
 
-// Without a reduction, the kernel allocates the total weight first.
+// Simulates nll_loss2d. If the losses are not reduced, the kernel allocates the total weight before
+// the output.
 void nll_loss2d(Call& call) {
   if (!is_reduced(call, 3)) call.allocate(1);
 }
 
-// The kernel copies tensors that are not contiguous. The backward pass also copies the input,
-// although it reads nothing of it.
+// Simulates nll_loss, whose kernel copies tensors that are not contiguous. The backward pass copies
+// the input too, although it does not read the input's values.
 void nll_loss(Call& call) {
   call.allocate_all();
   for (const std::size_t argument : {0, 1}) copy_unless_contiguous(call, call.tensor(argument));

@@ -31,8 +31,8 @@ void copy_for_blas(Call& call, const at::Tensor& matrix) {
   }
 }
 
-// Returns whether cublasLt adds the bias as part of the product. The bias must have one dimension.
-// `beta` is the number of the argument that scales it.
+// Returns whether cublasLt adds the bias as part of the product; only a bias with one dimension can
+// be added so. `beta` is the index of the argument that scales the bias.
 bool adds_bias_in_product(const Call& call, const at::Tensor& bias, const at::Tensor& left,
                           const at::Tensor& right, std::size_t beta = 3) {
   return bias.dim() == 1 && bias.is_contiguous() && left.dim() == 2 && right.dim() == 2 &&
@@ -80,8 +80,9 @@ void note_product(Call& call, const at::Tensor& left, const at::Tensor& right) {
   call.note_multiplication(product);
 }
 
-// Does what all products of operand `first` and the next one have in common. Returns false if a
-// matrix is empty: then no library is called.
+// Checks and notes the product of operand `first` and the next operand, allocates the results, and
+// takes memory for copies that cuBLAS needs. Returns false if a matrix is empty; then the kernel
+// calls no library.
 [[nodiscard]] bool begin_product(Call& call, Form form, std::size_t first) {
   const at::Tensor left = call.tensor(first);
   const at::Tensor right = call.tensor(first + 1);
@@ -116,8 +117,8 @@ void addmm_activation(Call& call) {
   if (begin_product(call, Form::activated, 1)) take_lt_workspace(call);
 }
 
-// A product with an out_dtype, which is the argument after the operands. Up to PyTorch 2.11 the
-// Meta kernel fails if `out` is passed too.
+// Simulates a product with an out_dtype, which is the argument after the operands. Up to PyTorch
+// 2.11 the Meta kernel fails if `out` is passed too.
 template <Form form, std::size_t first>
 void gemm_into_type(Call& call) {
   const at::Tensor left = call.tensor(first);
@@ -150,20 +151,21 @@ void vector_product(Call& call) {
   take_blas_workspace(call);
 }
 
-// Arguments: _scaled_mm(left, right, ...). cublasLt multiplies the 8-bit numbers.
+// Simulates _scaled_mm(left, right, ...). cublasLt multiplies the 8-bit numbers.
 void scaled_mm(Call& call) {
   const at::Tensor left = call.tensor(0);
   const at::Tensor right = call.tensor(1);
   call.allocate_all();
   take_lt_workspace(call);
   const auto size = [](std::int64_t of) { return static_cast<double>(of); };
-  // 8-bit products are twice as fast as half precision: half a product is noted.
+  // 8-bit products are twice as fast as half precision, so this notes half a product in half
+  // precision.
   call.note_multiplication(
       Product{0.5, size(left.size(0)), size(right.size(1)), size(left.size(1)), at::kHalf});
 }
 
-// Notes a product for each group. The groups are assumed to be equal in size, because the rows of a
-// group depend on data.
+// Notes a product for each group. The groups are assumed to be equal in size, because their real
+// sizes depend on data.
 void note_groups(Call& call, const at::Tensor& left, const at::Tensor& right, double groups) {
   Product product;
   product.type = left.scalar_type();
@@ -174,7 +176,7 @@ void note_groups(Call& call, const at::Tensor& left, const at::Tensor& right, do
       static_cast<double>(left.size(-1)) / (left.dim() == 2 && right.dim() == 2 ? groups : 1);
   product.columns =
       static_cast<double>(right.size(-1)) / (left.dim() == 3 && right.dim() == 2 ? groups : 1);
-  if (left.scalar_type() == at::kBFloat16) {  // one kernel does all groups
+  if (left.scalar_type() == at::kBFloat16) {  // one kernel multiplies all groups
     product.batch = groups;
     call.note_multiplication(product);
     return;
@@ -182,9 +184,9 @@ void note_groups(Call& call, const at::Tensor& left, const at::Tensor& right, do
   for (double group = 0; group < groups; ++group) call.note_multiplication(product);
 }
 
-// Arguments: _grouped_mm(left, right, offsets, bias, out_dtype). The result's rows are padded to 16
-// bytes. The shape is computed here because PyTorch's Meta kernel refuses operands that the CUDA
-// fallback, one product per group, accepts.
+// Simulates _grouped_mm(left, right, offsets, bias, out_dtype). The result's rows are padded to 16
+// bytes. The shape is computed here, because PyTorch's Meta kernel refuses operands that the CUDA
+// fallback (one product per group) accepts.
 void grouped_mm(Call& call) {
   const at::Tensor left = call.tensor(0);
   const at::Tensor right = call.tensor(1);

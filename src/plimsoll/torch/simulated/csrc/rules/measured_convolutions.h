@@ -1,6 +1,6 @@
-// The workspaces that were measured for exactly one convolution: on the card itself (plimsoll
+// Workspaces that were measured for exactly the requested convolution: on the card itself (plimsoll
 // measure) or on an H100 (data/cudnn_by_words.csv). They have priority over the tables of similar
-// convolutions. A convolution is named by a text.
+// convolutions. A text that describes the convolution is the key.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,10 +15,10 @@
 
 namespace plimsoll::simulated {
 
-// Returns a text with everything on which cuDNN's choice of a kernel depends: "bfloat16 8x64x56x56
-// by 64x64x3x3 stride 1x1 padding 1x1 dilation 1x1 groups 1", with "channels_last" and "transposed"
-// after the type if they apply. 1-D convolutions are images of height 1. measuring/convolutions.py
-// parses the text.
+// Returns a text that names everything on which cuDNN's choice of a kernel depends: "bfloat16
+// 8x64x56x56 by 64x64x3x3 stride 1x1 padding 1x1 dilation 1x1 groups 1", with "channels_last" and
+// "transposed" after the type if they apply. A 1-D convolution is written as one over images of
+// height 1. measuring/convolutions.py parses the text.
 std::string in_words(const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef stride,
                      at::IntArrayRef padding, at::IntArrayRef dilation, std::int64_t groups,
                      bool transposed, at::IntArrayRef output_padding, bool channels_last);
@@ -34,13 +34,13 @@ void set_measured_workspaces(c10::DeviceIndex device, const char* words, Pass pa
                              const Workspaces& bytes);
 void forget_measured_workspaces();
 
-// Returns the workspace of a plan; none if it was not measured. `is_measured_chip`: cuDNN chooses
-// on this chip as it does on an H100.
+// Returns the workspace of a plan; none if it was not measured. `is_measured_chip` means that cuDNN
+// chooses the same kernels on this chip as on an H100.
 std::optional<UncertainMemory> measured_workspace(c10::DeviceIndex device, const std::string& words,
                                                   Pass pass, Plan plan, bool is_measured_chip);
 
 // Remembers that this process ran a convolution.
 void note_convolution(const std::string& words);
-std::string noted_convolutions();  // one per line
+std::string noted_convolutions();  // one description per line
 
 }  // namespace plimsoll::simulated

@@ -20,8 +20,8 @@ void layer_norm(Call& call) {
   call.allocate_all();
 }
 
-// Removes the results that the call does not ask for. The last argument of a backward operation is
-// the mask that says so.
+// Removes the results that the call does not request. The last argument of a backward operation is
+// a mask of the requested results.
 void drop_unwanted(Call& call) {
   const auto mask = call.argument(call.argument_count() - 1).toBoolList();
   for (std::size_t i = 0; i < mask.size(); ++i) {
@@ -29,8 +29,8 @@ void drop_unwanted(Call& call) {
   }
 }
 
-// Returns how many blocks along the rows write partial gradients of a row norm's parameters; 0 if
-// the rows are few or long, so that each column has one block.
+// Returns how many blocks along the rows write partial gradients of a row norm's parameters.
+// Returns 0 if the rows are few or long: then one block computes the whole gradient of a column.
 std::int64_t blocks_of_rows(const Call& call, std::int64_t rows, std::int64_t columns) {
   constexpr std::int64_t kColumns = 32;
   constexpr std::int64_t kRows = 32;
@@ -40,9 +40,9 @@ std::int64_t blocks_of_rows(const Call& call, std::int64_t rows, std::int64_t co
   return std::min(kMostBlocks / across, (rows + kRows - 1) / kRows);
 }
 
-// Arguments: native_layer_norm_backward(grad_out, input, shape, mean, rstd, weight, bias, mask) or
-// _fused_rms_norm_backward(grad_out, input, shape, rstd, weight, mask). `parameters` are the
-// results for the weight and the bias.
+// Simulates native_layer_norm_backward(grad_out, input, shape, mean, rstd, weight, bias, mask) or
+// _fused_rms_norm_backward(grad_out, input, shape, rstd, weight, mask). `parameters` has the
+// indices of the results for the weight and the bias.
 void row_norm_backward(Call& call, std::initializer_list<std::size_t> parameters) {
   drop_unwanted(call);
   const Tensor input = call.tensor(1);
@@ -55,12 +55,13 @@ void row_norm_backward(Call& call, std::initializer_list<std::size_t> parameters
     copy_unless_contiguous(call, call.tensor(0));
     return;
   }
-  // A sum over the blocks replaces each gradient that was allocated at first.
+  // The kernel first allocates each parameter's gradient. Later it sums the blocks' partial
+  // gradients into a new tensor, which replaces the first one.
   const auto mask = call.argument(call.argument_count() - 1).toBoolList();
   call.allocate(0);
   const Tensor partial = meta_empty({blocks, columns}, input.scalar_type());
   const std::size_t row = static_cast<std::size_t>(columns) * input.itemsize();
-  std::vector<std::pair<std::size_t, std::size_t>> replaced;  // a result, and its first memory
+  std::vector<std::pair<std::size_t, std::size_t>> replaced;  // index and first memory
   for (const std::size_t result : parameters) {
     if (mask[result]) replaced.emplace_back(result, call.temporary(row));
   }
@@ -86,7 +87,7 @@ void group_norm(Call& call) {
   call.temporary(channels * kFloat);
 }
 
-// Arguments: native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group,
+// Simulates native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group,
 // mask).
 void group_norm_backward(Call& call) {
   drop_unwanted(call);
@@ -119,7 +120,7 @@ bool has_channels_last_kernel(const Tensor& input) {
           !input.is_contiguous());
 }
 
-// How a channels-last reduction is launched (Normalization.cuh).
+// The launch shape of a channels-last reduction (Normalization.cuh).
 struct ChannelsLastLaunch {
   explicit ChannelsLastLaunch(const Tensor& input)
       : channels(static_cast<std::size_t>(input.size(1))) {
@@ -149,7 +150,7 @@ void stage(Call& call, const Tensor& input, std::size_t values) {
   call.release(staging);
 }
 
-// Arguments: native_batch_norm(input, weight, bias, mean, var, training, momentum, eps).
+// Simulates native_batch_norm(input, weight, bias, mean, var, training, momentum, eps).
 void batch_norm(Call& call) {
   call.allocate_all();
   const Tensor input = call.tensor(0);
@@ -196,15 +197,16 @@ void gathered_statistics(Call& call) {
   }
 }
 
-// Simulates batch_norm_stats(input, eps), with the same results.
+// Simulates batch_norm_stats(input, eps). It has the same results as
+// batch_norm_gather_stats_with_counts.
 void channel_statistics(Call& call) {
   gathered_statistics(call);
   if (has_channels_last_kernel(call.tensor(0))) stage(call, call.tensor(0), 4);
 }
 
 // Simulates batch_norm_backward_reduce(grad, input, mean, invstd, weight, of_input, of_weight,
-// of_bias). The channels-last kernel computes all results, whatever the
-// call asks for.
+// of_bias). The channels-last kernel computes all results, even those that the call does not
+// request.
 void channel_gradients(Call& call) {
   const Tensor input = call.tensor(1);
   const Tensor mean = meta_contiguous(call.tensor(2));

@@ -20,7 +20,7 @@ void randperm(Call& call) {
   const std::size_t size = result.itemsize();
   scratch(call, size);
   const double wide = static_cast<double>(n);
-  // randperm sorts random keys. It draws as many bits for a key as make equal keys unlikely.
+  // randperm sorts random keys. It draws so many bits per key that equal keys are unlikely.
   const double space = wide - (6 * wide * wide + 1) / (12 * std::log(0.9));
   const auto bits = static_cast<std::size_t>(std::min(64.0, std::ceil(std::log2(space))));
   const std::size_t key = bits <= 32 ? 4 : 8;
@@ -80,10 +80,11 @@ void sample_dirichlet(Call& call) {  // has no Meta kernel
   call.temporary(elements(self) / static_cast<std::size_t>(self.size(-1)) * self.itemsize());
 }
 
-// Normally distributed numbers. Either the deviation is a tensor, or the mean is one number for
-// all.
+// Simulates normal(mean, std) with a tensor of means. The kernel takes a temporary tensor of the
+// result's size.
 void normal_around(Call& call) { call.temporary(bytes_of(call.allocate(0))); }
 
+// Simulates normal(mean, std) with a tensor of deviations. The kernel takes a temporary number.
 void normal_of_width(Call& call) { call.temporary(call.allocate(0).itemsize()); }
 
 const RuleTable kRandomRules{

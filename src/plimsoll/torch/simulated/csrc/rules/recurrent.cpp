@@ -85,7 +85,7 @@ void note_work(Call& call, const Network& net, bool is_backward) {
   call.note_multiplication(work);
 }
 
-// Results: (output, hy, cy, reserve, weight_buf).
+// Simulates _cudnn_rnn. The results are (output, hy, cy, reserve, weight_buf).
 void recurrent_forward(Call& call) {
   constexpr std::size_t kMode = 6;
   const Network net = network_of(call, kMode);
@@ -131,7 +131,7 @@ void set_gradients(Call& call, const Tensor& buffer, const std::vector<Tensor>& 
   call.set_result(3, gradients);
 }
 
-// The results are (dx, dhx, dcx, gradients of the weights).
+// Simulates _cudnn_rnn_backward. The results are (dx, dhx, dcx, gradients of the weights).
 void recurrent_backward(Call& call) {
   constexpr std::size_t kMode = 10;
   const Network net = network_of(call, kMode);
@@ -149,7 +149,7 @@ void recurrent_backward(Call& call) {
   call.set_shape(0, turned(call, kMode, input.sizes().vec(), net.type));
   call.set_shape(1, meta_empty(hx.sizes(), net.type));
   call.set_shape(2, cx.defined() ? meta_empty(cx.sizes(), net.type) : Tensor());
-  // A missing gradient is replaced by zeros, which take memory.
+  // The kernel replaces a missing gradient by zeros, which take memory.
   for (const auto& [given, like] :
        {std::pair{call.tensor(7), output}, {call.tensor(8), hx}, {call.tensor(9), cx}}) {
     if (!given.defined() && like.defined()) call.temporary(bytes_of(like));
@@ -190,7 +190,7 @@ void recurrent_backward(Call& call) {
   call.release(buffer);
 }
 
-// Makes a weight a view of the buffer; what is known of its values moves along.
+// Makes a weight a view of the buffer, and copies what is known of its values there.
 void move_weight(const Tensor& weight, const Tensor& buffer, std::int64_t offset) {
   const WithContentsScope real;
   const Known known = known_of(weight);
@@ -246,15 +246,15 @@ void lstm_cell(Call& call) {
   for (const std::size_t result : {2, 0, 1}) call.allocate(result);
 }
 
-// Arguments: (grad_hy, grad_cy, cx, cy, workspace, has_bias). The results are the gradients of the
-// gates, of cx, and of both biases, which are equal.
+// Simulates _thnn_fused_lstm_cell_backward_impl(grad_hy, grad_cy, cx, cy, workspace, has_bias). The
+// results are the gradients of the gates, of cx, and of both biases, which are equal.
 void lstm_cell_backward(Call& call) {
   const Tensor of_gates = call.allocate(0);
   call.allocate(1);
   if (call.argument(5).toBool() && of_gates.defined()) allocate_sum(call, 2, of_gates, 0);
 }
 
-// Results: (hy, workspace).
+// Simulates _thnn_fused_gru_cell. The results are (hy, workspace).
 void gru_cell(Call& call) {
   const Tensor hx = call.tensor(2);
   call.set_shape(0, meta_contiguous(hx));
@@ -262,8 +262,8 @@ void gru_cell(Call& call) {
   for (const std::size_t result : {1, 0}) call.allocate(result);
 }
 
-// The results are the gradients of the input's gates, of the hidden state's gates, of hx, and of
-// both biases.
+// Simulates _thnn_fused_gru_cell_backward. The results are the gradients of the input's gates, of
+// the hidden state's gates, of hx, and of both biases.
 void gru_cell_backward(Call& call) {
   const Tensor grad = call.tensor(0);
   const at::ScalarType type = grad.scalar_type();

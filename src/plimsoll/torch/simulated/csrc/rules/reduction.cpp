@@ -1,5 +1,5 @@
-// Reductions over which several blocks share the work: they keep partial results, and a semaphore
-// for each output.
+// Reductions whose work several thread blocks share. They keep partial results, and a semaphore for
+// each output.
 //
 // The launch shape follows setReduceConfig in aten/src/ATen/native/cuda/Reduce.cuh.
 #include <ATen/TensorIterator.h>
@@ -150,7 +150,7 @@ std::size_t output_span(const at::TensorIterator& iterator) {
   return static_cast<std::size_t>(bytes / iterator.element_size(0));
 }
 
-// Returns a tensor on the call's device that takes the place of one that does not exist yet.
+// Returns a tensor on the call's device in place of one that does not exist yet.
 at::Tensor stand_in(const Call& call, const at::Tensor& shape, at::IntArrayRef sizes,
                     at::IntArrayRef strides) {
   const c10::Device device(c10::DeviceType::CUDA, call.device());

@@ -42,12 +42,12 @@ inline at::Tensor meta_empty(at::IntArrayRef sizes, at::ScalarType type) {
   return at::empty(sizes, at::TensorOptions().dtype(type).device(c10::DeviceType::Meta));
 }
 
-// Returns the same for a result with `tensor`'s sizes and type.
+// Returns the shape of a contiguous result that has `tensor`'s sizes and type.
 inline at::Tensor meta_contiguous(const at::Tensor& tensor) {
   return meta_empty(tensor.sizes(), tensor.scalar_type());
 }
 
-// Returns a dimension that is an argument of the call; negative ones are counted from the end.
+// Returns the dimension that an argument of the call gives; negative ones count from the end.
 inline std::int64_t dimension_of(const Call& call, std::size_t argument, const at::Tensor& tensor) {
   const std::int64_t dimension = call.argument(argument).toInt();
   return dimension < 0 ? dimension + tensor.dim() : dimension;

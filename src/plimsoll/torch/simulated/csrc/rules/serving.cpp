@@ -1,7 +1,8 @@
 // Operations of serving engines: matrix products with quantized weights, mixtures of experts.
 //
-// The sizes are those that vLLM's kernels allocate besides their results. Measurements on an H100
-// confirmed them for AWQ and fp8 (benchmarks/results/serving.jsonl); the others are unconfirmed.
+// The rules give the memory that vLLM's kernels allocate besides their results. Measurements on an
+// H100 confirmed the rules for AWQ and fp8 (benchmarks/results/serving.jsonl). The remaining rules
+// are unconfirmed.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -22,8 +23,8 @@ std::size_t multiprocessors(const Call& call) {
 }
 
 // Takes the memory of a Marlin product. Its rows, columns and terms are the arguments from `sizes`
-// on. The product has each row `copies` times, once for each of its experts. `sums` is the number
-// of 32-bit partial sums.
+// on. Each row occurs `copies` times, once for each of its experts. `sums` is the number of 32-bit
+// partial sums.
 void multiply_by_marlin(Call& call, std::size_t sizes, std::int64_t copies, std::size_t sums) {
   const at::Tensor left = call.tensor(0);
   const at::Tensor given = call.tensor(1);
@@ -43,9 +44,9 @@ void multiply_by_marlin(Call& call, std::size_t sizes, std::int64_t copies, std:
   call.note_multiplication(product);
 }
 
-constexpr std::size_t kMostColumns = 256;  // of a tile of Marlin
+constexpr std::size_t kMostColumns = 256;  // in one tile of Marlin
 
-// Arguments: marlin_gemm(left, out?, weights, ..., rows, columns, terms, ..., atomic, floats, ...).
+// Simulates marlin_gemm(left, out?, weights, ..., rows, columns, terms, ..., atomic, floats, ...).
 void marlin(Call& call) {
   const auto rows = static_cast<std::size_t>(call.argument(12).toInt());
   const std::size_t block = std::min<std::size_t>(round_up(rows, 16), 64);
@@ -53,7 +54,7 @@ void marlin(Call& call) {
   multiply_by_marlin(call, 12, 1, sums_floats ? multiprocessors(call) * block * kMostColumns : 0);
 }
 
-// Arguments: moe_wna16_marlin_gemm(left, out?, weights, ..., sorted tokens, ...).
+// Simulates moe_wna16_marlin_gemm(left, out?, weights, ..., sorted tokens, ...).
 void marlin_of_experts(Call& call) {
   const auto block = static_cast<std::size_t>(call.argument(15).toInt());
   const auto columns = static_cast<std::size_t>(call.argument(20).toInt());
@@ -65,9 +66,9 @@ void marlin_of_experts(Call& call) {
   multiply_by_marlin(call, 19, call.argument(16).toInt(), sums_floats ? sums : 0);
 }
 
-// Arguments: machete_mm(left, weights, ...). If the last wave of tiles does not fill the
-// multiprocessors, the tiles split their sums and keep partial results. Which tiles the kernel uses
-// is uncertain.
+// Simulates machete_mm(left, weights, ...). If the last wave of tiles does not fill the
+// multiprocessors, the tiles split their sums and keep partial results. plimsoll does not know
+// which tiles the kernel uses, so the memory is uncertain.
 void machete(Call& call) {
   call.allocate_all();
   const at::Tensor out = call.shape_of_result(0);
@@ -92,8 +93,8 @@ void machete(Call& call) {
   call.note_multiplication(product);
 }
 
-// Arguments: cutlass_scaled_mm(out, left, right, ...). The numbers have 8 bits, and products are
-// twice as fast as in half precision.
+// Simulates cutlass_scaled_mm(out, left, right, ...). The operands have 8 bits per number, so the
+// product is twice as fast as in half precision.
 void scaled_product(Call& call) {
   const at::Tensor left = call.tensor(1);
   const at::Tensor right = call.tensor(2);
@@ -101,7 +102,7 @@ void scaled_product(Call& call) {
       Product{0.5, number(left.size(0)), number(right.size(1)), number(left.size(1)), at::kHalf});
 }
 
-// Arguments: cutlass_moe_mm(out, left, right of each expert, ...). All experts are assumed to have
+// Simulates cutlass_moe_mm(out, left, right of each expert, ...). All experts are assumed to have
 // the same number of rows.
 void scaled_products_of_experts(Call& call) {
   const at::Tensor out = call.tensor(0);
@@ -122,7 +123,7 @@ void choose_experts(Call& call) {
   if (!has_kernel) call.temporary(elements(scores) * kFloat);
 }
 
-// Arguments: moe_align_block_size(chosen, experts, ...). It computes where each expert's rows
+// Simulates moe_align_block_size(chosen, experts, ...), which computes where each expert's rows
 // begin.
 void align_rows(Call& call) {
   const auto experts = static_cast<std::size_t>(call.argument(1).toInt());
@@ -130,7 +131,7 @@ void align_rows(Call& call) {
   if (!is_small) call.temporary((experts + 1) * sizeof(std::int32_t));
 }
 
-// Arguments: grouped_topk(scores, groups, chosen groups, chosen experts, ...).
+// Simulates grouped_topk(scores, groups, chosen groups, chosen experts, ...).
 void choose_of_groups(Call& call) {
   const std::int64_t rows = call.tensor(0).size(0);
   const std::int64_t chosen = call.argument(3).toInt();

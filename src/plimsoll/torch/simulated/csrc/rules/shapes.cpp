@@ -11,7 +11,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns the shape that empty_like gives, which the CUDA kernels use.
+// Returns the shape that empty_like gives: the CUDA kernels allocate these results by empty_like.
 at::Tensor like(const at::Tensor& tensor) { return at::empty_like(meta_like(tensor)); }
 
 void like_first(Call& call) { call.set_shape(0, like(call.tensor(0))); }
@@ -21,7 +21,8 @@ void like_second_contiguous(Call& call) {
   call.set_shape(0, meta_contiguous(input));
 }
 
-// Results: the rounded tensor, and which of its elements were in range.
+// Simulates fake quantization. The results are the rounded tensor, and a mask of the elements that
+// were in range.
 void fake_quantize(Call& call) {
   const at::Tensor rounded = like(call.tensor(0));
   call.set_shape(0, rounded);
@@ -36,21 +37,22 @@ void nonzero_static(Call& call) {  // (self, size, fill_value); has no Meta kern
 
 // --- connectionist temporal classification (CTC), as aten/src/ATen/native/cuda/LossCTC.cu --------
 
-// Takes three arrays on the device: the starts and lengths of targets, and the lengths of inputs.
+// Takes memory for three arrays on the device: the starts and lengths of targets, and the lengths
+// of inputs.
 void ctc_lengths(Call& call) {
   const std::size_t batch = call.argument(3).toIntVector().size();
   for (int i = 0; i < 3; ++i) call.temporary(batch * sizeof(std::int64_t));
 }
 
-// The results are the losses, and the probabilities of all prefixes.
+// Simulates _ctc_loss. The results are the losses, and the probabilities of all prefixes.
 void ctc_loss(Call& call) {
   ctc_lengths(call);
   call.allocate(1);
   call.allocate(0);
 }
 
-// The arguments are (grad, log_probs, targets, input_lengths, target_lengths, neg_log_likelihood,
-// log_alpha, blank, zero_infinity).
+// Simulates _ctc_loss_backward(grad, log_probs, targets, input_lengths, target_lengths,
+// neg_log_likelihood, log_alpha, blank, zero_infinity).
 void ctc_loss_backward(Call& call) {
   const at::Tensor scores = call.tensor(1);
   const at::Tensor prefixes = call.tensor(6);
@@ -61,8 +63,8 @@ void ctc_loss_backward(Call& call) {
   call.temporary(bytes_of(prefixes));
   const bool is_large = 2 * steps + 24 * batch / 10 + 2 * scores.size(2) / 10 > 450;
   if (!is_large) return;
-  // One kernel does small problems. For large ones, other operations sum over the blanks, which are
-  // every second symbol of a target.
+  // For small problems there is one kernel. For large ones other operations sum over the blanks,
+  // which are every second symbol of a target.
   const bool removes_infinity = call.argument(8).toBool();
   std::size_t with_infinity = 0;
   if (removes_infinity) {
@@ -87,8 +89,8 @@ void like_second(Call& call) { call.set_shape(0, like(call.tensor(1))); }
 
 // --- least squares -------------------------------------------------------------------------------
 
-// Arguments of _padded_dense_to_jagged_forward: (dense, offsets, total). The result has the rows
-// without their padding.
+// Simulates the second part of _padded_dense_to_jagged_forward(dense, offsets, total). The result
+// has the rows without their padding.
 void rows_without_padding(Call& call) {
   const at::Tensor dense = call.tensor(0);
   const std::vector<at::Tensor> offsets = call.tensors(1);
@@ -102,7 +104,7 @@ void rows_without_padding(Call& call) {
   call.release(read);
 }
 
-// The number of rows is a value that the host reads from `offsets`, after the earlier steps.
+// The host reads the number of rows from `offsets`, once the earlier steps have run.
 void padded_to_jagged(Call& call) { call.then(rows_without_padding); }
 
 void quantized(Call& call) {

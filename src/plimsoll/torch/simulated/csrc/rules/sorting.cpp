@@ -16,7 +16,7 @@ namespace {
 
 // --- sort ----------------------------------------------------------------------------------------
 
-// Takes the memory for sorting along a dimension, other than the results.
+// Takes the memory that sorting along a dimension needs in addition to the results.
 void sort_inner(Call& call, const at::Tensor& self, std::int64_t dim) {
   if (self.dim() == 0 || self.numel() == 0) return;
   const std::size_t count = static_cast<std::size_t>(self.size(dim));

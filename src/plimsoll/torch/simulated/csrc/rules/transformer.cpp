@@ -5,7 +5,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Takes the memory of a linear layer with a bias, and returns its number.
+// Takes the memory of a linear layer's result, and returns the memory's number in the call.
 std::size_t linear(Call& call, std::size_t bytes) {
   const std::size_t made = call.temporary(bytes);
   take_lt_workspace(call);
@@ -24,8 +24,8 @@ std::size_t fused_attention(Call& call, const at::Tensor& query) {
   return output;
 }
 
-// Keeps the numbers of the memory that attention still holds before its last layer: that of the
-// split query, key and value, that of the scores, and that of the last layer's input.
+// The memory, by its number in the call, that attention still holds before its last layer: of the
+// split query, key and value, of the scores, and of the last layer's input.
 struct Weighted {
   std::size_t inner;
   std::size_t scores;
@@ -35,8 +35,8 @@ struct Weighted {
 // PyTorch's mask type 0: a mask over positions that all sequences of a batch share.
 constexpr std::int64_t kOfPositions = 0;
 
-// Takes the memory of scores, softmax and weighted values. `keeps_scores`: a later operation reads
-// the scores, so they are not freed.
+// Takes the memory of scores, softmax and weighted values. `keeps_scores` means that a later
+// operation reads the scores, so they are not freed here.
 Weighted plain_attention(Call& call, const at::Tensor& query, std::int64_t heads,
                          const at::Tensor& mask, std::int64_t mask_type, bool keeps_scores) {
   const std::size_t bytes = bytes_of(query);
@@ -61,7 +61,7 @@ Weighted plain_attention(Call& call, const at::Tensor& query, std::int64_t heads
   return {split, scores, context};
 }
 
-// Results: (output, weights).
+// Simulates _native_multi_head_attention. The results are (output, weights).
 void native_attention(Call& call) {
   const at::Tensor query = call.tensor(0);
   const bool needs_weights = call.argument(10).toBool();

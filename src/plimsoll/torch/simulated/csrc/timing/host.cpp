@@ -47,9 +47,9 @@ bool begins_backward() {
 
 }  // namespace
 
-// Adds up the costs of the call itself, of Python's work around it, and of the autograd engine. The
-// constants lie in the middle of measurements on the hosts of H200s and H100s, which differ by half
-// (benchmarks/host.py, steps.py).
+// Returns the host's time for a call: for the call itself, for Python's work around it, and for the
+// autograd engine. The constants lie in the middle of measurements on the hosts of H200s and H100s,
+// which differ by half (benchmarks/host.py, steps.py).
 double host_ns(const Call& call, const KernelTime* row) {
   constexpr double kAny = 8000;
   constexpr double kAround = 17000;
@@ -60,7 +60,7 @@ double host_ns(const Call& call, const KernelTime* row) {
   constexpr double kOfList = 8000;
   constexpr double kInList = 800;
   constexpr double kOfFreshInList = 3500;
-  constexpr double kPlanOfInference = .75;  // as a share of the cost in training
+  constexpr double kPlanOfInference = .75;  // fraction of the cost in training
   const bool is_backward = torch::autograd::get_current_node() != nullptr;
   const bool has_graph = at::GradMode::is_enabled();
   double time = row != nullptr && row->host_ns != 0 ? static_cast<double>(row->host_ns) : kAny;

@@ -34,7 +34,7 @@ const KernelTime* find_time(const std::string& name) {
   return found == times->end() ? nullptr : found->second;
 }
 
-// Counts the numbers that a tensor has in memory: those that a stride of 0 repeats count once.
+// Returns how many numbers a tensor has in memory. A number that a stride of 0 repeats counts once.
 double numbers_of(const Tensor& tensor) {
   double numbers = 1;
   for (std::int64_t i = 0; i < tensor.dim(); ++i) {
@@ -72,7 +72,7 @@ double time_of(const KernelTime& row, const Moved& moved, const DeviceProperties
   return static_cast<double>(row.start_ns) + std::max(bytes_ns, numbers_ns) + rows_ns;
 }
 
-// Says how the layouts of two operands in memory relate.
+// The relation between the layouts of two operands in memory.
 enum class Layout : std::uint8_t { same, strided, transposed };
 
 // Returns the dimension along which elements are adjacent in memory; -1 if there is none.
@@ -224,8 +224,8 @@ double memory_ns(const Call& call, const KernelTime* row) {
 // Returns how long kernels wait for operands and results that lie in host memory. The bus carries
 // both directions at once.
 double bus_ns(const Call& call) {
-  // The share of a copy's rate that kernels reach. From the step of gpt2_adamw with its optimizer's
-  // state in host memory (docs/tiers.md).
+  // Kernels reach this fraction of a copy's rate, according to a step of gpt2_adamw with its
+  // optimizer's state in host memory (docs/tiers.md).
   constexpr double kOfCopies = .9;
   Runtime& state = runtime();
   const auto in_shared = [&](const Tensor& tensor) -> double {
@@ -257,9 +257,8 @@ double contiguous_ns(const Tensor& from, const DeviceProperties& on) {
   return time_of(pointwise_time(is_along ? Layout::strided : Layout::transposed), moved, on);
 }
 
-// Returns the time of summing a tensor over its images, as part of another operation. It was
-// measured for the gradients of convolutions' biases. One sum gets the numbers adjacent in memory,
-// or those of all images, one after the other.
+// Returns the time of summing a tensor over its images, as part of another operation. The model is
+// fitted to the gradients of convolutions' biases; it does not depend on the tensor's layout.
 double reduction_ns(const Tensor& tensor, const DeviceProperties& on) {
   constexpr double kStartNs = 4000;
   constexpr double kNumberNs = 3.3e-3;

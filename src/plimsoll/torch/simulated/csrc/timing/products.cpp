@@ -11,20 +11,20 @@
 namespace plimsoll::simulated {
 namespace {
 
-// A block of the result that one multiprocessor computes at a time.
+// The part of the result that one multiprocessor computes at a time.
 struct Tile {
   double rows, columns;
-  double efficiency;  // share of the peak rate
+  double efficiency;  // fraction of the peak rate
 };
 
-// How a library multiplies matrices of one number type. Fitted to 520 products on an H200.
+// The costs of a library's matrix products in one number type, fitted to 520 products on an H200.
 struct Kind {
-  double start_ns;   // of any product
-  double wave_ns;    // for each wave of tiles
-  double split_ns;   // for adding up parts, if a sum's terms are split over multiprocessors
-  double sustained;  // share of the data sheet's rate that is reached
-  double memory;     // share of the memory's rate that is reached
-  double unaligned;  // factor if rows may begin at any number
+  double start_ns;   // fixed time of any product
+  double wave_ns;    // time of each wave of tiles
+  double split_ns;   // time to add up parts, if a sum's terms are split over multiprocessors
+  double sustained;  // fraction of the data sheet's rate that is reached
+  double memory;     // fraction of the memory bandwidth that is reached
+  double unaligned;  // how many times slower if rows may begin at any element
   std::span<const Tile> tiles;
 };
 
@@ -35,7 +35,7 @@ constexpr Kind kHalfProducts{3150, 150, 1800, .833, .65, 6.0, kHalfTiles};
 constexpr Kind kTf32Products{3680, 1680, 24900, .900, .74, 2.8, kTf32Tiles};
 constexpr Kind kFloatProducts{805, 3170, 3865, .785, .76, 1.0, kFloatTiles};
 
-// How many times faster operands are moved if they fit into the cache.
+// Operands that fit into the cache are loaded this many times faster.
 constexpr double kFasterInCache = 1.7;
 constexpr double kFewestTermsOfPart = 128;
 constexpr double kMostParts = 32;
@@ -101,22 +101,22 @@ double multiplied_ns(const Product& p, const DeviceProperties& on) {
       bytes / (on.bytes_per_ns * kind.memory * (bytes < kCacheBytes ? kFasterInCache : 1));
   const bool is_vector = std::min(p.rows, p.columns) <= 2;
   const double multiplied = is_vector ? 2000 : tiled_ns(p, kind, on);
-  // `unaligned` was measured with rows that may begin at any number. If rows begin at even numbers,
-  // one load reads twice as much.
+  // `unaligned` was measured with rows that may begin at any element. If rows begin only at every
+  // second element, one load reads twice as many.
   const double narrow =
       p.alignment < 16 ? kind.unaligned * item / static_cast<double>(p.alignment) : 1;
   return kind.start_ns + std::max(multiplied, moved) * std::max(1.0, narrow);
 }
 
-// The time of a template of torch.compile. Fitted to 380 runs on an H200 (benchmarks/templates.py;
-// the median error is 16 %). Blocks wait for their operands, which come from the cache that all
-// multiprocessors share.
+// Returns the time of a kernel that torch.compile makes from a matrix product template. The model
+// is fitted to 380 runs on an H200 (benchmarks/templates.py; the median error is 16 %). Thread
+// blocks wait for their operands, which come from the cache that all multiprocessors share.
 double template_ns(const Product& p, const TemplateTile& tile, const DeviceProperties& on) {
   constexpr double kStartNs = 7000, kWarp = 32;
   constexpr double kSharedBytes = 227 << 10, kMostWarps = 64,
                    kRegisters = 65536;      // per multiprocessor
-  constexpr double kRegistersBesides = 64;  // per thread, in addition to its results
-  constexpr double kWaitingAlone = 0.7;     // rate if a multiprocessor runs only one block
+  constexpr double kRegistersBesides = 64;  // registers per thread that hold no results
+  constexpr double kWaitingAlone = 0.7;     // share of the rate if a multiprocessor runs one block
   const bool is_on_cores = has_tensor_cores_for(p.type, on);
   const double latency_ns = is_on_cores ? 650 : 900;
   const double bytes_per_ns = is_on_cores ? 80 : 105;  // per multiprocessor
@@ -202,8 +202,9 @@ double multiplied_ns(const ConvolutionWork& w, const DeviceProperties& on) {
   return 1.3 * multiplied;
 }
 
-// Fitted to 256 calls of the three attention kernels. The rates are those of an H200: for half
-// precision on tensor cores, for floats without them.
+// Returns the time that the multiplications of attention take, fitted to 256 calls of the three
+// attention kernels. The rates are those of an H200: for half precision on tensor cores, for floats
+// without them.
 double multiplied_ns(const AttentionWork& w, const DeviceProperties& on) {
   struct Row {
     double start_ns, narrow, wide, diagonal;

@@ -54,7 +54,7 @@ const KernelTime* kernel_time(const Call& call);
 // Returns the time of the operation's kernels: from their multiplications if the call noted any, or
 // else from the table's row.
 double kernel_ns(const Call& call, const KernelTime* row);
-// Returns the time of a kernel of which only the number of bytes that it reads and writes is known.
+// Returns the time of a kernel from the number of bytes that it reads and writes.
 double moving_ns(double bytes, const DeviceProperties& on);
 // Returns the time of a copy on one device.
 double copy_ns(const at::Tensor& to, const at::Tensor& from, const DeviceProperties& on);

@@ -19,11 +19,12 @@ class Budget {
   static Budget& instance();
 
   void set(Values values);
-  // Takes bytes for values until `give_bytes`. Returns false if the budget has too few left.
+  // Reserves part of the budget for values, until `give_bytes`. Returns false if too few bytes are
+  // left.
   bool take_bytes(std::size_t bytes);
   [[nodiscard]] bool has_bytes(std::size_t bytes) const;
   void give_bytes(std::size_t bytes);
-  // Takes the cost of a computation. Returns false, and takes nothing, if the budget has too little
+  // Charges the budget for a computation. Returns false, and charges nothing, if too little is
   // left.
   bool take_operations(double operations);
 
@@ -33,8 +34,8 @@ class Budget {
   std::atomic<double> operations_ = 0;   // operations taken so far
 };
 
-// Returns whether values are so few that they are always kept. Control flow depends on few values,
-// such as lengths and losses.
+// Returns whether values are so few that plimsoll always keeps them. Control flow depends on few
+// values, such as lengths and losses.
 bool are_few(std::size_t bytes, at::ScalarType type);
 
 }  // namespace plimsoll::simulated

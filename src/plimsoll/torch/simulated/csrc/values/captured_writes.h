@@ -1,6 +1,6 @@
 // The writes of CUDA graphs. Values are not computed during a capture, because each replay works on
-// other numbers. The notes about a written tensor hold for all replays, and each replay draws the
-// tensor's numbers anew.
+// other numbers. What is noted about a written tensor holds for all replays; each replay draws new
+// numbers for the tensor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,7 @@
 
 namespace plimsoll::simulated {
 
-// A write of a graph. It does not keep the written memory alive.
+// A write of a CUDA graph. This record does not keep the written memory alive.
 struct CapturedWrite {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
   std::size_t begin;

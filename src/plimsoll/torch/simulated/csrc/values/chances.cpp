@@ -8,7 +8,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// The chance that a number with a fraction equals another number.
+// The chance that two numbers are equal if one of them may have a fraction.
 constexpr double kHardlyEqual = 1e-12;
 
 // Returns the chance that a standard normal number is below `value`.
@@ -28,7 +28,7 @@ Moments moments_of(const Description& of) {
 
 bool is_spread(const Description& of) { return of.is_random() || of.is_constant(); }
 
-// Returns the chance from the two distributions, for numbers whose bounds do not decide.
+// Returns the chance that `one` is less, from both distributions. The bounds must leave it open.
 double chance_of_spread(const Description& one, const Description& other, bool or_equal,
                         bool are_integers) {
   // The bounds did not decide, so the chance is neither 0 nor 1.
@@ -52,7 +52,7 @@ double chance_of_spread(const Description& one, const Description& other, bool o
   return open(below((second.mean - first.mean) / std::hypot(first.deviation, second.deviation)));
 }
 
-// Returns the chance if the bounds decide it; none if they do not.
+// Returns the chance that `one` is less if the bounds decide it; none if they do not.
 std::optional<double> less_by_bounds(const Description& one, const Description& other,
                                      bool or_equal) {
   if (one.high < other.low) return 1;
@@ -63,8 +63,8 @@ std::optional<double> less_by_bounds(const Description& one, const Description& 
   return std::nullopt;
 }
 
-// Returns the chance for the elements of `of` that are not atoms, in comparison with `number`. A
-// bound is hardly ever reached.
+// Returns the chance that elements of `of` are less than `number` (`is_first`), or greater.
+// Elements that are atoms do not count. Numbers that may have fractions hardly ever reach a bound.
 Chance less_of_rest(Description of, double number, bool is_first, bool are_integers,
                     bool or_equal) {
   of.atoms = {};
@@ -117,7 +117,7 @@ Chance chance_of_equal(const Description& one, const Description& other, c10::Sc
                             : of.atoms;
   };
   Chance chance{0, true};
-  double pairs = 0;  // the share of pairs in which both are atoms
+  double pairs = 0;  // the fraction of pairs whose two numbers are both atoms
   for (const Description::Atom& first : atoms_of(one)) {
     for (const Description::Atom& second : atoms_of(other)) {
       const double share = first.share * second.share;

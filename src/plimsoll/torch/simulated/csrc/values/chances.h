@@ -16,8 +16,8 @@ Chance chance_of_less(const Description& one, const Description& other, bool or_
 Chance chance_of_equal(const Description& one, const Description& other, c10::ScalarType type);
 // Returns whether only random draws, and not data, decide a comparison of the two.
 bool is_random_pair(const Description& one, const Description& other);
-// Returns the share of numbers at or beyond a limit: up to it if `is_low`, or else from it on. Data
-// without a known distribution is taken to be around one in size.
+// Returns the share of numbers up to a limit if `is_low`, or else from the limit on. Data without a
+// known distribution is assumed to be around one in size.
 Chance chance_of_limit(const Description& of, double limit, bool is_low);
 
 }  // namespace plimsoll::simulated

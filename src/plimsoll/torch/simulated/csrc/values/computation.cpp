@@ -54,7 +54,7 @@ class HostSeedScope {
 
 struct Arguments {
   bool can_be_read = false;
-  Source worst = Source::computed;  // the least certain of the arguments that count
+  Source worst = Source::computed;  // the least certain source of all arguments that are read
 };
 
 // Returns whether an operation like addmv has beta = 0: then it does not read the added operand.
@@ -135,8 +135,8 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
   return written;
 }
 
-// The host's cost of an element, for operations limited by memory, and for those that draw numbers
-// or take logarithms. The unit is that of cost_of.
+// The host's cost per element, in the unit of cost_of: first for operations limited by memory, then
+// for those that draw numbers or take logarithms.
 constexpr double kPerElement = 16;
 constexpr double kPerDrawnElement = 100;
 // How many times slower the host multiplies half precision than single precision.
@@ -169,9 +169,9 @@ double cost_of(const Call& call) {
   return flops + elements * (call.info().is_random ? kPerDrawnElement : kPerElement);
 }
 
-// Returns whether to compute the call. If there are few values, always; if there are many, as long
-// as the budget lasts. Values that depend on assumed ones are computed only if they are integers,
-// because sizes depend on integers; otherwise a description is just as good.
+// Returns whether to compute the call. Few values are always computed, many only while the budget
+// lasts. Values that depend on assumed ones are computed only if they are integers, because sizes
+// depend on integers; of floating-point numbers a description is just as good.
 bool is_worth_it(const Call& call, const Arguments& arguments,
                  const std::vector<Written>& written) {
   const auto is_small = [](const at::Tensor& tensor) {
@@ -194,8 +194,8 @@ bool is_worth_it(const Call& call, const Arguments& arguments,
   return has_room;
 }
 
-// Returns the call's arguments as host tensors. Tensors that the call writes share memory with
-// their values. None if the budget has no room.
+// Returns the call's arguments as host tensors; none if the budget has no room. A tensor that the
+// call writes shares memory with its values.
 std::optional<torch::jit::Stack> arguments_on_host(const Call& call) {
   const OperationInfo& info = call.info();
   torch::jit::Stack values;
@@ -221,9 +221,9 @@ std::optional<torch::jit::Stack> arguments_on_host(const Call& call) {
   return values;
 }
 
-// Says how a computation on the host ended. Whether a GPU would refuse the data is decided before,
-// in checks/. CPU kernels refuse other data than GPU kernels do, so an exception of theirs only
-// means that the values stay unknown.
+// The outcome of a computation on the host. Whether a GPU would refuse the data is decided before,
+// in checks/. CPU kernels refuse other data than GPU kernels do, so their exceptions only mean that
+// the values stay unknown.
 enum class Outcome : std::uint8_t { computed, not_computed };
 
 // Runs the operation on the host. Returns not_computed if the CPU lacks the kernel or refuses the
@@ -290,8 +290,8 @@ bool draw(const Call& call, const RandomState& random) {
   return values.defined() && draw_as_a_gpu(call, random, values);
 }
 
-// Returns whether all results are constants. Then they hold whatever the operands are: in a healthy
-// run no number is infinite.
+// Returns whether all results are constants. They are then valid for any operands, because in a
+// healthy run no number is infinite.
 bool are_constant(const std::vector<Known>& known) {
   return std::all_of(known.begin(), known.end(),
                      [](const Known& each) { return each.description.is_constant(); });
@@ -330,8 +330,8 @@ void compute_values(const Call& call) {
   const bool is_unsure = is_captured || !arguments.can_be_read || arguments.worst > Source::random;
   if (is_unsure && call.info().has(kFindsFinite)) return find_finite(call);
   std::vector<Known> known;
-  // Random numbers are also described: only a few are searched for bounds, which would not show
-  // their distribution.
+  // Random numbers are also described. A later search looks at few of them and finds only bounds,
+  // not their distribution.
   if (is_unsure || is_random || arguments.worst == Source::random) {
     known = describe(call, *written);
     if (is_unsure && are_constant(known)) return note(*written, known);

@@ -32,13 +32,14 @@ class Contents final : public ContentsOfAllocation {
   Contents(const Contents&) = delete;
   Contents& operator=(const Contents&) = delete;
 
-  // A range of bytes of which the same is known. It begins where the part before ends.
+  // A range of bytes that have one source, one description and one origin. It begins where the
+  // previous part ends.
   struct Part {
     std::size_t end = 0;
     Source source = Source::described;
     Description description;
     c10::ScalarType type = c10::ScalarType::Byte;  // of the numbers that were written
-    bool is_unwritten = false;                     // only the type is known: any number
+    bool is_unwritten = false;                     // never written: the numbers may be anything
     std::uint64_t series = 0;                      // the series from which the part is drawn
     std::uint64_t first = 0;    // the position of the first element in the series
     std::uint64_t capture = 0;  // the CUDA graph's capture that wrote it; 0 for none
@@ -52,10 +53,10 @@ class Contents final : public ContentsOfAllocation {
   [[nodiscard]] std::shared_ptr<std::byte[]> shared_memory() const { return memory_; }
   bool make_room(at::ScalarType type);
   void give_room_back();
-  // Turns memory between `begin` and `end` that was never written into zeros. Such memory may
-  // contain anything, so a write to part of the range may assume zeros for the rest.
+  // Turns never written memory between `begin` and `end` into zeros. Such memory may contain
+  // anything, so a write to part of the range may assume zeros in the rest.
   void take_zeros(std::size_t begin, std::size_t end, at::ScalarType type);
-  // Copies another allocation's contents, as far as both reach.
+  // Copies another allocation's contents, up to the size of the smaller one.
   void take_over(const Contents& other);
   // Sets what is known of the bytes from `begin` to `part.end`.
   void write(std::size_t begin, const Part& part);

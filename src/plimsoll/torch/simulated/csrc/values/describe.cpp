@@ -24,7 +24,8 @@ Describe find(const Call& call, std::size_t result) {
   return result == 0 ? row->first : result == 1 ? row->second : result == 2 ? row->third : kAny;
 }
 
-// Returns whether the result has the operand's elements. The copy then draws from the same series.
+// Returns whether the result has the same elements as the operand, so that both draw from the same
+// series.
 bool keeps_elements(const Call& call) {
   const std::string& name = call.info().plain_name;
   return name == "clone" || name == "contiguous" || name == "_to_copy";
@@ -42,9 +43,8 @@ bool accumulates(const Call& call) {
   });
 }
 
-// Describes truth values of which a part is replaced and which are their own mask, as in
-// `where(open, still_open, open)`. The old elements that remain are known from the mask: all true,
-// or all false.
+// Describes truth values that were their own mask in a replacement, as in `where(open, still_open,
+// open)`. The old elements that remain are then all true, or all false.
 Description chosen_truth(const Operands& of, const Replacement& replaced, Origin& origin) {
   const Origin kept = origin_of(of.tensor(replaced.kept));
   const bool is_kept_true = (kept.is_turned == replaced.mask.is_turned) == replaced.is_turned;
@@ -85,7 +85,8 @@ void describe_origin(const Operands& of, const Written& written, Known& known) {
     return;
   }
   known.origin = origin_of_written(of.call(), written);
-  // A copy or a negation keeps the operand's origin, where the condition is accounted for already.
+  // A copy or a negation keeps the operand's origin. The operand's description already takes the
+  // condition into account.
   const bool is_new = operand_origin(of, 0).state != known.origin.state;
   if (is_truth && is_new) known.description = settled_truth(known.description, known.origin);
 }

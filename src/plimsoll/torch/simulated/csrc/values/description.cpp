@@ -73,7 +73,7 @@ double draw_one(const Description& of, std::uint64_t series, std::uint64_t numbe
       if (of.spread == Spread::data && chosen_unknown == Unknown::least) return of.low;
       return of.low + std::floor(part * (of.high - of.low + 1));
     }
-    // Zero, or the bound closest to it: the number may be used as an index.
+    // Zero or the bound closest to it, because the number may be used as an index.
     return std::clamp(0.0, of.low, of.high);
   }
   if (has_low && has_high) return of.low + part * (of.high - of.low);

@@ -9,7 +9,7 @@
 
 namespace plimsoll::simulated {
 
-// How unknown data is chosen where sizes depend on it: balanced, or for the most or the least
+// How plimsoll chooses unknown data on which sizes depend: balanced, or for the most or the least
 // memory.
 enum class Unknown : std::uint8_t { balanced, most, least };
 
@@ -34,8 +34,8 @@ struct Description {
     chosen,   // indices within [0, high], such as tokens or experts
     counted,  // a count: `mean`, or a bound for the most or the least memory
   };
-  // A value that many elements have, such as the zeros of relu or the limits of clamp. The other
-  // elements are distributed.
+  // A value that many elements have, such as the zeros of relu or the limits of clamp. The
+  // remaining elements follow the distribution.
   struct Atom {
     double at = 0;
     double share = 0;
@@ -44,13 +44,13 @@ struct Description {
   double low = -kNone;
   double high = kNone;
   Spread spread = Spread::data;
-  double mean = 0;               // for `normal`; for truth values, the share of true
+  double mean = 0;               // for `normal`; for truth values, the share that is true
   double deviation = 0;          // for `normal`
   std::int64_t per_row = 1;      // for `chosen`: this many consecutive numbers all differ
   std::int64_t sums_to_one = 0;  // size of the dimension that sums to one; 0 if none does
   std::int64_t sum_stride = 0;   // stride of that dimension
   bool is_finite = true;         // false only for numbers that the program itself wrote
-  bool is_whole = false;         // no fractions, whatever the number type
+  bool is_whole = false;         // the numbers are whole, even if their type allows fractions
   bool reaches_bounds = false;   // some element equals `low`, and some element `high`
   std::array<Atom, 2> atoms{};   // only for numbers, not for truth values
 
@@ -75,12 +75,12 @@ struct Description {
   // Describes truth values. `random`: random numbers decide the share, not data.
   static Description truth(double share, bool random = false);
   static Description truth(const Chance& of) { return truth(of.share, of.is_random); }
-  // Describes truth values that depend on data: true with this share, but never certainly.
+  // Describes truth values that depend on data: this share is true, but none is certain.
   static Description likely(double share) { return {0, 1, Spread::data, share}; }
   // Describes a count of at most `most`; on average it is `mean`.
   static Description counted(double mean, double most, bool random);
-  // Adds a value that a share of the elements has. If both places are taken, the smallest atom
-  // goes.
+  // Adds an atom, or a share to the atom of the same value. Of three atoms, the one with the
+  // smallest share is dropped.
   void add_atom(const Atom& atom);
   // Returns the share of elements whose value is one of the atoms.
   [[nodiscard]] double atom_share() const;
@@ -92,13 +92,12 @@ struct Description {
 
 // Describes a mixture of two descriptions: `share` of the elements belong to `one`.
 Description join(const Description& one, const Description& other, double share = 0.5);
-// Returns how many of `most` random draws hit; on average, `mean` do. For the most memory, it
-// returns a count that is hardly ever exceeded. For the least memory, it returns a count that is
-// hardly ever missed.
+// Returns how many of `most` random draws hit: `mean` on average. For the most memory, the count is
+// one that draws hardly ever exceed; for the least memory, one that they hardly ever fall below.
 double expected_of_random(double mean, double most);
 
-// Draws the numbers `first`, `first` + 1, … of a series. The number at a position of a series never
-// changes.
+// Draws the numbers `first`, `first` + 1, … of a series. Each position of a series always has the
+// same number.
 void draw(const Description& of, std::uint64_t series, std::uint64_t first, c10::ScalarType type,
           std::int64_t count, double* to);
 // Returns the number of a new series.

@@ -13,13 +13,14 @@
 namespace plimsoll::simulated {
 namespace {
 
-// A limit on the numbers that are drawn for this: some seconds of host time in all.
+// plimsoll draws at most this many numbers to advance host generators, which takes some seconds in
+// total.
 constexpr std::uint64_t kMostNumbers = std::uint64_t{1} << 32;
 
-// Returns how many 32-bit numbers PyTorch's CPU kernel takes
-// (ATen/native/cpu/DistributionTemplates.h). It makes normal numbers sixteen at a time; if their
-// count is no multiple of sixteen, it draws the last sixteen again. Since PyTorch 2.13, the kernel
-// for half precision does not draw numbers for the remainder first.
+// Returns how many 32-bit numbers PyTorch's CPU kernel takes from the generator
+// (ATen/native/cpu/DistributionTemplates.h). The kernel makes normal numbers in groups of sixteen.
+// If the count is no multiple of sixteen, it ends by drawing the last sixteen again. Since PyTorch
+// 2.13, the kernel for half precision skips the incomplete group before that.
 std::optional<std::uint64_t> numbers_taken(const Call& call) {
   const std::string& name = call.info().plain_name;
   const at::Tensor target = call.tensor(0);

@@ -25,11 +25,11 @@ namespace {
 constexpr std::int64_t kMostDrawn = std::int64_t{1} << 20;
 constexpr std::int64_t kMostSearched = std::int64_t{1} << 16;
 constexpr std::int64_t kMostSearchedIntegers = std::int64_t{1} << 20;
-// A strided write notes each dense piece if there are at most this many.
+// plimsoll notes each dense piece of a strided write separately, if there are at most this many.
 constexpr std::size_t kMostPieces = 256;
 
-// Guards what is known of all storages, which threads share. Values are not guarded, as on a GPU. A
-// thread that holds this lock never calls Python.
+// Guards what is known of all storages, which threads share. As on a GPU, nothing guards the values
+// themselves. A thread that holds this lock never calls Python.
 std::recursive_mutex& contents_mutex() {
   static auto* const made = new std::recursive_mutex;
   return *made;
@@ -83,7 +83,7 @@ Pieces pieces_of(const at::Tensor& tensor) {
   }
   std::sort(dims.begin(), dims.end());
   const std::size_t item = tensor.itemsize();
-  std::int64_t covered = 1;  // elements from one piece's start to the next
+  std::int64_t covered = 1;  // elements from the first to the end of the dimensions so far
   Pieces pieces{{0}, item};
   for (const auto& [stride, size] : dims) {
     if (stride < covered) return {};
@@ -114,8 +114,8 @@ void for_parts_in(const Contents& contents, std::size_t begin, std::size_t end, 
   }
 }
 
-// Calls `each` for every part that contains elements of the tensor: with the part, its start, and
-// the range of bytes that it shares with a piece.
+// Calls `each` for every overlap of a part with a dense piece of the tensor. The arguments are the
+// part, the part's start, and the overlap's begin and end.
 template <typename Each>
 void for_parts_of(const Contents& contents, const at::Tensor& tensor, Each each) {
   const Extent extent = extent_of(tensor);
@@ -201,8 +201,8 @@ Description bounds_of(const at::Tensor& values) {
   return found;
 }
 
-// Returns bounds for values that a GPU may compute differently: only the signs of `bounds` are
-// kept.
+// Returns a description of values that a GPU may compute differently: `any`, with the signs that
+// `bounds` implies.
 Description signs_of(const Description& bounds, const Description& any, at::ScalarType type) {
   if (type == at::kBool) {
     constexpr double kUnsure = 1e-6;  // the next draw may differ from all before
@@ -221,11 +221,11 @@ bool are_searched(std::int64_t count, at::ScalarType type) {
 }
 
 // Describes the part's bytes from `begin` to `end` as numbers of `type`. If the part's values are
-// only assumed, they could be any numbers of its description.
+// only assumed, the result also allows other numbers that the part's description allows.
 Description description_within(const Contents& contents, const Contents::Part& part,
                                std::size_t begin, std::size_t end, at::ScalarType type,
                                std::uint64_t capture) {
-  // Data that was not written in the capture differs at each replay.
+  // Data that the capture did not write differs at each replay.
   if (capture != 0 && part.capture != capture) return Description::of_type(type);
   if (part.source == Source::described) return description_of(part, type);
   const std::size_t item = c10::elementSize(type);
@@ -254,8 +254,8 @@ std::pair<const Contents::Part*, std::size_t> only_part(const Contents& contents
   return found;
 }
 
-// Returns the origin of known values. A few values are identified by their numbers, many by their
-// position in memory.
+// Returns the origin of known values. Up to 64 bytes are identified by their contents; more by
+// their allocation and the tensor's version.
 Origin origin_of_values(const at::Tensor& tensor, const Contents& contents, std::uint64_t serial) {
   constexpr std::size_t kMostBytes = 64;
   const Extent extent = extent_of(tensor);
@@ -269,8 +269,9 @@ Origin origin_of_values(const at::Tensor& tensor, const Contents& contents, std:
   return origin_by_number(serial, version.current_version());
 }
 
-// Sets what is known of the bytes. If a device writes to host memory, the host can read it there; a
-// description has no values to read, so the report gets an assumption.
+// Sets what is known of the bytes. If they are in host memory that a device writes, the host can
+// read them there. If only a description is known, there are no values to read, and the report gets
+// an assumption.
 void put(Allocation& allocation, std::size_t begin, const Contents::Part& part) {
   Contents& contents = contents_of(allocation);
   if (contents.are_mapped() && part.source == Source::described) {
@@ -511,7 +512,7 @@ void note_same(const at::Tensor& tensor, const Known& as) {
     }
     return;
   }
-  if (!extent.is_dense) {  // what lies in the gaps is described too
+  if (!extent.is_dense) {  // the description includes what lies in the gaps
     const auto elements = static_cast<double>((extent.end - extent.begin) / tensor.itemsize());
     const double share = std::min(static_cast<double>(tensor.numel()) / elements, 1.0);
     Description between;
@@ -536,7 +537,7 @@ void note_same(const at::Tensor& tensor, const Known& as) {
 }
 
 void replay_writes(std::uint64_t capture) {
-  std::unordered_map<std::uint64_t, std::uint64_t> renewed;  // old to new: copies stay equal
+  std::unordered_map<std::uint64_t, std::uint64_t> renewed;  // old to new series
   for (CapturedWrite& write : captured_writes(capture)) {
     const auto storage = write.storage.lock();
     if (!storage) continue;

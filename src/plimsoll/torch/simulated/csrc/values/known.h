@@ -17,15 +17,15 @@ namespace plimsoll::simulated {
 struct Known {
   Source source = Source::described;
   Description description;
-  std::uint64_t series = 0;  // if all elements come from one series; otherwise 0
+  std::uint64_t series = 0;  // the one series of all elements; 0 if there is none
   std::uint64_t first = 0;
   Origin origin;
 };
 Known known_of(const at::Tensor& tensor);
 Source source_of(const at::Tensor& tensor);
 Origin origin_of(const at::Tensor& tensor);
-// Returns the distribution from which a tensor's elements were drawn if they are random, or else
-// what is known of the elements.
+// Returns the distribution from which random elements were drawn. For elements that are not random,
+// it returns what is known of them.
 Description spread_of(const at::Tensor& tensor);
 
 // Returns whether a computation can read a tensor: its elements have values, or are few enough to
@@ -50,8 +50,7 @@ void note_written(Allocation& allocation, std::size_t begin, std::size_t end);
 // Sets the elements to the values that the host has read, so that later reads agree. `could_be`
 // describes the values that were possible.
 void note_told(const at::Tensor& tensor, const at::Tensor& values, const Description& could_be);
-// Notes that each element equals that of another tensor, of which `as` is known: the tensor is a
-// copy.
+// Notes that a tensor is a copy of another tensor, of which `as` is known.
 void note_same(const at::Tensor& tensor, const Known& as);
 
 // Draws new numbers for everything that a captured graph writes, as each replay of the graph needs.

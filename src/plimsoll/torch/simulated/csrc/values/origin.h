@@ -1,9 +1,9 @@
 // The origin of a tensor: a number for the operations and tensors that it was computed from.
 //
 // Rejection loops need it. Such a loop draws elements anew where a condition is true, and then
-// computes the condition again in the same way: only the new elements can meet it. So a tensor
-// keeps its identity when some of its elements are replaced, and remembers the condition that the
-// remaining elements do not meet.
+// computes the condition again in the same way. This time only the new elements can meet it. So a
+// tensor keeps its identity when some of its elements are replaced, and remembers the condition
+// that the remaining elements do not meet.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 namespace plimsoll::simulated {
 
 struct Origin {
-  // A condition that at most this share of the elements can meet: those that were replaced.
+  // A condition that only replaced elements may meet, which are at most `share` of all elements.
   struct Settled {
     std::uint64_t way = 0;
     bool is_turned = false;
@@ -24,9 +24,9 @@ struct Origin {
   // partly replaced elements keeps its `way` and gets a new `state`.
   std::uint64_t way = 0;
   std::uint64_t state = 0;
-  std::uint64_t ancestors = 0;  // one bit for each way it was computed from; ways may share a bit
-  bool is_turned = false;       // whether truth values are the negation of those of `way`
-  bool is_places = false;       // the indices at which the condition `way` is true
+  std::uint64_t ancestors = 0;  // a bit for each way it was computed from; ways may share bits
+  bool is_turned = false;       // truth values are the negation of those that `way` names
+  bool is_places = false;       // the tensor has the indices where the condition `way` is true
   double open = 1;              // the share of elements that still meet the condition
   std::array<Settled, 2> settled{};
 
@@ -34,8 +34,8 @@ struct Origin {
   [[nodiscard]] bool is_of(const Origin& ancestor) const;
   // Notes that a condition is settled. If it was noted already, the larger share is kept.
   void settle(const Settled& condition);
-  // Returns the origin after `share` of the tensor's elements were replaced. They are the elements
-  // that met the condition, or any elements if the condition's way is unknown.
+  // Returns the origin after `share` of the tensor's elements were replaced: those that met the
+  // condition, or any elements if the condition's way is unknown.
   [[nodiscard]] Origin with_replaced(double share, const Settled& condition) const;
 };
 

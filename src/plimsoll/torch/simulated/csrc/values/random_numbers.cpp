@@ -70,7 +70,8 @@ struct Launch {
   }
 };
 
-// Calls `each` for every element with its index, its block of random bits and its position there.
+// Calls `each` for every element, with the element's index, its block of random bits, and its
+// position in this block.
 template <typename Each>
 void for_elements(const Call& call, const RandomState& state, std::int64_t count,
                   std::uint64_t at_a_time, Each each) {
@@ -190,9 +191,10 @@ void fill_tosses_by(const RandomState& state, const at::Tensor& values, const at
 
 std::uint64_t up_to_four(std::uint64_t count) { return (count + 3) / 4 * 4; }
 
-// Returns by how much a call's kernels advance the generator. Most kernels are launched alike.
+// Returns by how much a call's kernels advance the generator's offset. Most kernels have the same
+// launch.
 std::uint64_t offset_of(const Call& call) {
-  constexpr std::uint64_t kByChances = 12;  // ten, rounded up to a multiple of four
+  constexpr std::uint64_t kByChances = 12;  // ten numbers, rounded up to a multiple of four
   const std::string& name = call.info().plain_name;
   const bool has_one = !call.results().empty() && call.results()[0].isTensor();
   const at::Tensor filled = has_one ? call.results()[0].toTensor() : at::Tensor();
@@ -202,7 +204,7 @@ std::uint64_t offset_of(const Call& call) {
   const std::optional<Range> range = name == "random_" ? range_of(call) : std::nullopt;
   const bool is_wide = filled.scalar_type() == at::kDouble || (range && range->size >= kWide);
   const std::uint64_t drawn = Launch(call.properties(), count, is_wide ? 2 : 4).offset(count);
-  // randperm draws a key for each element, and then new keys for elements with equal ones.
+  // randperm draws a key for each element, and then new keys for elements with equal keys.
   return name == "randperm" ? drawn + up_to_four(count) : drawn;
 }
 

@@ -2,7 +2,7 @@
 //
 // A kernel draws with Philox 4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3;
 // 2011). The key is the generator's seed. Each thread has a subsequence, and the generator's offset
-// is the position in all of them. So a program that sets its seed gets the same numbers in a
+// is the position in every subsequence. So a program that sets its seed gets the same numbers in a
 // simulation as on a GPU, except for the last bits of normally distributed ones. Checked against
 // PyTorch 2.11 on an H200.
 #pragma once

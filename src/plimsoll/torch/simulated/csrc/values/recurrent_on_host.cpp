@@ -33,8 +33,8 @@ Tensor plus(const Tensor& one, const Tensor& other) {
 struct CellStep {
   Tensor hidden;                // hidden state before the step
   Tensor cell;                  // LSTM: cell state before the step
-  std::array<Tensor, 4> gates;  // LSTM: input, forget, cell, output. GRU: reset, update, new
-                                // and the hidden state's part of new. Others: the new state
+  std::array<Tensor, 4> gates;  // LSTM: input, forget, cell, output. GRU: reset, update, new,
+                                // the hidden state's part of new. Relu, tanh: the new state
   Tensor next_hidden;           // before the projection
   Tensor next_cell;
 };
@@ -68,7 +68,7 @@ CellStep step(Mode mode, const Tensor& of_input, const Tensor& of_hidden, const 
 struct StepGradients {
   Tensor of_input;  // the gradients of the products with the weights
   Tensor of_hidden;
-  Tensor hidden;  // of the earlier hidden state, without its product
+  Tensor hidden;  // of the earlier hidden state, except through its product
   Tensor cell;
 };
 
@@ -131,7 +131,8 @@ struct Sequences {
   }
 };
 
-// Returns a state of all sequences: `first` for those that continued, `all` for the others.
+// Returns the state of all sequences: rows of `first` for sequences that continued, rows of `all`
+// for those that had ended.
 Tensor gone_on(const Tensor& first, const Tensor& all) {
   return first.size(0) == all.size(0)
              ? first
@@ -299,7 +300,7 @@ Tensor flat(const std::vector<Tensor>& weights, const Tensor& like) {
 
 }  // namespace
 
-// Results: (output, hy, cy, reserve, weight_buf).
+// Computes _cudnn_rnn. The results are (output, hy, cy, reserve, weight_buf).
 void run_recurrent(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   const HostNetwork net(of);
@@ -313,7 +314,7 @@ void run_recurrent(const Call& call, torch::jit::Stack& stack) {
                              net.typed(net.cell), reserve, weights});
 }
 
-// The results are (dx, dhx, dcx, gradients of the weights).
+// Computes _cudnn_rnn_backward. The results are (dx, dhx, dcx, gradients of the weights).
 void run_recurrent_back(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   HostNetwork net(of);
@@ -361,7 +362,7 @@ void flatten_recurrent_weights(const Call& call, torch::jit::Stack& stack) {
 
 // --- fused cells ---------------------------------------------------------------------------------
 
-// Results: (hy, cy, workspace).
+// Computes _thnn_fused_lstm_cell. The results are (hy, cy, workspace).
 void run_lstm_cell(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   const Tensor cell = of.tensor("cx");
@@ -375,7 +376,8 @@ void run_lstm_cell(const Call& call, torch::jit::Stack& stack) {
                 at::cat({made.gates[0], made.gates[1], made.gates[2], made.gates[3]}, 1).to(type)});
 }
 
-// The results are the gradients of the gates, of cx, and of the bias.
+// Computes _thnn_fused_lstm_cell_backward_impl. The results are the gradients of the gates, of cx,
+// and of the bias.
 void run_lstm_cell_back(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   const Tensor cell = of.tensor("cx");
@@ -389,8 +391,8 @@ void run_lstm_cell_back(const Call& call, torch::jit::Stack& stack) {
                              of["has_bias"].toBool() ? found.of_input.sum(0).to(type) : Tensor()});
 }
 
-// Results: (hy, workspace). The workspace has the gates, the earlier state, and the earlier state's
-// part of the new state.
+// Computes _thnn_fused_gru_cell. The results are (hy, workspace). The workspace has the gates, the
+// earlier state, and the earlier state's part of the new state.
 void run_gru_cell(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   const Tensor hidden = of.tensor("hx");
@@ -406,8 +408,8 @@ void run_gru_cell(const Call& call, torch::jit::Stack& stack) {
            .to(type)});
 }
 
-// The results are the gradients of the input's gates, of the hidden state's gates, of hx, and of
-// both biases.
+// Computes _thnn_fused_gru_cell_backward. The results are the gradients of the input's gates, of
+// the hidden state's gates, of hx, and of both biases.
 void run_gru_cell_back(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   const Tensor gradient = of.tensor("grad_hy");

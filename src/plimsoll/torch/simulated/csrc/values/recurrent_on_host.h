@@ -8,7 +8,7 @@
 
 namespace plimsoll::simulated {
 
-// Each pops the call's arguments, which are host tensors, and pushes the results.
+// Each function pops the call's arguments, which are host tensors, and pushes the results.
 void run_recurrent(const Call& call, torch::jit::Stack& stack);
 void run_recurrent_back(const Call& call, torch::jit::Stack& stack);
 void flatten_recurrent_weights(const Call& call, torch::jit::Stack& stack);

@@ -28,7 +28,8 @@ namespace {
 
 using at::Tensor;
 
-// Pushes the results. Results that a GPU's kernel only keeps for its backward pass are zeros.
+// Pushes the call's results. Those that `results` lacks are filled with zeros: a GPU's kernel keeps
+// them only for its backward pass.
 void leave(const Call& call, torch::jit::Stack& stack, const std::vector<Tensor>& results) {
   for (std::size_t i = 0; i < call.results().size(); ++i) {
     const c10::IValue& like = call.results()[i];
@@ -158,8 +159,8 @@ void attention_backward(const Call& call, torch::jit::Stack& stack) {
   leave(call, stack, results);
 }
 
-// GPU kernels always return the bag of each index, which the gradient reads. The host's kernel
-// omits it where it needs none itself.
+// Computes _embedding_bag on the host, and adds the bag of each index. GPU kernels always return
+// the bags, which the gradient reads; the host's kernel leaves them out if it does not need them.
 void embedding_bag(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, stack);
   const Tensor offsets = of.tensor("offsets");
@@ -175,9 +176,9 @@ void embedding_bag(const Call& call, torch::jit::Stack& stack) {
 
 // --- numbers that a GPU computes and the host refuses --------------------------------------------
 
-// Returns the result of a GPU that divides integers by zero: all bits are set. If a 64-bit dividend
-// fits into 32 bits without a sign, only the lower 32 bits are set (measured on an H100, PyTorch
-// 2.11).
+// Returns what a GPU computes when it divides integers by zero: all bits are set. If a 64-bit
+// dividend fits into an unsigned 32-bit number, only the lower 32 bits are set (measured on an
+// H100, PyTorch 2.11).
 Tensor all_bits(const Tensor& divided) {
   if (divided.scalar_type() == at::kByte) return at::full_like(divided, 0xFF);
   const Tensor ones = at::full_like(divided, -1);
@@ -211,8 +212,8 @@ void divide(const Call& call, torch::jit::Stack& stack) {
   result.copy_(at::where(is_zero, bits, result));
 }
 
-// Computes singular values. cuSOLVER returns NaN for a matrix that is not finite; the host refuses
-// it.
+// Computes singular values. For a matrix that is not finite, cuSOLVER returns NaN, while the host
+// raises an error.
 void singular_values(const Call& call, torch::jit::Stack& stack) {
   const Tensor matrices = stack.at(0).toTensor();
   if (matrices.isfinite().all().item<bool>()) return call.op().callBoxed(&stack);

@@ -15,21 +15,23 @@
 namespace plimsoll::simulated {
 namespace {
 
-// The number of reads before an unknown value changes. Programs of a few steps never see a change.
+// An unknown value changes after this many reads in a row between which memory does not change.
+// Programs of a few steps never see a change.
 constexpr std::int64_t kPatience = 8;
-// The number of reads before a truth value changes whose outcome is nearly certain by random draws.
+// A truth value that random draws make nearly certain changes only after this many such reads.
 constexpr std::int64_t kPatienceWithLuck = 64;
-// The number of reads before a value changes although memory grows, as when text is generated.
+// A value changes after this many reads even if memory grows, as it does while text is generated.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;
-// The number of reads before a value changes in a loop with a bound. A bound above this number
-// hardly limits the loop.
+// In a loop with a bound, a value changes only after this many reads: a higher bound hardly limits
+// the loop.
 constexpr std::int64_t kPatienceWithinBounds = 4096;
 // Loops wait for one number or for one flag per element of a batch; tensors with more are data.
 constexpr std::int64_t kMostElements = 256;
-// After this many changes in vain, Python is asked whether to stop the program.
+// After this many changes that did not end the loop, plimsoll asks its Python code whether to stop
+// the program.
 constexpr std::int64_t kMostChanges = 1000;
 
-// The state of a place in the program, a call stack, that reads unknown values.
+// The state of a place in the program that reads unknown values. A call stack identifies the place.
 struct Place {
   std::int64_t reads = 0;
   std::int64_t alike = 0;  // consecutive reads with unchanged memory
@@ -41,7 +43,7 @@ struct Place {
   std::size_t bytes = 0;
   std::int64_t offset = 0;
   at::Tensor first;             // the value that changes start from
-  std::optional<bool> is_open;  // the loop there has no end of its own; empty: not asked
+  std::optional<bool> is_open;  // the loop has no end of its own; empty: Python was not asked
   // Whether a condition there depends on the value; empty: Python was not asked yet.
   std::optional<bool> is_tested;
 };
@@ -67,7 +69,8 @@ at::Tensor changed_truth(const at::Tensor& first, std::int64_t change) {
   return at::full_like(first, is_other);
 }
 
-// The ends of the range come first: usually the loop waits until nothing is left or the text ends.
+// Returns an integer from the range of `of`, in place of `first`. The ends of the range come first:
+// usually the loop waits until nothing is left or the text ends.
 at::Tensor changed_integer(const at::Tensor& first, const Description& of, std::int64_t change) {
   const bool is_bounded = std::isfinite(of.low) && std::isfinite(of.high) && !of.is_constant();
   const double low = is_bounded ? of.low : 0;
@@ -135,8 +138,8 @@ bool is_waited_for(std::uint32_t stack) {
   return *is_tested;
 }
 
-// Returns whether this read is further along the same tensor, or of a shorter one: then the program
-// makes progress.
+// Returns whether the program makes progress: it reads further along the same tensor, or a shorter
+// tensor.
 bool goes_on(Place& place, const at::Tensor& tensor) {
   const Allocation* const allocation = allocation_of(tensor);
   if (allocation == nullptr) return false;

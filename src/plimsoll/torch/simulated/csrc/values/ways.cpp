@@ -20,8 +20,8 @@ std::uint64_t number_of(double value) {
   return bits;
 }
 
-// A comparison or a connective, reduced to another one. `a >= b` is the negation of `a < b`. `a and
-// b` is the negation of `not a or not b`.
+// A comparison or a connective, expressed by another one: `a >= b` is the negation of `a < b`, and
+// `a and b` is the negation of `not a or not b`.
 struct Condition {
   std::string_view name;
   bool turns_operands = false;
@@ -118,7 +118,7 @@ bool add_all(Way& way, const Each& each) {
   return true;
 }
 
-// Adds an argument; returns false if plimsoll cannot tell the argument apart from others.
+// Adds an argument. Returns false if plimsoll cannot identify the argument's value.
 bool add_argument(Way& way, const c10::IValue& value, bool turns, bool is_value) {
   if (value.isTensor()) return way.add(value.toTensor(), turns, is_value);
   if (value.isNone()) return way.add(2), true;

@@ -11,8 +11,8 @@ constexpr std::size_t kNoResult = 99;
 
 struct Written {
   at::Tensor tensor;
-  std::size_t result = 0;   // which result it is; `kNoResult` if it is none
-  std::size_t element = 0;  // its position, if it is in a list
+  std::size_t result = 0;   // the result's index; `kNoResult` for an argument
+  std::size_t element = 0;  // the position in the list, if it is in one
 };
 
 }  // namespace plimsoll::simulated

@@ -63,7 +63,7 @@ class _Sizes:
         return _up(self.width, 32 if self.width <= 128 else 64)
 
     def swapped(self) -> _Sizes:
-        """Returns the sizes of a call with one query row, with the heads of a key head as rows."""
+        """Returns the sizes if heads that share a key head count as query rows of one head."""
         return _Sizes(
             self.batch, self.groups, self.key_heads, self.key_rows, self.key_heads, self.width
         )
@@ -365,7 +365,7 @@ def fwd_kvcache(
     given, out = out, torch.empty_like(q) if out is None else out
     logarithms = _floats(q, sizes.batch, sizes.heads, sizes.rows)
     if pages is not None and seqlens_k is not None:
-        seqlens_k.max().item()  # a check of the pages: the host waits for the value
+        seqlens_k.max().item()  # the check of the pages; the host waits for its value
     splits = num_splits if num_splits > 0 else sizes.splits(q.device)
     kept = _accumulators(q, sizes, splits)
     added = [kcache, vcache] if k is not None and v is not None else []

@@ -57,7 +57,7 @@ def bwd(
     delta_softplus: bool,  # noqa: ARG001
     recompute_out_z: bool,
 ) -> list[Any]:
-    """Returns all gradients; adds up those of a B or C that varies by row in single precision."""
+    """Returns all gradients; if B or C varies by row, its gradient is summed in float32."""
     gate = []
     if z is not None:
         gate.append(torch.empty_like(z) if dz is None else dz)

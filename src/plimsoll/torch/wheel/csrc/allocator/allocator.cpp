@@ -17,7 +17,7 @@
 #include "plimsoll/wheel_api.h"
 
 // Offers the allocator in PyTorch's libc10_cuda as a table of plain C functions. PyTorch's
-// functions differ between versions; each difference is handled by one `requires` here.
+// functions differ between versions; for each difference, this file has one `requires`.
 
 // libc10_cuda exports this function, but no header declares it.
 namespace c10::cuda::_internal {
@@ -45,7 +45,7 @@ plimsoll_pool_id id_of(c10::MempoolId_t pool) { return {pool.first, pool.second}
 std::string error_text;
 const char* last_error() { return error_text.c_str(); }
 
-// Makes a call and returns its status; exceptions become a status too.
+// Makes a call and returns its status; turns exceptions into a status.
 template <typename Call>
 int guarded(Call call) {
   try {
@@ -187,14 +187,14 @@ struct Opened {
   void (*observe)(void* data, const plimsoll_event*) = nullptr;
   void* data = nullptr;
   std::uint64_t total = 0;  // memory of the card, which PyTorch reads only once
-  double fraction = -1;     // set before PyTorch's allocator began; -1 if not
+  double fraction = -1;     // set before PyTorch's allocator began; -1 if it was not set
 };
 Opened gpus[kGpus];
 int count = 0;           // number of GPUs
 bool has_begun = false;  // PyTorch's allocator begins when any GPU is first used
 
 // Adds a tracker for one GPU. PyTorch calls each tracker for the events of all GPUs; this one
-// passes on those of its own.
+// passes on only the events of its own GPU.
 void attach(int number) {
   allocator().attachAllocatorTraceTracker([number](const pytorch::TraceEntry& entry) {
     const Opened& opened = gpus[number];
@@ -207,7 +207,8 @@ void attach(int number) {
 void begin() {
   if (has_begun) return;
   has_begun = true;
-  // libtorch_cuda, which is not loaded here, would tell whether a GPU has a primary context.
+  // PyTorch asks this function whether a GPU has a primary context. libtorch_cuda would set it, but
+  // is not loaded here.
   if (c10::cuda::_internal::setHasPrimaryContext != nullptr) {
     c10::cuda::_internal::setHasPrimaryContext([](c10::DeviceIndex) { return true; });
   }
@@ -237,8 +238,8 @@ int guarded_if_begun(int number, Call call) {
   return has_begun ? guarded_on(number, call) : PLIMSOLL_SUCCESS;
 }
 
-// Returns whether a GPU may be opened under this number. Once PyTorch's allocator has begun, only
-// an equal GPU may take the place of one that is not in use any more.
+// Returns whether a GPU may be opened under this number. Once PyTorch's allocator has begun, only a
+// GPU with the same memory may replace one, and only if no memory of the old one is allocated.
 bool may_follow(int number, std::uint64_t total) {
   if (!has_begun) return number < kGpus && number <= count;
   return number < count && gpus[number].total == total &&
@@ -307,11 +308,11 @@ int record_stream(int number, std::uint64_t address, std::uint64_t stream) {
 std::int64_t synchronizations(int number) {
   return allocator().getDeviceStats(index_of(number)).num_sync_all_streams;
 }
-// For each GPU, the synchronizations that happened while another GPU's cache was emptied.
+// For each GPU, the number of synchronizations while another GPU's cache was emptied.
 std::int64_t for_others[kGpus];
 
-// Empties the caches. PyTorch empties those of all GPUs in one call, but plimsoll calls this
-// function for one GPU after the other; `for_others` has the additional synchronizations.
+// Empties the cache of a GPU. PyTorch empties those of all GPUs in one call, but plimsoll calls
+// this function once for each GPU. `for_others` counts the additional synchronizations.
 int empty_cache(int number, plimsoll_pool_id pool) {
   return guarded_on(number, [&] {
     for (int i = 0; i < count; ++i) for_others[i] -= i == number ? 0 : synchronizations(i);
@@ -332,7 +333,8 @@ int begin_allocate_to_pool(int number, plimsoll_pool_id pool,
                            int (*filter)(void* data, std::uint64_t stream), void* data,
                            void (*drop)(void* data)) {
   return guarded_on(number, [&] {
-    // `drop` is called only after PyTorch has taken the filter.
+    // `owner` calls `drop` when PyTorch drops the filter. If PyTorch does not accept the filter,
+    // `owner` is empty and never calls `drop`.
     const auto owner = std::make_shared<std::unique_ptr<void, void (*)(void*)>>(nullptr, drop);
     allocator().beginAllocateToPool(index_of(number), id_of(pool),
                                     [filter, data, owner](cudaStream_t stream) {
@@ -463,9 +465,9 @@ constexpr plimsoll_wheel_api kApi{
 }  // namespace plimsoll::wheel
 
 #pragma GCC visibility push(default)
-// Returns the table. This namespace has a C library of its own, which keeps a pointer to the
-// environment from the start; the program's C library may free that memory. PyTorch's allocator
-// does not need the environment, so it is emptied.
+// Returns the table. The library's link namespace has a C library of its own, which keeps a pointer
+// to the environment from the start. The program's C library may free that memory later. PyTorch's
+// allocator does not need the environment, so this function empties it.
 extern "C" const plimsoll_wheel_api* plimsoll_wheel(void) {
   static char* nothing[] = {nullptr};
   environ = nothing;

@@ -6,8 +6,8 @@
 
 #include "cuda/gpus.h"
 
-// The functions of CUDA's driver that expandable segments need. PyTorch finds them by name, and
-// refuses to start if some others are missing, so these exist too.
+// The functions of CUDA's driver that expandable segments need. PyTorch finds them by name. It also
+// refuses to start without some functions that it does not use here, so this file has these too.
 
 namespace plimsoll::wheel {
 namespace {

@@ -6,8 +6,9 @@
 
 #include "cuda/gpus.h"
 
-// The functions of NVIDIA's management library that PyTorch calls for an error's text: they say how
-// much of the GPU's memory this process uses. PyTorch opens the library by name.
+// The functions of NVIDIA's management library that PyTorch calls when it words an out-of-memory
+// error. They return how much of the GPU's memory this process uses. PyTorch opens the library by
+// name.
 
 #pragma GCC visibility push(default)
 

@@ -199,7 +199,7 @@ int cudaEventSynchronize(void* event) {
   return report(event_of(event).call(&plimsoll_driver_api::synchronize_event));
 }
 
-// Functions of the driver, by name.
+// Returns functions of the driver by name.
 int cudaGetDriverEntryPoint(const char* name, void** function, unsigned long long, int* found) {
   *function = driver_function(name);
   *found = *function != nullptr ? 0 : 1;

@@ -8,7 +8,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns whether rows, and nothing else, are summed up.
+// Returns whether the call sums exactly over the dimension along which the numbers add up to one.
 bool sums_rows(const Operands& of, const Description& x) {
   if (!of.has(1) || !of.call().argument(1).isIntList()) return false;
   const std::vector<std::int64_t> dims = of.call().argument(1).toIntVector();
@@ -60,7 +60,8 @@ Description mean(const Operands& of) {
   return bounded(x.low, x.high);
 }
 
-// Describes the truth of an event that is drawn at random: never quite certain, however many draws.
+// Describes the truth of a random event. The outcome never becomes quite certain, however many
+// draws there are.
 Description drawn_truth(double share) {
   constexpr double kNever = 1e-12;
   return Description::truth(std::clamp(share, kNever, 1 - kNever), true);

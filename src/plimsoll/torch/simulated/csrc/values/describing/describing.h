@@ -15,7 +15,8 @@
 
 namespace plimsoll::simulated {
 
-// The descriptions of a call's operands. If operands are lists, the ones at the written position.
+// The descriptions of a call's operands. Of an operand that is a list, this is the description of
+// the element at the written position.
 class Operands {
  public:
   Operands(const Call& call, const Written& written) : call_(call), written_(written) {}
@@ -43,7 +44,7 @@ class Operands {
 struct Replacement {
   std::size_t kept = 0;    // the operand whose other elements stay
   std::size_t fresh = 0;   // the operand with the new elements
-  double share = 0;        // how many of the elements are replaced
+  double share = 0;        // the fraction of the elements that is replaced
   Origin mask;             // where the mask comes from; may be unknown
   bool is_turned = false;  // elements are replaced where the mask is false
 };
@@ -69,21 +70,21 @@ constexpr Describe kAny = nullptr;
 Description bounded(double low, double high);
 // Describes numbers that were multiplied by `factor` and shifted by `shift`.
 Description linear(const Description& x, double factor, double shift);
-// Return the share of nonzero numbers: by a description, and for an operand.
+// Return the share of nonzero numbers: the first for a description, the second for an operand.
 double share_of(const Description& x, c10::ScalarType type);
 double share(const Operands& of, std::size_t i);
-// Returns a description of truth values as one of the result's type: zeros and ones for numbers.
+// Describes truth values in the result's type: as zeros and ones if it is a number type.
 Description as_result(const Operands& of, const Description& truth);
 // Returns how many elements of the first operand one element of the result is computed from.
 double reduced(const Operands& of);
 
-// Rules that several tables use; the comments say what each describes.
+// Rules that several tables use.
 inline Description self(const Operands& of) { return of[0]; }
 inline Description zero(const Operands&) { return Description::constant(0); }
 inline Description one(const Operands&) { return Description::constant(1); }
 inline Description not_negative(const Operands&) { return Description::between(0, kNone); }
 inline Description not_positive(const Operands&) { return Description::between(-kNone, 0); }
-// Describe the index of an extreme, or of the k-th, element along a dimension.
+// Describe the index of an extreme element, or of the k-th element, along a dimension.
 Description place_of_extreme(const Operands& of);
 Description place_of_kth(const Operands& of);
 // Describes the first operand's numbers after they have moved to other positions.

@@ -12,7 +12,7 @@ namespace {
 
 double count(const at::Tensor& tensor) { return static_cast<double>(tensor.numel()); }
 
-// Returns the share of elements that is replaced if each of `places` positions occurs once.
+// Returns the share of elements that `places` positions replace, if no position occurs twice.
 double replaced(const Operands& of, double places) {
   return std::min(places / std::max(count(of.result()), 1.0), 1.0);
 }

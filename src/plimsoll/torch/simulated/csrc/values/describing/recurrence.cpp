@@ -27,12 +27,12 @@ double steps_of(const Operands& of) {
   return static_cast<double>(of.tensor(kInput).size(is_turned ? 1 : 0));
 }
 
-// A state that each step moves towards some number between -1 and 1.
+// Describes a state that each step moves towards some number between -1 and 1.
 Description mixed_with_tanh(const Description& hidden) {
   return bounded(std::min(hidden.low, -1.0), std::max(hidden.high, 1.0));
 }
 
-// A cell state of which each step keeps a part, adding or subtracting at most one.
+// Describes a cell state. Each step keeps a part of it, and adds or subtracts at most one.
 Description cell_after(const Description& cell, double steps) {
   return bounded(std::min(cell.low, 0.0) - steps, std::max(cell.high, 0.0) + steps);
 }

@@ -54,8 +54,8 @@ std::unordered_map<std::int64_t, double> count_numbers(const at::Tensor& values)
   return counts;
 }
 
-// Returns the share of equal pairs when whole numbers are compared in pairs, as labels are; none if
-// the numbers are unknown.
+// Returns the share of pairs that are equal, for whole numbers such as labels; none if the numbers
+// are unknown.
 std::optional<double> equal_pairs(const Operands& of) {
   constexpr std::int64_t kMost = std::int64_t{1} << 16;
   const at::Tensor sides[] = {of.tensor(0), of.tensor(1)};

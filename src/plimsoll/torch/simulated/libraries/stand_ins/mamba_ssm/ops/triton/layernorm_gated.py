@@ -15,7 +15,7 @@ from torch import nn
 from plimsoll.torch.simulated.libraries.source_kernels import launch_kernel
 
 _MOST_ROW_BYTES = 65536
-"""The most bytes of a group's row that the kernel processes at a time."""
+"""The largest row of a group, in bytes, that the kernel can process."""
 
 
 def _launch(read: Any, written: Any) -> None:
