@@ -285,9 +285,10 @@ def _card(
         of_pytorch = out_of_memory[-1].reserved_bytes
         outside = max(0, card.total_bytes - free - of_pytorch)
         own = None if error is None else own_bytes(error)
-        room = outside if own is None else min(outside, max(0, own - of_pytorch))
-        if context > room:  # the process had loaded less of CUDA than the measured process
+        room = outside if own is None else min(outside, own - of_pytorch)
+        # What PyTorch counts may exceed what the driver gave: pools that sleep.
+        if context > room > 0:  # the process had loaded less of CUDA than the measured process
             context, source = room, _OF_FAILURE
-        other = outside - context
+        other = max(0, outside - context)
     shown = None if other is None else context + reserved + other
     return CardUse(card.name, card.total_bytes, context, source, reserved, other, shown)

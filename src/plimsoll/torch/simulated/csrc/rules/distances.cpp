@@ -14,14 +14,36 @@ void sum_pairs(Call& call, const at::Tensor& pairs, std::int64_t dimension) {
 }
 
 // Simulates _cdist_backward(grad, x1, x2, p, cdist).
+// It copies points of which a batch uses the same again, sums into one matrix per batch, and takes
+// no memory for pairs if p is 0 (aten/src/ATen/native/Distance.cpp, cuda/DistanceKernel.cu).
 void cdist_backward(Call& call) {
-  call.allocate_all();
   const at::Tensor grad = call.tensor(0);
   const at::Tensor points = call.tensor(1);
-  std::vector<std::int64_t> sizes = points.sizes().vec();
-  const auto others = points.dim() - 2;
-  sizes.insert(sizes.begin() + others, grad.size(-1));
-  sum_pairs(call, meta_empty(sizes, points.scalar_type()), others);
+  const at::Tensor others = call.tensor(2);
+  const std::int64_t pairs = grad.size(-1) * grad.size(-2);
+  const std::int64_t width = points.size(-1);
+  if (grad.numel() == 0 || width == 0) {
+    call.allocate_all();
+    return;
+  }
+  const std::int64_t batch = grad.numel() / pairs;
+  for (const at::Tensor& each : {points, others}) {
+    const auto expanded = static_cast<std::size_t>(batch * each.size(-2) * width) * each.itemsize();
+    if (bytes_of(each) < expanded) {
+      call.temporary(expanded);
+    } else {
+      copy_unless_contiguous(call, each);
+    }
+  }
+  copy_unless_contiguous(call, call.tensor(4));
+  copy_unless_contiguous(call, grad);
+  call.allocate_all();
+  if (call.argument(3).toScalar().toDouble() == 0) return;
+  const at::Tensor of_pairs =
+      meta_empty({batch, grad.size(-1), grad.size(-2), width}, points.scalar_type());
+  const at::Tensor sum = meta_empty({batch, grad.size(-2), width}, points.scalar_type());
+  call.temporary(bytes_of(of_pairs));
+  reduce_to_sum(call, sum, of_pairs, 1);
 }
 
 void pdist_backward(Call& call) {

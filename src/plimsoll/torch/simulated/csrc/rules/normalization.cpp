@@ -197,11 +197,35 @@ void gathered_statistics(Call& call) {
   }
 }
 
+// Returns whether the kernels of these operations go through the input channel by channel
+// (batch_norm_use_channels_last_kernels in aten/src/ATen/native/cuda/Normalization.cu).
+bool is_channels_last(const Tensor& input) {
+  return input.is_contiguous(at::MemoryFormat::ChannelsLast) ||
+         input.is_contiguous(at::MemoryFormat::ChannelsLast3d) ||
+         (input.is_contiguous() && input.stride(1) == 1);
+}
+
+// Takes memory for a copy if the dimensions behind the channels cannot be merged in a view.
+void copy_unless_merged(Call& call, const Tensor& tensor) {
+  std::int64_t next = tensor.dim() - 1;
+  bool is_merged = true;
+  for (std::int64_t i = tensor.dim() - 2; i >= 2; --i) {
+    if (tensor.size(i) == 1) continue;
+    is_merged = is_merged && (tensor.size(next) == 1 ||
+                              tensor.stride(i) == tensor.size(next) * tensor.stride(next));
+    next = i;
+  }
+  if (!is_merged) call.temporary(bytes_of(tensor));
+}
+
 // Simulates batch_norm_stats(input, eps). It has the same results as
 // batch_norm_gather_stats_with_counts.
 void channel_statistics(Call& call) {
+  const Tensor input = call.tensor(0);
+  const bool stages = is_channels_last(input);
+  if (!stages) copy_unless_merged(call, input);
   gathered_statistics(call);
-  if (has_channels_last_kernel(call.tensor(0))) stage(call, call.tensor(0), 4);
+  if (stages) stage(call, input, 4);
 }
 
 // Simulates batch_norm_backward_reduce(grad, input, mean, invstd, weight, of_input, of_weight,
@@ -211,17 +235,19 @@ void channel_gradients(Call& call) {
   const Tensor input = call.tensor(1);
   const Tensor mean = meta_contiguous(call.tensor(2));
   const Tensor weight = call.tensor(4);
-  const bool is_channels_last =
-      has_channels_last_kernel(call.tensor(0)) && has_channels_last_kernel(input);
-  const Tensor none = is_channels_last ? meta_empty({0}, mean.scalar_type()) : Tensor();
+  const bool stages = is_channels_last(call.tensor(0)) && is_channels_last(input);
+  if (!stages) {
+    copy_unless_merged(call, input);
+    copy_unless_merged(call, call.tensor(0));
+  }
+  const Tensor none = stages ? meta_empty({0}, mean.scalar_type()) : Tensor();
   const Tensor parameter = weight.defined() ? meta_contiguous(weight) : none;
   for (const std::size_t result : {0, 1, 2, 3}) {
-    const bool is_wanted =
-        is_channels_last || call.argument(std::max<std::size_t>(5, 4 + result)).toBool();
+    const bool is_wanted = stages || call.argument(std::max<std::size_t>(5, 4 + result)).toBool();
     call.set_shape(result, !is_wanted ? Tensor() : result < 2 ? mean : parameter);
     call.allocate(result);
   }
-  if (is_channels_last) stage(call, input, 2);
+  if (stages) stage(call, input, 2);
 }
 
 const RuleTable kNormalizationRules{
