@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from plimsoll.base.process_place import ProcessPlace
 
-_MOST_BYTES = 1 << 20  # Arrow's small writes are collected up to this size
+_MOST_BYTES = 1 << 20  # the buffer that collects Arrow's small writes
 _NEW = np.uint32(0xFFFFFFFF)  # the number of a stack that the file does not contain yet
 
 
@@ -90,7 +90,7 @@ class StreamWriter:
         Args:
             devices: The device of each event.
             events: The events; their stacks have the recorder's numbers.
-            marks: Row, time and name of moments between them; the row is that of the next event.
+            marks: Row, time and name of moments between the events; the row is the next event's.
             labels: Row, device, address and category of labels; rows are as for marks.
             start: With the first batch, the segments of each device before it.
             end: With the last batch, the segments of each device after it.

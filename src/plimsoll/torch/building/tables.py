@@ -57,7 +57,7 @@ def _open(path: Path) -> _Rows:
 
 
 class _Rows:
-    """The rows of a data file, one after the other; an error names the line that was read last."""
+    """Iterates over the rows of a data file; an error names the line that was read last."""
 
     def __init__(self, path: Path, lines: list[str]) -> None:
         self._path = path
