@@ -153,7 +153,7 @@ class StreamWriter:
     def _renumber(
         self, stacks: NDArray[np.uint32], spelled: dict[int, tuple[int, ...]]
     ) -> NDArray[np.uint32]:
-        """Returns the file's numbers of stacks; adds new stacks and their frames to `spelled`."""
+        """Returns the stacks' numbers in the file; adds new stacks and frames to `spelled`."""
         most = int(stacks.max(initial=0))
         if most >= len(self._numbers):
             longer = np.full(2 * most + 1, _NEW, dtype=np.uint32)

@@ -3,8 +3,8 @@
 The line begins with the innermost frame in the user's own files, because the user can change those.
 If that frame calls a library, the library's innermost frame follows, because it tells the layers of
 a model apart: `train.py:31 step → diffusers/models/unet.py:412 f`. Frames of PyTorch,
-Python and plimsoll are skipped. Recordings may come from other machines, so a file's path decides
-whose file it is, not the packages installed here.
+Python and plimsoll are skipped. A file's path alone decides whether it belongs to the user, because
+recordings may come from other machines.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from plimsoll.recordings.events import Frame
 
 
-# Bits below the number of a request's stack: autograd's state at the request (csrc/recorder.cpp).
+# The low bits of a request's number: autograd's state at the request (csrc/recorder.cpp). The high
+# bits are the number of the stack.
 _RECORDS, _IN_BACKWARD, _BITS = 1, 2, 3
 
 

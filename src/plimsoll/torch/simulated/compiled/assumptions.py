@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def assume(what_of: str, what: str) -> None:
-    """Notes an assumption for the report, even while a compiler runs in this thread.
+    """Notes an assumption for the report; works even while a compiler runs in this thread.
 
     Args:
         what_of: The subject of the assumption, such as a kernel's name.
