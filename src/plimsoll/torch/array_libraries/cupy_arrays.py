@@ -87,7 +87,7 @@ class CupyAllocator:
         return source
 
     def _is_cupys(self, stream: Any) -> bool:
-        """Returns whether only CuPy destroys the stream: it is no ExternalStream and the like."""
+        """Returns whether only CuPy destroys the stream; false for ExternalStream, for example."""
         is_foreign = getattr(stream, "_foreign_stream_ref", None) is not None  # from CuPy 14 on
         return isinstance(stream, self._stream_type) and not is_foreign
 

@@ -63,7 +63,7 @@ class TorchEvents:
             self._torch._C._cuda_record_memory_history = self._record_memory_history
 
     def _watch_history(self) -> None:
-        """Watches for the program's own recording of history, which from then on gathers stacks."""
+        """Notes if the program records history itself: its recording then gathers the stacks."""
         self._record_memory_history = self._torch._C._cuda_record_memory_history
 
         def record_memory_history(*arguments: Any, **named: Any) -> Any:

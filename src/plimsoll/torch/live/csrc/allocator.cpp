@@ -303,7 +303,7 @@ void Allocator::recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream 
     original_->recordStream(pointer, stream);
     return;
   }
-  if (pointer.get_deleter() != &delete_block) return;  // another process counts its uses
+  if (pointer.get_deleter() != &delete_block) return;  // shared by another process
   plimsoll_place place{};
   const Device* device = owner(pointer.get(), &place);
   TORCH_INTERNAL_ASSERT(device != nullptr, "No allocated block can be found");

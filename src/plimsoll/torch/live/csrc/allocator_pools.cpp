@@ -101,7 +101,7 @@ void Allocator::endAllocateToPool(DeviceIndex index, MempoolId_t pool) {
   --begun_pools_;
 }
 
-// Begins the capture in PyTorch's own allocator too, because it serves custom pools.
+// Begins a capture in the engine, and in PyTorch's own allocator, which serves custom pools.
 void Allocator::begin_graph_capture(DeviceIndex index) {
   check(api->begin_graph_capture(device(index).engine()));
   original_.mark_capture(index, true);

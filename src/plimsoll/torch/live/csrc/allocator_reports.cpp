@@ -249,8 +249,7 @@ void Allocator::attachAllocatorTraceTracker(Tracker tracker) {
   watch();
 }
 
-// Makes the engines report events, or stop, depending on whether the history or a tracker needs
-// them.
+// Makes the engines report events if the history or a tracker needs them, and stop otherwise.
 void Allocator::watch() {
   const bool is_watched = history_.is_watched();
   for (int i = 0; i < device_count_; ++i) {

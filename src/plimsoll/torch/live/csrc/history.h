@@ -83,8 +83,8 @@ class History {
   // Returns whether the history or a tracker needs the engines' events.
   [[nodiscard]] bool is_watched() const;
 
-  // Inside a tracker, returns how many bytes of the event are shared memory. PyTorch's entries have
-  // no field for this.
+  // Returns, inside a tracker, how many of the event's bytes lie in host memory. PyTorch's entries
+  // have no field for this.
   [[nodiscard]] static uint64_t shared_of_event();
 
   // The function that an engine calls for each event; `log` is the log of its device.

@@ -27,8 +27,8 @@ int64_t clock_us() {
   return static_cast<int64_t>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1'000;
 }
 
-// A request's number is its stack's number, shifted by three bits, which hold autograd's state.
-// torch_events.py reads them.
+// A request's number is its stack's number, shifted left by three bits. The low three bits hold
+// autograd's state. torch_events.py reads them.
 constexpr uint32_t kRecords = 1, kInBackward = 2, kIsKnown = 4, kBits = 3;
 
 Context number_stack() {

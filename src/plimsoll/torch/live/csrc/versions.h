@@ -1,7 +1,7 @@
 // The differences between PyTorch versions in the allocator's interface. No other file knows them.
-// In `VersionedAllocator`, each version's form of a function calls the newest form, which has its
-// own name and which `Allocator` implements. `Original` does the reverse: it calls PyTorch's own
-// allocator in the form of the running version.
+// In `VersionedAllocator`, each version's signature of a function forwards to the newest one, which
+// has a name of its own and is implemented by `Allocator`. `Original` does the reverse: it calls
+// PyTorch's own allocator with the signature of the running version.
 #pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>

@@ -1,7 +1,7 @@
 """Keeps Dynamo away from plimsoll's own functions.
 
-plimsoll replaces functions of PyTorch that are C++ code, which Dynamo cannot see. Dynamo would
-compile the replacements as parts of the program if they run between two graphs.
+Most of these functions replace C++ code of PyTorch, which Dynamo cannot see. Dynamo would compile
+the replacements as parts of the program if they run between two graphs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Triton's kernels on simulated GPUs: a launch takes memory and time, and computes nothing.
 
-`triton.compile` makes every kernel, of a program or of Inductor. Its replacement here returns a
-kernel that computes nothing. A kernel is really compiled only if plimsoll needs its properties:
-scratch memory, if the kernel uses tensor descriptors on the device; and the number of registers,
-because Inductor halves the blocks of reductions whose threads need many.
+`triton.compile` makes every kernel, of a program or of Inductor. plimsoll replaces it: the kernel
+that it then returns computes nothing. A kernel is really compiled only if plimsoll needs one of two
+properties: its scratch memory, if it uses tensor descriptors on the device; or its number of
+registers, because Inductor halves the blocks of reductions whose threads need many.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _inline(ir: Any, context: Any, module: Any) -> None:
 
 
 def _named(src: Any, numbers: set[int] | None) -> set[str]:
-    """Returns the names of arguments with these numbers (constants have none); empty if unknown."""
+    """Returns the names of the arguments with these numbers; constants are not counted."""
     names = [name for name, kind in src.signature.items() if kind != "constexpr"]
     if numbers is None or max(numbers) >= len(names):
         return set()

@@ -1,7 +1,7 @@
 """Makes PyTorch's compiler work in this process, and cache in folders for simulated GPUs.
 
-A real run must not find these caches. Their keys contain the card's name and versions, which are
-those of a real card, so only separate folders keep them apart.
+A real run must not find these caches. Their keys, the card's name and the versions, are the same as
+for a real card, so the caches need separate folders.
 """
 
 from __future__ import annotations

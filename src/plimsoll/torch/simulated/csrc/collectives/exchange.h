@@ -16,10 +16,10 @@ struct Meeting {
   std::int32_t from = -1;  // the sending rank; -1 for none, and -2 for any
   std::int32_t tag = 0;
   std::string what;    // the call, such as "all_reduce"
-  std::string agreed;  // as text: what must be equal on all ranks
+  std::string agreed;  // a text that must be equal on all ranks
 };
 
-// Sends this rank's bytes without waiting, and returns the meeting's number, with which to collect.
+// Sends this rank's bytes without waiting. Returns the meeting's number, which `collect` takes.
 std::uint64_t post(const Meeting& meeting, std::string_view given);
 // The bytes of all ranks, as `collect` returns them.
 struct Collected {

@@ -34,7 +34,7 @@ struct GivenHead {
 };
 static_assert(std::is_trivially_copyable_v<GivenHead>);
 
-// Describes a sum of the ranks' elements, scaled by `share`, from the bounds of its terms.
+// Describes the sum of the ranks' elements times `share`, from the bounds of the terms.
 Description described_sum(const std::vector<Given>& of_ranks, double share) {
   double low = 0;
   double high = 0;
@@ -65,7 +65,7 @@ Description described(const std::vector<Given>& of_ranks, RedOp how) {
   return found;
 }
 
-// Reduces `one` into `into`; both are host tensors.
+// Combines `one` with `into` by the reduction `how`, in place. Both are host tensors.
 void fold(at::Tensor& into, const at::Tensor& one, RedOp how) {
   switch (how) {
     case RedOp::PRODUCT: into.mul_(one); return;

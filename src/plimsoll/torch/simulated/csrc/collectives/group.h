@@ -1,8 +1,8 @@
 // The backend of a process group on simulated GPUs. It takes memory and streams as ProcessGroupNCCL
 // does; for host tensors it acts as gloo. The ranks exchange bytes by exchange.h.
 //
-// The rules are those of torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp. Since PyTorch 2.15 they
-// are those of its successor, which programs get under the same name.
+// The rules are those of torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp. Since PyTorch 2.15,
+// programs get the successor of this class under the same name, so the rules are the successor's.
 #pragma once
 
 #include <cstdint>
@@ -76,7 +76,7 @@ class SimulatedGroup final : public c10d::Backend {
   void shutdown() override;
 
  private:
-  // A collective that the watchdog may still see running, and the tensors it keeps alive.
+  // A collective that the watchdog has not yet seen complete; its shelf keeps tensors alive.
   struct Running {
     std::shared_ptr<Shelf> shelf;
     double ends_ns;
@@ -104,7 +104,7 @@ class SimulatedGroup final : public c10d::Backend {
 
   std::string name_;
   bool is_nccl_;
-  bool is_successor_;  // rules are those of ProcessGroupNCCL's successor
+  bool is_successor_;  // follow the rules of ProcessGroupNCCL's successor
   std::uint64_t number_;
   bool has_high_priority_;
   c10::intrusive_ptr<Options> options_;
@@ -113,7 +113,7 @@ class SimulatedGroup final : public c10d::Backend {
   std::map<std::string, c10::Stream> streams_;
   std::deque<Running> running_;
   double watched_since_ns_;
-  at::Tensor barrier_;  // kept between barriers, as the successor does
+  at::Tensor barrier_;  // the successor keeps this tensor from one barrier to the next
   // The state between startCoalescing and endCoalescing.
   bool is_coalescing_ = false;
   bool is_coalesced_async_ = false;

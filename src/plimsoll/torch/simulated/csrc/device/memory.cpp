@@ -26,7 +26,7 @@ class Live {
   void remove(const Allocation& allocation) {
     const std::lock_guard lock(mutex_);
     const auto place = by_address_.find({allocation.device, allocation.address});
-    // In a CUDA graph's memory, a later allocation may have taken over this address.
+    // Within a CUDA graph's memory, a later allocation may have the same address.
     if (place != by_address_.end() && place->second == &allocation) by_address_.erase(place);
   }
   Allocation* find(c10::DeviceIndex device, std::uint64_t address) {

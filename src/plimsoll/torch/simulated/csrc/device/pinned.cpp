@@ -22,7 +22,7 @@ namespace {
 
 using DeviceStream = std::pair<c10::DeviceIndex, c10::StreamId>;
 
-// Returns the range that contains an address; the end if none does.
+// Returns an iterator to the range that contains an address; the end iterator if there is none.
 template <typename Ranges>
 auto within(Ranges& ranges, const void* address) {
   auto after = ranges.upper_bound(const_cast<void*>(address));
@@ -33,11 +33,11 @@ auto within(Ranges& ranges, const void* address) {
 }
 
 // Estimates how many bytes of these ranges, each a start and a size, the process has written. It
-// asks the kernel (/proc/self/pagemap) about some pages of each range. Pages that were only read do
+// looks up some pages of each range in /proc/self/pagemap. Pages that were only read do
 // not count: they all share one page of zeros.
 std::uint64_t written_bytes(const std::vector<std::pair<const void*, std::size_t>>& ranges) {
   constexpr std::size_t kPage = 4096;
-  constexpr std::size_t kMostPages = 256;  // how many pages to ask about
+  constexpr std::size_t kMostPages = 256;  // the most pages to look up
   constexpr std::size_t kLeastOfEach = 4;
   constexpr std::uint64_t kOfThisProcessAlone = std::uint64_t{1} << 56;
   std::size_t total = 0;

@@ -268,9 +268,10 @@ std::size_t Runtime::copy_assumptions(Assumption* to, std::size_t most) {
 
 std::uint32_t Runtime::stack(bool notes) {
   if (!record_stacks) return 0;
-  // PyTorch numbers an operation's autograd node before the operation runs.
+  // The sequence number of an autograd node leads to the stack of its forward operation: PyTorch
+  // numbers an operation's node before the operation runs.
   const auto node = torch::autograd::get_current_node();
-  // When a checkpoint recomputes its forward pass, Python's own stack is more precise.
+  // While a checkpoint recomputes its forward pass, Python's current stack is more precise.
   std::uint32_t captured = 0;
   if (node == nullptr || c10::GradMode::is_enabled()) captured = recorder->capture_stack();
   if (node != nullptr && captured == 0) {

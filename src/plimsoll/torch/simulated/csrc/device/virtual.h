@@ -22,7 +22,7 @@ class WithContentsScope {
   WithContentsScope(const WithContentsScope&) = delete;
   WithContentsScope& operator=(const WithContentsScope&) = delete;
   static bool is_entered() { return depth != 0; }
-  // For Python, which cannot hold the object: call them in pairs.
+  // Enter and leave the scope for Python, which cannot hold the object. Call them in pairs.
   static void enter() { ++depth; }
   static void leave() { --depth; }
 

@@ -35,7 +35,8 @@ bool use_miopen_ctc_loss(const Tensor&, const Tensor&, Lengths, Lengths, std::in
   return false;
 }
 
-// plimsoll::can_use_attention: implements torch.backends.cuda.can_use_flash_attention and its like.
+// plimsoll::can_use_attention: implements torch.backends.cuda.can_use_flash_attention and similar
+// functions.
 bool can_use_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                        const std::optional<Tensor>& mask, double dropout, bool is_causal,
                        bool enable_gqa, std::int64_t backend) {

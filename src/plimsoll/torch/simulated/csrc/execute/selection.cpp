@@ -55,7 +55,7 @@ std::int64_t expected_true(const Description& of, const Tensor& tensor) {
 // The elements that a mask or an index selects.
 struct Selected {
   std::int64_t count = 0;
-  Tensor places;  // their indices; undefined if they are unknown
+  Tensor places;  // the elements' indices; undefined if they are unknown
 };
 
 Selected select(const Tensor& self) {
@@ -117,8 +117,8 @@ Tensor nonzero(const Tensor& self) {
   return result;
 }
 
-// plimsoll::likely: expects the share `share` of a truth tensor to be true if its values depend
-// only on unknown data.
+// plimsoll::likely: declares that a fraction `share` of a boolean tensor is true, if its values
+// depend only on unknown data.
 void likely(const Tensor& truth, double share) {
   const Known known = known_of(truth);
   const bool is_open = !known.description.is_constant() && !known.description.is_random();

@@ -23,7 +23,7 @@ namespace {
 using at::Tensor;
 
 constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
-// The host needs this many operations of the budget to fill an element.
+// Filling one element on the host costs this many operations of the budget for computed values.
 constexpr double kPerElement = 100;
 // Integers up to this size always get contents: they are often indices and counts, which programs
 // read.
@@ -79,7 +79,7 @@ c10::Allocator* budgeted_allocator() {
 constexpr c10::DispatchKeySet kHost{c10::DispatchKey::CPU};
 constexpr c10::DispatchKeySet kVirtual{c10::DispatchKey::CPU, kVirtualKey};
 
-// Holds the allocator and the dispatch keys of a large host tensor.
+// The allocator and the dispatch keys of a large host tensor.
 struct Place {
   c10::Allocator* allocator;
   c10::DispatchKeySet keys;
@@ -123,7 +123,7 @@ Tensor host_empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
   return at::detail::empty_strided_cpu(size, stride, dtype, layout, device, pin_memory);
 }
 
-// Returns whether a tensor is on a GPU or on the `meta` device, where it has no contents either.
+// Returns whether a tensor is on a device other than the host: a GPU, or `meta` (no contents).
 bool is_elsewhere(const Tensor& tensor) { return tensor.defined() && !tensor.is_cpu(); }
 
 bool has_device_tensor(const c10::IValue& value) {
