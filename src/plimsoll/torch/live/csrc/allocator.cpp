@@ -181,9 +181,9 @@ void Allocator::note_first_block(const Device& device, const void* pointer) {
   }
 }
 
-// Makes the last attempts after an engine found no memory. PyTorch's callbacks free memory that
-// other processes have finished using. PyTorch calls them before it asks the driver; here the
-// engine has already counted a failure.
+// Makes the last attempts after an engine found no memory. It first calls PyTorch's callbacks,
+// which free memory that other processes have finished using. PyTorch's own allocator calls them
+// before it asks the driver; here the engine has already counted a failure.
 uint64_t Allocator::recover(Device& device, size_t size, cudaStream_t stream, int status) {
   uint64_t address = 0;
   const std::string text = api->last_error();

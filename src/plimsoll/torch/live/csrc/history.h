@@ -2,10 +2,10 @@
 // their stacks, the stacks of live blocks and segments, and annotations. It also calls trackers,
 // functions that PyTorch's code attaches and that get every event.
 //
-// Engines report events only while the history or a tracker needs them; otherwise only `Call` runs,
-// which costs one load. The stack of a call is gathered before the engine is called, because
-// gathering may take the interpreter's lock. The events of the call then read the stack from a
-// thread-local variable.
+// Engines report events only while the history or a tracker needs them. At other times only `Call`
+// runs, which costs one atomic load. The stack of a call is gathered before the engine is called,
+// because gathering may take the interpreter's lock. The events of the call then read the stack
+// from a thread-local variable.
 #pragma once
 
 #include <array>

@@ -77,8 +77,8 @@ plimsoll_engine* HostAllocator::engine(DeviceIndex index) {
   return engine;
 }
 
-// Returns an engine for a request. Every GPU can reach pinned memory, so a GPU that has a context
-// already serves the request: a new context would take hundreds of MiB of a GPU.
+// Returns an engine for a request. Every GPU can reach pinned memory, so any engine will do. A GPU
+// that already has a context is preferred, because a new context takes hundreds of MiB of a GPU.
 plimsoll_engine* HostAllocator::any_engine() {
   plimsoll_engine* known = any_engine_.load(std::memory_order_acquire);
   if (known == nullptr) [[unlikely]] {

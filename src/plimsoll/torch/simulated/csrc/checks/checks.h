@@ -64,8 +64,9 @@ at::Tensor known_values(const at::Tensor& tensor);
 // Ends the program with the error of a failed check on the device.
 [[noreturn]] void fail_device(std::uint32_t operation, const std::string& why);
 
-// Ends the program as a failed check does, if a number of the tensor is outside the limits. The
-// error needs `what`, such as "an index", and `of`, such as "dimension 0, whose size is 3".
+// Ends the program with the error of a failed check if a number of the tensor is outside the
+// limits. The error text contains `what`, such as "an index", and `of`, such as "dimension 0, whose
+// size is 3".
 void require_within(std::uint32_t operation, const at::Tensor& tensor, const Limits& limits,
                     const char* what, const std::string& of);
 

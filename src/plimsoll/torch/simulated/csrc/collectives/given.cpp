@@ -19,9 +19,9 @@ namespace {
 
 using RedOp = c10d::ReduceOp::RedOpType;
 
-// Up to these sizes, ranks exchange values; of larger tensors, they exchange descriptions. The
-// first limit is for computed values, because a program may send pickled objects and unpickle them.
-// The second is for assumed values, which are no better than a description.
+// Ranks exchange the values of tensors up to these sizes, and descriptions of larger tensors. The
+// first limit is for computed values; it is high because programs send pickled objects. The second
+// limit is for assumed values, which are no better than a description.
 constexpr std::int64_t kMostComputedBytesGiven = std::int64_t{64} << 20;
 constexpr std::int64_t kMostBytesGiven = std::int64_t{4} << 20;
 

@@ -82,8 +82,8 @@ class SimulatedGroup final : public c10d::Backend {
     double ends_ns;
   };
 
-  // Runs a collective. `pattern` names the connections that NCCL makes for it: "ring", or the ranks
-  // that this rank sends to and receives from.
+  // Runs a collective. `pattern` names the connections that NCCL makes for the collective: "ring",
+  // or the ranks to which this rank sends and from which it receives.
   WorkPtr run(Collective collective, c10d::OpType type, bool is_async,
               const std::string& pattern = kRing);
   WorkPtr run_on_host(Collective collective, c10d::OpType type, bool is_async);
@@ -95,8 +95,8 @@ class SimulatedGroup final : public c10d::Backend {
   void launch(double bytes, const c10::Stream& stream, const std::shared_ptr<Shelf>& shelf);
   // Releases the tensors of all collectives that the watchdog has seen complete by now.
   void let_go(c10::DeviceIndex device);
-  // Returns the key of the communicator for sends between this rank and `peer`: one for the two
-  // alone, unless the group's communicator serves them.
+  // Returns the key of the communicator for sends between this rank and `peer`. The two ranks have
+  // a communicator of their own, unless the group's communicator serves them.
   [[nodiscard]] std::string key_of_pair(int peer, c10::Device device) const;
   [[nodiscard]] std::string peers(bool sends, bool receives, bool with_itself = false) const;
 

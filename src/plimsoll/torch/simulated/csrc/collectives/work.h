@@ -1,4 +1,5 @@
-// A collective while it runs: what waits for it, and the tensors that it keeps alive.
+// A running collective: the object by which a program waits for it (PyTorch's Work), and the
+// tensors that it keeps alive.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -68,8 +69,8 @@ class SimulatedWork final : public c10d::Work {
   SimulatedWork(int rank, c10d::OpType type, std::vector<std::shared_ptr<Pending>> pending,
                 std::vector<at::Tensor> outputs, c10::Device device);
 
-  // Notes that everything is queued: the work ends when the stream has done what is queued on it
-  // now.
+  // Notes that everything is queued: the work ends when the stream has done all work that is queued
+  // on it now.
   void record_end(const c10::Stream& stream);
   // Makes `wait` block the host, as a barrier does.
   void block_host() { blocks_host_ = true; }

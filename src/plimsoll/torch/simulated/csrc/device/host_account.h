@@ -1,4 +1,5 @@
-// How this process's host memory differs from that of the same program on a real machine.
+// Counts how much host memory this process needs more or less than the same program with a real
+// GPU.
 #pragma once
 
 #include <cstdint>

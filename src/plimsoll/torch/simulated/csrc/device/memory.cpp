@@ -43,7 +43,8 @@ class Live {
   std::map<std::pair<c10::DeviceIndex, std::uint64_t>, Allocation*> by_address_;
 };
 
-// Blocks of PyTorch's allocator are multiples of this size, and PyTorch's profiler counts blocks.
+// PyTorch's allocator rounds sizes up to a multiple of this, and tells PyTorch's profiler the
+// rounded sizes.
 constexpr std::size_t kBlockBytes = 512;
 
 void tell_profiler(const Allocation& allocation, bool is_allocated) {

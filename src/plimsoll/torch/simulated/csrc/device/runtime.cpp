@@ -225,8 +225,8 @@ void Runtime::set_stream(c10::DeviceIndex index, c10::StreamId stream) {
 c10::StreamId Runtime::new_stream(c10::DeviceIndex index, int priority) {
   use(index);
   load(index, Library::streams);
-  // PyTorch has 32 streams for each priority and hands them out in turn. The id contains the
-  // priority.
+  // PyTorch has 32 streams for each priority and hands them out in turn. The stream's id contains
+  // the priority.
   const std::lock_guard lock(mutex_);
   const auto turn = next_stream_++ % 32;
   return (turn << 5) | (priority < 0 ? 3 : 1);

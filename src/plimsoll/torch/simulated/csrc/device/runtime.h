@@ -244,7 +244,7 @@ class Runtime {
 
   std::uint32_t name(std::string_view text);
   [[nodiscard]] const std::string& name_at(std::uint32_t number);
-  // Each copies up to `most` rows into `to`, and returns the total number of rows.
+  // Each function copies up to `most` rows into `to`, and returns the total number of rows.
   std::size_t copy_sites(Site* to, std::size_t most);
   std::size_t copy_uncertain_memory(UncertainMemory* to, std::size_t most);
   std::size_t copy_assumptions(Assumption* to, std::size_t most);

@@ -65,8 +65,8 @@ class MappingAllocator final : public c10::Allocator {
   bool is_budgeted_;
 };
 
-// The first allocator serves tensors without contents. The second serves tensors with contents, as
-// far as the budget has room.
+// Return the allocators of large host tensors: the first for tensors without contents, the second
+// for tensors with contents, which it allocates as long as the budget has room.
 c10::Allocator* virtual_allocator() {
   static auto* const allocator = new MappingAllocator(false);
   return allocator;
@@ -184,7 +184,8 @@ void run_virtual(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   try {
     call.infer();
   } catch (const std::exception&) {
-    // The results' sizes depend on values. They are computed from zeros, which the tensors contain.
+    // The results' sizes depend on values. So the operation is really run, on the zeros that the
+    // tensors contain.
     stack->insert(stack->end(), saved.begin(), saved.end());
     op.redispatchBoxed(below, stack);
     return;
@@ -199,8 +200,8 @@ void register_virtual_tensors() {
   static auto* const fallback =
       new torch::Library(torch::Library::IMPL, "_", kVirtualKey, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&run_virtual>());
-  // PyTorch treats the key as a backend's. For a backend it prefers an operation's kernel for all
-  // backends to a fallback, so such operations are registered one by one.
+  // PyTorch treats the dispatch key as a backend. For a backend it prefers an operation's kernel
+  // for all backends to a fallback, so operations with such a kernel are registered one by one.
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);

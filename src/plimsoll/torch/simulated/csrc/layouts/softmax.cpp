@@ -32,8 +32,8 @@ const char* name_of(bool is_log) {
   return is_log ? "aten::_sparse_log_softmax" : "aten::_sparse_softmax";
 }
 
-// Returns a number for each element, made of its coordinates except the one in `dim`. Elements with
-// the same number belong to one softmax, a pool. With -1, no coordinate is left out.
+// Returns for each element a number that stands for its coordinates except the one in `dim` (all
+// coordinates if `dim` is -1). Elements with the same number belong to one softmax, called a pool.
 Tensor pools_of(const LayoutKernel& kernel, const Tensor& sparse, std::int64_t dim) {
   (void)kernel.temporary(static_cast<std::size_t>(sparse.sparse_dim()) * 8);  // strides
   std::vector<std::int64_t> kept;

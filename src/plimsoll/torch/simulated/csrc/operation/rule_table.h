@@ -1,5 +1,5 @@
-// The tables of rules, which the files of rules/ fill: what a schema does not say about an
-// operation.
+// The tables of rules, which the files of rules/ fill. They say about operations what a schema does
+// not say.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ enum Trait : std::uint16_t {
 };
 using Traits = std::uint16_t;
 
-// A row of a rule table. For an operation, the row with its full name gives the rule; without one,
-// the row with its plain name does. The traits of all rows that name the operation are combined.
+// A row of a rule table. An operation's rule is in the row with its full name; if there is none, in
+// the row with its plain name. The traits of all rows that name the operation are combined.
 struct RuleRow {
   const char* name;   // "topk", "aten::max.dim" (with overload), or "_foreach_*" (family)
   Rule rule;          // null if the kernel's memory is unknown, or the row is a family's
