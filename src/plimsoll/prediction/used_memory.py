@@ -11,7 +11,7 @@ AUTO = "auto"
 
 
 def used_memory(used: int | str | None) -> int:
-    """Returns the bytes that `used` stands for; "auto" is the memory in use on the first GPU now.
+    """Returns the bytes that `used` means; "auto" is the memory in use on the first GPU now.
 
     Raises:
         InputError: If `used` is not a size, or "auto" finds no GPU or no driver that reports it.

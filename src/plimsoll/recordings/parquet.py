@@ -71,8 +71,8 @@ def write_parquet(
         force: Whether an existing file is replaced, see `NewFile`.
 
     Raises:
-        InputError: If `path` exists already or cannot be written, or the start of the history
-            cannot be reconstructed.
+        InputError: If `path` exists already or cannot be written, or the segments at the start of
+            the history cannot be reconstructed.
     """
     with TraceWriter(
         path,

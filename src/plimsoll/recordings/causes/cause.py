@@ -83,7 +83,7 @@ class MathAttention:
 
 @dataclass(frozen=True)
 class Notes:
-    """What plimsoll noted of the running program besides requests; a recording may lack it.
+    """Notes about the running program in addition to its requests; recordings may lack them.
 
     Attributes:
         math_attention: Calls of attention without a fused kernel.

@@ -183,7 +183,7 @@ def find_compiler(purpose: str, note: str = "") -> str:
     """Returns the path of a C++ compiler.
 
     Args:
-        purpose: What the library is for, as messages show it.
+        purpose: The purpose of the library, as messages show it.
         note: The end of the message if there is no compiler.
 
     Raises:

@@ -2,8 +2,8 @@
 //
 // A request finds the current device and stream, calls the device's engine, and returns. It takes
 // no lock, searches no map and allocates nothing on the heap. The rest of this class translates
-// between PyTorch's types and the engines'. It also calls observers (trackers of the history and of
-// failed requests) when PyTorch's own allocator would, and holds no lock during these calls.
+// between PyTorch's types and the engines'. It also calls observers of events and of failed
+// requests when PyTorch's own allocator would, and holds no lock during these calls.
 //
 // PyTorch's own allocator, the "original", still serves memory that does not come from an engine:
 // pools over the user's own allocator (CustomPools), requests while caching is switched off,

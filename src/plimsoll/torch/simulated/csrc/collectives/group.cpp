@@ -334,7 +334,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::broadcast(Tensors& tensors,
   if (!is_root) made.gives.clear();
   made.take = [tensor = tensors[0], root](const OfRanks& ranks, std::uint64_t series) {
     // If the root does not run (`predict --ranks`), it has sent nothing, and the tensor keeps this
-  // rank's elements.
+    // rank's elements.
     if (!ranks[root].empty()) take(tensor, ranks[root][0], series);
   };
   return run(std::move(made), OpType::BROADCAST, options.asyncOp);

@@ -1,4 +1,4 @@
-// Answers PyTorch's calls to CUDA other than kernels.
+// Implements PyTorch's CUDA hooks: the functions other than kernels that PyTorch calls in CUDA.
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 

@@ -29,8 +29,8 @@
 #include "values/distinct.h"
 #include "values/known.h"
 
-// PyTorch's own functions. They call operations on strided tensors, or are called by functions that
-// do.
+// PyTorch's own functions that this file uses. They consist of operations on strided tensors, or
+// are called by such functions.
 namespace at::native {
 using flatten_indices_fn = Tensor (*)(const Tensor&, IntArrayRef);
 DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
@@ -47,7 +47,7 @@ using at::Tensor;
 
 // --- coalesce ------------------------------------------------------------------------------------
 
-// Returns for each element one number that stands for its coordinates (FlattenIndicesCommon.h).
+// Returns for each element one number that combines its coordinates (FlattenIndicesCommon.h).
 Tensor flatten(const Tensor& indices, at::IntArrayRef sizes) {
   const std::int64_t dims = indices.size(0);
   const LayoutKernel kernel("aten::_coalesce", indices);

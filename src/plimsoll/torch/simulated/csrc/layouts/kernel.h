@@ -36,7 +36,7 @@ class LayoutKernel {
 };
 
 // Computes `result` on the host from the device tensors `of`, if their values are known and the
-// budget has `operations` left. If not, the result is described by `otherwise`.
+// budget has `operations` left. Otherwise gives the result the description `otherwise`.
 using Computation = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 void compute(const at::Tensor& result, const std::vector<at::Tensor>& of, double operations,
              const Computation& computation, const Description& otherwise = {});

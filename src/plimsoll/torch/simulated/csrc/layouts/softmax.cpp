@@ -32,7 +32,7 @@ const char* name_of(bool is_log) {
   return is_log ? "aten::_sparse_log_softmax" : "aten::_sparse_softmax";
 }
 
-// Returns for each element a number that stands for its coordinates except the one in `dim` (all
+// Returns for each element a number that combines its coordinates except the one in `dim` (all
 // coordinates if `dim` is -1). Elements with the same number belong to one softmax, called a pool.
 Tensor pools_of(const LayoutKernel& kernel, const Tensor& sparse, std::int64_t dim) {
   (void)kernel.temporary(static_cast<std::size_t>(sparse.sparse_dim()) * 8);  // strides
@@ -59,8 +59,8 @@ Pools find_pools(const LayoutKernel& kernel, const Tensor& sparse, const Tensor&
   pools.sorted = at::empty({count}, index);
   (void)kernel.temporary(cub::merge_sort(items, 8, 0));
   pools.sizes = at::empty({count}, index);
-  // Thrust counts equal numbers here. Its memory is estimated from that of another algorithm over
-  // keys.
+  // Thrust counts equal numbers here. Its memory is estimated: it is that of another Thrust
+  // algorithm over keys.
   (void)kernel.temporary(cub::unique_by_long_key(items));
   kernel.assume("the scratch with which Thrust counts a sparse tensor's rows is estimated");
   kernel.launch(6 * bytes_of_all({offsets, pools.sorted}));

@@ -185,8 +185,8 @@ Tensor to_additive(const Tensor& mask, const Tensor& query) {
                    at::scalar_tensor(-std::numeric_limits<double>::infinity(), options));
 }
 
-// Returns the mask with its rows padded to a multiple of 8 elements, which the efficient kernel
-// needs.
+// Returns the mask in a layout that the efficient kernel accepts: each row starts at a multiple of
+// 8 elements. Copies the mask if necessary.
 Tensor pad_mask(const Tensor& mask, const Tensor& query, const Tensor& key) {
   constexpr std::int64_t kAlignment = 8;
   const auto expand = [&](const Tensor& bias) {

@@ -42,8 +42,8 @@ std::size_t blas_workspace_bytes(c10::DeviceIndex device) {
   return is_large ? std::size_t{4096} * 8 * 1024 : std::size_t{8519680};
 }
 
-// Returns the bytes of cublasLt's workspace: the size that the program set, or else the environment
-// variable CUBLASLT_WORKSPACE_SIZE (in KiB).
+// Returns the bytes of cublasLt's workspace: the size that the program set, or else
+// CUBLASLT_WORKSPACE_SIZE (in KiB), or else 1 MiB.
 std::size_t lt_workspace_bytes() {
   if (const std::int64_t set = set_bytes[1]; set >= 0) return static_cast<std::size_t>(set);
   std::size_t kib = 1024;
