@@ -17,8 +17,9 @@ _IFF_UP = 1
 def enter_namespaces(*, with_network: bool) -> None:
     """Gives this process, and all processes that it starts, mounts and a network of their own.
 
-    Ids of users and groups stay the same. Root's namespace has all ids. An ordinary user's has only
-    one user and one group; in it the kernel shows other users' files as files of `nobody`.
+    Ids of users and groups stay the same. If root calls it, the namespace has all ids. If an
+    ordinary user calls it, the namespace has only that user and group, and the kernel shows other
+    users' files as files of `nobody`.
 
     Args:
         with_network: Whether the machine's network stays reachable. If not, only loopback works.

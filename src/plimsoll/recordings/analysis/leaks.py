@@ -147,7 +147,7 @@ def theil_sen(time: NDArray[np.int64], level: NDArray[np.int64]) -> float:
 
 
 def mann_kendall(level: NDArray[np.int64]) -> float:
-    """Returns the Mann-Kendall test's confidence in growth: 1 minus the probability of chance.
+    """Returns the confidence in growth (Mann-Kendall test): 1 minus the probability of chance.
 
     The test is one-sided and uses the normal approximation with the correction for ties. For up to
     8 points it reports less confidence than the exact test.

@@ -72,7 +72,7 @@ def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps
     """Makes the cause of a line that grows.
 
     Args:
-        facts: The memory.
+        facts: The facts of the device.
         leak: The line's growth.
         leaks: The growth of all lines.
         passes: The iterations of the loop.
@@ -104,7 +104,7 @@ def _graph(
     """Returns the graph that a leaking line keeps; None if nothing suggests one.
 
     Args:
-        facts: The memory.
+        facts: The facts of the device.
         leak: The line's growth.
         kept: The blocks of all growing lines from earlier iterations.
         results: The blocks of `kept` whose tensors may have a grad_fn.

@@ -1,6 +1,6 @@
-// Pools whose memory comes from the user's own allocator: torch.cuda.MemPool(allocator=...).
-// PyTorch's own allocator serves them. This class remembers which pools these are and which
-// requests go to them.
+// Remembers the custom pools, whose memory comes from the user's own allocator
+// (torch.cuda.MemPool(allocator=...)), and which requests go to them. PyTorch's own allocator
+// serves these requests.
 #pragma once
 
 #include <atomic>

@@ -42,8 +42,8 @@ Pointer make_turn() {
 }
 
 // Runs the empty pass on a device's thread. The root's input selects the device's thread and the
-// caller's stream, so that no stream waits for another one. The input has no storage, no operation
-// makes it, and profilers do not see it.
+// caller's stream, so that streams do not wait for each other. The input has no storage, no
+// operation makes it, and profilers do not see it.
 void wait_for_turn(c10::DeviceIndex index) {
   const at::DisableRecordFunctionGuard unseen;
   const at::Tensor gradient = at::detail::make_tensor<c10::TensorImpl>(
