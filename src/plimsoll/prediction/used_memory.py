@@ -1,4 +1,4 @@
-"""The memory of a card that other programs already use."""
+"""Finds how much of a card's memory other programs already use."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 The trial gets a new root with an overlay over each folder of the real one. Writes go to an upper
 folder, which is deleted with the trial. The kernel lets no ordinary user put an overlay over a
-folder that contains mounts. For such a folder the trial makes a new folder with the same entries;
-if it has more than `MOST_ENTRIES`, the trial sees it read-only.
+folder that contains mounts. For such a folder the trial makes a new folder with the same entries.
+If the folder has more than `MOST_ENTRIES`, the trial sees the real one read-only.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Overlay:
     """The root of a trial.
 
     Attributes:
-        root: The new root, which contains the folders made anew.
+        root: The new root, with the new folders that stand in for folders with mounts.
         layers: The folders with an overlay.
 
     Args:

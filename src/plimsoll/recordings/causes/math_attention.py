@@ -34,7 +34,7 @@ def math_attention(facts: Facts) -> Cause | None:
 
 
 def _live_bytes(facts: Facts, noted: MathAttention) -> int:
-    """Returns the bytes of a call's scores at the peak, including copies in another type."""
+    """Returns the bytes of a call's attention scores at the peak, with copies in other types."""
     blocks = facts.live
     if noted.line is not None:
         # With a trainer, one line of the user runs a whole step. So the library's part of the line

@@ -93,7 +93,7 @@ class CupyAllocator:
 
 
 def _failure_type(base: Any) -> Any:
-    """Returns a subclass of CuPy's out-of-memory error that shows the engine's longer text."""
+    """Returns a subclass of CuPy's out-of-memory error that shows the engine's text."""
 
     class OutOfMemoryError(base):  # type: ignore[misc]
         def __init__(self, size: int, total: int, text: str) -> None:

@@ -198,7 +198,7 @@ def _rules() -> str:
 class _Installed:
     choice: _Choice
     engines: LiveEngines
-    keep: Any = None  # what C++ calls, kept alive; None if PyTorch keeps its own allocator
+    keep: Any = None  # objects that C++ calls; None if PyTorch keeps its own allocator
 
 
 _installed: _Installed | None = None

@@ -1,4 +1,4 @@
-// Implements PyTorch's CUDA hooks: the functions other than kernels that PyTorch calls in CUDA.
+// Implements at::CUDAHooksInterface, through which PyTorch asks about CUDA and its devices.
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 
