@@ -1,4 +1,4 @@
-"""The memory of a card that other programs already use."""
+"""Finds how much of a card's memory other programs already use."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from plimsoll.base.telemetry.nvml import Nvml
 from plimsoll.base.units import parse_size
 
 AUTO = "auto"
-"""The value with which plimsoll asks the driver."""
+"""The value for which plimsoll asks the driver."""
 
 
 def used_memory(used: int | str | None) -> int:
-    """Returns the bytes: 0 for None; for "auto" what this machine's first GPU has in use now.
+    """Returns the bytes that `used` means; "auto" is the memory in use on the first GPU now.
 
     Raises:
         InputError: If `used` is not a size, or "auto" finds no GPU or no driver that reports it.

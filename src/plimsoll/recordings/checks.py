@@ -32,7 +32,7 @@ _LONGEST_CONF = 4096
 _EVENT_BYTES = sum(np.dtype(dtype).itemsize for dtype in COLUMNS.values())
 _LEAST_MEMORY = 1 * GiB
 _MEMORY_PER_BYTE = 8  # reading PyTorch's uncompressed snapshots takes about 6 per byte
-_GOING_BY_PER_BYTE = 256  # compression shrinks similar steps to a thirtieth
+_GOING_BY_PER_BYTE = 256  # for batches; compression shrinks similar steps to a thirtieth
 _ALLOCATORS = tuple(_core.allocator_names())
 
 
@@ -53,8 +53,8 @@ def reading_memory(file_bytes: int, memory: int | str | None, *, goes_by: bool =
     Args:
         file_bytes: The file's size on disk.
         memory: The caller's limit; by default 1 GiB, or eight times the file if that is more.
-        goes_by: Whether the file is read in batches that are not kept in memory together. Then the
-            contents only take time, and the default limit is 256 times the file.
+        goes_by: Whether the caller reads the file in batches and does not keep them. The default
+            limit is then 256 times the file, because large contents only take time.
     """
     if memory is not None:
         return parse_size(memory)
@@ -62,7 +62,7 @@ def reading_memory(file_bytes: int, memory: int | str | None, *, goes_by: bool =
 
 
 def too_large(name: object, memory: int) -> InputError:
-    """Makes the error that reading a file takes more memory than its limit."""
+    """Makes the error for a file that takes more memory to read than the limit."""
     return InputError(
         f"{name}: reading takes more than {format_size(memory)} of memory; --read-memory "
         f"{format_size(2 * memory).replace('.00', '').replace(' ', '')} (from Python: "

@@ -64,7 +64,7 @@ class EventBatch:
         pool_first: First half of the private pool's id; both halves are 0 for the default pool.
         pool_second: Second half of the private pool's id.
         stack: Numbers of call stacks, which `DeviceTrace.frames` resolves; 0 for none. uint32.
-        shared: The part of `size` in shared memory; always 0 from PyTorch itself. uint64.
+        shared: The part of `size` that lies in host memory; 0 in PyTorch's own events. uint64.
     """
 
     action: NDArray[np.uint8]

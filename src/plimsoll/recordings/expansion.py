@@ -1,8 +1,8 @@
 """Checks how far compressed data would expand, before anything is decompressed.
 
-A few hundred bytes can expand to gigabytes. Arrow's messages and Parquet's pages declare their
-decompressed size, and cannot exceed it. So this file reads these sizes, and refuses any that
-plimsoll would not write. Formats: https://arrow.apache.org/docs/format and
+A few hundred bytes can expand to gigabytes. Each message of Arrow and each page of Parquet declares
+its decompressed size and cannot exceed it. So this file reads these sizes, and refuses any that is
+larger than what plimsoll writes. Formats: https://arrow.apache.org/docs/format and
 https://parquet.apache.org/docs/file-format.
 """
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 _MOST_PAGE = 64 << 20  # bytes; Arrow writes pages of one MiB
 _PARQUET_END = struct.Struct("<I4s")  # the length of the footer, and the magic "PAR1"
 _LEAST_PARQUET = 12
-_LONGEST_HEADER = 1 << 12  # bytes of a page's header; those of Arrow have less than 200
+_LONGEST_HEADER = 1 << 12  # bytes of a page's header; Arrow's headers have less than 200
 _START = struct.Struct("<Ii")  # a message begins with a mark and its flatbuffer's length
 _MESSAGE = 0xFFFFFFFF
-_RECORD_BATCH = 3  # the kind of messages that have columns
+_RECORD_BATCH = 3  # the type of a message with columns
 _WIDEST = 8  # bytes of the widest value
 _PADDING = 64
 _UNCOMPRESSED = -1
 
-# Thrift's compact protocol has these types of fields.
+# The types of fields in Thrift's compact protocol.
 _STOP = 0
 _BOOLEANS = (1, 2)
 _BYTE = 3
@@ -47,7 +47,7 @@ def read_messages(file: IO[bytes], size: int) -> Iterator[tuple[bytes, memoryvie
         size: The size of the file. Data declared beyond it is not read.
 
     Yields:
-        Yields the flatbuffer of each message, and the bytes after it.
+        The flatbuffer of each message, and the bytes after it.
     """
     while len(start := file.read(_START.size)) == _START.size:
         mark, length = _START.unpack(start)
@@ -104,7 +104,7 @@ def check_pages(file: IO[bytes], first: int, size: int) -> int:
         size: The bytes of all pages, with their headers.
 
     Returns:
-        Returns the decompressed bytes of the pages.
+        The decompressed size of all pages, in bytes.
 
     Raises:
         DamageError: If a page is too large, or the pages do not fill their range.

@@ -1,4 +1,4 @@
-"""Labels tell what PyTorch knew about an address while the program ran: "a parameter is here"."""
+"""Labels: what PyTorch knew about addresses while the program ran, such as "a parameter"."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class Label:
     """The use of the block at an address, as PyTorch knew it while the program ran.
 
     Attributes:
-        event: The number of events of the device before the label, which is about the block that is
-            live at the address then.
+        event: The number of the device's events before the label. The label is about the block that
+            is live at the address at that moment.
         address: An address at which a block begins.
         category: One of the names in `category_names`; readers leave out labels with other names.
         device: The number of the device.

@@ -31,8 +31,8 @@ class Origin:
     Attributes:
         phase: The requesting pass, one of `PHASES`; "forward" outside the backward pass.
         keeps_graph: Whether autograd was recording operations.
-        role: The operation's purpose for the memory, one of `ROLES`; None if unknown, as on a real
-            GPU. An `input` is data from the host.
+        role: What the operation needs the memory for, one of `ROLES`. An `input` is data from the
+            host. None if unknown, as on a real GPU.
         has_grad_fn: Whether the memory is for the result of an operation that autograd records.
             False if the role is unknown.
     """
@@ -57,7 +57,7 @@ class Origin:
 def origin_of(frames: Sequence[Frame]) -> Origin | None:
     """Returns the origin in the innermost frame of a stack, if plimsoll recorded the stack.
 
-    Returns None for a frame with unknown words, as in a damaged file or one of a later plimsoll.
+    Returns None for a frame with unknown words, from a damaged file or a later plimsoll.
     """
     if not frames or frames[0][0] != _FILE:
         return None

@@ -1,6 +1,6 @@
 """Reads and writes columnar traces: a history as a Parquet file, batch by batch.
 
-The columns are those of `EventBatch`, with `device` before them; all events of a device are
+The columns are `device` and then those of `EventBatch`; all events of a device are
 together. The settings, the marks and the segments before and after the history are JSON in the
 file's metadata, under the key `plimsoll`; call stacks are under `plimsoll.stacks`. The CRC-32 of
 the bytes of these two values, one after the other, is under `plimsoll.crc`, as decimal digits.
@@ -41,7 +41,7 @@ _KEY = b"plimsoll"
 _STACKS_KEY = b"plimsoll.stacks"
 _SUM_KEY = b"plimsoll.crc"
 _BATCH = 1 << 17
-_LONGEST_DAMAGE = 200  # characters of a damage's description
+_LONGEST_DAMAGE = 200  # characters, for the description of a damage
 _NEW_IN_FORMAT_2 = ("stack", "shared")
 _SCHEMAS = {
     1: pa.schema([field for field in EVENT_SCHEMA if field.name not in _NEW_IN_FORMAT_2]),
@@ -71,8 +71,8 @@ def write_parquet(
         force: Whether an existing file is replaced, see `NewFile`.
 
     Raises:
-        InputError: If `path` exists already or cannot be written, or the start of the history
-            cannot be reconstructed.
+        InputError: If `path` exists already or cannot be written, or the segments at the start of
+            the history cannot be reconstructed.
     """
     with TraceWriter(
         path,

@@ -29,8 +29,8 @@ def read_recording(
 ) -> Recording:
     """Reads a recording; `endings.py` lists the formats.
 
-    The first bytes of the file decide its format, not its name. Time and memory are linear in the
-    uncompressed contents. A signal such as Ctrl-C ends the reading.
+    The file's first bytes decide its format; its name has no effect. Time and memory are linear in
+    the uncompressed contents. A signal such as Ctrl-C ends the reading.
 
     >>> plimsoll.read_recording("run.pickle").devices[0].load()  # doctest: +SKIP
 

@@ -107,7 +107,7 @@ class Mark:
         event: The number of events of `device` before it.
         time_us: Microseconds since the epoch.
         name: "step" for the end of a step, or the program's own name.
-        device: The device whose events are counted; None if the recording has only one device.
+        device: The device whose events `event` counts; None if the recording has only one device.
     """
 
     event: int
@@ -130,7 +130,7 @@ class Recording:
         dropped: The number of events lost because the writer was too slow.
         is_whole: Whether the recording was ended properly. False for a streaming trace that is
             truncated or damaged, or whose program was killed or still runs.
-        damage: A description of the damage at which the file's readable events end, if any.
+        damage: A description of the damage, if any. The events before the damage are readable.
     """
 
     name: str
@@ -144,7 +144,7 @@ class Recording:
 
     @property
     def problems(self) -> list[str]:
-        """Returns the gaps in the history, a sentence each; empty for a complete history."""
+        """Returns a sentence for each gap in the history; empty for a complete history."""
         found = []
         if self.dropped:
             lost = format_count(self.dropped, "event")
@@ -173,7 +173,7 @@ class Recording:
     def allocator(self) -> str:
         """The recorded allocator: "native", "elastic" or "uncached".
 
-        A snapshot by PyTorch itself names no allocator; it is PyTorch's own then, "native".
+        PyTorch's own snapshots name no allocator; the answer is then "native", PyTorch's own.
         """
         return str(self.settings.get("allocator") or "native")
 

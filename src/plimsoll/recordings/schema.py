@@ -1,4 +1,4 @@
-"""The columns of events in files: those of `EventBatch`, with the device before them."""
+"""Defines the columns of events in files: `device`, then those of `EventBatch`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def segment_to_json(
     segment: _core.SegmentInfo, stack: Callable[[int], int] = lambda context: context
 ) -> dict[str, Any]:
-    """Returns a segment and its blocks as plain data; `stack` renumbers their call stacks."""
+    """Returns a segment and its blocks as plain data; `stack` maps stack numbers to new ones."""
     return {
         "address": segment.address,
         "total_size": segment.total_size,

@@ -1,7 +1,7 @@
 """Reads PyTorch's snapshots, which are pickles, perhaps gzipped.
 
-Python's own reader of pickles can run code, and snapshots are untrusted. So the C++ core reads
-them, which builds only plain data.
+Python's `pickle` can run code from a file, and snapshots are untrusted. So the C++ core reads them;
+it builds only plain data.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def read_snapshot(
     Args:
         content: The pickle.
         name: The name for messages.
-        needs_history: Whether a snapshot without a history is refused. If not, the recording's only
-            event is the snapshot itself.
+        needs_history: Whether a snapshot without a history is refused. If it is not refused, the
+            recording's only event is the snapshot itself.
         memory: The most memory for reading, as for `read_recording`.
 
     Raises:
@@ -136,7 +136,7 @@ def _one_snapshot() -> EventBatch:
 
 
 def _read_all(read: Callable[[int], bytes], most: int) -> bytearray:
-    """Reads all content, in parts because its size is unknown; raises beyond `most` bytes."""
+    """Reads the whole content in parts, because its size is unknown; raises beyond `most` bytes."""
     content = bytearray()
     while part := read(_PART):
         if len(content) + len(part) > most:

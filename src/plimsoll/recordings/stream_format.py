@@ -1,7 +1,7 @@
 """Describes streaming traces (`.plim`): a history that is written while it happens.
 
 A trace is an Arrow IPC stream: one schema, followed by batches of events in order of arrival. The
-columns are those of `EventBatch` with `device` before them, so any reader of Arrow can read them.
+columns are `device` and then those of `EventBatch`, so any reader of Arrow can read them.
 All other data is JSON in the metadata of each batch, under the key `plimsoll`; each entry may be
 missing:
 
@@ -15,9 +15,9 @@ missing:
     process  {rank, local_rank, world_size, host, job}: the process's place, once known
     ended    true: the recording was ended properly
 
-The schema's metadata has the format's number and the allocator's settings, with the process's place
-as far as it is known then. No batch needs a later one, so a truncated or growing file can be read
-up to its last whole batch.
+The schema's metadata has the format's number and the allocator's settings, and the process's place
+in its job if it is known by then. No batch needs a later one, so a truncated or growing file can be
+read up to its last whole batch.
 
 The metadata of each batch also has a checksum as decimal digits, under the key `plimsoll.crc`: the
 CRC-32 (that of zlib) of the JSON's bytes and the bytes of all columns. It continues the checksum of

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from plimsoll.recordings.label import Label
 
-_EVENTS_PER_MARK = 8  # a mark takes the memory of this many events, for each device
+_EVENTS_PER_MARK = 8  # on each device a mark takes as much memory as this many events
 _EVENTS_PER_LABEL = 4
 
 
@@ -100,7 +100,7 @@ class _Contents:
 
     @property
     def marks(self) -> list[Mark]:
-        """Returns each mark, once for each device."""
+        """Returns the marks; each occurs once for each device."""
         return [
             Mark(before.get(device, 0), time_us, name, device)
             for before, time_us, name in self._marks
@@ -141,7 +141,7 @@ class _Contents:
             yield _Batches(stream, checksum)
 
     def _take(self, devices: NDArray[np.int32], events: EventBatch, facts: dict[str, Any]) -> None:
-        """Checks a batch and keeps its data; raises for a bad batch, and changes nothing then."""
+        """Checks a batch and keeps its data; raises for a bad batch without changing anything."""
         checks.check_events(events)
         if len(events) and (devices.min() < 0 or devices.max() >= checks.MOST_DEVICES):
             raise checks.DamageError("an event has an impossible device")
@@ -241,7 +241,7 @@ _NONE = "not a streaming trace of plimsoll"
 
 
 class _Messages(NamedTuple):
-    """How many batches of a stream are safe to decompress, and why the next one is not."""
+    """Counts the batches of a stream that are safe to decompress; notes why the next is not."""
 
     number: int
     damage: str | None

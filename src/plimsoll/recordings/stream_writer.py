@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from plimsoll.base.process_place import ProcessPlace
 
-_MOST_BYTES = 1 << 20  # Arrow's small writes are collected up to this size
+_MOST_BYTES = 1 << 20  # the buffer that collects Arrow's small writes
 _NEW = np.uint32(0xFFFFFFFF)  # the number of a stack that the file does not contain yet
 
 
@@ -90,7 +90,7 @@ class StreamWriter:
         Args:
             devices: The device of each event.
             events: The events; their stacks have the recorder's numbers.
-            marks: Row, time and name of moments between them; the row is that of the next event.
+            marks: Row, time and name of moments between the events; the row is the next event's.
             labels: Row, device, address and category of labels; rows are as for marks.
             start: With the first batch, the segments of each device before it.
             end: With the last batch, the segments of each device after it.
@@ -153,7 +153,7 @@ class StreamWriter:
     def _renumber(
         self, stacks: NDArray[np.uint32], spelled: dict[int, tuple[int, ...]]
     ) -> NDArray[np.uint32]:
-        """Returns the file's numbers of stacks; adds new stacks and their frames to `spelled`."""
+        """Returns the stacks' numbers in the file; adds new stacks and frames to `spelled`."""
         most = int(stacks.max(initial=0))
         if most >= len(self._numbers):
             longer = np.full(2 * most + 1, _NEW, dtype=np.uint32)

@@ -1,4 +1,4 @@
-"""The means that protected real files from a program, and the writes that the kernel refused."""
+"""Describes how a trial protected real files, and which writes the kernel refused."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from plimsoll.prediction.trials.wall import Refused
 
 @dataclass(frozen=True)
 class KeptApart:
-    """The protection of real files in a trial.
+    """How a trial kept the program's writes from real files, and what the kernel refused.
 
     Attributes:
-        kind: The means.
+        kind: How writes were redirected.
         refused: The writes to real files that the kernel refused.
-        why_not: For each stronger kind of means, why this machine does not offer it.
+        why_not: For each stronger kind, why this machine does not offer it.
     """
 
     kind: Kind
@@ -29,12 +29,12 @@ class KeptApart:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Returns the object from the result of `to_dict`, also if that went through JSON."""
+        """Makes the object from the result of `to_dict`, even after a round trip through JSON."""
         refused = [Refused(**one) for one in values["refused"]]
         return cls(Kind(values["kind"]), refused, values["why_not"])
 
 
 def most_refused(*trials: KeptApart | None) -> KeptApart | None:
-    """Returns, of several trials, the one with the most refused writes; None without trials."""
+    """Returns the value of the trial with the most refused writes; None without trials."""
     known = [trial for trial in trials if trial is not None]
     return max(known, key=lambda trial: len(trial.refused), default=None)

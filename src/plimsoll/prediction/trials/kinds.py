@@ -1,4 +1,4 @@
-"""The kinds of means that keep a program's writes from real files, the strongest first."""
+"""The ways in which a trial keeps a program's writes from real files, the strongest first."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Kind(StrEnum):
     OVERLAY = "overlay"
     """The kernel puts an overlay over every folder that the program sees."""
     WALL = "wall"
-    """A library before libc redirects writes, and the kernel refuses those that bypass it."""
+    """A library loaded before libc redirects writes; the kernel refuses writes that bypass it."""
     LAYER = "layer"
-    """Only the library before libc: writes that bypass it reach real files."""
+    """The same library without the kernel's refusals: writes that bypass it reach real files."""
 
 
 def wanted_kind() -> Kind | None:
-    """Returns the kind that PLIMSOLL_TRIAL names; None if it is unset, for the strongest one.
+    """Returns the kind that PLIMSOLL_TRIAL names; None (the strongest kind) if it is unset.
 
     Raises:
         InputError: If the variable does not name a kind.

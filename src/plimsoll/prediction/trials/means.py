@@ -1,4 +1,8 @@
-"""The means by which a trial's holder keeps a program's writes from real files, by kind."""
+"""Implements each kind of trial: how a program's writes are kept from real files.
+
+The *holder* is the process that plimsoll starts for a trial. It starts the program, waits for its
+end, and lists what the program wrote.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +28,18 @@ if TYPE_CHECKING:
 
 
 class Means(Protocol):
-    """A means to keep a program's writes from real files.
+    """One way to keep a program's writes from real files.
 
     Attributes:
-        environment: The environment variables that the program needs for it.
-        listener: A file descriptor; when it is readable, `listen` must be called. None without one.
+        environment: The environment variables that the program must get.
+        listener: A file descriptor, or None. When it is readable, the holder calls `listen`.
     """
 
     environment: dict[str, str]
     listener: int | None
 
     def prepare(self) -> None:
-        """Prepares the means. The holder calls it before it starts the program's process.
+        """Prepares the isolation. The holder calls it before it starts the program's process.
 
         Raises:
             OSError: If the machine does not offer this means.
@@ -50,10 +54,10 @@ class Means(Protocol):
         """
 
     def begun(self, from_program: socket.socket) -> None:
-        """Does the holder's part of `enter`, while the program's process calls that."""
+        """Does the holder's part, while the program's process runs `enter`."""
 
     def listen(self) -> None:
-        """Handles what is readable from `listener`."""
+        """Reads and handles a message from `listener`."""
 
     def written(self) -> list[Written]:
         """Returns the files that the program wrote. The holder calls it after the program's end."""
@@ -62,11 +66,11 @@ class Means(Protocol):
         """Returns the writes that the kernel refused."""
 
     def release(self) -> None:
-        """Releases what would keep the trial's folder from being removed."""
+        """Releases mounts that would prevent the removal of the trial's folder."""
 
 
 class _Silent:
-    """A means without work for the holder while the program runs."""
+    """The kinds for which the holder has nothing to do while the program runs."""
 
     listener: int | None = None
 
@@ -77,7 +81,7 @@ class _Silent:
         """Does nothing."""
 
     def refused(self) -> list[Refused]:
-        """Returns nothing: writes are redirected, not refused."""
+        """Returns an empty list: writes are redirected, not refused."""
         return []
 
     def release(self) -> None:
@@ -101,7 +105,7 @@ class ByOverlay(_Silent):
         self._overlay.make()
 
     def enter(self, _to_holder: socket.socket) -> None:
-        """Changes this process to the trial's root; the holder keeps the real one."""
+        """Changes this process's root to the trial's root; the holder keeps the real root."""
         assert self._overlay is not None
         kernel.unshare(kernel.NEW_MOUNTS)
         self._overlay.enter([Path.cwd()])
@@ -154,20 +158,20 @@ class ByWall(ByLayer):
         self._wall.check_possible()
 
     def enter(self, to_holder: socket.socket) -> None:
-        """Raises the wall around this process, and sends the kernel's listener to the holder."""
+        """Sets up the wall around this process, and sends the kernel's listener to the holder."""
         listener = self._wall.raise_around_this_process()
         socket.send_fds(to_holder, [b"-"], [listener])
         os.close(listener)
 
     def begun(self, from_program: socket.socket) -> None:
-        """Receives the listener. If `enter` failed, there is none, and the reason follows."""
+        """Receives the listener from the program's process; receives none if `enter` failed."""
         _, files, _, _ = socket.recv_fds(from_program, 1, 1, socket.MSG_PEEK)
         if files:
             from_program.recv(1)
             self.listener = files[0]
 
     def listen(self) -> None:
-        """Answers a notification of the kernel, and counts the write if it is refused."""
+        """Answers a notification from the kernel, and counts the write if it is refused."""
         if self.listener is not None and (refused := self._wall.answer(self.listener)) is not None:
             self._refused[refused] += 1
 
@@ -187,7 +191,7 @@ STRONGEST_FIRST: dict[Kind, Callable[[Settings], Means]] = {
 
 
 def _writable_anyway() -> list[Path]:
-    """Returns the real files that every program may write to.
+    """Returns the real files that a program behind the wall may write to.
 
     They are devices, shared memory, /proc, and the files of the program's own output.
     """

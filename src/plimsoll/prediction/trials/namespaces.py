@@ -17,18 +17,19 @@ _IFF_UP = 1
 def enter_namespaces(*, with_network: bool) -> None:
     """Gives this process, and all processes that it starts, mounts and a network of their own.
 
-    Ids of users and groups stay the same. Root's namespace has all ids. An ordinary user's has only
-    one user and one group; in it the kernel shows other users' files as files of `nobody`.
+    Ids of users and groups stay the same. If root calls it, the namespace has all ids. If an
+    ordinary user calls it, the namespace has only that user and group, and the kernel shows other
+    users' files as files of `nobody`.
 
     Args:
-        with_network: Whether the machine's network stays reachable; otherwise only loopback is.
+        with_network: Whether the machine's network stays reachable. If not, only loopback works.
 
     Raises:
         OSError: If this machine does not offer such namespaces.
     """
     maps = _maps()
     ready = os.pipe()
-    writer = os.fork()  # a process outside the namespace has to write maps of several ids
+    writer = os.fork()  # a map of several ids must be written from outside the namespace
     if writer == 0:
         os.close(ready[1])
         os.read(ready[0], 1)
@@ -48,7 +49,7 @@ def enter_namespaces(*, with_network: bool) -> None:
 
 
 def _maps() -> dict[str, str]:
-    """Returns the contents for the files in /proc/PID that map ids, by file."""
+    """Returns what to write to uid_map, gid_map and the like in /proc/PID, by file name."""
     if os.geteuid() != 0:
         return {
             "setgroups": "deny",
@@ -59,13 +60,13 @@ def _maps() -> dict[str, str]:
 
 
 def _same_numbers(name: str) -> str:
-    """Returns a map that takes each id of this namespace to itself."""
+    """Returns the text of a map from each id of this namespace to the same id."""
     ranges = [line.split() for line in Path(f"/proc/self/{name}").read_text().splitlines()]
     return "".join(f"{first} {first} {count}\n" for first, _, count in ranges)
 
 
 def _written(maps: dict[str, str], process: int) -> int:
-    """Writes the maps of a process; returns 0, or the errno of a failure."""
+    """Writes the id maps of a process; returns 0, or the errno of the failure."""
     try:
         for name, text in maps.items():
             Path(f"/proc/{process}/{name}").write_text(text)

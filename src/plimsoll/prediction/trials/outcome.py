@@ -1,4 +1,4 @@
-"""The settings of a holder, and the outcome that it writes at the end."""
+"""The settings of a trial's holder, and the outcome that it writes at the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Settings:
         free: Further folders that the program may write to.
         parent: The id of the process that requested the trial.
         with_network: Whether the program may reach other machines.
-        kind: The means that isolates the program; None for the strongest that the machine offers.
+        kind: The kind of isolation; None for the strongest kind that the machine offers.
     """
 
     folder: str
@@ -45,7 +45,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a trial.
+    """The result of a trial.
 
     Attributes:
         kept_apart: How the program's writes were kept from real files; None if that failed, so that

@@ -1,9 +1,9 @@
-"""The overlay of a trial: the trial sees every folder of the machine, and its writes go elsewhere.
+"""Gives a trial an overlay: it sees every folder of the machine, and its writes go elsewhere.
 
 The trial gets a new root with an overlay over each folder of the real one. Writes go to an upper
 folder, which is deleted with the trial. The kernel lets no ordinary user put an overlay over a
-folder that contains mounts. For such a folder the trial makes a new folder with the same entries;
-if it has more than `MOST_ENTRIES`, the trial sees it read-only.
+folder that contains mounts. For such a folder the trial makes a new folder with the same entries.
+If the folder has more than `MOST_ENTRIES`, the trial sees the real one read-only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from plimsoll.prediction.trials import kernel
 from plimsoll.prediction.trials.namespaces import enter_namespaces
 
 MOST_ENTRIES = 64
-"""A folder with mounts is made anew only if it has at most this many entries."""
+"""The most entries of a folder with mounts for which the trial makes a new folder."""
 _ROOT = Path("/")
 _DEVICES, _PROCESSES, _SYSTEM = Path("/dev"), Path("/proc"), Path("/sys")
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
@@ -31,7 +31,7 @@ class Shown(Enum):
 
     OVERLAID = auto()
     ANEW = auto()
-    """A new folder with an entry for each one of the real folder."""
+    """A new folder, with the same entries as the real one."""
     AS_IT_IS = auto()
     """The real folder, writable, with all mounts below it."""
     READ_ONLY = auto()
@@ -64,7 +64,7 @@ def plan(
     """Returns how the trial's root shows each part of the real root, a folder before its entries.
 
     Args:
-        free: Folders that stay writable as they are; missing ones are left out.
+        free: Folders that are shown as they are and stay writable; missing ones are left out.
         mounts: The mount points.
         most_entries: See `MOST_ENTRIES`.
     """
@@ -117,13 +117,13 @@ class Overlay:
     """The root of a trial.
 
     Attributes:
-        root: The new root, which contains the folders made anew.
+        root: The new root, with the new folders that stand in for folders with mounts.
         layers: The folders with an overlay.
 
     Args:
-        scratch: The trial's own folder. It contains the upper folders. Only the upper folders of
-            its own parents are in memory: the kernel allows no upper folder inside the lower one.
-        free: Further folders that stay writable as they are.
+        scratch: The trial's own folder, for the upper folders. For the parents of `scratch` itself,
+            the upper folders are in memory: the kernel allows no upper folder inside its lower one.
+        free: Further folders that are shown as they are and stay writable.
     """
 
     def __init__(self, scratch: Path, free: Sequence[Path]) -> None:
@@ -170,9 +170,9 @@ class Overlay:
         kernel.unmount(self._in_memory)
 
     def enter(self, writable: Sequence[Path]) -> None:
-        """Makes the trial's root the root of this process, and keeps its current folder.
+        """Makes the trial's root the root of this process; the current folder stays the same.
 
-        Call it in a mount namespace of its own.
+        The process must have a mount namespace of its own.
 
         Args:
             writable: Folders in which the trial must be able to write.
@@ -194,7 +194,7 @@ class Overlay:
         os.chdir(here)
 
     def _check(self, writable: Sequence[Path]) -> None:
-        """Raises a `PermissionError` unless each folder is overlaid or the real one."""
+        """Raises a `PermissionError` for a folder that is neither overlaid nor shown as it is."""
         shown = {place: how for how, place in self._steps}
         for folder in writable:
             how = next(shown[place] for place in (folder, *folder.parents) if place in shown)
@@ -221,7 +221,7 @@ class Overlay:
 
     @staticmethod
     def _prepare(place: Path, new: Path) -> None:
-        """Makes an empty file or folder on which the real one can be mounted."""
+        """Makes an empty file or folder as a mount point for the real one."""
         if new.exists():
             return
         if place.is_dir():
@@ -232,13 +232,13 @@ class Overlay:
 
 
 def _mode(place: Path, status: os.stat_result) -> int:
-    """Returns the mode of an upper folder, read-only if this user cannot write to the lower one."""
+    """Returns the mode of an upper folder: read-only if the user cannot write to the lower one."""
     mode = stat.S_IMODE(status.st_mode)
     return mode if os.access(place, os.W_OK) else mode & ~stat.S_IWUSR
 
 
 def _escaped(place: Path) -> str:
-    """Escapes a path for an option of overlays."""
+    """Escapes a path for the options of an overlay mount."""
     return "".join(f"\\{sign}" if sign in "\\:," else sign for sign in str(place))
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MARK = "PLIMSOLL_SCRATCH"
-"""The environment variable that all processes of a trial have. Its first line is the folder."""
+"""The environment variable of all processes of a trial. Its first line is the trial's folder."""
 _SECONDS_BETWEEN = 0.005
 
 
@@ -41,7 +41,7 @@ def end_descendants() -> None:
 
 
 def end_marked(folder: Path) -> None:
-    """Kills this user's processes that have the mark of the trial in `folder`."""
+    """Kills this user's processes whose mark names the trial in `folder`."""
     mark = f"{MARK}={folder}".encode()
     for each in _processes():
         with suppress(OSError):

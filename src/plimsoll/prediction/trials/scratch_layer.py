@@ -1,4 +1,4 @@
-"""The scratch layer: a library before libc that redirects a program's writes to a folder.
+"""The scratch layer: a library that redirects a program's writes to a folder.
 
 The library (`preload/` in the sources) is loaded before libc in the program's process and in its
 children. These processes see their own writes in place of the real files.
@@ -20,7 +20,7 @@ from plimsoll.prediction.trials.written import Written, compared, largest_first,
 
 _LIBRARY = "libplimsoll_scratch.so"
 _LINK = "/.//."
-"""The begin of a link in the layer. The rest of the link is the path of an unchanged real file."""
+"""The start of a link's target in the layer; the path of an unchanged real file follows."""
 
 
 def environment(folder: Path, free: Sequence[Path], password: int | None = None) -> dict[str, str]:
@@ -32,7 +32,7 @@ def environment(folder: Path, free: Sequence[Path], password: int | None = None)
         password: The number by which the wall recognizes the layer's calls; None without a wall.
 
     Raises:
-        InputError: If there is no library that redirects writes.
+        InputError: If plimsoll's library for the layer is missing.
     """
     lines = [*map(str, [folder, *free]), *([] if password is None else [f"#{password:016x}"])]
     others = os.environ.get("LD_PRELOAD")
@@ -44,10 +44,10 @@ def environment(folder: Path, free: Sequence[Path], password: int | None = None)
 
 
 def check_folder(folder: Path) -> None:
-    """Checks that a folder can hold the layer, which marks folders by the set-user-ID bit.
+    """Checks that a folder's file system can hold the layer, which marks folders as set-user-ID.
 
     Raises:
-        InputError: If its file system does not keep this bit.
+        InputError: If the file system does not keep the set-user-ID bit.
     """
     tried = folder / "tried-mode"
     tried.mkdir(mode=0o700)
@@ -92,7 +92,7 @@ def library(folder: Path) -> Path:
         )
     if not set(str(found)) & set(": "):
         return found
-    link = folder / _LIBRARY  # in LD_PRELOAD both characters are separators
+    link = folder / _LIBRARY  # spaces and colons separate the paths in LD_PRELOAD
     with suppress(FileExistsError):
         link.symlink_to(found)
     return link
@@ -119,7 +119,7 @@ def _written_in(copy: Path, place: Path) -> Iterator[Written]:
 
 
 def _removed(folder: Path) -> Iterator[Written]:
-    """Yields the real files and folders that the program removed and did not make again."""
+    """Yields the real files and folders that the program removed and did not recreate."""
     try:
         noted = (folder / "removed").read_bytes()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Removes the shared memory that a program left, in a trial without a /dev/shm of its own."""
+"""Removes POSIX shared memory that a program left, in a trial without its own /dev/shm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PLACE = Path("/dev/shm")  # noqa: S108
 
 
 def remove_shared_memory(folder: Path) -> None:
-    """Removes the shared memory that the scratch layer noted in a trial's folder."""
+    """Removes the POSIX shared memory that the scratch layer noted in a trial's folder."""
     with suppress(FileNotFoundError):
         for name in (folder / _NOTED).read_bytes().splitlines():
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The folders of trials. If plimsoll and the holder are killed, a later plimsoll removes them."""
+"""Makes and removes the folders of trials, also those that killed processes left."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OWNER = "owner"
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Yields a new folder, and removes it with the context even if processes still use it."""
+    """Yields a new folder, and removes it at the end of the context even if it is still in use."""
     _sweep_once(tempfile.gettempdir())
     folder = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
     place = Path(folder.name).resolve()
@@ -91,8 +91,8 @@ def _folders(temporary: Path) -> Iterator[Path]:
 def interrupts_held() -> Iterator[None]:
     """Delays Ctrl-C while the context lasts, for work that must not stop half-way.
 
-    It replaces Python's handler. Blocking the signal would not do, because that holds for one
-    thread only, and another would get the signal.
+    It replaces Python's handler. Blocking the signal is not enough: a thread blocks signals only
+    for itself, so another thread would get the signal.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # Python raises KeyboardInterrupt in the main thread only

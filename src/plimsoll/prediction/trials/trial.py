@@ -1,4 +1,4 @@
-"""Starts, ends and reads a trial, from plimsoll's own process."""
+"""Starts and ends a trial, and reads its outcome, from plimsoll's own process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECONDS_TO_END = 10
 def held(
     command: Sequence[str], folder: Path, free: Sequence[Path], *, with_network: bool
 ) -> list[str]:
-    """Returns the command of a holder that runs `command` and keeps its writes from real files.
+    """Returns the command line of a holder process, which runs `command` as a trial.
 
     Args:
         command: The program, by its absolute path, and its arguments.
@@ -39,7 +39,7 @@ def held(
 
 
 def interrupt(holder: subprocess.Popen[bytes]) -> None:
-    """Interrupts the program, unless the terminal has sent it the Ctrl-C already."""
+    """Interrupts the program, unless it already got Ctrl-C from the terminal."""
     holder.send_signal(INTERRUPTED)
 
 

@@ -21,7 +21,7 @@ class Refused:
     Attributes:
         path: The file.
         program: The name of the program that tried to write.
-        count: How often the kernel refused it.
+        count: The number of refused writes.
     """
 
     path: str

@@ -37,13 +37,13 @@ def largest_first(found: Sequence[Written]) -> list[Written]:
 
 
 def changed_in(layers: Sequence[Layer], root: Path) -> list[Written]:
-    """Returns the files that the script wrote or removed, by the upper folders and the root."""
+    """Returns the files that the script wrote or removed: upper folders and root show them."""
     found = [one for layer in layers for one in _changed(layer.upper, layer.lower)]
     return largest_first([*found, *_new(root, Path("/"))])
 
 
 def _new(folder: Path, place: Path) -> Iterator[Written]:
-    """Yields the files in a folder of the trial's root that the real folder does not have."""
+    """Yields the files in a folder of the trial's root that are missing in the real folder."""
     for entry in os.scandir(folder):
         real = place / entry.name
         if entry.is_dir(follow_symlinks=False):
@@ -55,7 +55,7 @@ def _new(folder: Path, place: Path) -> Iterator[Written]:
 
 
 def compared(now: os.stat_result, place: Path) -> Iterator[Written]:
-    """Yields an entry if a trial's file, of status `now`, differs from the real one at `place`."""
+    """Yields an entry if a trial's file (its status is `now`) differs from the real file."""
     try:
         before = place.lstat()
     except OSError:
@@ -104,7 +104,7 @@ def _is_opaque(folder: Path) -> bool:
 
 
 def _state(status: os.stat_result) -> tuple[int, ...]:
-    """Returns what differs once a file is changed. A copy begins with that of the real file."""
+    """Returns the properties that tell a changed file; an unchanged copy has the real file's."""
     return (status.st_mode, status.st_size, status.st_mtime_ns)
 
 

@@ -1,6 +1,6 @@
-"""Finds the memory blocks in a recording's events: when each was live, and what it was used for.
+"""Finds the memory blocks of a recording: when each was live, and what it was used for.
 
 The input is columns of events, the output is tables; nothing is printed. Begin with `lifetimes`,
 which describes all blocks of a history at once; `block_history` reads a history one stretch at a
-time. `categories` has the rules that find each block's use, `evidence` the facts that they need.
+time. `categories` has the rules that find each block's use; `evidence` collects facts for them.
 """

@@ -1,11 +1,11 @@
-"""Reads a history of any length in stretches of events, each with the whole lives of its blocks.
+"""Reads a history of any length in stretches: parts with the full lifetimes of their blocks.
 
 A first pass over the history pairs allocations and frees. The events of blocks that are still live
 at the end of a stretch are carried to the next one. Only the ends of blocks that outlive their
 stretch are kept; these are few. Each further pass yields the stretches in order.
 
-A block from before the first event has a free but no allocation, or it is in the final segments and
-has no allocation.
+A block that was allocated before the first event has no allocation in the history: it has only a
+free, or it is in the final segments.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ STRETCH = 1 << 18
 def find_lifetimes(trace: DeviceTrace) -> Lifetimes:
     """Pairs the allocations of a history with their frees.
 
-    For ten million events, which are read twice, this takes seconds and a few hundred MiB. In a
-    damaged history only the consistent events are paired.
+    It reads the events twice. Ten million events take seconds and a few hundred MiB. In a damaged
+    history only the consistent events are paired.
     """
     history = BlockHistory(trace)
     return Lifetimes.join(chain([history.before], (stretch.began for stretch in history)))
@@ -145,7 +145,7 @@ class BlockHistory(Stretches):
         return ends, before[np.argsort(before.address, kind="stable")]
 
     def _start_segments(self) -> Sequence[_core.SegmentInfo]:
-        """Returns the initial segments of a recording without final ones (a truncated one)."""
+        """Returns the initial segments if a recording is truncated, so has no final ones."""
         if self._trace.segments:
             return []
         with suppress(InputError):
@@ -169,7 +169,7 @@ class BlockHistory(Stretches):
         return found[np.array(is_first, dtype=bool)]
 
     def _first_use(self, addresses: NDArray[np.uint64]) -> dict[int, int]:
-        """Returns the first event at each address; a later free there is of a newer block."""
+        """Returns the first event at each address: later events there are about newer blocks."""
         found: dict[int, int] = {}
         if not len(addresses):
             return found
@@ -194,7 +194,7 @@ class BlockHistory(Stretches):
         )
 
     def _blocks(self, pairs: Pairs, events: EventBatch, first: int) -> Lifetimes:
-        """Makes the blocks whose first events are in this batch."""
+        """Makes the blocks whose first events are among `events`."""
         rows = pairs.opening - first
         pool = _pool_numbers(events.pool_first[rows], events.pool_second[rows], self._pools)
         return Lifetimes(
@@ -233,7 +233,7 @@ def _with_untouched(
     known: NDArray[np.uint64],
     pools: dict[tuple[int, int], int],
 ) -> Lifetimes:
-    """Adds the blocks of `segments` that no event is about: their addresses are not in `known`."""
+    """Adds the blocks of `segments` without any event: their addresses are not in `known`."""
     seen = set(known.tolist())
     untouched = [
         (

@@ -39,7 +39,7 @@ _LEAST_RELEASED = 4
 _LEAST_STEPS = 3
 _MOSTLY = 0.75
 _MOST_CROSSED = 2
-"""The most step ends in the life of an activation or input of one pass: two in a GAN."""
+"""The most step boundaries that an activation or input outlives. In a GAN it is two."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Categories:
 
     Attributes:
         number: For each block, an index into `CATEGORIES`. uint8.
-        source: The evidence: "program" if the running program reported its tensors or the
-            requesting pass, "stacks", "lifetimes" in relation to the steps, or "nothing".
+        source: The evidence: "program" if the running program reported its tensors or passes;
+            otherwise "stacks", "lifetimes" (in relation to the steps), or "nothing".
     """
 
     number: NDArray[np.uint8]
@@ -96,7 +96,8 @@ class _Rules:
     ) -> None:
         self._blocks = lifetimes
         self._evidence = evidence
-        # Detected steps are a guess. Recorded passes are certain, so those steps are ignored then.
+        # Detected steps are a guess and recorded passes are certain. So if passes are recorded,
+        # detected steps are ignored.
         known = steps if steps.source == "marks" or not evidence.has_origins else NO_STEPS
         self._boundaries = known.boundaries
         self._crossed = steps_crossed(lifetimes, known)
@@ -106,8 +107,8 @@ class _Rules:
         backward = self._is[Place.BACKWARD] | self._is[Place.RECOMPUTED]
         self._backward_starts = lifetimes.start[backward]
         reached = np.union1d(self._backward_starts, np.array(failures, dtype=np.int64))
-        # Blocks that are still live at the next request of a backward pass, or at the next failed
-        # request, which may have prevented the backward pass.
+        # A mask of blocks that are live until the next request of a backward pass, or until the
+        # next failed request, which may have prevented a backward pass.
         self._survives = lifetimes.end > _next(reached, lifetimes.start, lifetimes.event_count)
         self._result = np.full(len(lifetimes), NUMBER["temporaries"], dtype=np.uint8)
 
@@ -166,16 +167,16 @@ class _Rules:
         """Marks the blocks of autograd graphs that were dropped whole, without a backward pass.
 
         Dropping the last result of a forward pass frees all blocks that autograd saved for it, one
-        after another without a request between them. A function that returns frees blocks in a row
-        too. So a row counts as a graph only if it has at least four blocks, and at least three
-        quarters as many as the candidates that are live after it.
+        after another without a request between them. A function that returns also frees blocks in a
+        row. So a row counts as a graph only if it has at least four blocks, and at least three
+        quarters as many blocks as there are candidates live after the row.
         """
         found = np.flatnonzero(candidates & (self._blocks.end < self._blocks.event_count))
         result = np.zeros(len(candidates), dtype=np.bool_)
         if not len(found):
             return result
         starts = np.sort(self._blocks.start)
-        # the number of requests before each free: equal for frees in a row
+        # The number of requests before each free; frees in a row have the same number.
         gap = np.searchsorted(starts, self._blocks.end[found])
         gaps, which, count = np.unique(gap, return_inverse=True, return_counts=True)
         begin, end = np.sort(self._blocks.start[found]), np.sort(self._blocks.end[found])
@@ -188,8 +189,8 @@ class _Rules:
 
     def _name_inputs(self) -> None:
         self._name("inputs", self._passes & self._has_role("input"))
-        # Inputs are made outside modules: after the last request of another kind, such as one of
-        # the optimizer, and before the next call of a module.
+        # Inputs are requested outside modules, after the last request of another part, such as the
+        # optimizer, and before the next call of a module.
         start, forward = self._blocks.start, self._is[Place.FORWARD]
         if not forward.any():
             return
@@ -200,7 +201,7 @@ class _Rules:
         self._name("inputs", first & stays & (self._crossed <= _MOST_CROSSED))
 
     def _name_gradients(self) -> None:
-        """Names gradients, which outlive their backward pass; leaves them to labels if any."""
+        """Names gradients, which outlive their backward pass, unless labels name gradients."""
         if (self._evidence.label == NUMBER["gradients"]).any():
             return
         start, end = self._blocks.start, self._blocks.end
@@ -215,11 +216,12 @@ class _Rules:
     def _name_kv_cache(self) -> None:
         """Names KV caches: buffers that persist over steps of inference.
 
-        A step of inference is a row of requests by modules while autograd does not record, up to
-        the next request outside modules. A cache lives from one step into the next. Either the code
-        that requests it has "cache" in a name, or the cache grows: each step requests more at the
-        same line, and frees the previous copy while modules run. If the program trains nothing,
-        code outside modules with "cache" in a name may make a cache for all steps.
+        A step of inference is a row of requests by modules while autograd does not record; it ends
+        at the next request outside modules. A block that lives from one step into the next is a
+        cache if the requesting code has "cache" in a name, or if the block grows: each step
+        requests more at the same line, and frees the previous copy while modules run. If the
+        program trains nothing, code outside modules with "cache" in a name may also make a cache
+        for all steps.
         """
         start, end = self._blocks.start, self._blocks.end
         inside = self._is[Place.FORWARD] & (self._evidence.records == 0)
@@ -242,7 +244,7 @@ class _Rules:
             if len(steps) >= _LEAST_STEPS and (np.diff(largest) > 0).mean() >= _MOSTLY:
                 growing.append(stack)
         grows = np.isin(self._blocks.stack, growing)
-        # A block was copied if the last request before its free is one of a growing line.
+        # The last request before the free of a copied block comes from a growing call stack.
         copied = grows[order][np.searchsorted(start[order], end) - 1]
         cached = (stays & self._evidence.names_cache) | (handed_on & (grows | copied))
         if not len(self._backward_starts):
@@ -251,10 +253,10 @@ class _Rules:
         self._name("kv_cache", cached)
 
     def _name_workspaces(self) -> None:
-        """Names workspaces of libraries: by recorded roles, or else by their sizes.
+        """Names workspaces of libraries by recorded roles, or else by their sizes.
 
-        The first matrix product on a stream requests each size once. The forward and the backward
-        pass run in different threads, and each thread has workspaces of its own.
+        A stream's first matrix product requests one block of each workspace size. The forward and
+        the backward pass run in different threads, and each thread has its own workspaces.
         """
         self._name("workspaces", self._has_role("workspace"))
         blocks = self._blocks
@@ -272,11 +274,11 @@ class _Rules:
 
 
 def _next(events: NDArray[np.int64], after: NDArray[np.int64], otherwise: int) -> NDArray[np.int64]:
-    """Returns for each number in `after` the first later one in the sorted `events`."""
+    """Returns the first of the sorted `events` after each number; `otherwise` if there is none."""
     place = np.searchsorted(events, after, side="right")
     return np.append(events, otherwise)[place]
 
 
 def _last(events: NDArray[np.int64], before: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns for each number in `before` the last earlier one in the sorted `events`, or -1."""
+    """Returns the last of the sorted `events` before each number; -1 if there is none."""
     return np.append(events, -1)[np.searchsorted(events, before) - 1]

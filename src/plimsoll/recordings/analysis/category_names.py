@@ -14,10 +14,10 @@ CATEGORIES = (
 - `unused_activations`: saved by autograd for a backward pass that never came.
 - `recomputed_activations`: activations that a checkpoint computes again.
 - `inputs`: data from the host.
-- `kv_cache`: persists over steps of inference.
+- `kv_cache`: buffers that persist over steps of inference.
 - `collectives`: buffers of data that ranks exchange.
-- `workspaces`: kept by libraries such as cuBLAS. PyTorch 2.15 frees a workspace after the matrix
-  product; if only stacks are known, it counts as a temporary.
+- `workspaces`: memory that libraries such as cuBLAS keep. PyTorch 2.15 frees a workspace after the
+  matrix product; such a workspace counts as a temporary if only stacks are known.
 - `temporaries`: freed within the pass that made them.
 - `rounding`: the bytes of blocks beyond the requested sizes; never a block's own category.
 - `other`: the rest.
@@ -26,7 +26,7 @@ CATEGORIES = (
 NUMBER = {name: number for number, name in enumerate(CATEGORIES)}
 
 WORKSPACE_SIZES = (1 << 20, 8_519_680, 32 << 20)
-"""Sizes of PyTorch's cuBLAS and cuBLASLt workspaces; the card and PyTorch's version decide."""
+"""Possible sizes of PyTorch's cuBLAS and cuBLASLt workspaces, by card and PyTorch version."""
 
 _TITLES = {
     "kv_cache": "KV cache",
@@ -36,5 +36,5 @@ _TITLES = {
 
 
 def category_title(name: str) -> str:
-    """Returns a category's name for people."""
+    """Returns a category's name as reports show it."""
     return _TITLES.get(name, name.replace("_", " "))

@@ -1,7 +1,7 @@
-"""Collects the facts that a recording has about each block, before any conclusion.
+"""Collects what a recording says about each block; `categories` draws the conclusions.
 
 There are three sources. The frames of a call stack show which part of PyTorch requested the block.
-A frame that plimsoll adds tells the pass, and whether autograd was recording
+A frame that plimsoll adds tells the pass and whether autograd was recording
 (`plimsoll.recordings.origin`). Labels tell what PyTorch knew about an address while the program
 ran.
 """
@@ -57,7 +57,7 @@ _RECOMPUTES = ("unpack_hook", "recompute_fn", "backward")
 
 
 def place_of(frames: Sequence[Frame], origin: Origin | None) -> Place:
-    """Returns the part of the program that a stack shows; its innermost frame is first."""
+    """Returns the part of the program that a stack, innermost frame first, belongs to."""
     shown = _shown(frames)
     if origin is None:
         return shown
@@ -70,7 +70,7 @@ def place_of(frames: Sequence[Frame], origin: Origin | None) -> Place:
 
 
 def _shown(frames: Sequence[Frame]) -> Place:
-    """Returns the place that PyTorch's innermost known frame shows; BACKWARD without frames."""
+    """Returns the place that PyTorch's innermost known frame shows; BACKWARD for an empty stack."""
     found: Place | None = None
     in_program = False
     for filename, line, function in frames:
@@ -83,14 +83,14 @@ def _shown(frames: Sequence[Frame]) -> Place:
         if found is None:
             found = _told_by(path, function)
             if found == Place.OPTIMIZER and in_program and function == "step":
-                return Place.PROGRAM  # the optimizer's step calls a closure of the program
+                return Place.PROGRAM  # the optimizer's step() has called the program's closure
         elif found != Place.FORWARD:
             return found
     return found if found is not None else Place.PROGRAM if in_program else Place.BACKWARD
 
 
 def _told_by(path: str, function: str) -> Place | None:
-    """Returns the place that a frame of PyTorch shows, if any; `path` is relative to torch/."""
+    """Returns the place that a frame of PyTorch shows, or None; `path` is relative to torch/."""
     if path.startswith(("optim/", "distributed/optim/")):
         return Place.OPTIMIZER
     if _BUILDS.match(path):
@@ -114,9 +114,9 @@ class Evidence:
         role: An index into `plimsoll.recordings.origin.ROLES`; -1 if unknown. int8.
         records: Whether autograd was recording: 1 or 0; -1 if unknown. int8.
         names_cache: Whether a file or function of the requesting code is named after a cache. bool.
-        names_kv: Whether one is named after a cache of keys and values. bool.
-        label: The category by the block's label, an index into `categories`; -1 without a label.
-            int16.
+        names_kv: Whether such a file or function is named after a cache of keys and values. bool.
+        label: The category that the block's label names, as an index into `categories`; -1 without
+            a label. int16.
         has_origins: Whether plimsoll recorded the stacks.
     """
 
@@ -130,7 +130,7 @@ class Evidence:
 
     @property
     def is_from_program(self) -> bool:
-        """Whether the running program reported some of the facts, beyond its call stacks."""
+        """Whether the running program reported facts besides its call stacks."""
         return self.has_origins or bool((self.label >= 0).any())
 
 
@@ -173,7 +173,7 @@ _MOST_CALLERS = 3
 
 
 def _names(pattern: re.Pattern[str], frames: Sequence[Frame]) -> bool:
-    """Tells whether a file or function of the innermost frames outside PyTorch matches."""
+    """Returns whether a file or function name of the innermost frames outside PyTorch matches."""
     outside = [f for f in frames if f[1] > 0 and "/torch/" not in f[0].replace("\\", "/")]
     names = (
         f"{f[0].replace(chr(92), '/').rpartition('/')[2]} {f[2]}" for f in outside[:_MOST_CALLERS]
@@ -184,7 +184,7 @@ def _names(pattern: re.Pattern[str], frames: Sequence[Frame]) -> bool:
 def _label_of(
     lifetimes: Lifetimes, labels: Sequence[Label], categories: Sequence[str]
 ) -> NDArray[np.int16]:
-    """Returns each block's last label. A label is of the block that lived at its address then."""
+    """Returns each block's last label: one for its address, made while the block was live."""
     found = np.full(len(lifetimes), -1, dtype=np.int16)
     number = {name: i for i, name in enumerate(categories)}
     known = [label for label in labels if label.category in number]

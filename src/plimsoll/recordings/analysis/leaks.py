@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
     from plimsoll.recordings.analysis.steps import Steps
 
-LEAST_STEPS = 8  # with fewer steps, growth by chance is too likely
+LEAST_STEPS = 8  # fewer steps may show growth by chance
 _LEAST_CONFIDENCE = 0.99
-_MOST_MOMENTS = 200  # so few that all pairs of them can be compared
-_MOST_GIVEN_BACK = 0.1  # of the growth
-_LEAST_IN_LATER_HALF = 0.5  # of the slope over all steps
+_MOST_MOMENTS = 200  # few enough to compare all pairs of moments
+_MOST_GIVEN_BACK = 0.1  # a leak frees at most this share of its growth
+_LEAST_IN_LATER_HALF = 0.5  # the later half's least slope, as a share of the whole slope
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Leak:
     """Live memory that grows from step to step.
 
     Attributes:
-        what: The source line, or the size of the blocks without stacks.
+        what: The source line; for blocks without stacks, their size.
         slope_bytes: The growth per step, by the Theil-Sen estimator.
-        confidence: One minus the probability that chance alone gives as much growth, by the
-            Mann-Kendall test.
+        confidence: The Mann-Kendall test's confidence: one minus the probability that chance alone
+            gives as much growth.
         grown_bytes: The growth from the first examined step to the last.
         blocks: The growth in the number of blocks.
         last_event: The last event that allocated a block of this line or size.
@@ -98,7 +98,7 @@ def find_leaks(
 
 def leak_moments(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Returns the numbers of the examined steps, and the last event of each."""
-    # If steps were detected, the last boundary is a guess.
+    # The last boundary is a guess if the steps were detected; it is then left out.
     last = len(steps) + (steps.source == "marks")
     moments = steps.boundaries[steps_to_warm_up(steps) : last] - 1
     spread = np.linspace(0, len(moments) - 1, min(len(moments), _MOST_MOMENTS))
@@ -107,7 +107,7 @@ def leak_moments(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def steps_to_warm_up(steps: Steps) -> int:
-    """Returns the number of first steps to skip: programs grow while they warm up."""
+    """Returns how many steps to skip at the start, because programs grow while they warm up."""
     return max(2, len(steps) // 10)
 
 
@@ -119,7 +119,7 @@ def _levels(
     groups: int,
     moments: int,
 ) -> NDArray[np.int64]:
-    """Returns the live bytes of each group at each moment."""
+    """Returns the live amount (bytes or blocks) of each group at each moment."""
     width = moments + 1
     change = np.bincount(place * width + begin, amount, groups * width)
     change -= np.bincount(place * width + end, amount, groups * width)
@@ -127,7 +127,7 @@ def _levels(
 
 
 def _trend(time: NDArray[np.int64], level: NDArray[np.int64]) -> tuple[float, float] | None:
-    """Returns the slope and confidence of a series that grows as a leak does; else None."""
+    """Returns the slope and confidence of a series if it grows like a leak, or None."""
     grown = int(level[-1] - level[0])
     given_back = int((np.maximum.accumulate(level) - level).max())
     if given_back > _MOST_GIVEN_BACK * grown:
@@ -147,7 +147,7 @@ def theil_sen(time: NDArray[np.int64], level: NDArray[np.int64]) -> float:
 
 
 def mann_kendall(level: NDArray[np.int64]) -> float:
-    """Returns one minus the probability of as much growth by chance: the Mann-Kendall test.
+    """Returns the confidence in growth (Mann-Kendall test): 1 minus the probability of chance.
 
     The test is one-sided and uses the normal approximation with the correction for ties. For up to
     8 points it reports less confidence than the exact test.

@@ -1,11 +1,11 @@
-"""Guesses the use of blocks from lifetimes alone, by the steps' rhythm.
+"""Guesses the use of blocks from how their lifetimes relate to the steps, without stacks.
 
 - A block that exists before the first step and lives through the last is a parameter.
 - A gradient is as large as a parameter, and all gradients of a step are live together.
 - A block that a step leaves behind is optimizer state if it is as large as a parameter.
-- An activation is live at the peak before the step's first gradient is made. If a program trains
-  but a step has no gradient, a failed request or the end of the history cut its forward pass off.
-  The activations of such a step are the blocks that are live at its peak.
+- An activation is live at the peak before the step's first gradient is made.
+- If a program trains but a step has no gradient, the step was cut off in its forward pass, by a
+  failed request or the end of the history. Its activations are the blocks live at its peak.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def steps_crossed(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.int64]:
-    """Returns for each block how many step boundaries its life crosses. int64."""
+    """Returns the number of step boundaries during each block's life. int64."""
     if not len(steps):
         return np.zeros(len(lifetimes), dtype=np.int64)
     before = np.searchsorted(steps.boundaries, lifetimes.start, side="right")
@@ -39,7 +39,8 @@ def categories_by_lifetimes(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.ui
     bounds = steps.boundaries
     crossed = steps_crossed(lifetimes, steps)
     result = np.full(len(lifetimes), NUMBER["other"], dtype=np.uint8)
-    # The last boundary is a guess, and the program may free its memory soon after the last step.
+    # The last boundary is a guess, and a program may free its memory soon after the last step. So
+    # a parameter only has to live to the middle of the last step.
     stays = (end >= (bounds[-2] + bounds[-1]) // 2) & (crossed > 1)
     stays |= (end >= lifetimes.event_count) & (crossed > 0)
     parameters = stays & (start < bounds[0])
@@ -64,7 +65,8 @@ def categories_by_lifetimes(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.ui
             continue
         made = ends - 1
         if len(gradients):
-            # Skip the first sixteenth: a small block that looks like a gradient may be older.
+            # Skip the first sixteenth of the bytes: a small block from before the backward pass may
+            # look like a gradient.
             sizes = np.cumsum(lifetimes.size[gradients])
             made = int(start[gradients[np.searchsorted(sizes, sizes[-1] // 16)]])
         turn = began + int(np.argmax(level[began : made + 1]))
@@ -78,7 +80,7 @@ def categories_by_lifetimes(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.ui
 def _together(
     lifetimes: Lifetimes, blocks: NDArray[np.int64], sizes: Counter[int]
 ) -> NDArray[np.int64]:
-    """Finds when the live `blocks` best match the parameters' sizes; returns those gradients."""
+    """Returns the gradients: blocks that are live when live blocks best match parameters' sizes."""
     if len(blocks) == 0:
         return blocks
     events = np.concatenate([lifetimes.start[blocks], lifetimes.end[blocks]])
@@ -102,7 +104,7 @@ def _together(
     found = blocks[(lifetimes.start[blocks] <= moment) & (lifetimes.end[blocks] > moment)]
     left = Counter(sizes)
     chosen = []
-    # Activations and temporaries of a parameter's size end earlier, so the longest lives count.
+    # Gradients outlive activations and temporaries of the same size, so take the longest lives.
     for block in found[np.argsort(-lifetimes.end[found], kind="stable")].tolist():
         size = int(lifetimes.size[block])
         if left[size] > 0:

@@ -1,4 +1,4 @@
-"""Describes every block of a history: its allocation, its free, and the requesting stack."""
+"""Describes every block of a history: its allocation, its free, and the stack of its request."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Lifetimes:
 
     Attributes:
         event_count: The number of events in the history.
-        start: The event that allocated it; -1 if that was before the first event. int64.
-        end: The event that requested its free; `event_count` if none does, -1 if that was before
-            the first event. int64.
-        completed: The event that completed the free; `event_count` if none does. int64.
+        start: The event that allocated the block; -1 if it is older than the first event. int64.
+        end: The event that requested its free; `event_count` if there is none, -1 if the request is
+            older than the first event. int64.
+        completed: The event that completed the free; `event_count` if there is none. int64.
         address: The address. uint64.
         size: Requested bytes. uint64.
-        shared: The part of the requested bytes in shared memory. uint64.
+        shared: The part of the requested bytes that lies in host memory. uint64.
         stream: The stream's handle. uint64.
         stack: Numbers of the requesting call stacks; 0 for none. uint32.
         pool: Indices into `pools`. uint32.

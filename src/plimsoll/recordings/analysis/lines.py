@@ -1,10 +1,10 @@
 """Finds the source line of a call stack.
 
 The line begins with the innermost frame in the user's own files, because the user can change those.
-If that frame calls a library, the library's innermost frame follows, because it tells one layer of
-a model from another: `train.py:31 step → diffusers/models/unet.py:412 f`. Frames of PyTorch,
-Python and plimsoll are skipped. Recordings may come from other machines, so a file's path decides
-whose file it is, not the packages installed here.
+If that frame calls a library, the library's innermost frame follows, because it tells the layers of
+a model apart: `train.py:31 step → diffusers/models/unet.py:412 f`. Frames of PyTorch,
+Python and plimsoll are skipped. A file's path alone decides whether it belongs to the user, because
+recordings may come from other machines.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ def source_line(frames: Sequence[Frame]) -> str:
         frames: The stack, innermost frame first.
 
     Returns:
-        The user's innermost frame as "file:line function". If a library's frame is further in,
-        " → file:line function" follows for the innermost one. A stack without a frame of the user
-        is named by the library's frame alone; a stack without either is `NO_LINE`.
+        The user's innermost frame as "file:line function". If that frame calls a library,
+        " → file:line function" of the library's innermost frame follows. A stack without a frame of
+        the user is named by the library's frame alone; a stack without either is `NO_LINE`.
     """
     innermost: Frame | None = None
     for frame in frames:
@@ -115,7 +115,7 @@ def users_lines(frames: Sequence[Frame]) -> Iterator[str]:
 
 
 def users_part(line: str) -> str | None:
-    """Returns the first place in a line, which is the user's if any; None for `NO_LINE`."""
+    """Returns a line's first place, the user's if there is one; None for `NO_LINE`."""
     return None if line == NO_LINE else line.split(_BEHIND, maxsplit=1)[0]
 
 
@@ -134,7 +134,7 @@ def source_lines(
         frames: A function that returns the frames of a stack, such as `DeviceTrace.frames`.
 
     Returns:
-        Returns for each stack the index of its line, and the distinct lines.
+        The index of each stack's line, and the distinct lines.
     """
     numbers, place = np.unique(stacks, return_inverse=True)
     lines: dict[str, int] = {}
@@ -167,7 +167,7 @@ def _place(frame: Frame) -> str:
 
 @lru_cache(maxsize=_MOST_FILES)
 def _owner(filename: str) -> Literal["user", "library"] | None:
-    """Returns whose file it is; None for PyTorch, Python, plimsoll, and names of no file."""
+    """Returns the owner of a file; None for PyTorch, Python, plimsoll, and names without a file."""
     if filename.startswith(_HERE) or _OWN.search(filename):
         return "user" if _RECIPE.search(filename) else None
     if not filename.endswith(".py") and not filename.startswith(_INTERACTIVE):

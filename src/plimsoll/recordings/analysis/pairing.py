@@ -71,8 +71,8 @@ class Pairs:
     Attributes:
         opening: The block's first event: its allocation, or its free if that is missing. int64.
         is_known: Whether the first event is its allocation.
-        end: The event that requested its free; -1 if that was before the first event. int64.
-        end_rank: The number of allocations before that. int64.
+        end: The event that requested its free; -1 if it is older than the first event. int64.
+        end_rank: The number of allocations before `end`. int64.
         completed: The event that completed the free. int64. Without such an event, this and `end`
             are the number of events of the whole history.
         address: Addresses. uint64.
@@ -105,7 +105,7 @@ class Paired:
 
     Attributes:
         pairs: The blocks.
-        block: The number of each row's block.
+        block: For each row, the number of its block in `pairs`.
         is_last: Whether each block is the last one at its address.
     """
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def rounded_sizes(
     sizes: NDArray[np.uint64], round_request: Callable[[int], int]
 ) -> NDArray[np.uint64]:
-    """Returns the bytes that each of many requests takes.
+    """Returns the block size for each requested size.
 
     Args:
         sizes: The requested bytes.

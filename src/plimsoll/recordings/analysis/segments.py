@@ -29,11 +29,12 @@ class SegmentLifetimes:
     becomes several ranges.
 
     Attributes:
-        start: The event that took it; -1 if that was before the first event. int64.
-        end: The event that released it; the number of events if none does. int64.
+        start: The event that took the range from the driver; -1 if it is older than the first
+            event. int64.
+        end: The event that released it; the number of events if it is never released. int64.
         address: The first address. uint64.
         size: The size in bytes. uint64.
-        shared: The bytes of it in shared memory. uint64.
+        shared: The bytes of the range that lie in host memory. uint64.
         stream: The stream that the range serves. uint64.
         private: Whether it belongs to a private pool. uint8.
         expandable: Whether it was mapped into an expandable segment. uint8.
@@ -52,7 +53,7 @@ class SegmentLifetimes:
 def find_segments(
     events: EventBatch, numbers: NDArray[np.int64], trace: DeviceTrace, conf: str
 ) -> tuple[SegmentLifetimes, list[str]]:
-    """Follows the segments of a history.
+    """Finds the ranges of reserved memory in a history.
 
     Args:
         events: The events of segments; other events are ignored.
@@ -61,7 +62,7 @@ def find_segments(
         conf: The recorded configuration of the allocator.
 
     Returns:
-        Returns the ranges, and notes on what is uncertain about them.
+        The ranges, and notes on what is uncertain about them.
     """
     begin, notes = _at_the_start(events, trace, conf)
     ranges = _Ranges(trace.event_count)
@@ -119,7 +120,7 @@ class _Range(NamedTuple):
 
 
 class _Ranges:
-    """The ranges that are reserved now, by address, and earlier ones."""
+    """The ranges that are reserved now, by address, and the ranges that were released."""
 
     def __init__(self, event_count: int) -> None:
         self._event_count = event_count

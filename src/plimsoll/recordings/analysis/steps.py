@@ -1,7 +1,7 @@
 """Finds the steps of a program from the rhythm of its allocations.
 
-A program repeats its requests in every step, so some kind of block is allocated once per step. The
-allocations of each kind of block are a proposal for the boundaries. A proposal is judged by three
+A program repeats its requests in every step, so some kind of block is allocated exactly once per
+step. Each kind of block proposes its allocations as the boundaries. A proposal is judged by three
 properties of steps:
 
 - The steps are alike. They are compared by the lifetimes of blocks, counted in allocations, which
@@ -9,8 +9,8 @@ properties of steps:
 - The boundaries are evenly spaced, and cover the history.
 - Little memory is live at the boundaries, compared with the rest of the step.
 
-If two proposals are about equally good, and one has several times as many steps, that one is taken:
-the other counts several steps as one. In a long history only the middle is searched; the kind of
+If two proposals are about equally good, and one has several times as many steps, it is taken: the
+other takes several steps for one. In a long history only the middle is searched; the kind of
 block that begins a step there begins a step everywhere.
 """
 
@@ -38,11 +38,11 @@ _LEAST_STEPS = 3
 _LEAST_CONFIDENCE = 0.5
 _AS_GOOD = 0.08  # a smaller difference in confidence has no meaning
 _FINER = 1.8
-# Limits on the search time: the most kinds of blocks of each sort, and the most proposals.
+# Limits on the search time: how many kinds of blocks and how many proposals are tried.
 _MOST_PROMISING = 1000
 _MOST_COUNTS = 40
 _MOST_OF_A_COUNT = 3
-_MOST_COMPARED = 512  # steps compared with each other
+_MOST_COMPARED = 512  # the most steps that are compared with each other
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Steps:
         boundaries: Event numbers, one more than there are steps: step `i` goes from event
             `boundaries[i]` up to `boundaries[i + 1]`. Empty without steps.
         source: "marks" if the program marked them, "rhythm" if they were detected.
-        confidence: From 0 to 1: how much the steps are alike, of even length, and begin when little
-            is live. 1 for marks.
+        confidence: A rating of detected steps from 0 to 1: whether they are alike, evenly long, and
+            begin when little memory is live. 1 for marks.
     """
 
     boundaries: NDArray[np.int64]
@@ -66,7 +66,7 @@ class Steps:
 
 
 NO_STEPS = Steps(np.zeros(0, dtype=np.int64), "rhythm", 0.0)
-"""The result for a history without steps, or if its steps are ignored."""
+"""The value for a history without steps, and for one whose steps are ignored."""
 
 
 def find_steps(
@@ -107,10 +107,10 @@ def find_rhythm(blocks: Lifetimes, first: int, last: int) -> Steps:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of block: the columns that define it, and their values.
+    """A kind of block: blocks with equal values in some columns.
 
     Attributes:
-        by: The columns that define it: blocks with equal values there are of one kind.
+        by: The columns in which all blocks of the kind have equal values.
         life: The lifetime of such a block, counted in allocations; -1 if it is never freed.
         size: Requested bytes.
         stack: The number of the call stack.
@@ -122,7 +122,7 @@ class _Kind:
     stack: int
 
     def among(self, stretch: Stretch) -> NDArray[np.bool_]:
-        """Returns a mask of this kind's blocks among the blocks that a stretch allocates."""
+        """Returns a mask over the blocks that a stretch allocates: those of this kind."""
         columns = {"life": stretch.lives, "size": stretch.began.size, "stack": stretch.began.stack}
         is_of: NDArray[np.bool_] = np.ones(len(stretch.began), dtype=bool)
         for name in self.by:
@@ -154,7 +154,7 @@ def _find_rhythm(history: Stretches) -> Steps:
     confidence, _, kind = max([best, *finer], key=lambda one: (len(one[1]), one[0]))
     stretches = [middle] if not spare else history
     begins = np.concatenate([one.began.start[kind.among(one)] for one in stretches])
-    # The end of the last step is unknown. Guess that this step has the usual length.
+    # The end of the last step is unknown. Guess that the last step has the median length.
     end = min(int(begins[-1] + np.median(np.diff(begins))), history.event_count)
     return Steps(np.append(begins, end), "rhythm", round(confidence, 3))
 
@@ -200,7 +200,7 @@ def _proposals(
 def _grouped(
     kind: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Sorts blocks by kind; returns their indices, and each kind's first place and count."""
+    """Sorts blocks by kind; returns the sorted indices, each kind's first place and count."""
     times = np.bincount(kind)
     return np.argsort(kind, kind="stable"), np.cumsum(times) - times, times
 

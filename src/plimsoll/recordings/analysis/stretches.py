@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A part of a history. Events have the numbers that they have in the whole history.
+    """A part of a history. Its events keep their numbers in the whole history.
 
     Attributes:
         first: The first event of the part.
         count: The number of its events.
-        began: The blocks allocated in the part, also if they are freed after it.
+        began: The blocks allocated in the part, even if they are freed after it.
         lives: The lifetime of each block of `began`, counted in allocations; -1 if it is never
             freed. int64.
         carried: The blocks allocated before the part that are live at its beginning.

@@ -2,5 +2,6 @@
 
 Each *recogniser* is a file with one function that takes `Facts` and returns its cause, or None.
 Begin with `cause.py`, the contract; `recognisers.py` lists all recognisers and sorts their causes.
-Predictions and recordings both use them; only predictions always have the program's own notes.
+Both predictions and recordings use them. The program's own notes (`Notes`) are complete only in
+predictions.
 """

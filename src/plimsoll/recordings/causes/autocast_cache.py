@@ -19,7 +19,7 @@ _LEAST_SHARE = 0.05
 
 
 def autocast_cache(facts: Facts) -> Cause | None:
-    """Finds autocast's copies that no backward pass uses, if they are 5 % of the peak or more."""
+    """Finds autocast's unused copies of weights, if they are 5 % of the peak or more."""
     copies = autocast_copies(facts)
     size = facts.bytes_of(copies)
     if not size or size < _LEAST_SHARE * facts.allocated_bytes:
@@ -39,7 +39,7 @@ def autocast_cache(facts: Facts) -> Cause | None:
 def autocast_copies(facts: Facts) -> NDArray[np.int64]:
     """Returns the unused activations that are half as large as a parameter: autocast's copies.
 
-    Autocast makes its copies as if autograd were recording, also under `no_grad`
+    Autocast makes its copies as if autograd were recording, even under `no_grad`
     (aten/src/ATen/autocast_mode.cpp, cached_cast).
     """
     found = facts.live_of("unused_activations")

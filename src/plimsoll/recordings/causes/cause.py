@@ -34,9 +34,9 @@ class Cause:
 
     Attributes:
         name: A stable key, such as "unused_activations".
-        sentence: One sentence that names the holder and its memory, without a full stop.
+        sentence: One sentence, without a full stop, that says which code holds how much memory.
         change: The advice, in the imperative.
-        bytes: The memory that the cause holds at the peak, as far as it is known.
+        bytes: The memory that the cause is known to hold at the peak.
         line: The source line of the cause; None if unknown.
         patch: Text to copy: a line of code or a setting; "" without one.
         growth_bytes: The growth with each iteration of a loop; 0 if the memory does not grow.
@@ -73,7 +73,7 @@ class MathAttention:
     Attributes:
         reason: Why no fused kernel ran.
         line: The first source line that called attention, or None.
-        bytes: The size of the attention scores in its largest call.
+        bytes: The size of the attention scores in the largest call.
     """
 
     reason: str
@@ -83,12 +83,12 @@ class MathAttention:
 
 @dataclass(frozen=True)
 class Notes:
-    """Notes of the running program besides its requests. Recordings may lack these notes.
+    """Notes about the running program in addition to its requests; recordings may lack them.
 
     Attributes:
         math_attention: Calls of attention without a fused kernel.
-        pinned_asked_bytes: The page-locked memory that the program requested, at its peak.
-        pinned_taken_bytes: The most that the pool took from the host for these requests.
+        pinned_asked_bytes: The peak of page-locked memory that the program requested.
+        pinned_taken_bytes: The peak of page-locked memory that the pool took for these requests.
         has_pinned_threshold: Whether this PyTorch has `pinned_max_round_threshold_mb`.
         searches: Whether cuDNN searched for the fastest plans (`torch.backends.cudnn.benchmark`).
         devices: The peaks of allocated memory by device, in bytes.
@@ -153,7 +153,7 @@ class Facts:
 
     @cached_property
     def passes(self) -> Steps:
-        """The steps of `steps`, or if that has none, the steps found in the allocations' rhythm."""
+        """The steps of `steps`; if there are none, steps detected in the rhythm of allocations."""
         is_said = self.steps.source == "marks" or len(self.steps)
         return self.steps if is_said else find_steps(self.blocks)
 
@@ -177,7 +177,7 @@ class Facts:
         return self.live[np.isin(self.category[self.live], numbers)]
 
     def is_live_under(self, is_meant: Callable[[str, str], bool]) -> NDArray[np.bool_]:
-        """Returns a mask of `live`: blocks whose stack has a frame that `is_meant` accepts."""
+        """Returns a mask over `live`: blocks whose stack has a frame that `is_meant` accepts."""
         stacks = self.blocks.stack[self.live]
         numbers, which = np.unique(stacks, return_inverse=True)
         found = [

@@ -1,4 +1,4 @@
-"""Recognises a cache of keys and values that torch.cat copies in each pass, one entry longer."""
+"""Recognises a cache of keys and values that each pass extends by copying it with torch.cat."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _LEAST_SHARE = 0.2
 _FEWEST_LENGTHS = 8
 _LEAST_COPIED = 0.8
-"""The least share of copies that are freed between the next copy and the one after it."""
+"""The least share of copies that are freed after the next copy and before the one after that."""
 
 
 def growing_cache(facts: Facts) -> Cause | None:
-    """Finds a line that holds a fifth of the peak or more in copies that grow evenly."""
+    """Finds a line whose evenly growing copies hold a fifth of the peak or more."""
     found = np.array(sorted({each for one in _grown(facts) for each in one}), dtype=np.int64)
     held = np.intersect1d(facts.live, found)
     size = facts.bytes_of(held)
@@ -51,14 +51,14 @@ def growing_cache(facts: Facts) -> Cause | None:
 def _concatenates(line: str | None) -> bool:
     """Returns whether a line, "FILE:LINE FUNCTION", calls a concatenation.
 
-    The source text is checked because a model's results grow with the sequence too.
+    Growth alone does not suffice, because a model's results grow with the sequence too.
     """
     place = re.match(r"(.+):(\d+)(?: |$)", line or "")
     return place is not None and "cat(" in linecache.getline(place[1], int(place[2]))
 
 
 def _grown(facts: Facts) -> Iterator[NDArray[np.int64]]:
-    """Yields the blocks of each call stack that requests a longer copy in each pass."""
+    """Yields the blocks of each call stack that requests a larger copy in each pass."""
     blocks = facts.blocks
     held = np.unique(blocks.stack[facts.live])
     stacks, counts = np.unique(blocks.stack, return_counts=True)

@@ -1,4 +1,4 @@
-"""Recognises tensors that a loop keeps in each iteration: sums of losses, outputs, metrics."""
+"""Recognises tensors that each iteration of a loop keeps: sums of losses, outputs, metrics."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _STAYS = [NUMBER[name] for name in _MEANT_TO_STAY]
 _LEAST_GROWN = MiB
 _LEAST_SHARE = 0.05
 _MUCH_LONGER = 3
-"""The events between two step ends are searched for a loop if they are this many steps long."""
+"""A stretch between two step ends is searched for a loop if it is this many steps long."""
 _MOST_SEARCHED = 1 << 20
-"""The most events between two steps that are searched."""
+"""A longer stretch between two step ends is not searched. In events."""
 
 
 def kept_over_passes(facts: Facts) -> Cause | None:
-    """Finds memory that grows with each iteration of a loop to 5 % of the peak or more."""
+    """Finds memory that each iteration of a loop adds to, if it reaches 5 % of the peak."""
     for passes in _loops(facts):
         cause = _growth(facts, passes)
         if cause is not None:
@@ -44,7 +44,7 @@ def kept_over_passes(facts: Facts) -> Cause | None:
 
 
 def _loops(facts: Facts) -> Iterator[Steps]:
-    """Yields the iterations of each loop that may keep memory: of steps, or between two steps."""
+    """Yields the iterations of the loop of steps, and of a loop between two steps, if any."""
     yield facts.passes
     ends = facts.passes.boundaries
     if facts.passes.source != "marks":
@@ -72,7 +72,7 @@ def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps
     """Makes the cause of a line that grows.
 
     Args:
-        facts: The memory.
+        facts: The facts of the device.
         leak: The line's growth.
         leaks: The growth of all lines.
         passes: The iterations of the loop.
@@ -104,14 +104,14 @@ def _graph(
     """Returns the graph that a leaking line keeps; None if nothing suggests one.
 
     Args:
-        facts: The memory.
+        facts: The facts of the device.
         leak: The line's growth.
         kept: The blocks of all growing lines from earlier iterations.
-        results: The blocks of `kept` that may have a grad_fn.
+        results: The blocks of `kept` whose tensors may have a grad_fn.
     """
     line = users_part(leak.what) or leak.what
     mine = results[facts.are_of_line(results, line)]
-    # A graph keeps the results of several operations. A single one may be kept without its graph.
+    # A graph keeps the results of several operations. A single result may be kept without a graph.
     are_several = len(np.unique(facts.blocks.stack[results])) > 1
     if 2 * facts.bytes_of(mine) > leak.grown_bytes:
         is_certain = bool(facts.are_from(mine, lambda origin: origin.has_grad_fn).all())
@@ -127,7 +127,7 @@ def _graph(
 
 
 def _kept(facts: Facts, leaks: Sequence[Leak], passes: Steps) -> NDArray[np.int64]:
-    """Returns the blocks of growing lines that live since an earlier iteration."""
+    """Returns the blocks of growing lines that outlived the iteration that requested them."""
     ends = passes.boundaries[passes.boundaries <= facts.event]
     kept = facts.live[~np.isin(facts.category[facts.live], _STAYS)]
     kept = kept[facts.blocks.start[kept] < (int(ends[-1]) if len(ends) else 0)]

@@ -18,13 +18,13 @@ _IN_USE = ("parameters", "optimizer_state", "gradients")
 
 
 def loaded_checkpoint(facts: Facts) -> Cause | None:
-    """Finds loaded tensors that no module or optimizer uses, of 5 % of the peak or more."""
+    """Finds loaded tensors outside modules and optimizers, if they are 5 % of the peak or more."""
     loaded = facts.live[facts.is_live_under(loads)]
     spare = np.setdiff1d(loaded, facts.live_of(*_IN_USE))
     size = facts.bytes_of(spare)
     copies = np.setdiff1d(facts.live_of(*_IN_USE), loaded)
     has_copy = np.isin(facts.blocks.size[spare], facts.blocks.size[copies])
-    if 2 * facts.bytes_of(spare[has_copy]) <= size:  # it is data, or is used as it was loaded
+    if 2 * facts.bytes_of(spare[has_copy]) <= size:  # data, or weights used without a copy
         return None
     if size < _LEAST_SHARE * facts.allocated_bytes:
         return None

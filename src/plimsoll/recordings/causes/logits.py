@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 0.3
 _FEWEST, _MOST = 2, 8
-"""How many tensors a loss may have: logits in two types, their logarithms, and gradients."""
+"""The number of tensors of a loss: logits in two types, their logarithms, and gradients."""
 _LOSSES = ("cross_entropy", "nll_loss")
 
 
 def logits(facts: Facts) -> Cause | None:
-    """Finds a loss's tensors of the size of its logits, if they are 30 % of the peak or more."""
+    """Finds a loss's tensors that are as large as its logits, if they are 30 % of the peak."""
     of_loss = facts.live[facts.is_live_under(_computes_loss)]
     if not len(of_loss):
         return None

@@ -34,11 +34,11 @@ def math_attention(facts: Facts) -> Cause | None:
 
 
 def _live_bytes(facts: Facts, noted: MathAttention) -> int:
-    """Returns the bytes of a call's scores at the peak, including copies in another type."""
+    """Returns the bytes of a call's attention scores at the peak, with copies in other types."""
     blocks = facts.live
     if noted.line is not None:
-        # In a trainer one user's line runs a whole step, so the library's part of the line has to
-        # match too.
+        # With a trainer, one line of the user runs a whole step. So the library's part of the line
+        # has to match too.
         is_line = np.array([each == noted.line for each in facts.lines], dtype=np.bool_)
         blocks = blocks[is_line[facts.line[blocks]]]
     sizes = facts.blocks.size[blocks]

@@ -23,7 +23,7 @@ class CardParts:
 
     Attributes:
         total_bytes: The whole card.
-        pytorch_bytes: The memory that PyTorch's allocator would have to reserve.
+        pytorch_bytes: The memory that PyTorch's allocator needs in all.
         context_bytes: The CUDA context of this process; 0 if unknown.
         nccl_bytes: NCCL's buffers in this process.
         libraries_bytes: The rest of this process's memory: other libraries.
@@ -45,7 +45,7 @@ class CardParts:
 def own_bytes(error: str) -> int | None:
     """Returns the memory of this process on the card, from the text of PyTorch's error.
 
-    The text has two decimals; the result is the largest size that is printed so.
+    The text has two decimals; the result is the largest size that PyTorch prints that way.
     """
     found = _OWN.search(error)
     return None if found is None else round((float(found[1]) + 0.005) * _UNITS[found[2]])
@@ -78,7 +78,7 @@ def outside_pytorch(card: CardParts) -> Cause | None:
 def with_outside(causes: Iterable[Cause], card: CardParts) -> list[Cause]:
     """Adds the cause of memory outside PyTorch, after causes that grow.
 
-    If ranks share a card, that cause says the same, and nothing is added.
+    If ranks share a card, the cause "ranks_on_one_card" says the same, and nothing is added.
     """
     found = list(causes)
     cause = outside_pytorch(card)

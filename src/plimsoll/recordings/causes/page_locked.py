@@ -16,7 +16,7 @@ _THRESHOLD = "PYTORCH_CUDA_ALLOC_CONF=pinned_max_round_threshold_mb:64"
 
 
 def page_locked(facts: Facts) -> Cause | None:
-    """Finds a pool that takes more than the requests, by at least a quarter and 256 MiB."""
+    """Finds a pool that exceeds the requests by at least a quarter and by at least 256 MiB."""
     asked, taken = facts.notes.pinned_asked_bytes, facts.notes.pinned_taken_bytes
     if taken - asked < _LEAST_BYTES or taken < _LEAST_RATIO * asked:
         return None

@@ -27,7 +27,7 @@ class OnOtherCard:
     Attributes:
         device: The card.
         reserved_bytes: The most bytes that PyTorch reserved there.
-        context_bytes: The CUDA context of the rank's process there.
+        context_bytes: The size of the CUDA context that the rank's process has there.
         line: The user's line that requested the most of this memory; None if unknown.
         is_loaded: Whether most of this memory was read from a checkpoint.
     """

@@ -48,13 +48,13 @@ _OF_THE_ALLOCATOR = ("varied_sizes", "idle_streams", "waiting_frees")
 def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
     """Finds all causes; the one that best explains the figures comes first.
 
-    A cause in the allocator comes first if most of the reserved memory is free. Otherwise growth
-    comes first, then the cause with the most memory.
+    If most of the reserved memory is free, a cause in the allocator comes first. Otherwise causes
+    that grow come first, then the cause with the most memory.
 
     Args:
         facts: The facts of one device.
-        guarded: A function that takes a recogniser's name and the recogniser, and returns one that
-            finds nothing in case of an error.
+        guarded: A function that takes a recogniser's name and the recogniser. It returns a
+            recogniser that returns None instead of raising an error.
     """
     found = [
         cause
@@ -83,6 +83,6 @@ def _rank(cause: Cause, *, mostly_free: bool) -> tuple[bool, bool, bool, bool, i
         cause.on_host,
         of_allocator != mostly_free,
         not cause.growth_bytes,
-        cause.name != "data_parallel",  # the user first asks why the cards differ
+        cause.name != "data_parallel",  # first: the user asks why the cards differ
         -cause.bytes,
     )

@@ -1,4 +1,4 @@
-"""Recognises DataParallel, under which the first card takes more than each further one."""
+"""Recognises DataParallel, which uses more memory on the first card than on each other card."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEAST_SHARE = 0.2
 
 
 def data_parallel(facts: Facts) -> Cause | None:
-    """Finds a first card that takes a fifth more than the next one, under DataParallel."""
+    """Finds DataParallel if the first card's peak is a fifth higher than the next one."""
     devices = facts.notes.devices
     others = [size for device, size in devices.items() if device != 0]
     if not others or not facts.is_live_under(_is_of_replicas).any():

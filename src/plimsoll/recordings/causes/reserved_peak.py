@@ -1,4 +1,4 @@
-"""Finds the parts of reserved memory at its peak, for the recognisers."""
+"""Finds what reserved memory consists of at its peak, for the recognisers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def reserved_peak(
     blocks: Lifetimes,
     rounded: NDArray[np.uint64],
 ) -> Reserved:
-    """Finds the parts of reserved memory at its peak.
+    """Returns what reserved memory consists of at its peak.
 
     Args:
         action: The codes of the events.

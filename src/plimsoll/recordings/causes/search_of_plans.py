@@ -15,13 +15,13 @@ _FEWEST_ENDS = 3
 
 
 def search_of_plans(facts: Facts) -> Cause | None:
-    """Finds a first step that takes a fifth more than later ones, for a search's workspace."""
+    """Finds a first step that needs a fifth more than later steps, for the search's workspace."""
     ends = facts.steps.boundaries
     if not facts.notes.searches or len(ends) < _FEWEST_ENDS or facts.event >= ends[1]:
         return None
     level = facts.blocks.level()
     size = int(level[facts.event]) - int(level[ends[1] :].max(initial=0))
-    # All plans that are tried share one workspace, so half the excess must be in one block.
+    # All plans that are tried share one workspace, so one block must have half of the excess.
     largest = int(facts.blocks.size[facts.live_of("temporaries", "workspaces")].max(initial=0))
     if size < _LEAST_SHARE * facts.allocated_bytes or 2 * largest < size:
         return None

@@ -1,4 +1,4 @@
-"""Recognises memory that streams hold: unused streams, and frees that wait for a stream."""
+"""Recognises memory held by unused streams, and by freed blocks that wait for a stream."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def idle_streams(facts: Facts) -> Cause | None:
 
 
 def waiting_frees(facts: Facts) -> Cause | None:
-    """Finds freed blocks that wait for another stream, if they are a tenth of reserved memory."""
+    """Finds freed blocks that wait for another stream, if they are 10 % of reserved memory."""
     reserved = facts.reserved
     if not reserved.pending_bytes or reserved.pending_bytes < _LEAST_SHARE * reserved.bytes:
         return None

@@ -20,15 +20,15 @@ _LEAST_SHARE = 0.1
 def unused_activations(facts: Facts) -> Cause | None:
     """Finds activations that no backward pass uses, if they are a tenth of the peak or more."""
     found = np.setdiff1d(facts.live_of("unused_activations"), autocast_copies(facts))
-    # A training step has unused activations too; only blocks that live within no backward pass
-    # count here.
+    # A training step has unused activations too, so only blocks that were freed before the next
+    # backward pass began count here.
     starts, ends = facts.blocks.start[found], facts.blocks.end[found]
     passes = np.searchsorted(facts.backward_starts, (starts, ends))
     found = found[passes[0] == passes[1]]
     size = facts.bytes_of(found)
     if not size or size < _LEAST_SHARE * facts.allocated_bytes:
         return None
-    if facts.bytes_of(facts.live_of("activations")) > size:  # a step with a backward pass
+    if facts.bytes_of(facts.live_of("activations")) > size:  # the peak is in a training step
         return None
     line = facts.callers_line(found)
     if line is None and facts.blocks.stack.any():

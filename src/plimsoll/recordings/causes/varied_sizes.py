@@ -43,7 +43,7 @@ def varied_sizes(facts: Facts) -> Cause | None:
 
 
 def _most_varied(facts: Facts) -> tuple[NDArray[np.int64], str | None]:
-    """Returns the most varied call's sizes, the largest of each pass, and the call's line."""
+    """Returns the sizes of the call whose largest size per pass varies most, and its line."""
     blocks = facts.blocks
     large = np.flatnonzero((blocks.size > _LARGE) & (blocks.stack > 0))
     ends = facts.passes.boundaries
@@ -51,12 +51,12 @@ def _most_varied(facts: Facts) -> tuple[NDArray[np.int64], str | None]:
     stacks, which = np.unique(blocks.stack[large], return_inverse=True)
     order = np.lexsort((number, which))
     large, key = large[order], (which * (len(ends) + 1) + number)[order]
-    first = np.flatnonzero(np.diff(key, prepend=-1))  # for each pass of each call
+    first = np.flatnonzero(np.diff(key, prepend=-1))  # the first block of each pass of each call
     if not len(first):
         return large, None
     largest = np.maximum.reduceat(blocks.size[large].astype(np.int64), first)
     calls = np.split(largest, np.flatnonzero(np.diff(key[first] // (len(ends) + 1))) + 1)
     varied = [np.unique(sizes) if (np.diff(sizes) < 0).any() else sizes[:0] for sizes in calls]
-    # Among calls that vary as much, the one with the largest request counts.
+    # If several calls vary equally, take the one with the largest request.
     most = max(range(len(calls)), key=lambda call: (len(varied[call]), int(calls[call].max())))
     return varied[most], facts.line_of_most(large[blocks.stack[large] == stacks[most]])

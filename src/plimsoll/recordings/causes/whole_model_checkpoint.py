@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 0.25
 _NEARLY_ALL = 0.6
-"""Checkpoints around blocks hold less than this share of a step's recomputed memory at once."""
+"""With a checkpoint per block, less than this share of recomputed memory is live at once."""
 
 
 def whole_model_checkpoint(facts: Facts) -> Cause | None:
-    """Finds nearly all recomputed memory of a step live at once, a quarter of the peak or more."""
+    """Finds a step that holds nearly all its recomputed memory at once, a quarter of the peak."""
     found = facts.live_of("recomputed_activations")
     size = facts.bytes_of(found)
     ends = facts.steps.boundaries

@@ -1,4 +1,4 @@
-"""Words the texts of causes, for recognisers and reports."""
+"""Writes the sentences about causes, for recognisers and reports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def subject(line: str | None) -> str:
 
 
 def mostly_at(line: str | None, inner: str | None) -> str:
-    """Returns ", mostly at file:line," if another line requests a line's memory; else "".
+    """Returns ", mostly at file:line," for `inner`; "" if it is unknown or the same line.
 
     Args:
         line: The line that a sentence names; it calls `inner`.

@@ -5,8 +5,8 @@ it. As in CuPy's own pool, a block belongs to the stream that is current when it
 program that uses it on another stream has to synchronize the two.
 
 CuPy destroys a stream with the last reference to it. plimsoll therefore keeps a reference to the
-first 32 streams of each GPU that it allocates on; each of them has free memory of its own. If a
-program makes a new stream for each step, the later streams get idle memory.
+first 32 streams of each GPU on which it allocates; each of them has its own free memory. Later
+streams, as in a program that makes a new stream for each step, get idle memory (`device_blocks`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CupyAllocator:
         self._pointer, self._memory = cuda.MemoryPointer, cuda.UnownedMemory
         self._memories = memories
         self._failure = _failure_type(cuda.memory.OutOfMemoryError)
-        # The engine and the order for default streams and for kept streams, by GPU and stream
+        # The engine and the `Order` of each default stream and each kept stream, by GPU and stream
         # number.
         self._sources: dict[tuple[int, int], tuple[Memory, Order]] = {}
         self._kept: dict[int, list[Any]] = {}
@@ -66,7 +66,7 @@ class CupyAllocator:
     def _after_collecting(
         self, memory: Memory, order: Order, size: int, stream: object
     ) -> DeviceBlock:
-        """Frees what Python's garbage collector finds, and tries again, as CuPy's own pool does."""
+        """Runs Python's garbage collector, then allocates again, as CuPy's own pool does."""
         gc.collect()
         try:
             return DeviceBlock(memory, order, size, stream)
@@ -75,7 +75,7 @@ class CupyAllocator:
             raise self._failure(size, total - free, str(error)) from None
 
     def _source(self, device: int, stream: Any) -> tuple[Memory, Order]:
-        """Returns the engine and the order for a stream that is seen first, or that is not kept."""
+        """Returns the engine and the `Order` for a stream that is new or not kept."""
         number: int = stream.ptr
         kept = self._kept.setdefault(device, [])
         lasts = self._is_cupys(stream) and len(kept) < MOST_KEPT_STREAMS
@@ -87,13 +87,13 @@ class CupyAllocator:
         return source
 
     def _is_cupys(self, stream: Any) -> bool:
-        """Returns whether only CuPy destroys the stream: it is no ExternalStream and the like."""
+        """Returns whether only CuPy destroys the stream; false for ExternalStream, for example."""
         is_foreign = getattr(stream, "_foreign_stream_ref", None) is not None  # from CuPy 14 on
         return isinstance(stream, self._stream_type) and not is_foreign
 
 
 def _failure_type(base: Any) -> Any:
-    """Returns a class of CuPy's error with the engine's text, which says more than CuPy's own."""
+    """Returns a subclass of CuPy's out-of-memory error that shows the engine's text."""
 
     class OutOfMemoryError(base):  # type: ignore[misc]
         def __init__(self, size: int, total: int, text: str) -> None:
@@ -110,7 +110,7 @@ def _failure_type(base: Any) -> Any:
 
 
 def check() -> None:
-    """Imports CuPy. It can be served at any time, so nothing else is checked."""
+    """Imports CuPy. plimsoll can serve CuPy at any time, so nothing else is checked."""
     importlib.import_module("cupy")
 
 

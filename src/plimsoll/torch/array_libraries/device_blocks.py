@@ -1,10 +1,10 @@
-"""Blocks of GPU memory for array libraries, and when their memory may be reused.
+"""Allocates GPU memory for array libraries, and decides when freed memory may be reused.
 
 An engine keeps free memory by stream. A request on a stream may get memory that was freed on the
-same stream, because the stream itself does the old work first. For this the stream must live as
-long as the process, and the engine must be able to identify it. For all other streams the engine
-keeps idle memory: no queued work uses it, so any stream may use it at once. When a block of idle
-memory is freed, an event shows when it is idle again.
+same stream, because the stream finishes the old work first. This requires a stream that lives as
+long as the process and that the engine can identify. All other streams get *idle* memory: no queued
+work uses it, so any stream may use it at once. When a block of idle memory is freed, plimsoll
+records a CUDA event; once the event has completed, the memory is idle again.
 
 Streams are numbers, as in CUDA's driver. 0 and 1 are the default stream, and 2 is each thread's own
 default stream (CU_STREAM_LEGACY and CU_STREAM_PER_THREAD in cuda.h). Higher numbers are streams
@@ -18,7 +18,7 @@ from typing import Protocol
 
 DEFAULT_STREAM = 0
 _IDLE = 1  # also the default stream; the engine keeps idle memory under this number
-_MADE_BY_SOMEBODY = 3  # this number and all higher ones
+_MADE_BY_SOMEBODY = 3  # streams that a program made have this number or a higher one
 
 
 class Memory(Protocol):
@@ -35,10 +35,10 @@ class Memory(Protocol):
         """Frees a block."""
 
     def record_stream(self, address: int, stream: int) -> None:
-        """Delays a freed block's reuse until the stream has done what was queued at the free."""
+        """Delays the block's reuse until the stream has done the work queued when it is freed."""
 
     def memory_info(self) -> tuple[int, int]:
-        """Returns how many bytes of the card are free, and how many it has."""
+        """Returns the card's free and total bytes."""
 
 
 class Memories(Protocol):
@@ -58,8 +58,8 @@ class Order:
 
     Attributes:
         stream: The stream whose free memory serves the request.
-        event_on: The stream whose queued work must be done before a freed block is reused; None if
-            the order of work on `stream` ensures that.
+        event_on: The stream whose queued work must finish before a freed block is reused. None if
+            only `stream` reuses the block, after its earlier work.
     """
 
     stream: int
@@ -67,7 +67,7 @@ class Order:
 
 
 ANY_STREAM = Order(_IDLE, DEFAULT_STREAM)
-"""The order for a block that any stream may use.
+"""The `Order` of a block that any stream may use.
 
 An event on the default stream waits for the work of all streams, except for streams that do not
 synchronize with it (cudaStreamNonBlocking).
@@ -75,20 +75,20 @@ synchronize with it (cudaStreamNonBlocking).
 
 
 def is_made(stream: int) -> bool:
-    """Returns whether a program made the stream, and so may destroy it."""
+    """Returns whether a program made the stream, and may therefore destroy it."""
     return stream >= _MADE_BY_SOMEBODY
 
 
 def event_stream(stream: int) -> int:
-    """Returns the stream on which an event waits for the work that `stream` has queued.
+    """Returns the stream on which to record an event that waits for the work queued on `stream`.
 
-    For each thread's own default stream, that is the default stream, which synchronizes with it.
+    For a thread's own default stream it is the default stream, which synchronizes with it.
     """
     return stream if is_made(stream) else DEFAULT_STREAM
 
 
 def order_of(stream: int, *, lasts: bool) -> Order:
-    """Returns the order for a block that is used on a stream.
+    """Returns the `Order` of a block that is used on a stream.
 
     Args:
         stream: The stream's number.
@@ -117,7 +117,7 @@ class DeviceBlock:
     __slots__ = ("_event_on", "_keep", "_memory", "address")
 
     def __init__(self, memory: Memory, order: Order, size_bytes: int, keep: object = None) -> None:
-        self._memory: Memory | None = None  # None unless there is a block to free
+        self._memory: Memory | None = None  # None if there is no block to free
         self.address = memory.allocate(size_bytes, order.stream)
         self._memory = memory
         self._event_on = order.event_on

@@ -1,8 +1,9 @@
 """Serves Numba's device arrays through Numba's interface for external memory management (EMM).
 
 Numba does not say on which stream an array is used; it may be any. Numba's own manager frees memory
-by cuMemFree, which waits for the device. Here, an array gets idle memory, which no queued work
-uses. When the array is destroyed, an event shows when its memory is idle again, so nothing waits.
+by cuMemFree, which waits for the device. plimsoll gives an array idle memory, which no queued work
+uses. When the array is destroyed, plimsoll records a CUDA event, so the host does not wait: the
+memory is idle again once the event has completed.
 
 The interface is `numba.cuda.BaseCUDAMemoryManager`, version 1, the same in Numba and in the package
 numba-cuda. Page-locked and managed memory still come from Numba.
@@ -26,7 +27,7 @@ _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
 def manager_type(cuda: Any, memories: Memories) -> Any:
-    """Returns a class; Numba makes one object of it, a memory manager, for each GPU.
+    """Returns the class of which Numba makes one object, a memory manager, for each GPU.
 
     Args:
         cuda: The module `numba.cuda`.
@@ -55,7 +56,7 @@ def manager_type(cuda: Any, memories: Memories) -> Any:
             return cuda.MemoryPointer(self.context, pointer, size, finalizer=block.free)
 
         def get_memory_info(self) -> Any:
-            """Returns how many bytes of the card are free, and how many it has."""
+            """Returns the card's free and total bytes."""
             free, total = self._memory().memory_info()
             return cuda.MemoryInfo(free=free, total=total)
 

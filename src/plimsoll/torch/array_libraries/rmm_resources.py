@@ -1,9 +1,10 @@
 """Serves the device buffers of RMM, and so those of RAPIDS.
 
 Each GPU gets a `rmm.mr.CallbackMemoryResource`. RMM passes the stream on which a buffer is made and
-the stream on which it is destroyed. On the default stream, the stream's own order allows reuse of
-the memory. Other streams may be destroyed at any time. So their buffers get idle memory; when a
-buffer is destroyed, an event on its stream shows when the memory is idle again.
+the stream on which it is destroyed. Memory of the default stream can be reused on that stream at
+once, because its work runs in order. Other streams may be destroyed at any time. So their buffers
+get idle memory; when a buffer is destroyed, plimsoll records a CUDA event on its stream, and the
+memory is idle again once the event has completed.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class RmmCallbacks:
             raise MemoryError(str(error)) from None
 
     def deallocate(self, address: int, _size: int, stream: Any) -> None:
-        """Frees memory; it is reused once the work that the stream has queued by now is done.
+        """Frees memory, which is reused once all work queued on the stream so far is done.
 
         C++ calls this function while it destroys buffers, so it must not raise. It prints errors on
         stderr; the memory then stays allocated.

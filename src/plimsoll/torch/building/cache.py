@@ -48,7 +48,7 @@ def cache_folder() -> Path:
 
 
 def _prepare(folder: Path) -> str | None:
-    """Makes the folder if it does not exist; returns why it cannot be used, or None if it can."""
+    """Makes the folder if it is missing; returns why it cannot be used, or None."""
     try:
         for place in reversed([folder, *folder.parents]):
             if not place.is_dir():
@@ -68,7 +68,7 @@ def who_else_may_write(path: Path) -> str | None:
         path: An absolute path that is not a link.
 
     Returns:
-        A line that names the user and the path; None if there is no such user.
+        A line with the user and the path; None if there is no such user.
 
     Raises:
         OSError: If the path does not exist.
@@ -157,5 +157,5 @@ def _wait_for(lock: int) -> None:
     except BlockingIOError:
         print("plimsoll: waiting for another process that builds", file=sys.stderr, flush=True)
         fcntl.flock(lock, fcntl.LOCK_EX)
-    except OSError:  # a file system without locks: at worst two processes build the same
+    except OSError:  # no locks on this file system: two processes may both build the library
         return

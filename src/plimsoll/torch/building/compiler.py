@@ -135,7 +135,7 @@ def _build_here(recipe: Recipe) -> Path:
 
 
 def _place_of(recipe: Recipe) -> Path:
-    """Returns the path that a library has in the cache."""
+    """Returns the path of a library in the cache."""
     versions.torch_version()
     # The library is linked to the PyTorch in this folder, so the folder is part of the name.
     made_of = digest_of(recipe) + str(versions.torch_folder())
@@ -144,7 +144,7 @@ def _place_of(recipe: Recipe) -> Path:
 
 
 def digest_of(recipe: Recipe) -> str:
-    """Returns a digest of a library's sources and flags, wherever the sources are."""
+    """Returns a digest of a library's sources and flags that ignores where the sources are."""
     flags = " ".join([*_FLAGS, *recipe.flags]).replace(str(recipe.sources), "")
     digest = hashlib.sha256(flags.encode())
     folders = [recipe.sources, _INCLUDE]
@@ -183,7 +183,7 @@ def find_compiler(purpose: str, note: str = "") -> str:
     """Returns the path of a C++ compiler.
 
     Args:
-        purpose: The library to be built, for people.
+        purpose: The purpose of the library, as messages show it.
         note: The end of the message if there is no compiler.
 
     Raises:
@@ -228,7 +228,7 @@ def compile_library(
         compiler: The command of a C++ compiler, with arguments for every call.
         torch: The folder of PyTorch, with its headers and libraries.
         linking: Further arguments for the linker.
-        tell: Called often with the progress.
+        tell: A function that is called often, with the progress.
 
     Raises:
         InputError: If the compiler fails.
@@ -256,10 +256,10 @@ def compile_library(
 
 
 class _News:
-    """Prints on stderr what is done and how far it is, first at once and then at intervals.
+    """Prints on stderr the current work and its progress: first at once, then at intervals.
 
     Args:
-        what: The work that is done.
+        what: The current work.
         expected: The usual duration.
     """
 
@@ -275,7 +275,7 @@ class _News:
         self._print(f"{self._what}: {state}, {round(self._last - self._began)} s")
 
     def say_now_and_then(self, state: str) -> None:
-        """Prints the progress at intervals; the first call prints what is done."""
+        """Prints the progress if an interval has passed; the first call prints the current work."""
         if self._last is None:
             self._last = time.monotonic()
             self._print(f"{self._what}, {self._expected}")
@@ -322,7 +322,7 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl
 
 
 def _ending_with_parent() -> Callable[[], None]:
-    """Returns what a new process calls to get SIGTERM when its parent dies; libc is loaded here."""
+    """Returns a function that makes the kernel send SIGTERM to a process when its parent dies."""
     return partial(ctypes.CDLL(None).prctl, _SET_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
 
 

@@ -32,7 +32,7 @@ _UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 _SYMBOL = re.compile(r"(\w+) +GLOBAL +DEFAULT +UND ([\w$.]+)(?:@([\w.]+))?")
 """Matches a line of `readelf --dyn-syms` about a needed symbol: its kind, its name, its version."""
 _OF_DRIVER = re.compile(r"cu[A-Z]")
-"""Matches names of CUDA's driver functions, which have no version in the driver's library."""
+"""Matches names of CUDA's driver functions; the driver's library has no symbol versions."""
 _PRELUDE = """\
 #include <cxxabi.h>
 #include <cstdlib>
@@ -53,7 +53,7 @@ _NO_DEVICE = 100
 
 @dataclass(frozen=True, order=True)
 class _Symbol:
-    """A symbol that a library needs, with its version in the library that defines it, or ""."""
+    """A symbol that a library needs, with its version ("" if it has none)."""
 
     version: str
     name: str
@@ -98,7 +98,7 @@ def stand_in_for(error: OSError | ImportError, library: Path) -> bool:
     Raises:
         InputError: If there is no readelf, no C++ compiler, or no folder to build the stand-in in.
     """
-    said = f"{error}\n{error.__cause__}"  # PyTorch raises its own error from the loader's
+    said = f"{error}\n{error.__cause__}"  # PyTorch wraps the loader's error in its own
     missing, undefined = _MISSING.search(said), _UNDEFINED.search(said)
     if missing is None and (undefined is None or not _loaded):
         return False

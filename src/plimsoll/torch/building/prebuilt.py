@@ -15,7 +15,7 @@ from plimsoll.torch.building import versions
 FOLDER = Path(__file__).parent / "libraries"
 """The folder with the libraries. Only wheels have it."""
 _OFFICIAL = re.compile(r"(\d+\.\d+\.\d+)(\+(cpu|cu\d+))?")
-"""Versions of PyTorch's own releases for CPU and CUDA: not of other builds, nor for other GPUs."""
+"""Matches versions of PyTorch's own releases for CPU and CUDA, but no other builds or GPUs."""
 _RELEASE = re.compile(r"-torch([\d.]+)-\w+\.so")
 
 
@@ -29,7 +29,7 @@ def find(name: str, digest: str) -> Path | None:
 
     Args:
         name: The name of the library's recipe.
-        digest: The digest of its sources: a library of other sources is not returned.
+        digest: The digest of the sources; the library must be built from these sources.
 
     Raises:
         InputError: If PyTorch is missing or too old.
@@ -43,7 +43,7 @@ def find(name: str, digest: str) -> Path | None:
 
 
 def note_of_releases(name: str) -> str:
-    """Returns the end of an error: the releases with a prebuilt library; "" if there are none."""
+    """Returns the end of an error, which lists the releases with a prebuilt library; may be ""."""
     files = FOLDER.glob(f"{name}-torch*.so")
     releases = [match[1] for file in files if (match := _RELEASE.search(file.name))]
     if not releases:

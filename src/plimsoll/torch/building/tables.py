@@ -1,10 +1,10 @@
 """Turns data files into C++ initializers that a library includes, one for each row.
 
 A data file is UTF-8 with one row per line. Empty lines and lines that begin with # are ignored. In
-a .txt, a row is a name; it becomes `"aten::add",`. In a .csv, the first row names the columns, and
-the other rows are integers; only the column `name` has names, and the column `words` text with
-spaces. A row becomes `{.name = "add", .batch = 64},`, so the compiler checks the columns against
-the struct's fields.
+a .txt, a row is a name; it becomes `"aten::add",`. In a .csv, the first row names the columns. The
+column `name` has names, `words` has text with spaces, and all other columns have integers. A row
+becomes `{.name = "add", .batch = 64},`, so the compiler checks the columns against the struct's
+fields.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _open(path: Path) -> _Rows:
 
 
 class _Rows:
-    """The rows of a data file, one after the other; an error names the line that was read last."""
+    """Iterates over the rows of a data file; an error names the line that was read last."""
 
     def __init__(self, path: Path, lines: list[str]) -> None:
         self._path = path

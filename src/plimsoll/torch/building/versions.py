@@ -1,4 +1,4 @@
-"""The installed PyTorch's version and the rules for it. PyTorch is not imported.
+"""Finds the installed PyTorch's version and the rules for it, without importing PyTorch.
 
 include/plimsoll/torch_versions.inc lists the versions whose rules are known, and for each rule the
 first version that follows it. A newer PyTorch gets the rules of the newest known version and a
@@ -35,7 +35,7 @@ NEWEST: Version = _numbers(_core.NEWEST_VERSION)
 
 @dataclass(frozen=True)
 class Companions:
-    """Which versions of CUDA and Triton a PyTorch's CUDA builds require by default."""
+    """The versions of CUDA and Triton that PyTorch's default CUDA build requires."""
 
     cuda: str
     triton: str
@@ -49,7 +49,7 @@ _COMPANIONS = {
     (2, 14): Companions("13.0", "3.8"),
     (2, 15): Companions("13.2", "3.9"),
 }
-"""The companions since each version of PyTorch, up to the next row."""
+"""The companions of each version of PyTorch; later versions up to the next row have the same."""
 
 
 def companions(version: Version) -> Companions:

@@ -1,4 +1,4 @@
-"""plimsoll's allocators on a real GPU, under PyTorch or for other libraries alone.
+"""Puts plimsoll's allocators on real GPUs, under PyTorch or only for other libraries.
 
 PyTorch's allocator is replaced before the first allocation; PyTorch initialises the new one when it
 initialises CUDA. A GPU's engine is made when the GPU is first used, because the engine makes a
@@ -86,7 +86,7 @@ class LiveEngines:
         """Returns the engine of a GPU.
 
         Raises:
-            InputError: If its limits cannot hold there; then each request raises it.
+            InputError: If this GPU cannot have the limits; then each request raises it.
             RuntimeError: If there is no such GPU, or it cannot be used.
         """
         with self._lock:
@@ -119,7 +119,7 @@ class LiveEngines:
         print(printable(f"plimsoll: {self._plan_file} has no plan for {whose}"), file=sys.stderr)
 
     def plan_uses(self) -> dict[int, PlanUse]:
-        """Returns how well each used GPU's requests followed the plan; empty without a plan."""
+        """Returns for each used GPU how well its requests followed the plan; empty without one."""
         if self._plan is None:
             return {}
         return {
@@ -129,7 +129,7 @@ class LiveEngines:
         }
 
     def tell(self, told: Callable[[int], None]) -> None:
-        """Calls `told` with each engine's GPU: now for existing engines, later for new ones."""
+        """Calls `told` with the GPU of each existing engine now, and of each new engine later."""
         with self._lock:
             self._told = told
             there = sorted(self._limited)
@@ -147,16 +147,16 @@ class LiveEngines:
             return dict(self._open)
 
     def configure(self, conf: str) -> bool:
-        """Applies settings that the program gave to PyTorch; also to engines that are opened later.
+        """Applies settings that the program gave to PyTorch to all engines, including future ones.
 
-        An engine with PyTorch's rules serves later requests by them, as PyTorch's own allocator
-        does.
+        They affect an engine's later requests if it follows PyTorch's rules, as in PyTorch's own
+        allocator.
 
         Returns:
             Whether the settings have an effect; False if the open engines do not follow settings.
 
         Raises:
-            InputError: If the settings are invalid; then nothing is changed.
+            InputError: If the settings are invalid. Nothing is changed then.
         """
         with self._lock:
             try:
@@ -198,7 +198,7 @@ def _rules() -> str:
 class _Installed:
     choice: _Choice
     engines: LiveEngines
-    keep: Any = None  # what C++ calls, kept alive; None if PyTorch keeps its own allocator
+    keep: Any = None  # objects that C++ calls; None if PyTorch keeps its own allocator
 
 
 _installed: _Installed | None = None
@@ -233,8 +233,7 @@ def put_in_place(
         tiers: The settings of memory tiers on every GPU.
         plan: The file of a plan of places that the elastic allocator follows.
         keeps_summary: Whether the engines collect the data for `LiveEngines.summaries`.
-        under_pytorch: Whether to put the engines under PyTorch. If an earlier call did not, this
-            one does.
+        under_pytorch: Whether to put the engines under PyTorch, if no earlier call has done so.
 
     Returns:
         The engines, one for each GPU that is used.
@@ -297,7 +296,7 @@ def _put_under_pytorch(engines: LiveEngines, conf: str | None) -> Any:
 
 
 def _check_sizes(tiers: Tiers, nvml: Nvml | None = None) -> None:
-    """Refuses sizes above every card's memory or the host's, as far as known before CUDA starts."""
+    """Refuses sizes larger than every card's memory or the host's, if known before CUDA starts."""
     host = _core.host_memory()[1] // 2
     if tiers.shared_bytes is not None and tiers.shared_bytes > host:
         raise InputError(
@@ -320,7 +319,7 @@ def _use_bridge(torch: Any, library: ctypes.CDLL, engines: LiveEngines) -> Any:
         try:
             handle: int = engines.open(device).handle
             return handle
-        except Exception as error:  # C++ raises it again, at the request for memory
+        except Exception as error:  # C++ raises the error again, in the request for memory
             text = str(error).encode()[: capacity - 1] + b"\0"
             ctypes.memmove(problem, text, len(text))
             return None
@@ -337,8 +336,8 @@ def _use_bridge(torch: Any, library: ctypes.CDLL, engines: LiveEngines) -> Any:
         raise InputError(_TOO_LATE)
     if status != 0:
         raise InputError("CUDA failed before the allocator could be put in place")
-    # If another library opens an engine first, PyTorch's allocator adopts the engine as soon as
-    # CUDA is initialised.
+    # Another library may open an engine first. PyTorch's allocator then adopts that engine as soon
+    # as PyTorch initialises CUDA.
     adopt = library.plimsoll_bridge_adopt
     adopt.argtypes, adopt.restype = [ctypes.c_int], None
     torch.cuda._lazy_call(lambda: engines.tell(adopt))
@@ -386,7 +385,7 @@ def _settings(torch: Any) -> Callable[[str], None]:
 
 
 def _follow_settings(torch: Any, engines: LiveEngines) -> None:
-    """Applies settings that the program gives to PyTorch later to the engines too."""
+    """Makes settings that the program gives to PyTorch from now on apply to the engines too."""
     set_in_torch = _settings(torch)
 
     def set_settings(conf: str) -> None:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from plimsoll.recordings.events import Frame
 
 
-# Bits below the number of a request's stack: autograd's state at the request (csrc/recorder.cpp).
+# The low bits of a request's number: autograd's state at the request (csrc/recorder.cpp). The high
+# bits are the number of the stack.
 _RECORDS, _IN_BACKWARD, _BITS = 1, 2, 3
 
 
@@ -62,7 +63,7 @@ class TorchEvents:
             self._torch._C._cuda_record_memory_history = self._record_memory_history
 
     def _watch_history(self) -> None:
-        """Watches for the program's own recording of history, which from then on gathers stacks."""
+        """Notes if the program records history itself: its recording then gathers the stacks."""
         self._record_memory_history = self._torch._C._cuda_record_memory_history
 
         def record_memory_history(*arguments: Any, **named: Any) -> Any:

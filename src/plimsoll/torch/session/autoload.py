@@ -1,7 +1,7 @@
-"""The function that PyTorch calls at each `import torch`, by the entry points `torch.backends`.
+"""Has the function that each `import torch` calls, through the entry point `torch.backends`.
 
-It must cost nothing in other programs, so it imports nothing unless the environment asks for
-plimsoll.
+It imports nothing unless the environment asks for plimsoll, so that programs without plimsoll lose
+no time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 
 
 def autoload() -> None:
-    """Does what PLIMSOLL_ALLOCATOR and similar variables ask for; nothing on simulated GPUs."""
+    """Installs what PLIMSOLL_ALLOCATOR and the like ask for; does nothing on simulated GPUs."""
     wanted = any(os.environ.get(f"PLIMSOLL_{name}") for name in ("ALLOCATOR", "REPORT", "RECORD"))
     if not wanted:
         return

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def record_if_asked(torch: ModuleType) -> None:
-    """Records from the first use of CUDA on, if PLIMSOLL_RECORD is set.
+    """Starts recording at the first use of CUDA, if PLIMSOLL_RECORD is set.
 
-    So a process that does not use CUDA, such as a launcher, leaves no recording.
+    A process that does not use CUDA, such as a launcher, therefore leaves no recording.
     """
     torch.cuda._lazy_call(_record)
 

@@ -1,4 +1,4 @@
-"""Gives simulated GPUs to every Python process that a program starts, in whatever way it starts it.
+"""Gives simulated GPUs to every Python process that a program starts, by whatever method.
 
 The new process inherits two environment variables. PYTHONPATH begins with a folder that contains a
 `sitecustomize`. PLIMSOLL_SIMULATED names, as JSON, the function that the process calls before it

@@ -1,7 +1,7 @@
 """`plimsoll.install`, and the installation that environment variables ask for.
 
-The allocator under PyTorch publishes its counters, can be recorded, and sums up its use. Array
-libraries such as CuPy get their memory from the same engines.
+The installed allocator publishes its counters, can be recorded, and prints a summary of its use.
+Array libraries such as CuPy get their memory from the same engines.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def install(
         conf: Settings in the form of PYTORCH_CUDA_ALLOC_CONF; by default, those of the environment.
             "native" follows every key, "elastic" only `per_process_memory_fraction`.
         policy: The policy for requests when dedicated memory is full; see `plimsoll.set_tiers`.
-        dedicated: How much of each card's own memory may be used, in bytes or as "6GiB".
+        dedicated: How much of each card's own memory PyTorch may use, in bytes or as "6GiB".
         shared: How much host memory each GPU may use; by default, half of the host's memory.
         rebalance: When spilled memory moves back to the card; see `plimsoll.set_tiers`.
         plan: The file of a plan of places, which "elastic" follows (docs/plans.md). Simulated GPUs
@@ -86,8 +86,8 @@ def install(
         InputError: If this is not Linux, PyTorch has no CUDA, or there is no GPU. If PyTorch or
             Numba has allocated GPU memory already, or `install` was called with other arguments. If
             a library is missing, or is to use simulated GPUs. If a size is larger than the memory,
-            or the configuration is invalid. A size that only some cards lack raises no error here:
-            when such a card is first used, all requests there fail.
+            or the configuration is invalid. A size that is too large only for some of the cards
+            raises no error here: when such a card is first used, all requests on it fail.
     """
     if allocator not in _NAMES:
         raise InputError(f"unknown allocator {allocator!r}; there are {' and '.join(_NAMES)}")
@@ -121,7 +121,7 @@ def _check_pytorch() -> None:
 
 
 def _use_simulated(engines: Engines, allocator: LiveAllocatorName, tiers: Tiers) -> None:
-    """Refuses another allocator than the one that simulated GPUs have from the start."""
+    """Refuses an `allocator` other than the one with which the GPUs are simulated."""
     if engines.allocator != allocator:
         raise InputError(
             f"the simulated GPUs have the {engines.allocator} allocator: choose --allocator "
@@ -150,7 +150,7 @@ def install_from_environment() -> None:
 
         if torch.cuda.device_count() == 0:
             return
-        record_if_asked(torch)  # by the time CUDA is used, the allocator is installed
+        record_if_asked(torch)  # records from the first use of CUDA, after the installation
         if name != "torch":
             tiers = Tiers.parse(*(os.environ.get(f"PLIMSOLL_{key}") for key in _TIERS))
             asked = [one for one in _LIBRARIES if _is_on(f"PLIMSOLL_{one.upper()}")]

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def tell_of_plan(engines: LiveEngines, plan: str, *, is_summarized: bool) -> None:
-    """Prints a line if the plan is for another program, and at the end if the plan was dropped.
+    """Prints a line if the plan is for another program, and one at exit if the plan was dropped.
 
     Args:
         engines: The engines that follow the plan.
         plan: The plan's file.
-        is_summarized: Whether the summary of the process already says at the end how the plan did.
+        is_summarized: Whether the summary at exit already says how well the plan fitted.
     """
     if difference := read_plan(plan).made_for.difference(_running_program()):
         print(printable(f"plimsoll: {plan} is a plan {difference}"), file=sys.stderr)

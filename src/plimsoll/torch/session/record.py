@@ -1,8 +1,8 @@
 """Records the GPU memory of a running program into a file, event by event.
 
 `plimsoll.record("run.plim")` records PyTorch's allocator, plimsoll's, or a simulated GPU's.
-PLIMSOLL_RECORD records a whole program, which need not be changed. The file is complete at every
-moment: it can be opened even if the program is killed.
+PLIMSOLL_RECORD records a whole program without changes to it. The file can be opened at any moment,
+even after the program was killed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def record(
     ...     evaluate()
 
     It records all GPUs of the process and all threads. The end of each optimizer's `step()` is
-    marked "step". The recording takes no memory that grows; only the file grows. If the program
+    marked "step". The recording's own memory does not grow; only the file grows. If the program
     dies, the file lacks at most the last tenth of a second. `plimsoll explain` and `plimsoll view`
     read it.
 
@@ -72,7 +72,7 @@ def record(
 
 
 def events_of(allocator: Allocator | None) -> Callable[[], EventSource]:
-    """Returns a function that finds the events of an allocator, or those of this process's GPUs."""
+    """Returns a function that returns the events of `allocator`, or of this process's GPUs."""
     return events_of_process if allocator is None else lambda: AllocatorEvents(allocator)
 
 

@@ -1,4 +1,4 @@
-"""Simulates GPUs in this process and in those it starts; each process reports and records."""
+"""Simulates GPUs in this process and in the processes that it starts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def simulate(
     begin: Callable[[dict[str, Any]], None] | None = None,
     values: dict[str, Any] | None = None,
 ) -> None:
-    """Makes the next `import torch` see the simulated GPUs, also in processes started later.
+    """Makes `import torch` see simulated GPUs, in this process and in those that it starts.
 
     Args:
         simulation: The GPUs.
@@ -48,12 +48,12 @@ def simulate(
 
 
 def simulate_started(setup: Setup, watch: Callable[[Simulation], None] | None = None) -> None:
-    """Simulates GPUs in a process that a process with simulated GPUs has started.
+    """Simulates GPUs in a process whose parent process has simulated GPUs.
 
-    If that is impossible, it prints why and ends the process.
+    If the simulation fails, it prints why and ends the process.
 
     Args:
-        setup: The setup of the starting process's `Simulation`.
+        setup: The setup of the parent process's `Simulation`.
         watch: Called with the GPUs before PyTorch sees them.
     """
     if running() is not None:

@@ -1,4 +1,4 @@
-"""`plimsoll.simulated_operation`: a program describes an operation of its own to the simulation."""
+"""`plimsoll.simulated_operation`, by which a program describes its own operation."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def simulated_operation(
     shapes: Callable[..., Any] | None = None,
     workspace: int | Callable[..., int] = 0,
 ) -> None:
-    """Describes the results and the memory of an operation whose kernel cannot run without a GPU.
+    """Tells the simulation the results and the memory of an operation that needs a real GPU.
 
-    On a real GPU this function does nothing, so the call can stay in the program. It may come
-    before the operation is defined.
+    On a real GPU this function does nothing, so the call can stay in the program. The call may
+    come before the operation is defined.
 
     >>> import plimsoll
     >>> plimsoll.simulated_operation(

@@ -1,6 +1,6 @@
 """Properties of chips: the rows of data/chips.csv, which are also compiled into the library.
 
-`csrc/chips` reads the same rows. If a chip has no row, it notes this for the report.
+`csrc/chips` reads the same rows. If a chip has no row, `csrc/chips` adds a note to the report.
 """
 
 from __future__ import annotations

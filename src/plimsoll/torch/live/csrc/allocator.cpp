@@ -16,11 +16,11 @@ namespace {
 
 Allocator* the_allocator = nullptr;
 
-// Frees memory: the deleter of every tensor on a GPU.
+// Frees a block. It is the deleter of every tensor on a GPU.
 void delete_block(void* pointer) { the_allocator->free(pointer); }
 
-// Returns whether PYTORCH_NO_CUDA_MEMORY_CACHING is set. PyTorch's own allocator then takes every
-// request to the driver.
+// Returns whether PYTORCH_NO_CUDA_MEMORY_CACHING is set. PyTorch's own allocator then passes every
+// request on to the driver.
 bool is_caching_forbidden() {
   static const bool is_forbidden = c10::utils::check_env("PYTORCH_NO_CUDA_MEMORY_CACHING") == true;
   return is_forbidden;
@@ -181,9 +181,9 @@ void Allocator::note_first_block(const Device& device, const void* pointer) {
   }
 }
 
-// Makes the last attempts after an engine found no memory. PyTorch's callbacks free memory that
-// other processes have finished using. PyTorch calls them before it asks the driver; here the
-// engine has already counted a failure.
+// Makes the last attempts after an engine found no memory. It first calls PyTorch's callbacks,
+// which free memory that other processes have finished using. PyTorch's own allocator calls them
+// before it asks the driver; here the engine has already counted a failure.
 uint64_t Allocator::recover(Device& device, size_t size, cudaStream_t stream, int status) {
   uint64_t address = 0;
   const std::string text = api->last_error();
@@ -195,7 +195,7 @@ uint64_t Allocator::recover(Device& device, size_t size, cudaStream_t stream, in
     if (custom_pools_.is_last_resort(device.index())) {
       try {
         return as_number(original_->raw_alloc_with_stream(size, stream));
-      } catch (const c10::OutOfMemoryError&) {  // the error below says what the engine holds
+      } catch (const c10::OutOfMemoryError&) {  // the function throws a more precise error below
       }
     }
     throw_out_of_memory(device, size, text);
@@ -303,7 +303,7 @@ void Allocator::recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream 
     original_->recordStream(pointer, stream);
     return;
   }
-  if (pointer.get_deleter() != &delete_block) return;  // another process counts its uses
+  if (pointer.get_deleter() != &delete_block) return;  // shared by another process
   plimsoll_place place{};
   const Device* device = owner(pointer.get(), &place);
   TORCH_INTERNAL_ASSERT(device != nullptr, "No allocated block can be found");

@@ -2,12 +2,12 @@
 //
 // A request finds the current device and stream, calls the device's engine, and returns. It takes
 // no lock, searches no map and allocates nothing on the heap. The rest of this class translates
-// between PyTorch's types and the engines'. It also keeps PyTorch's rules for observers: who is
-// called when. No lock is held during these calls.
+// between PyTorch's types and the engines'. It also calls observers of events and of failed
+// requests when PyTorch's own allocator would, and holds no lock during these calls.
 //
 // PyTorch's own allocator, the "original", still serves memory that does not come from an engine:
 // pools over the user's own allocator (CustomPools), requests while caching is switched off,
-// pointers from before the installation, and CUDA's own handles of other processes.
+// pointers from before the installation, and memory that other processes share by CUDA's handles.
 #pragma once
 
 #include <array>
@@ -98,14 +98,14 @@ class Allocator final : public VersionedAllocator {
   void note_of_memory(const void* pointer, const std::string& text) override;
 
   void free(void* pointer);
-  // Takes over a GPU whose engine is open already, perhaps for another library. From now on
+  // Takes over a GPU whose engine is already open, for example for another library. From now on
   // PyTorch's statistics include the engine, and PyTorch's limit holds for it.
   void adopt(DeviceIndex index);
 
  private:
   Device& device(DeviceIndex index);
   [[nodiscard]] DeviceIndex current_device() const;
-  // Returns whether PyTorch's own allocator has to serve this request of the calling thread.
+  // Returns whether PyTorch's own allocator has to serve the calling thread's request.
   [[nodiscard]] bool is_original_asked(DeviceIndex index, cudaStream_t stream) const;
   void* malloc(Device& device, size_t size, cudaStream_t stream);
   uint64_t recover(Device& device, size_t size, cudaStream_t stream, int status);

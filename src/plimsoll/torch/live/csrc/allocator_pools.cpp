@@ -1,6 +1,6 @@
 // The allocator's private pools, for CUDA graphs and torch.cuda.MemPool. A checkpoint is the list
-// of a pool's live blocks. To go back to a checkpoint, the allocator frees all blocks that are live
-// now and allocates the old ones at their addresses, because a graph contains these addresses.
+// of a pool's live blocks at one moment. To restore it, the allocator frees all blocks that are
+// live now and allocates the old ones at their addresses, because a graph contains these addresses.
 #include <c10/core/Device.h>
 
 #include <utility>
@@ -101,7 +101,7 @@ void Allocator::endAllocateToPool(DeviceIndex index, MempoolId_t pool) {
   --begun_pools_;
 }
 
-// Also tells PyTorch's own allocator, which serves pools too.
+// Begins a capture in the engine, and in PyTorch's own allocator, which serves custom pools.
 void Allocator::begin_graph_capture(DeviceIndex index) {
   check(api->begin_graph_capture(device(index).engine()));
   original_.mark_capture(index, true);

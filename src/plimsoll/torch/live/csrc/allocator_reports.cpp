@@ -39,8 +39,7 @@ void add(StatArray& to, const plimsoll_pool_stat& from) {
   add(to[static_cast<size_t>(StatType::LARGE_POOL)], from.large_pool);
 }
 
-// Adds the statistics of an engine or of PyTorch's own allocator, whose counters have the same
-// names.
+// Adds statistics of an engine, or of PyTorch's own allocator: their counters have the same names.
 template <typename Statistics>
 void add_all(DeviceStats& to, const Statistics& from) {
   add(to.allocation, from.allocation);
@@ -72,7 +71,7 @@ DeviceStats Allocator::getDeviceStats(DeviceIndex index) {
     result.max_split_size = statistics.max_split_size;
     set_rejections(result, statistics.num_oom_rejections);
   }
-  if (custom_pools_.any()) {  // the sum's peak may be lower than the sum of the peaks
+  if (custom_pools_.any()) {  // an upper bound: two peaks may be at different times
     add_all(result, original_->getDeviceStats(index));
   }
   return result;
@@ -183,8 +182,8 @@ SnapshotInfo Allocator::take_snapshot(MempoolId_t pool, bool includes_traces) {
   return result;
 }
 
-// Adds to a snapshot what only PyTorch's own allocator knows: its settings, and the memory of pools
-// over the user's own allocator.
+// Adds to a snapshot the part that only PyTorch's own allocator knows: its settings, and the memory
+// of custom pools.
 void Allocator::add_original(SnapshotInfo& snapshot, MempoolId_t pool, bool includes_traces) const {
   SnapshotInfo theirs = original_.snapshot(pool);
   snapshot.config_metadata = std::move(theirs.config_metadata);
@@ -243,15 +242,14 @@ void Allocator::record(const HistoryRequest& request) {
 
 void Allocator::attachAllocatorTraceTracker(Tracker tracker) {
   history_.track(tracker);
-  // A snapshot is taken from both allocators; it is reported once.
+  // Both allocators report a snapshot, so one of the two reports is dropped.
   original_->attachAllocatorTraceTracker([tracker = std::move(tracker)](const TraceEntry& entry) {
     if (entry.action_ != TraceEntry::SNAPSHOT) tracker(entry);
   });
   watch();
 }
 
-// Makes the engines report events, or stop, depending on whether the history or a tracker needs
-// them.
+// Makes the engines report events if the history or a tracker needs them, and stop otherwise.
 void Allocator::watch() {
   const bool is_watched = history_.is_watched();
   for (int i = 0; i < device_count_; ++i) {

@@ -1,6 +1,6 @@
-// Pools whose memory comes from the user's own allocator: torch.cuda.MemPool(allocator=...).
-// PyTorch's own allocator serves them. This class remembers which pools these are and which
-// requests go to them.
+// Remembers the custom pools, whose memory comes from the user's own allocator
+// (torch.cuda.MemPool(allocator=...)), and which requests go to them. PyTorch's own allocator
+// serves these requests.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ class CustomPools {
  public:
   using Filter = std::function<bool(cudaStream_t)>;
 
-  // Returns whether such a pool ever existed: then PyTorch's own allocator may hold memory too.
+  // Returns whether a custom pool ever existed: PyTorch's own allocator may then hold memory too.
   [[nodiscard]] bool any() const { return any_.load(std::memory_order_relaxed); }
 
   void add(DeviceIndex device, MempoolId_t pool) {
@@ -57,7 +57,7 @@ class CustomPools {
       last_resorts_.erase({device, pool});
     }
   }
-  // Returns whether one of the pools (use_on_oom) may serve a request that otherwise fails.
+  // Returns whether a custom pool with use_on_oom may serve a request that would otherwise fail.
   [[nodiscard]] bool is_last_resort(DeviceIndex device) const {
     const std::scoped_lock lock(mutex_);
     for (const auto& [owner, pool] : last_resorts_) {

@@ -50,14 +50,15 @@ class Device {
   [[nodiscard]] DeviceIndex index() const { return index_; }
   [[nodiscard]] double fraction() const { return fraction_.load(); }
   void set_fraction(double fraction);
-  // Returns how many bytes may be reserved: up to the limit if there is one, otherwise all of the
-  // GPU's memory.
+  // Returns how many bytes may be reserved: the limit if there is one, otherwise all of the GPU's
+  // memory.
   [[nodiscard]] size_t allowed() const;
 
   void add_peer(int device);
   void set_observer(Observe observe, void* data);
 
-  // Returns the place of a pointer in a live block of this GPU; none if it is not in one.
+  // Returns the live block of this GPU that contains a pointer, and the pointer's place in it; none
+  // if no block contains it.
   [[nodiscard]] std::optional<plimsoll_place> locate(const void* pointer) const;
 
  private:

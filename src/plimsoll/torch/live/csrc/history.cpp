@@ -29,7 +29,7 @@ constexpr std::pair<const char*, TraceEntry::Action> kActions[] = {
 #endif
 };
 
-// The engine's codes equal PyTorch's.
+// The engine's action codes must equal PyTorch's.
 static_assert(static_cast<int>(TraceEntry::ALLOC) == PLIMSOLL_ALLOC);
 static_assert(static_cast<int>(TraceEntry::SEGMENT_UNMAP) == PLIMSOLL_SEGMENT_UNMAP);
 static_assert(static_cast<int>(TraceEntry::OOM) == PLIMSOLL_OOM);
@@ -71,7 +71,7 @@ void History::record(const HistoryRequest& request) {
     const std::scoped_lock lock(log.mutex);
     log.ring.set_capacity(request.max_entries);
     if (clears) log.ring.clear();
-    if (!request.is_enabled) {  // events stop, so freed blocks would stay here
+    if (!request.is_enabled) {  // no events come from now on, so freed blocks would stay here
       log.blocks.clear();
       log.segments.clear();
     }
@@ -187,7 +187,7 @@ void History::add_note([[maybe_unused]] DeviceIndex device,
 #endif
 }
 
-// Calls the trackers with an event, and adds the event to the history unless it is skipped.
+// Calls the trackers with an event, and adds it to the history unless its action is skipped.
 void History::keep(Log& log, TraceEntry entry, uint64_t shared) {
   std::shared_ptr<const Trackers> trackers;
   {

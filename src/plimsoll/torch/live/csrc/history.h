@@ -2,10 +2,10 @@
 // their stacks, the stacks of live blocks and segments, and annotations. It also calls trackers,
 // functions that PyTorch's code attaches and that get every event.
 //
-// Engines report events only while the history or a tracker needs them; otherwise only `Call` runs,
-// which costs one load. The stack of a call is gathered before the engine is called, because
-// gathering may take the interpreter's lock. The events of the call then read the stack from a
-// thread-local variable.
+// Engines report events only while the history or a tracker needs them. At other times only `Call`
+// runs, which costs one atomic load. The stack of a call is gathered before the engine is called,
+// because gathering may take the interpreter's lock. The events of the call then read the stack
+// from a thread-local variable.
 #pragma once
 
 #include <array>
@@ -83,8 +83,8 @@ class History {
   // Returns whether the history or a tracker needs the engines' events.
   [[nodiscard]] bool is_watched() const;
 
-  // Inside a tracker, returns how many bytes of the event are shared memory. PyTorch's entries have
-  // no field for this.
+  // Returns, inside a tracker, how many of the event's bytes lie in host memory. PyTorch's entries
+  // have no field for this.
   [[nodiscard]] static uint64_t shared_of_event();
 
   // The function that an engine calls for each event; `log` is the log of its device.
@@ -92,8 +92,8 @@ class History {
   [[nodiscard]] void* log(DeviceIndex device);
   // Adds an entry with a note that the program makes about a live block; since PyTorch 2.14.
   void add_note(DeviceIndex device, const plimsoll_event& block, const std::string& text);
-  // While this object exists, the thread allocates a block at a given address. To get there, the
-  // allocator first requests the memory before that address, as a block of its own.
+  // While this object exists, the thread allocates a block at a given address. For this, the
+  // allocator first requests all memory before that address as a separate block, the prefix.
   class Placing {
    public:
     explicit Placing(uint64_t address) { current() = {address, 0}; }
@@ -101,7 +101,7 @@ class History {
     Placing(const Placing&) = delete;
     Placing& operator=(const Placing&) = delete;
 
-    // Returns whether an event at `address` belongs to the request for the memory before it.
+    // Returns whether an event at `address` is about the prefix.
     static bool is_prefix(uint64_t address, bool is_new);
 
    private:
@@ -117,16 +117,17 @@ class History {
   [[nodiscard]] Context block_context(DeviceIndex device, uint64_t address) const;
   [[nodiscard]] Context segment_context(DeviceIndex device, uint64_t address) const;
 
-  // PyTorch keeps a segment's stack with the segment's first block. A block that is cut off the
-  // front of another one has no segment stack. So a segment keeps its stack only until a request
-  // takes a part of it.
+  // PyTorch keeps a segment's stack with the segment's first block. When a request splits that
+  // block, the new first block has no segment stack. So a segment keeps its stack only until a
+  // request takes a part of it.
   [[nodiscard]] bool is_segment(DeviceIndex device, uint64_t address) const;
   void note_first_block(DeviceIndex device, uint64_t address, uint64_t size);
 
   void annotate(DeviceIndex device, const std::vector<std::pair<std::string, std::string>>& values);
   [[nodiscard]] std::vector<AnnotationEntry> annotations() const;
 
-  // Change the calling thread's stack of compile contexts, which PyTorch notes in entries.
+  // Push to and pop from the calling thread's stack of compile contexts; PyTorch notes them in the
+  // history's entries.
   static void push_compile_context(std::string text);
   static void pop_compile_context();
   static void set_metadata(std::string text);
@@ -142,10 +143,10 @@ class History {
   struct Log {
     History* history = nullptr;
     DeviceIndex device = 0;
-    mutable std::mutex mutex;  // protects the members below; never held during a call elsewhere
+    mutable std::mutex mutex;  // protects the members below; never held while other code is called
     Ring<TraceEntry> ring;
     std::unordered_map<uint64_t, Context> blocks;
-    std::unordered_map<uint64_t, Segment> segments;  // those whose stack is kept
+    std::unordered_map<uint64_t, Segment> segments;  // the segments whose stack is kept
   };
 
   void gather() const;

@@ -10,8 +10,8 @@ namespace plimsoll::live {
 
 namespace {
 
-// Frees pinned memory: the deleter of every pinned tensor. It may run while an exception unwinds
-// the stack, so it must not throw.
+// Frees pinned memory. It is the deleter of every pinned tensor, and may run while an exception
+// unwinds the stack, so it must not throw.
 void delete_host_block(void* pointer) {
   if (pointer != nullptr) api->host_free(as_number(pointer));
 }
@@ -34,8 +34,8 @@ at::DurationStat torch_stat(const plimsoll_call_time& time) {
   return result;
 }
 
-// Fills PyTorch's statistics. The names differ: in PyTorch 2.9 "allocated" is the memory that the
-// program holds, in later versions the memory taken from the system.
+// Fills PyTorch's statistics. "allocated" means the memory that the program holds in PyTorch 2.9,
+// and the memory taken from the system in later versions.
 template <typename Stats>
 void fill(Stats& result, const plimsoll_host_statistics& now) {
   if constexpr (requires { result.active_requests; }) {
@@ -65,7 +65,7 @@ void install_host_allocator(OpenEngine open) {
   at::setHostAllocator(c10::DeviceType::CUDA, new HostAllocator(original, open), kPriority);
 }
 
-// Returns a device's engine: the one of the device allocator, whichever of the two opens it first.
+// Returns a device's engine. The device allocator has the same engine; either of the two opens it.
 plimsoll_engine* HostAllocator::engine(DeviceIndex index) {
   auto& known = engines_.at(static_cast<size_t>(index));
   if (plimsoll_engine* engine = known.load(std::memory_order_acquire)) return engine;
@@ -77,8 +77,8 @@ plimsoll_engine* HostAllocator::engine(DeviceIndex index) {
   return engine;
 }
 
-// Returns an engine for a request. Every GPU can reach pinned memory, so a GPU that has a context
-// already serves the request: a new context would take hundreds of MiB of a GPU.
+// Returns an engine for a request. Every GPU can reach pinned memory, so any engine will do. A GPU
+// that already has a context is preferred, because a new context takes hundreds of MiB of a GPU.
 plimsoll_engine* HostAllocator::any_engine() {
   plimsoll_engine* known = any_engine_.load(std::memory_order_acquire);
   if (known == nullptr) [[unlikely]] {

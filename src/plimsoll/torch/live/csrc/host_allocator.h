@@ -20,21 +20,21 @@ namespace plimsoll::live {
 
 class HostAllocator final : public at::HostAllocator {
  public:
-  // `original` is PyTorch's own allocator; it still serves its live blocks.
+  // `original` is PyTorch's own allocator, which still has to free the blocks that it allocated.
   HostAllocator(at::HostAllocator* original, OpenEngine open) : original_(original), open_(open) {}
 
   c10::DataPtr allocate(size_t size) override;
   void copy_data(void* destination, const void* source, size_t size) const override;
   bool record_event(void* pointer, void* context, c10::Stream stream) override;
   void empty_cache() override;
-  // Returns the statistics of this allocator's blocks. They lack `bucket_allocation`, the driver's
-  // allocations of each size.
+  // Returns the statistics of this allocator's blocks, without `bucket_allocation`: the number of
+  // the driver's allocations by size.
   at::HostStats get_stats() override;
   void reset_accumulated_stats() override;
   void reset_peak_stats() override;
 
-  // PyTorch reports captures of graphs since version 2.10. Older versions do not have these
-  // functions, so they are no overrides.
+  // Since version 2.10 PyTorch calls these functions when a graph is captured. They are not marked
+  // `override`, because the base class of older versions does not have them.
   using Filter = std::function<bool(c10::Stream)>;
   virtual void begin_allocate_to_pool(MempoolId_t pool, Filter filter);
   virtual void end_allocate_to_pool(MempoolId_t pool);
@@ -55,7 +55,7 @@ class HostAllocator final : public at::HostAllocator {
   std::vector<std::pair<MempoolId_t, Filter>> captures_;
 };
 
-// Replaces PyTorch's pinned allocator if this PyTorch allows it.
+// Replaces PyTorch's pinned allocator if this version of PyTorch allows it.
 void install_host_allocator(OpenEngine open);
 
 }  // namespace plimsoll::live

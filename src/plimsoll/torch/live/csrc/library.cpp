@@ -7,8 +7,9 @@
 
 #define PLIMSOLL_EXPORT extern "C" __attribute__((visibility("default")))
 
-// Replaces PyTorch's allocator. Returns 0 on success, 1 if the table comes from another plimsoll, 2
-// if PyTorch's allocator holds memory already, and 3 if CUDA failed; the reason is then on stderr.
+// Replaces PyTorch's allocator. Returns 0 on success, 1 if the table comes from another build of
+// plimsoll, 2 if PyTorch's allocator already holds memory, and 3 if CUDA failed; the reason is then
+// on stderr.
 PLIMSOLL_EXPORT int plimsoll_bridge_install(const plimsoll_engine_api* table,
                                             plimsoll::live::OpenEngine open) {
   try {
@@ -21,8 +22,8 @@ PLIMSOLL_EXPORT int plimsoll_bridge_install(const plimsoll_engine_api* table,
   }
 }
 
-// Takes over an engine that is open already. If PyTorch cannot use it, PyTorch's next request there
-// raises the error.
+// Makes PyTorch's allocator take over an engine that is already open. If PyTorch cannot use it,
+// PyTorch's next request on that GPU raises the error.
 PLIMSOLL_EXPORT void plimsoll_bridge_adopt(int device) {
   try {
     plimsoll::live::installed()->adopt(static_cast<c10::DeviceIndex>(device));

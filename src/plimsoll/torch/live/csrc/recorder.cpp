@@ -27,8 +27,8 @@ int64_t clock_us() {
   return static_cast<int64_t>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1'000;
 }
 
-// A request's number is its stack's number, shifted by three bits, which hold autograd's state.
-// torch_events.py reads them.
+// A request's number is its stack's number, shifted left by three bits. The low three bits hold
+// autograd's state. torch_events.py reads them.
 constexpr uint32_t kRecords = 1, kInBackward = 2, kIsKnown = 4, kBits = 3;
 
 Context number_stack() {
@@ -36,14 +36,14 @@ Context number_stack() {
   stack_of_request = stack << kBits | kIsKnown;
   if (c10::GradMode::is_enabled()) stack_of_request |= kRecords;
   if (torch::autograd::get_current_node()) stack_of_request |= kInBackward;
-  return nullptr;  // so PyTorch keeps no stack itself
+  return nullptr;  // PyTorch then keeps no stack of its own
 }
 
 bool ends_request(TraceEntry::Action action) {
   return action == TraceEntry::ALLOC || action == TraceEntry::OOM;
 }
 
-// Returns whether the event happens during a request for memory.
+// Returns whether a request for memory causes events of this kind.
 bool is_of_request(TraceEntry::Action action) {
   return ends_request(action) || action == TraceEntry::SEGMENT_ALLOC ||
          action == TraceEntry::SEGMENT_MAP;

@@ -12,12 +12,12 @@
 namespace plimsoll::live {
 
 // Starts to write events to `buffer`. With `stacks`, it replaces the function by which PyTorch
-// gathers stacks, which PyTorch's own history would also need. Throws if the current allocator
-// cannot be tracked.
+// gathers stacks, so PyTorch's own history gets none. Throws if the current allocator cannot be
+// tracked.
 void start_recording(const plimsoll_recorder_api* api, plimsoll_event_buffer* buffer, bool stacks);
 
-// Stops writing events. `gives_back_stacks`: the function that gathers stacks is still this
-// recorder's, and is removed.
+// Stops writing events. With `gives_back_stacks`, it removes its function for gathering stacks; the
+// function must still be in place.
 void stop_recording(bool gives_back_stacks);
 
 }  // namespace plimsoll::live

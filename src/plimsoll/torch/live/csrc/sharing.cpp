@@ -13,14 +13,14 @@ namespace plimsoll::live {
 
 namespace {
 
-// How this file's handles begin. PyTorch's own handles begin with a small number, and CUDA's are
-// random.
+// The first bytes of plimsoll's handles. PyTorch's own handles begin with a small number, and
+// CUDA's are random.
 constexpr std::string_view kMagic = "plimsoll";
 
 struct Header {
   char magic[8];
   int64_t process;
-  uint64_t serial;  // tells apart blocks that reused the same descriptors
+  uint64_t serial;  // tells apart blocks whose descriptors have the same numbers
   uint64_t count;
 };
 struct Piece {
@@ -41,7 +41,7 @@ void append(std::string& text, const T& value) {
   text.append(reinterpret_cast<const char*>(&value), sizeof(T));
 }
 
-// File descriptors, which the destructor closes.
+// Owns file descriptors; the destructor closes them.
 class Descriptors {
  public:
   Descriptors() = default;

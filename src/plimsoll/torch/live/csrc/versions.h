@@ -1,7 +1,7 @@
 // The differences between PyTorch versions in the allocator's interface. No other file knows them.
-// In `VersionedAllocator`, each version's form of a function calls the newest form, which has its
-// own name and which `Allocator` implements. `Original` does the reverse: it calls PyTorch's own
-// allocator in the form of the running version.
+// In `VersionedAllocator`, each version's signature of a function forwards to the newest one, which
+// has a name of its own and is implemented by `Allocator`. `Original` does the reverse: it calls
+// PyTorch's own allocator with the signature of the running version.
 #pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -46,7 +46,7 @@ using OomRejectionObserver = torch_allocator::OomRejectionObserver;
 using OomRejectionObserver = std::function<void(int64_t, size_t, size_t, size_t)>;
 #endif
 
-// The arguments of recordHistory, in all versions.
+// The arguments of recordHistory that any version has.
 struct HistoryRequest {
   bool is_enabled = false;
   CreateContextFn recorder = nullptr;
@@ -134,7 +134,7 @@ class VersionedAllocator : public torch_allocator::CUDAAllocator {
 #endif
 };
 
-// PyTorch's own allocator, with the same functions in all versions.
+// Calls PyTorch's own allocator by functions that are the same in all versions.
 class Original {
  public:
   explicit Original(torch_allocator::CUDAAllocator* allocator) : allocator_(allocator) {}
@@ -178,7 +178,7 @@ class Original {
   torch_allocator::CUDAAllocator* allocator_;
 };
 
-// Makes an entry of PyTorch's history.
+// Makes an entry of PyTorch's history, in the form of the running version.
 inline TraceEntry make_entry(TraceEntry::Action action, DeviceIndex device, size_t address,
                              size_t size, void* stream, MempoolId_t pool, int64_t time_us,
                              Context context, std::string compile_context,

@@ -18,7 +18,7 @@ _ASKED = "PLIMSOLL_SIMULATED"
 
 
 class _BeforePyTorch:
-    """Begins the simulation when PyTorch is imported, not when a program only looks for it."""
+    """Begins the simulation when a program imports PyTorch, but not on a mere `find_spec`."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "torch":
@@ -52,7 +52,7 @@ def _begin() -> None:
     asked = json.loads(os.environ[_ASKED])
     try:
         module = importlib.import_module(asked["module"])
-    except ImportError as error:  # another environment's Python
+    except ImportError as error:  # a Python of another environment, without plimsoll
         print(f"plimsoll: this process has no simulated GPUs: {error}", file=sys.stderr)
         return
     getattr(module, asked["function"])(asked["values"])

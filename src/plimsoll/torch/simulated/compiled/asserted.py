@@ -2,8 +2,8 @@
 
 A kernel's source contains `tl.device_assert((0 <= tmp4) & (tmp4 < 10), ...)`, and the definition of
 `tmp4`. plimsoll evaluates the condition if it depends only on integers whose values are known. It
-first tests all elements of the loaded tensors, which is cheap and nearly always enough. If one of
-them fails, it tests exactly the elements that the kernel loads.
+first tests all elements of the loaded tensors, which is cheap and nearly always enough. If an
+element fails, it tests exactly the elements that the kernel loads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 _MOST_PLACES = 1 << 26
-"""The most iterations of a kernel for which indices are computed; larger kernels stay undecided."""
+"""Checks of a kernel with more iterations stay undecided: computing its indices is slow."""
 _AXES = ("x", "y", "z", "r0_", "r1_")
 """Inductor's names of a kernel's loops, the outermost first."""
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -38,7 +38,7 @@ _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.NotEq: np.not_equal,
 }
 Values = Callable[[Any], "np.ndarray[Any, Any] | None"]
-"""A function that returns a storage's elements from the tensor's first on; None if unknown."""
+"""A function that returns the elements from a tensor's first to its storage's end, or None."""
 
 
 class _UndecidedError(Exception):
@@ -69,7 +69,7 @@ class Assertions:
 
         Args:
             arguments: The arguments of the launch, by name.
-            values: Returns the known elements of a tensor.
+            values: A function that returns the known elements of a tensor.
 
         Raises:
             UndecidedError: If a check could not be decided.
@@ -126,7 +126,7 @@ def _with_index(said: str, condition: ast.expr, places: _Evaluation) -> str:
 
 
 class _Evaluation:
-    """Computes a kernel's expressions with NumPy, and each variable only once."""
+    """Computes a kernel's expressions with NumPy; computes each variable only once."""
 
     def __init__(
         self, expressions: Mapping[str, ast.expr], arguments: Mapping[str, Any], values: Values
@@ -243,7 +243,7 @@ class _Places(_Evaluation):
         name, offset = _loaded_from(pointer)
         elements = self._elements(name)
         places = self.of(offset)
-        within = np.clip(places, 0, len(elements) - 1)  # the kernel masks places outside
+        within = np.clip(places, 0, len(elements) - 1)  # the kernel masks loads outside the tensor
         return elements[within]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 def assume(what_of: str, what: str) -> None:
-    """Notes an assumption for the report, even while a compiler runs in this thread.
+    """Notes an assumption for the report; works even while a compiler runs in this thread.
 
     Args:
-        what_of: The subject of the assumption, such as a kernel's name.
+        what_of: The operation or kernel that the assumption is about, by name.
         what: The assumption.
     """
     import torch

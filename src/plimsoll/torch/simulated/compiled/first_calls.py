@@ -1,4 +1,4 @@
-"""Notes when first calls of compiled code need extra memory: to try kernels, to copy inputs."""
+"""Notes when a first call of compiled code needs extra memory: to try kernels or copy inputs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PLACES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("copying inputs of CUDA graphs", "CUDAGraphNode._allocate_and_copy_recording_inputs"),
     ),
 }
-"""For each module, what first calls do there, and the functions that do it."""
+"""For each module, the actions of first calls and the functions that do them."""
 _TRIES = ("tuning products", "trying what to fuse")
 
 
 @dataclass(frozen=True)
 class FirstCall:
-    """An action of a first call, and where it lies among the recorded events.
+    """An action of a first call, and the range of recorded events during the action.
 
     Attributes:
         what: The action, such as "tuning kernels".
@@ -51,7 +51,7 @@ class FirstCalls:
     """Notes when the actions of first calls begin and end.
 
     Args:
-        events: Returns the number of events so far, for each device.
+        events: A function that returns the number of events so far, for each device.
     """
 
     def __init__(self, events: Callable[[], tuple[int, ...]]) -> None:

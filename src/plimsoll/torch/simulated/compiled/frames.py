@@ -1,7 +1,7 @@
 """Keeps Dynamo away from plimsoll's own functions.
 
-With a real GPU most of these functions are C++ code of PyTorch's, which Dynamo cannot see. On
-simulated GPUs Dynamo would compile those that run between two graphs as parts of the program.
+Most of these functions replace C++ code of PyTorch, which Dynamo cannot see. Dynamo would compile
+the replacements as parts of the program if they run between two graphs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The allocator's functions for trees of CUDA graphs: `mode="reduce-overhead"` of torch.compile.
+"""Has the allocator's functions for CUDA graph trees: torch.compile(mode="reduce-overhead").
 
 Each replay of a graph writes its results to the same addresses. After a replay the allocator counts
 these blocks of the graph's pool as free, although they hold results. Before PyTorch records another
@@ -42,8 +42,8 @@ def graph_tree_functions(
 
     Args:
         simulation: The GPUs.
-        adopt: Called with the address and the device of a live block that no storage owns, so that
-            it can be freed by its address.
+        adopt: A function that is called with the address and the device of a live block without a
+            storage. It makes it possible to free the block by its address.
     """
     lib = simulation.library.lib
     _declare(lib)
@@ -90,7 +90,7 @@ class _Checkpoints:
         ]
 
     def are_live(self, device: int, pool: _Pool, expected: set[int]) -> bool:
-        """Returns whether the live blocks of a pool are exactly those at these addresses."""
+        """Returns whether exactly the blocks at these addresses are live in a pool."""
         return {block.address for block in self._live_blocks(device, pool)} == set(expected)
 
     def state(self, device: int, pool: _Pool) -> PoolState:
@@ -142,7 +142,7 @@ class _Storages:
         self._lib.plimsoll_let_go(storage)
 
     def refuse_access(self, storage: int, why: str) -> None:
-        """Makes later uses of a storage's pointer fail with `why`."""
+        """Makes later uses of a storage's pointer raise an error with the text `why`."""
         self._lib.plimsoll_refuse_storage(storage, why.encode())
 
 

@@ -22,11 +22,11 @@ _ONCE = {
     "warmup": 1,
     "rep": 1,
 }
-"""The repetitions of benchmarks: few, because repeated calls take the same memory."""
+"""The number of repetitions in a benchmark: few, because each takes the same memory."""
 _MOST_COMPILATIONS = 100_000
 _BY_ESTIMATE = "what is fastest was chosen by estimated times"
 _SETTINGS = {
-    # Kernels have to be launched by Triton's launcher, because plimsoll simulates only that.
+    # Kernels have to be launched by Triton's launcher, the only one that plimsoll simulates.
     "use_static_cuda_launcher": False,
     # A program's first run benchmarks kernels, and a prediction describes a first run.
     "autotune_local_cache": False,
@@ -40,7 +40,7 @@ def fit_compiler(torch: ModuleType, simulation: Simulation) -> None:
     guards = torch._C._dynamo.guards
 
     def empty_strided(size: Any, stride: Any, dtype: Any) -> Any:
-        """Allocates like PyTorch's function of this name: dispatch modes do not see the call."""
+        """Allocates a tensor; like PyTorch's function of this name, invisible to dispatch modes."""
         simulation.leftovers.collect()
         with torch._C._DisableTorchDispatch():
             return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
@@ -57,7 +57,7 @@ def set_defaults(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def solve_with_values(library: Library, module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads the partitioner; while it chooses, the values of large tensors are computed too."""
+    """Loads the partitioner; gives large tensors contents while it chooses what to save."""
     execute()
     choose = module.choose_saved_values_set
 
@@ -70,7 +70,7 @@ def solve_with_values(library: Library, module: ModuleType, execute: Callable[[]
 
 
 def count_all(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._dynamo.utils`, and lets it keep every compilation, not only the newest 64."""
+    """Loads `torch._dynamo.utils`; makes it keep the metrics of more than 64 compilations."""
     execute()
     module.set_compilation_metrics_limit(_MOST_COMPILATIONS)
 
@@ -95,7 +95,7 @@ def benchmark_again(
 
 
 def tune_again(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._inductor.codecache`; it then caches no graph with tuned matrix products."""
+    """Loads `torch._inductor.codecache`; graphs with tuned matrix products are not cached."""
     execute()
     check = module.FxGraphCache._check_can_cache
 
@@ -110,8 +110,8 @@ def tune_again(module: ModuleType, execute: Callable[[], None]) -> None:
 def keep_artifacts(module: ModuleType, execute: Callable[[], None]) -> None:
     """Loads `torch._inductor.standalone_compile`, and enables AOTAutograd's cache in its calls.
 
-    Callers save the compiled graphs, and PyTorch takes what it saves from this cache. plimsoll
-    disables the cache elsewhere.
+    Callers save the compiled graphs, which PyTorch takes from this cache. Everywhere else plimsoll
+    disables the cache.
     """
     execute()
     make = module.standalone_compile
@@ -127,16 +127,16 @@ def keep_artifacts(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def compile_anew(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads AOTAutograd's cache, and lets it return only graphs that the program saved itself.
+    """Loads AOTAutograd's cache; makes it return only graphs that the program itself saved.
 
-    It never finds graphs that earlier runs compiled: each run has to compile like a first one.
+    The cache hides graphs that earlier runs compiled, so each run compiles like a first run.
     """
     execute()
     look_up = module.AOTAutogradCache._lookup
 
     @functools.wraps(look_up)
     def look_up_saved(*arguments: Any, **named: Any) -> Any:
-        """Looks up saved graphs only: to load one, PyTorch passes None as the configuration."""
+        """Looks up a graph if PyTorch passes None as the configuration, to load a saved graph."""
         config = named["aot_config"] if "aot_config" in named else arguments[-1]
         return look_up(*arguments, **named) if config is None else None
 

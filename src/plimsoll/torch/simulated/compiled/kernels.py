@@ -1,9 +1,9 @@
 """Triton's kernels on simulated GPUs: a launch takes memory and time, and computes nothing.
 
-`triton.compile` makes every kernel, of a program or of Inductor. Its replacement here returns a
-kernel that computes nothing. A kernel is really compiled only if plimsoll needs its properties:
-scratch memory, if the kernel uses tensor descriptors on the device; and the number of registers,
-because Inductor halves the blocks of reductions whose threads need many.
+`triton.compile` makes every kernel, of a program or of Inductor. plimsoll replaces it: the kernel
+that it then returns computes nothing. A kernel is really compiled only if plimsoll needs one of two
+properties: its scratch memory, if it uses tensor descriptors on the device; or its number of
+registers, because Inductor halves the blocks of reductions whose threads need many.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _ASSUMED = Registers(used=32, spilled=0)
-"""The registers of a thread that plimsoll assumes if no choice depends on them."""
+"""The assumed registers of a thread, for kernels on whose registers no choice depends."""
 _MOST_THREADS = 1024
 """The most threads of a block."""
 _SHARED = 1024
-"""The assumed shared memory of a block, in bytes; programs divide by it."""
+"""The assumed on-chip shared memory of a block, in bytes; not 0, because programs divide by it."""
 _DESCRIBES_TENSORS = ("make_tensor_descriptor", "tensormap_create")
 _FITS = "no kernel of the program's own is too large for the card"
 _WRITTEN = ("out_ptr", "in_out_ptr", "ws_ptr")
@@ -45,9 +45,9 @@ _WRITTEN = ("out_ptr", "in_out_ptr", "ws_ptr")
 _OF_INDUCTOR = (*_WRITTEN, "in_ptr", "arg_")
 """The beginnings of Inductor's names for all arguments."""
 _OF_LOOPED_REDUCTION = "R0_BLOCK"
-"""An argument that only certain reductions have: Inductor halves their blocks to save registers."""
+"""The argument that marks reductions whose blocks Inductor may halve to save registers."""
 _TRIED_FUSION = "triton_"
-"""The name of kernels that Inductor tries before it fuses; if threads spill, it does not fuse."""
+"""The name of trial kernels; if their threads spill registers, Inductor does not fuse."""
 
 
 class KernelCounts:
@@ -72,8 +72,8 @@ def simulate_kernels(
     """Loads `triton`, with a compiler whose kernels compute nothing.
 
     Args:
-        counts: Counts the kernels.
-        folder: Returns the folder in which properties of kernels are kept.
+        counts: Counts the launches.
+        folder: A function that returns the folder for the properties of compiled kernels.
         module: `triton`.
         execute: Executes the module's code.
     """
@@ -103,7 +103,7 @@ def simulate_kernels(
         return SimulatedKernel(src, metadata, written, counts, module, lowering, folder)
 
     def tune(_: Any, __: Any, ___: Any, benchmark: Callable[[], None]) -> bool:
-        """Benchmarks anew: the folder also has the configurations that real runs found."""
+        """Benchmarks again, because the folder also has the configurations of real runs."""
         benchmark()
         return False
 
@@ -124,7 +124,7 @@ def _is_inductors(function: Any) -> bool:
 
 
 def _checked(src: Any, lowering: Lowering, ir: Any) -> tuple[dict[str, Any], set[str]]:
-    """Compiles a kernel until its errors, its written arguments and its scratch memory are known.
+    """Compiles a kernel as far as needed to know its errors, written arguments and scratch memory.
 
     Returns:
         The properties of the scratch memory, and the names of the arguments that the kernel writes
@@ -157,7 +157,7 @@ def _inline(ir: Any, context: Any, module: Any) -> None:
 
 
 def _named(src: Any, numbers: set[int] | None) -> set[str]:
-    """Returns the names of arguments with these numbers (constants have none); empty if unknown."""
+    """Returns the names of the arguments with these numbers; constants are not counted."""
     names = [name for name, kind in src.signature.items() if kind != "constexpr"]
     if numbers is None or max(numbers) >= len(names):
         return set()
@@ -232,7 +232,7 @@ class SimulatedKernel:
             return _ASSUMED
 
     def _init_handles(self) -> None:
-        """Checks the shared memory of templates. There is no code to load.
+        """Checks the on-chip shared memory of templates; there is no code to load.
 
         Raises:
             OutOfResources: Triton's error, if a template's blocks are too large for the card.
@@ -328,9 +328,9 @@ class SimulatedKernel:
             assume(self.name, UNDECIDED_CHECK)
 
     def _take_scratch(self, programs: int, stream: int | None) -> Any:
-        """Returns scratch memory of the allocator that the program gave Triton; None if unneeded.
+        """Takes scratch memory from the allocator that the program gave Triton; None if unneeded.
 
-        On a GPU, too, a launch holds this memory until the kernel is queued.
+        As on a GPU, a launch holds this memory until the kernel is queued.
         """
         size = getattr(self.metadata, "global_scratch_size", 0)
         if not size:
@@ -349,7 +349,7 @@ class SimulatedKernel:
         return [tensor for tensor in _tensors(given) if tensor.is_cuda]
 
     def _multiplied(self, args: tuple[Any, ...]) -> tuple[list[float], list[int], Any]:
-        """Returns size, tile and type of the matrix product; empty if no template was used."""
+        """Returns the matrix product's size, tile and type; empty if no template was used."""
         import torch
 
         if self._template is not None:
@@ -360,7 +360,7 @@ class SimulatedKernel:
 
 
 def _known_elements(tensor: Any) -> Any:
-    """Returns the storage's elements from the tensor's first on; None if they are unknown."""
+    """Returns the elements from the tensor's first to its storage's end; None if unknown."""
     import torch
 
     if not isinstance(tensor, torch.Tensor) or tensor.is_floating_point() or tensor.is_complex():

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 class Leftovers:
     """Collects reference cycles at a fixed point, so that every run has the same memory.
 
-    The tensors in the cycles keep their GPU memory until Python collects garbage. In a first run
-    that is soon, because compiling makes many objects. A run that finds its graphs compiled makes
-    few. So plimsoll switches Python's collector off during a compilation, and collects all garbage
-    when a compiled graph first requests memory.
+    The tensors in the cycles keep their GPU memory until Python collects garbage. A first run
+    compiles, makes many objects, and so collects soon; a run that finds its graphs in a cache
+    collects later. So plimsoll switches Python's collector off during a compilation, and collects
+    all garbage when a compiled graph first requests memory.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Leftovers:
         self._is_held_off = False
 
     def note(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads `torch._dynamo.callback`, and is called when compilations begin and end."""
+        """Loads `torch._dynamo.callback`, and learns from it when compilations begin and end."""
         execute()
         handler = module.callback_handler  # a reset would remove registered callbacks
         handler.run_start_callbacks = _first(self._begin, handler.run_start_callbacks)

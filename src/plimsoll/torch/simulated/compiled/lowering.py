@@ -27,7 +27,7 @@ class Registers:
 
     Attributes:
         used: Registers of 32 bits.
-        spilled: 32-bit words that lie in memory, for want of registers.
+        spilled: 32-bit words that lie in memory because there are too few registers.
     """
 
     used: int
@@ -69,7 +69,7 @@ class Lowering:
         return self._src.make_ir(*given[len(given) - taken :]), context
 
     def until(self, *ends: str) -> tuple[Any, dict[str, Any]]:
-        """Compiles up to the first of these stages; returns the code and the metadata so far."""
+        """Compiles until one of these stages is done; returns its code and the metadata so far."""
         module, context = self.parsed()
         metadata: dict[str, Any] = {"target": self._target, **self._options.__dict__}
         stages: dict[str, Any] = {}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def compiler_modules(
     simulation: Simulation,
 ) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
-    """Returns, by module name, functions that load a module; they get it and its `execute`."""
+    """Returns the functions that load changed modules, by name; they get module and `execute`."""
     folder = partial(folder_for, simulation.profiles, simulation.library.lib._name)
     first_calls = simulation.first_calls
     return {

@@ -14,7 +14,7 @@ REFUSING = {
     "torch._inductor.compile_fx": "compile_fx_aot",
     "torch._inductor.package.package": "load_package",
 }
-"""By module that `refuse_packages` loads, the function that makes or loads packages."""
+"""The function that makes or loads packages, by the module that `refuse_packages` loads."""
 _CODE = (".cubin", ".fatbin", ".ptx")
 
 

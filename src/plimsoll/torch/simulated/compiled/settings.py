@@ -1,7 +1,7 @@
 """Makes PyTorch's compiler work in this process, and cache in folders for simulated GPUs.
 
-A real run must not find these caches. Their keys contain the card's name and versions, which are
-those of a real card, so only separate folders keep them apart.
+A real run must not find these caches. Their keys, the card's name and the versions, are the same as
+for a real card, so the caches need separate folders.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def folder_for(profiles: list[GpuProfile], library: str) -> Path:
 
     Args:
         profiles: The cards.
-        library: The file of the simulated GPU's library. The compiler's choices depend on the
-            times that it computes. Its name contains a digest of its sources.
+        library: The file of the simulated GPU's library, whose name contains a digest of its
+            sources. The compiler's choices depend on the times that this library computes.
 
     Raises:
         InputError: If `cache_folder` raises it.
@@ -73,7 +73,7 @@ def keep_in(folder: Callable[[], Path], module: ModuleType, execute: Callable[[]
     """Loads `torch._inductor.runtime.cache_dir_utils`, and puts all caches into `folder`.
 
     Environment variables do not change the folder. Measurements of fused kernels are deleted, so
-    that each run takes the memory of a first one.
+    that each run measures again and takes as much memory as a first run.
     """
     execute()
     place = folder()

@@ -20,7 +20,7 @@ _ALONG_TERMS = (
 )
 _TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 OPERANDS = {"arg_A": "arg_B", "arg_X": "arg_W"}
-"""By the first operand's name, that of the second: of matrix products and of convolutions."""
+"""The second operand's name by the first's, for matrix products and for convolutions."""
 _RESULTS = ("out_ptr", "in_out_ptr")
 """The beginnings of the result's name; if kernels are fused, a number follows."""
 _BITS = re.compile(r"\*(?:fp|bf|u|i)(\d+)")
@@ -29,7 +29,7 @@ _ROWS_OF_WARPGROUP = 64
 
 @dataclass(frozen=True)
 class Template:
-    """A kernel that computes blocks of `rows` x `columns` numbers, and adds `terms` at a time.
+    """A kernel whose blocks compute `rows` x `columns` results, adding `terms` products at a time.
 
     Attributes:
         buffers: The number of buffers into which operands are loaded ahead of their use.
@@ -52,11 +52,11 @@ class Template:
         return [*sizes, int(self.rounds_floats), int(self.is_along_terms)]
 
     def shared_bytes(self, item_bytes: int, chip: Chip) -> int:
-        """Returns the bytes of shared memory for operands whose numbers have `item_bytes` each.
+        """Returns the bytes of on-chip shared memory for operands of `item_bytes` per number.
 
-        On Hopper, groups of four warps multiply from shared memory, which holds all buffers.
-        Otherwise one operand is in registers, and shared memory holds a buffer less. Observed with
-        Triton 3.6 on an H200, from the tiles that were too large.
+        On Hopper, groups of four warps multiply from on-chip shared memory, which holds all
+        buffers. Otherwise one operand is in registers, and shared memory holds one buffer less.
+        Observed with Triton 3.6 on an H200, from the tiles that were too large.
         """
         by_group = chip.multiplies_by_warp_groups and self.rows >= _ROWS_OF_WARPGROUP
         buffers = self.buffers if by_group else max(1, self.buffers - 1)

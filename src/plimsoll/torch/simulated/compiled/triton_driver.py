@@ -25,8 +25,8 @@ _BENCHMARK_MS = 1
 def add_driver(simulation: Simulation, module: ModuleType, execute: Callable[[], None]) -> None:
     """Loads `triton.backends.nvidia.driver`, and replaces its driver by one that needs no GPU.
 
-    Triton takes the only driver class that it finds in the module. Its compiler for NVIDIA's GPUs
-    stays.
+    Triton uses the only driver class that it finds in the module. Triton's compiler for NVIDIA's
+    GPUs is not replaced.
     """
     execute()
     real = module.CudaDriver

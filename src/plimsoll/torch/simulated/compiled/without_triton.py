@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def compile_without_triton(torch: ModuleType) -> None:
-    """Replaces `torch.compile`: code that Inductor would compile then runs eagerly."""
+    """Replaces `torch.compile`, so that code for Inductor runs eagerly."""
     compiled = torch.compile
 
     @functools.wraps(compiled)

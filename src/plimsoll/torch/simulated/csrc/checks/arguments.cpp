@@ -25,7 +25,7 @@ void check_devices(const Call& call) {
       if (!common) {
         common = tensor.device();
       } else if (*common != tensor.device()) {
-        // The first error is TensorIterator's, the second that of PyTorch's generated wrappers.
+        // TensorIterator raises the first error; PyTorch's generated wrappers raise the second.
         TORCH_CHECK(!call.info().is_pointwise && !call.info().has(kByIterator), kTwoDevices,
                     *common, " and ", tensor.device(), "!");
         const std::string method = "wrapper_CUDA_" + call.info().plain_name;

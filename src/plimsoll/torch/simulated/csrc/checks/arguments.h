@@ -1,5 +1,5 @@
-// The checks of an operation's tensors that PyTorch makes before any kernel runs: devices, access,
-// overlap.
+// Checks an operation's tensors as PyTorch does before any kernel runs: their devices, whether
+// their memory may be accessed, and whether they overlap.
 #pragma once
 
 #include "operation/call.h"

@@ -18,7 +18,7 @@ namespace plimsoll::simulated {
 namespace {
 
 constexpr int kAssertFailed = 710;  // cudaErrorAssert
-// If this many hits are expected of random draws, the chance of no hit is below 1e-9.
+// If random draws are expected to give this many hits, the chance of no hit is below 1e-9.
 constexpr double kSureHits = 21;
 
 bool is_within(double number, const Limits& limits) {
@@ -34,7 +34,7 @@ std::optional<double> find_in_values(const at::Tensor& values, const Limits& lim
   const auto [least, most] = at::aminmax(numbers);
   const double low = least.item<double>();
   const double high = most.item<double>();
-  // Both are NaN if any number is NaN, and the comparison is false.
+  // If any number is NaN, `low` and `high` are NaN, and the condition is false.
   if (low >= limits.low && high <= limits.high) return std::nullopt;
   const at::Tensor flat = numbers.to(at::kDouble).reshape({-1});
   const auto* const each = flat.const_data_ptr<double>();
@@ -44,7 +44,7 @@ std::optional<double> find_in_values(const at::Tensor& values, const Limits& lim
   return std::nullopt;
 }
 
-// Returns a bound of the description that is outside the limits, if some number certainly is.
+// Returns one of the description's bounds if some number is certainly outside the limits.
 std::optional<double> find_surely_outside(const Description& of, const Limits& limits,
                                           std::int64_t count) {
   if (of.low > limits.high || of.high < limits.low) {

@@ -2,8 +2,8 @@
 // CUDA_KERNEL_ASSERT), and those that PyTorch makes on the host with a value it reads back. Each
 // file of this folder has a table of checks.
 //
-// A check is decided only by known data. A failed check ends the program as on a GPU: either with
-// an error at once, or with an error of the GPU, after which every CUDA call fails. If only made-up
+// A check can fail only for known data. It then ends the program as on a GPU: either with an error
+// at once, or with an error of the GPU, after which every CUDA call fails. If only made-up
 // values are outside a limit, nothing is raised, and the report says that the check is undecided.
 // CPU kernels cannot be used to check: they refuse data that GPUs accept, and accept data that GPUs
 // refuse.
@@ -25,7 +25,7 @@ void check_data(const Call& call);
 
 using Check = void (*)(const Call&);
 
-// A row of a table of checks. `name` is the operation's name without an underscore at the end.
+// A row of a table of checks. `name` is the operation's name without a trailing underscore.
 struct CheckRow {
   const char* name;
   Check check;
@@ -35,7 +35,7 @@ struct CheckRow {
 // tried on an H100 with PyTorch 2.11; tests/data/device_checks.csv has the results.
 using CheckTable = NamedRows<CheckRow>;
 
-// Adds the operations by which Python runs checks.
+// Adds the operations with which plimsoll's Python code makes checks.
 void add_checks(WrittenOut& kernels);
 // Adds a kernel for `embedding` that checks its indices.
 void add_embedding(WrittenOut& kernels);
@@ -44,28 +44,29 @@ void add_embedding(WrittenOut& kernels);
 struct Limits {
   double low = 0;
   double high = 0;
-  std::optional<std::int64_t> except = std::nullopt;  // accepted in addition
+  std::optional<std::int64_t> except = std::nullopt;  // a number outside that is accepted too
 };
 
-// Returns a refused number as text, for an error.
+// Returns a refused number as text, for an error message.
 std::string number_text(double number);
 
 // Returns a number of the tensor that is outside the limits or NaN. `operation` is the number of
 // the operation's name.
 //
-// Returns nothing if all numbers are within the limits, or if that is unknown; then the report says
-// so.
+// Returns nothing if all numbers are within the limits, or if the numbers are unknown; the report
+// then says that the check is undecided.
 std::optional<double> find_outside(std::uint32_t operation, const at::Tensor& tensor,
                                    const Limits& limits);
 
 // Returns the tensor's values if a GPU would have the same ones; otherwise undefined.
 at::Tensor known_values(const at::Tensor& tensor);
 
-// Ends the program as a failed check on the device does.
+// Ends the program with the error of a failed check on the device.
 [[noreturn]] void fail_device(std::uint32_t operation, const std::string& why);
 
-// Ends the program as a failed check does, if a number of the tensor is outside the limits. The
-// error needs `what`, such as "an index", and `of`, such as "dimension 0, whose size is 3".
+// Ends the program with the error of a failed check if a number of the tensor is outside the
+// limits. The error text contains `what`, such as "an index", and `of`, such as "dimension 0, whose
+// size is 3".
 void require_within(std::uint32_t operation, const at::Tensor& tensor, const Limits& limits,
                     const char* what, const std::string& of);
 

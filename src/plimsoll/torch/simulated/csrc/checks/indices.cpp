@@ -1,4 +1,4 @@
-// Checks of indices: of elements, of rows, of classes, of positions.
+// Checks indices of elements, rows, classes and positions.
 #include <ATen/ops/sum.h>
 #include <c10/util/accumulate.h>
 
@@ -28,7 +28,7 @@ std::int64_t named_number(const Call& call, const char* name, std::int64_t other
 }
 
 Limits below(std::int64_t size) { return {0, static_cast<double>(size - 1)}; }
-// Returns the limits of an index that may be negative, counting from the end.
+// Returns the limits of an index that may be negative; negative ones count from the end.
 Limits around(std::int64_t size) {
   return {-static_cast<double>(size), static_cast<double>(size - 1)};
 }
@@ -39,7 +39,8 @@ std::string dimension_text(std::int64_t dim, std::int64_t size) {
 
 constexpr const char* kIndex = "an index";
 
-// Checks x[i, j]. A mask covers as many dimensions as it has; PyTorch checks its shape on the host.
+// Checks x[i, j]. A mask of n dimensions indexes n dimensions of x; PyTorch checks the mask's shape
+// on the host.
 void of_elements(const Call& call) {  // (self, indices, ...)
   const Tensor self = call.tensor(0);
   std::int64_t dim = 0;
@@ -67,8 +68,8 @@ void along_dimension(const Call& call) {
   require_within(call.info().name, index, Accepted(size), kIndex, dimension_text(at, size));
 }
 
-// Checks an index along a dimension. PyTorch also refuses a tensor without elements, because it
-// gives the tensor the index's shape, for which the storage is too small (restride_dim in
+// Checks an index along a dimension. PyTorch also refuses a tensor without elements: it views the
+// tensor in the index's shape, for which the empty storage is too small (restride_dim in
 // aten/src/ATen/native/cuda/ScatterGatherKernel.cu).
 void scatter_or_gather(const Call& call) {
   const Tensor self = named(call, "self");
@@ -97,8 +98,8 @@ void require_rows(std::uint32_t operation, const Tensor& table, const Tensor& in
                  "the embedding, which has " + std::to_string(table.size(0)) + " rows");
 }
 
-// Does what PyTorch's embedding does. It is written out so that an error names the embedding, and
-// not the index_select that PyTorch calls.
+// Implements aten::embedding like PyTorch, by index_select. The kernel is hand-written so that an
+// error names the embedding and not index_select.
 Tensor embedding(const Tensor& table, const Tensor& indices, c10::SymInt /*padding_idx*/,
                  bool /*scale_grad_by_freq*/, bool /*sparse*/) {
   TORCH_CHECK(table.dim() == 2, "'weight' must be 2-D");
@@ -128,7 +129,7 @@ void of_classes(const Call& call) {
                  "the " + std::to_string(classes) + " classes");
 }
 
-// Checks max_unpool's indices: the positions that the maxima were taken from.
+// Checks the indices of max_unpool, which are the positions of the maxima.
 void of_places(const Call& call) {  // (self, indices, output_size, ...)
   if (!call.argument(2).isIntList()) return;
   const std::vector<std::int64_t> sizes = call.argument(2).toIntVector();
@@ -169,7 +170,8 @@ void counted(const Call& call) {  // bincount(self, weights, minlength)
 }
 
 // Checks the compressed rows or columns of (is_crow, compressed_idx, plain_idx, cdim, dim, nnz).
-// The bounds start at 0 and never fall. Within a row or column, the indices rise and are different.
+// The compressed indices must start at 0 and never fall. Within a row or column, the plain indices
+// must rise and differ.
 void compressed(const Call& call) {
   const Tensor ends = known_values(call.tensor(1));
   const Tensor plain = known_values(call.tensor(2));

@@ -1,4 +1,4 @@
-// Checks of numbers: probabilities, rates, ranges of random numbers, assertions of the program.
+// Checks numbers: probabilities, rates, ranges of random numbers, and the program's assertions.
 
 #include <vector>
 
@@ -20,8 +20,8 @@ void loss_of_chances(const Call& call) {  // (self, target, ...)
   require_within(call.info().name, call.tensor(1), kChances, "a target", kRange);
 }
 
-// Does PyTorch's checks of a random operation's parameters, which are the same for all devices.
-// Some of them are in Meta kernels, which are therefore run.
+// Makes PyTorch's checks of a random operation's parameters, which are the same for all devices.
+// Some checks are in the Meta kernel, so the Meta kernel is run.
 void drawn(const Call& call) {
   torch::jit::Stack stack;
   for (const c10::IValue& argument : call.arguments()) {

@@ -30,8 +30,8 @@ void eigenvalues(const Call& call) {
   if (has_infinite(call.tensor(0))) refuse_to_converge("linalg.eigh", "eigen", 1);
 }
 
-// Not for small matrices, nor for singular values alone: their routines return NaN instead of an
-// error (H100, PyTorch 2.11).
+// Checks an SVD. Small matrices, and calls for the singular values alone, are not checked: their
+// routines return NaN instead of an error (H100, PyTorch 2.11).
 void singular_values(const Call& call) {
   constexpr std::int64_t kSmall = 32;
   const at::Tensor matrices = call.tensor(0);
@@ -45,8 +45,8 @@ void singular_values(const Call& call) {
   }
 }
 
-// Only cuSOLVER's status shows this error, not the results. The host must not try: its LAPACK was
-// seen to write outside its memory for such matrices.
+// cuSOLVER's status shows this error; the results do not. The check must not run LAPACK on the host
+// instead: LAPACK was seen to write outside its memory for such matrices.
 void general_eigenvalues(const Call& call) {
   TORCH_CHECK(!has_infinite(call.tensor(0)),
               "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnXgeev`: the "

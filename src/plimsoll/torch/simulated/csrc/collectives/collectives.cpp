@@ -26,8 +26,8 @@ class HostTimer final : public c10d::Timer {
   }
 };
 
-// plimsoll::add_backend: makes a backend and adds it to a process group, from which Python gets it.
-// Python itself cannot construct a C++ class that has no binding.
+// plimsoll::add_backend: makes a backend and adds it to a process group; Python then gets it from
+// the group. Python itself cannot construct a C++ class without a binding.
 void add_backend(const c10::intrusive_ptr<c10d::ProcessGroup>& to, c10::string_view name,
                  std::int64_t number, bool has_high_priority, bool is_successor) {
   const bool is_nccl = name == "nccl";

@@ -16,10 +16,10 @@ struct Meeting {
   std::int32_t from = -1;  // the sending rank; -1 for none, and -2 for any
   std::int32_t tag = 0;
   std::string what;    // the call, such as "all_reduce"
-  std::string agreed;  // as text: what must be equal on all ranks
+  std::string agreed;  // a text that must be equal on all ranks
 };
 
-// Sends this rank's bytes without waiting, and returns the meeting's number, with which to collect.
+// Sends this rank's bytes without waiting. Returns the meeting's number, which `collect` takes.
 std::uint64_t post(const Meeting& meeting, std::string_view given);
 // The bytes of all ranks, as `collect` returns them.
 struct Collected {
@@ -29,8 +29,8 @@ struct Collected {
 };
 // Waits until all ranks have sent their bytes. Throws if a rank will never take part.
 Collected collect(std::uint64_t number);
-// Notes that a group uses a communicator on a device, for collectives or with the ranks of the
-// pattern. The first use of a `key` takes the communicator's memory.
+// Notes that a group uses an NCCL communicator on a device, for collectives or for sends between
+// the ranks of the pattern. The first use of a `key` takes the communicator's memory.
 void need_communicator(std::uint64_t group, int device, std::string_view key,
                        std::string_view pattern);
 // Drops the group's communicators and frees their memory.

@@ -19,9 +19,9 @@ namespace {
 
 using RedOp = c10d::ReduceOp::RedOpType;
 
-// Up to these sizes, ranks exchange values; of larger tensors, they exchange descriptions. The
-// first limit is for computed values, because a program may send pickled objects and unpickle them.
-// The second is for assumed values, which are no better than a description.
+// Ranks exchange the values of tensors up to these sizes, and descriptions of larger tensors. The
+// first limit is for computed values; it is high because programs send pickled objects. The second
+// limit is for assumed values, which are no better than a description.
 constexpr std::int64_t kMostComputedBytesGiven = std::int64_t{64} << 20;
 constexpr std::int64_t kMostBytesGiven = std::int64_t{4} << 20;
 
@@ -34,7 +34,7 @@ struct GivenHead {
 };
 static_assert(std::is_trivially_copyable_v<GivenHead>);
 
-// Describes a sum of the ranks' elements, scaled by `share`, from the bounds of its terms.
+// Describes the sum of the ranks' elements times `share`, from the bounds of the terms.
 Description described_sum(const std::vector<Given>& of_ranks, double share) {
   double low = 0;
   double high = 0;
@@ -65,7 +65,7 @@ Description described(const std::vector<Given>& of_ranks, RedOp how) {
   return found;
 }
 
-// Reduces `one` into `into`; both are host tensors.
+// Combines `one` with `into` by the reduction `how`, in place. Both are host tensors.
 void fold(at::Tensor& into, const at::Tensor& one, RedOp how) {
   switch (how) {
     case RedOp::PRODUCT: into.mul_(one); return;

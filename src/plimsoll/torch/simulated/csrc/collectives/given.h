@@ -29,8 +29,8 @@ Given give(const at::Tensor& tensor);
 Given part_of(const Given& given, std::int64_t first, std::int64_t count);
 // Combines the contributions of all ranks, as an all-reduce does.
 Given reduced(const std::vector<Given>& of_ranks, c10d::ReduceOp::RedOpType how);
-// Writes a contribution to a tensor. Unknown elements are drawn; ranks that pass the same `series`
-// draw the same ones.
+// Writes a contribution to a tensor. Unknown elements get random values; ranks that pass the same
+// `series` get the same ones.
 void take(const at::Tensor& tensor, const Given& given, std::uint64_t series);
 
 // Converts contributions to bytes and back. The processes on both ends run the same program.

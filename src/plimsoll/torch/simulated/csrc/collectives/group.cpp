@@ -25,15 +25,15 @@ using at::Tensor;
 using c10d::OpType;
 using OfRanks = std::vector<std::vector<Given>>;
 
-// How often the watchdog looks for finished collectives (kWatchdogThreadSleepMillis).
+// The time between the watchdog's looks for finished collectives (kWatchdogThreadSleepMillis).
 constexpr double kWatchdogNs = 100e6;
 // The host's time for a collective, and the GPU's time before any bytes move. Estimated.
 constexpr double kCollectiveHostNs = 40000;
 constexpr double kCollectiveNs = 15000;
 // NVLink moves this many bytes a nanosecond from one H200 to another. Estimated, not measured.
 constexpr double kLinkBytesPerNs = 350;
-// A stream that no program uses. Nothing is queued on it, so it is always done now, at the host's
-// time.
+// A stream that no program uses. Nothing is ever queued on it, so the time at which it is done is
+// the host's current time.
 constexpr std::uint64_t kHostClock = std::numeric_limits<std::uint64_t>::max() - 7;
 constexpr std::string_view kLetGoLater =
     "when it lets go of a collective's tensors hangs on the host's pace";
@@ -53,7 +53,7 @@ const char* name_of(c10d::ReduceOp::RedOpType how) {
   return number < std::size(kNames) ? kNames[number] : "some operation";
 }
 
-// Returns what all ranks have to agree on for a tensor, such as "1024 of float".
+// Returns the properties of a tensor that must be equal on all ranks, such as "1024 of float".
 std::string count_of(const Tensor& tensor) {
   return std::to_string(tensor.numel()) + " of " + c10::toString(tensor.scalar_type());
 }
@@ -67,7 +67,7 @@ std::string counts_of(const std::vector<Tensor>& tensors) {
   return text;
 }
 
-// Returns the contributions of all ranks that have this place in their lists.
+// Returns the ranks' contributions at this place of their lists; shorter lists have none.
 std::vector<Given> of_place(const OfRanks& ranks, std::size_t place) {
   std::vector<Given> given;
   for (const auto& rank : ranks) {
@@ -77,8 +77,8 @@ std::vector<Given> of_place(const OfRanks& ranks, std::size_t place) {
   return given;
 }
 
-// Returns the series for a part of a meeting. All ranks that receive the part draw from the same
-// series.
+// Returns the series of random values for a part of a meeting. It is the same on all ranks that
+// receive the part.
 std::uint64_t series_of(std::uint64_t meeting, std::size_t part) {
   return (meeting + part + 1) * 0x9E3779B97F4A7C15ULL;
 }
@@ -87,7 +87,7 @@ Tensor slice(const Tensor& tensor, std::int64_t first, std::int64_t count) {
   return tensor.view({-1}).narrow(0, first, count);
 }
 
-// Makes a host tensor of numbers, such as sizes, that are sent along with a tensor.
+// Makes a host tensor of numbers that are sent along with a tensor, such as its sizes.
 Tensor host_numbers(const std::vector<std::int64_t>& numbers) {
   const WithContentsScope real;
   Tensor tensor = at::empty({static_cast<std::int64_t>(numbers.size())}, at::kLong);
@@ -205,10 +205,10 @@ void SimulatedGroup::launch(double bytes, const c10::Stream& stream,
   running_.push_back({shelf, ends});
 }
 
-// Releases tensors as the watchdog does. Its thread looks ten times a second for collectives that
-// are done on the GPU, and the next collective then releases their tensors. When it looks is chosen
-// like unknown data: for the most memory, late; for the least, every collective counts as done,
-// because the host may be slow, as it is while kernels are loaded.
+// Releases tensors as NCCL's watchdog does. The watchdog's thread looks ten times a second for
+// collectives that are done on the GPU, and the next collective then releases their tensors. The
+// time of its last look is unknown: for the most memory it is as early as possible. For the least
+// memory every collective counts as done, because the host may be slow, as while kernels load.
 void SimulatedGroup::let_go(c10::DeviceIndex device) {
   std::vector<std::shared_ptr<Shelf>> done;
   std::uint64_t open_bytes = 0;
@@ -333,7 +333,8 @@ SimulatedGroup::WorkPtr SimulatedGroup::broadcast(Tensors& tensors,
   const bool is_root = options.rootRank == getRank();
   if (!is_root) made.gives.clear();
   made.take = [tensor = tensors[0], root](const OfRanks& ranks, std::uint64_t series) {
-    // A root that is not run has sent nothing: then the tensor keeps this rank's elements.
+    // If the root does not run (`predict --ranks`), it has sent nothing, and the tensor keeps this
+    // rank's elements.
     if (!ranks[root].empty()) take(tensor, ranks[root][0], series);
   };
   return run(std::move(made), OpType::BROADCAST, options.asyncOp);
@@ -408,7 +409,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::allgather(std::vector<Tensors>& outputs,
       take(parts[rank], ranks[rank].at(0), series_of(series, rank));
     }
   };
-  Tensor flat;  // the kernel writes here; then PyTorch copies
+  Tensor flat;  // the kernel writes to it; PyTorch then copies from it
   if (is_nccl_ && !is_successor_ && is_even && inputs[0].is_cuda()) {
     const OperationScope scope(runtime().name("all_gather"), Role::temporary);
     flat = flat_like(parts);
@@ -486,7 +487,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::reduce_scatter(Tensors& outputs,
   made.take = [output = outputs[0], how, mine](const OfRanks& ranks, std::uint64_t series) {
     take(output, reduced(of_place(ranks, mine), how), series_of(series, mine));
   };
-  Tensor flat;  // PyTorch copies; then the kernel reads here
+  Tensor flat;  // PyTorch copies into it; the kernel then reads it
   if (is_nccl_ && !is_successor_ && have_equal_sizes(parts) && outputs[0].is_cuda()) {
     const OperationScope scope(runtime().name("reduce_scatter"), Role::temporary);
     flat = flat_like(parts);
@@ -516,8 +517,8 @@ SimulatedGroup::WorkPtr SimulatedGroup::alltoall_base(Tensor& output, Tensor& in
            series_of(series, (rank * ranks.size()) + mine));
     }
   };
-  // With a single rank, equal parts are copied. For parts of given sizes, the rank sends to itself
-  // by a kernel (measured).
+  // A single rank copies equal parts to itself. Parts of given sizes it sends to itself by a kernel
+  // (measured).
   const bool is_even = to_take.empty() && to_give.empty();
   const std::string pattern = peers(true, true, !is_even);
   return run(std::move(made), OpType::ALLTOALL_BASE, options.asyncOp, pattern);
@@ -546,8 +547,8 @@ std::string SimulatedGroup::key_of_pair(int peer, c10::Device device) const {
          std::to_string(std::max(getRank(), peer));
 }
 
-// Runs a send or a receive. It always has a stream of its own, which PyTorch's allocator notes for
-// the tensor.
+// Runs a send or a receive, always on a stream of its own. PyTorch's allocator records the use of
+// the tensor on that stream.
 SimulatedGroup::WorkPtr SimulatedGroup::point_to_point(Collective collective, OpType type,
                                                        int peer) {
   const Tensors& some = collective.inputs.empty() ? collective.outputs : collective.inputs;

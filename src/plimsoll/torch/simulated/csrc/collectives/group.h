@@ -1,8 +1,8 @@
 // The backend of a process group on simulated GPUs. It takes memory and streams as ProcessGroupNCCL
 // does; for host tensors it acts as gloo. The ranks exchange bytes by exchange.h.
 //
-// The rules are those of torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp. Since PyTorch 2.15 they
-// are those of its successor, which programs get under the same name.
+// The rules are those of torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp. Since PyTorch 2.15,
+// programs get the successor of this class under the same name, so the rules are the successor's.
 #pragma once
 
 #include <cstdint>
@@ -76,14 +76,14 @@ class SimulatedGroup final : public c10d::Backend {
   void shutdown() override;
 
  private:
-  // A collective that the watchdog may still see running, and the tensors it keeps alive.
+  // A collective that the watchdog has not yet seen complete; its shelf keeps tensors alive.
   struct Running {
     std::shared_ptr<Shelf> shelf;
     double ends_ns;
   };
 
-  // Runs a collective. `pattern` names the connections that NCCL makes for it: "ring", or the ranks
-  // that this rank sends to and receives from.
+  // Runs a collective. `pattern` names the connections that NCCL makes for the collective: "ring",
+  // or the ranks to which this rank sends and from which it receives.
   WorkPtr run(Collective collective, c10d::OpType type, bool is_async,
               const std::string& pattern = kRing);
   WorkPtr run_on_host(Collective collective, c10d::OpType type, bool is_async);
@@ -95,8 +95,8 @@ class SimulatedGroup final : public c10d::Backend {
   void launch(double bytes, const c10::Stream& stream, const std::shared_ptr<Shelf>& shelf);
   // Releases the tensors of all collectives that the watchdog has seen complete by now.
   void let_go(c10::DeviceIndex device);
-  // Returns the key of the communicator for sends between this rank and `peer`: one for the two
-  // alone, unless the group's communicator serves them.
+  // Returns the key of the communicator for sends between this rank and `peer`. The two ranks have
+  // a communicator of their own, unless the group's communicator serves them.
   [[nodiscard]] std::string key_of_pair(int peer, c10::Device device) const;
   [[nodiscard]] std::string peers(bool sends, bool receives, bool with_itself = false) const;
 
@@ -104,7 +104,7 @@ class SimulatedGroup final : public c10d::Backend {
 
   std::string name_;
   bool is_nccl_;
-  bool is_successor_;  // rules are those of ProcessGroupNCCL's successor
+  bool is_successor_;  // follow the rules of ProcessGroupNCCL's successor
   std::uint64_t number_;
   bool has_high_priority_;
   c10::intrusive_ptr<Options> options_;
@@ -113,7 +113,7 @@ class SimulatedGroup final : public c10d::Backend {
   std::map<std::string, c10::Stream> streams_;
   std::deque<Running> running_;
   double watched_since_ns_;
-  at::Tensor barrier_;  // kept between barriers, as the successor does
+  at::Tensor barrier_;  // the successor keeps this tensor from one barrier to the next
   // The state between startCoalescing and endCoalescing.
   bool is_coalescing_ = false;
   bool is_coalesced_async_ = false;

@@ -95,7 +95,7 @@ bool SimulatedWork::wait(std::chrono::milliseconds) {
   return true;
 }
 
-// Returns a future that is complete, as PyTorch's is as soon as the collective is queued.
+// Returns a completed future: PyTorch's future completes as soon as the collective is queued.
 c10::intrusive_ptr<c10::ivalue::Future> SimulatedWork::getFuture() {
   if (future_waits_) {
     synchronize();

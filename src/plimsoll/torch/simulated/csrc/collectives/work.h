@@ -1,4 +1,5 @@
-// A collective while it runs: what waits for it, and the tensors that it keeps alive.
+// A running collective: the object by which a program waits for it (PyTorch's Work), and the
+// tensors that it keeps alive.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,15 +20,15 @@
 
 namespace plimsoll::simulated {
 
-// One rank's part in a collective: its tensors, and what it does with the contributions of all
+// One rank's part in a collective: its tensors, and a function that takes the contributions of all
 // ranks.
 struct Collective {
   Meeting meeting;
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> outputs;
-  std::vector<at::Tensor> gives;  // what this rank contributes; mostly the inputs
+  std::vector<at::Tensor> gives;  // the tensors that this rank contributes; mostly the inputs
   std::function<void(const std::vector<std::vector<Given>>&, std::uint64_t series)> take;
-  double moved_bytes = 0;  // how much passes this rank's slowest link
+  double moved_bytes = 0;  // bytes that pass this rank's slowest link
 };
 
 // The tensors of a collective, whose memory must not be reused before the collective is done. Both
@@ -46,7 +47,7 @@ class Shelf {
   std::vector<at::Tensor> tensors_;
 };
 
-// A meeting of ranks whose result this rank has not taken yet; it is taken once.
+// A meeting of ranks whose result this rank has still to take, once.
 class Pending {
  public:
   explicit Pending(Collective collective);
@@ -68,8 +69,8 @@ class SimulatedWork final : public c10d::Work {
   SimulatedWork(int rank, c10d::OpType type, std::vector<std::shared_ptr<Pending>> pending,
                 std::vector<at::Tensor> outputs, c10::Device device);
 
-  // Notes that everything is queued: the work ends when the stream has done what is queued on it
-  // now.
+  // Notes that everything is queued: the work ends when the stream has done all work that is queued
+  // on it now.
   void record_end(const c10::Stream& stream);
   // Makes `wait` block the host, as a barrier does.
   void block_host() { blocks_host_ = true; }

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-// Functions of the Python interpreter in whose process this library runs.
+// Functions of the Python interpreter. The process that loads this library defines them.
 extern "C" {
 int PyGILState_Ensure();
 void PyGILState_Release(int state);
@@ -24,8 +24,8 @@ extern void* PyExc_Exception;
 namespace plimsoll::simulated {
 namespace {
 
-// Raises the current Python exception in this thread later. Only its type can be passed on, so the
-// message is printed here.
+// Makes this thread raise the current Python exception when it next runs Python code. Only the
+// exception's type can be passed on, so the message is printed here.
 void raise_later(void* function) {
   PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), PyErr_Occurred());
   if (PyErr_ExceptionMatches(PyExc_Exception) != 0) {

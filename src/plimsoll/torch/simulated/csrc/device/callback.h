@@ -8,11 +8,11 @@
 namespace plimsoll::simulated {
 
 // A Python function. If it raises, for example because of Ctrl-C, the exception cannot pass through
-// kernels. The calling thread then raises it as soon as it runs Python code again.
+// the kernel that called it. So the calling thread raises it when it next runs Python code.
 class Callback {
  public:
   Callback() = default;
-  // Keeps a Python object for good: it is never released.
+  // Stores a Python function, which is never released.
   explicit Callback(void* function) : function_(function) {}
 
   // Calls the function. Returns whether its result is true in Python; false if it raised. Takes the
@@ -20,7 +20,7 @@ class Callback {
   bool operator()() const;
   bool operator()(std::uint64_t argument) const;
   bool operator()(std::uint64_t first, std::uint64_t second) const;
-  // Calls the function with bytes, and returns the bytes it returned; empty if it raised.
+  // Calls the function with bytes, and returns its result, also bytes; empty if it raised.
   std::string ask(std::string_view bytes) const;
 
  private:

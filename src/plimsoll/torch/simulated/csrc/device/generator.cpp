@@ -15,8 +15,7 @@ using c10::DeviceType;
 
 bool next_generator_is_default = false;
 
-// The seed and offset of a Philox generator. The values come from a host generator that is set to
-// them.
+// The seed and offset of a Philox generator. A host generator that is set to them draws the values.
 class Generator final : public c10::GeneratorImpl {
  public:
   explicit Generator(DeviceIndex index)
@@ -27,7 +26,7 @@ class Generator final : public c10::GeneratorImpl {
     offset_ = 0;
     is_chosen_ = true;
   }
-  // Notes that the program did not choose the seed: on a GPU it would differ in each run.
+  // Notes that the program did not choose the seed, which on a GPU would then differ in each run.
   void forget_choice() { is_chosen_ = false; }
   [[nodiscard]] bool is_chosen() const { return is_chosen_; }
   void set_offset(std::uint64_t offset) override { offset_ = offset; }

@@ -22,9 +22,9 @@ using c10::Stream;
 std::uint64_t queue(const Stream& stream) { return static_cast<std::uint64_t>(stream.id()); }
 plimsoll_device* gpu(DeviceIndex index) { return runtime().device(index).gpu; }
 
-// Polls whether work is done. Each poll advances the clock, so that a program which polls in a loop
-// makes progress. After each failed poll the next one takes a little longer. So any wait ends after
-// some hundred polls, at most a sixteenth too late.
+// Polls whether work is done. Each poll advances the simulated clock, so that a program which polls
+// in a loop makes progress. After each failed poll the next one takes a sixteenth longer. So any
+// wait ends after some hundred polls, at most a sixteenth too late.
 class Polling {
  public:
   template <typename Question>

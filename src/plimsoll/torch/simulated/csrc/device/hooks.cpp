@@ -1,4 +1,4 @@
-// Answers PyTorch's calls to CUDA other than kernels.
+// Implements at::CUDAHooksInterface, through which PyTorch asks about CUDA and its devices.
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 

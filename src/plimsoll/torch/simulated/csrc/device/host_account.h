@@ -1,22 +1,24 @@
-// How this process's host memory differs from that of the same program on a real machine.
+// Counts how much host memory this process needs more or less than the same program with a real
+// GPU.
 #pragma once
 
 #include <cstdint>
 
 namespace plimsoll::simulated {
 
-// In bytes. Shared with Python, which may place it in memory that several processes share.
+// Counters in bytes. Python reads them too, and may place them in memory that several processes
+// share.
 struct HostAccount {
   std::int64_t absent = 0;       // contents of large host tensors: absent in a simulation
   std::int64_t most_absent = 0;  // the maximum of `absent` since the last read
   std::int64_t extra = 0;        // values of device tensors: on the host only in a simulation
 };
 
-// Each adds `bytes`, negative when tensors die, to the field of its name.
+// Add `bytes` to the field `absent` or `extra`; `bytes` is negative when tensors are freed.
 void note_absent(std::int64_t bytes);
 void note_extra(std::int64_t bytes);
 
-// Uses `account` from now on; what was added before stays in the previous one.
+// Counts in `account` from now on. Earlier counts stay in the previous account.
 void account_host_in(HostAccount* account);
 // Returns a copy of the account, and resets `most_absent`.
 HostAccount read_host_account();

@@ -35,11 +35,11 @@ class HandlePool {
 
  private:
   struct Handles {
-    std::vector<int> free, unmade;  // `unmade`: the card had no room for them
+    std::vector<int> free, unmade;  // `unmade`: handles for which the card had no room
     int count = 0;
   };
 
-  // Returns a handle's number, and whether its memory has been taken already.
+  // Chooses a handle. Returns its number, and whether its memory has been taken already.
   std::pair<int, bool> claim(c10::DeviceIndex device) {
     const std::lock_guard lock(mutex_);
     Handles& of = handles_[device];

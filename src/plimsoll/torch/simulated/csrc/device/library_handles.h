@@ -1,6 +1,6 @@
 // The handles of cuBLAS and cuSOLVER. Each handle takes memory of the card outside PyTorch's
-// allocator. Each thread that uses a library gets a handle from the device's pool: the main thread
-// one, the thread of the backward pass another. Later threads reuse the handles of threads that
+// allocator. Each thread that uses a library, such as the main thread or the thread of the backward
+// pass, gets its own handle from the device's pool. Later threads reuse the handles of threads that
 // have ended.
 #pragma once
 

@@ -26,7 +26,7 @@ class Live {
   void remove(const Allocation& allocation) {
     const std::lock_guard lock(mutex_);
     const auto place = by_address_.find({allocation.device, allocation.address});
-    // In a CUDA graph's memory, a later allocation may have taken over this address.
+    // Within a CUDA graph's memory, a later allocation may have the same address.
     if (place != by_address_.end() && place->second == &allocation) by_address_.erase(place);
   }
   Allocation* find(c10::DeviceIndex device, std::uint64_t address) {
@@ -43,7 +43,8 @@ class Live {
   std::map<std::pair<c10::DeviceIndex, std::uint64_t>, Allocation*> by_address_;
 };
 
-// Blocks of PyTorch's allocator are multiples of this size, and PyTorch's profiler counts blocks.
+// PyTorch's allocator rounds sizes up to a multiple of this, and tells PyTorch's profiler the
+// rounded sizes.
 constexpr std::size_t kBlockBytes = 512;
 
 void tell_profiler(const Allocation& allocation, bool is_allocated) {

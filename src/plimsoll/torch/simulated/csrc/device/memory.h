@@ -1,4 +1,4 @@
-// The memory of simulated tensors: an address from the engine, and what is known of the contents.
+// The memory of simulated tensors: an address from the engine, and the known part of the contents.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -37,9 +37,9 @@ c10::Allocator* device_allocator();
 
 // Returns the allocation that a storage owns; null if the storage is not simulated device memory.
 Allocation* held_by(const c10::StorageImpl& storage);
-// Return the allocation that contains a tensor. Its owner may be another storage: DLPack and
-// __cuda_array_interface__ make storages over existing memory. Null for a tensor without memory, on
-// the host, or reaching beyond an allocation. Neither function throws.
+// Return the allocation that contains a tensor. Another storage may own the allocation: DLPack and
+// __cuda_array_interface__ make storages over existing memory. Return null for a tensor that has no
+// memory, is on the host, or reaches beyond an allocation. Neither function throws.
 Allocation* allocation_of(const c10::StorageImpl& storage);
 Allocation* allocation_of(const at::Tensor& tensor);
 // Returns the bytes from the start of the tensor's allocation to the tensor's first element.
@@ -55,7 +55,8 @@ Allocation* allocation_at(c10::DeviceIndex device, std::uint64_t address);
 // memory only if `own` was called.
 at::DataPtr lent_memory(std::uint64_t address, std::size_t size, c10::DeviceIndex device);
 void own(Allocation& allocation);
-// Notes that other code has freed the allocation's block: releasing the allocation frees nothing.
+// Notes that other code has freed the allocation's block, so that releasing the allocation frees
+// nothing.
 void disown(Allocation& allocation);
 // Frees the allocation's memory, but keeps its address.
 void let_go(Allocation& allocation);

@@ -22,7 +22,7 @@ namespace {
 
 using DeviceStream = std::pair<c10::DeviceIndex, c10::StreamId>;
 
-// Returns the range that contains an address; the end if none does.
+// Returns an iterator to the range that contains an address; the end iterator if there is none.
 template <typename Ranges>
 auto within(Ranges& ranges, const void* address) {
   auto after = ranges.upper_bound(const_cast<void*>(address));
@@ -33,11 +33,11 @@ auto within(Ranges& ranges, const void* address) {
 }
 
 // Estimates how many bytes of these ranges, each a start and a size, the process has written. It
-// asks the kernel (/proc/self/pagemap) about some pages of each range. Pages that were only read do
+// looks up some pages of each range in /proc/self/pagemap. Pages that were only read do
 // not count: they all share one page of zeros.
 std::uint64_t written_bytes(const std::vector<std::pair<const void*, std::size_t>>& ranges) {
   constexpr std::size_t kPage = 4096;
-  constexpr std::size_t kMostPages = 256;  // how many pages to ask about
+  constexpr std::size_t kMostPages = 256;  // the most pages to look up
   constexpr std::size_t kLeastOfEach = 4;
   constexpr std::uint64_t kOfThisProcessAlone = std::uint64_t{1} << 56;
   std::size_t total = 0;
@@ -63,9 +63,9 @@ std::uint64_t written_bytes(const std::vector<std::pair<const void*, std::size_t
   return static_cast<std::uint64_t>(written);
 }
 
-// PyTorch's pool of pinned memory. It rounds sizes up to powers of two, up to the sizes in its
-// settings, and caches freed blocks. While copies still use a freed block, the pool does not cache
-// it yet (ATen/core/CachingHostAllocator.h).
+// PyTorch's pool of pinned memory. It rounds sizes up to powers of two and caches freed blocks, up
+// to the sizes in its settings. It caches a freed block once no copy uses the block any more
+// (ATen/core/CachingHostAllocator.h).
 class PinnedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t size) override {
@@ -75,8 +75,8 @@ class PinnedAllocator final : public c10::Allocator {
     std::size_t rounded = is_rounded ? std::bit_ceil(size) : size;
     reclaim();
     void* memory = nullptr;
-    // PyTorch keeps a list of free blocks for each power of two; a block of the next list is too
-    // large.
+    // PyTorch keeps a list of free blocks for each power of two, and takes no block from the list
+    // of the next power.
     const auto cached = free_.lower_bound(rounded);
     if (cached != free_.end() && cached->first <= std::bit_ceil(size)) {
       std::tie(rounded, memory) = *cached;
@@ -270,8 +270,8 @@ class PinnedAllocator final : public c10::Allocator {
     statistics_.allocated_bytes.decrease(size);
   }
 
-  // Caches freed blocks whose copies are done. It goes through them in the order of their frees and
-  // stops at the first that is still in use.
+  // Caches freed blocks whose copies are done. It goes through the blocks in the order of their
+  // frees and stops at the first block that is still in use.
   void reclaim() {
     const plimsoll_device_api& gpus = *runtime().gpus;
     const auto is_done = [&](const Event& event) {

@@ -28,10 +28,10 @@ struct Counter {
 struct PinnedStatistics {
   Counter allocations, active_requests;   // blocks taken from the driver; blocks in use
   Counter allocated_bytes, active_bytes;  // the same counters in bytes
-  Counter asked_bytes;                    // active_bytes before the pool rounded sizes up
+  Counter asked_bytes;                    // active_bytes without the rounding of sizes
 };
 PinnedStatistics pinned_statistics();
-// Resets the peaks if `peaks`, or else the totals.
+// Resets the peaks if `peaks` is true, otherwise the totals.
 void reset_pinned_statistics(bool peaks);
 // The largest sizes that the pool rounds up to powers of two and that it caches: PyTorch's settings
 // pinned_max_round_threshold_mb and pinned_max_cached_size_mb.
@@ -42,8 +42,8 @@ struct PinnedLimits {
 void limit_pinned(PinnedLimits limits);
 // Frees the pool's cached memory.
 void empty_pinned_pool();
-// The first estimates how many bytes of the pool the process has written. The second returns the
-// bytes that the program pinned itself.
+// The first function estimates how many bytes of the pool the process has written. The second
+// returns the bytes that the program pinned itself.
 std::uint64_t pinned_written_bytes();
 std::uint64_t registered_bytes();
 

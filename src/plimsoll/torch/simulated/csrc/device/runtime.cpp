@@ -12,7 +12,7 @@
 
 #include "device/host_times.h"
 
-// Functions of the Python interpreter in whose process this library runs.
+// Functions of the Python interpreter. The process that loads this library defines them.
 extern "C" {
 int PyGILState_Ensure();
 void PyGILState_Release(int state);
@@ -225,8 +225,8 @@ void Runtime::set_stream(c10::DeviceIndex index, c10::StreamId stream) {
 c10::StreamId Runtime::new_stream(c10::DeviceIndex index, int priority) {
   use(index);
   load(index, Library::streams);
-  // PyTorch has 32 streams for each priority and hands them out in turn. The id contains the
-  // priority.
+  // PyTorch has 32 streams for each priority and hands them out in turn. The stream's id contains
+  // the priority.
   const std::lock_guard lock(mutex_);
   const auto turn = next_stream_++ % 32;
   return (turn << 5) | (priority < 0 ? 3 : 1);
@@ -268,9 +268,10 @@ std::size_t Runtime::copy_assumptions(Assumption* to, std::size_t most) {
 
 std::uint32_t Runtime::stack(bool notes) {
   if (!record_stacks) return 0;
-  // PyTorch numbers an operation's autograd node before the operation runs.
+  // The sequence number of an autograd node leads to the stack of its forward operation: PyTorch
+  // numbers an operation's node before the operation runs.
   const auto node = torch::autograd::get_current_node();
-  // When a checkpoint recomputes its forward pass, Python's own stack is more precise.
+  // While a checkpoint recomputes its forward pass, Python's current stack is more precise.
   std::uint32_t captured = 0;
   if (node == nullptr || c10::GradMode::is_enabled()) captured = recorder->capture_stack();
   if (node != nullptr && captured == 0) {

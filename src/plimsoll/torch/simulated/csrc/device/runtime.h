@@ -35,26 +35,26 @@ struct DeviceProperties {
   double copy_bytes_per_ns = 0;    // bus between host and device
 };
 
-// The times of a device's work so far, in ns since the start, by the simulated machine's clock.
-// Shared with Python.
+// The times of a device's work so far, in ns since the start, by the simulated clock. Shared with
+// Python.
 struct Clock {
   double ends_ns = 0;          // when all queued work will be done
-  double compute_ends_ns = 0;  // the same, without copies between devices or with the host
-  double busy_ns = 0;          // how long the device had any work
-  double compute_ns = 0;       // the same, without such copies
-  double host_ns = 0;          // how long the host took to queue the work
+  double compute_ends_ns = 0;  // like ends_ns, without copies between devices or with the host
+  double busy_ns = 0;          // the time during which the device had any work
+  double compute_ns = 0;       // like busy_ns, without such copies
+  double host_ns = 0;          // the time that the host took to queue the work
   std::uint64_t kernels = 0;
 };
 enum class Work : std::uint8_t { compute, transfer };
 
-// The GPU time of a call stack's work. Shared with Python.
+// The GPU time of the work queued from one call stack. Shared with Python.
 struct StackTime {
   double ns = 0;
 };
 
 // Parts that the driver loads onto a card when a process first uses them. Each takes memory of the
-// card outside PyTorch's allocator. Python has the same order: engine/gpus/card_files.py,
-// CONTEXT_PARTS.
+// card outside PyTorch's allocator. The order is the same as in CONTEXT_PARTS of
+// engine/gpus/card_files.py.
 enum class Library : std::uint8_t {
   kernels,
   streams,
@@ -106,17 +106,17 @@ struct Site {
 struct Assumption {
   std::uint32_t stack = 0;
   std::uint32_t operation = 0;
-  std::uint32_t what = 0;  // the number of its text, as name() returns it
+  std::uint32_t what = 0;  // the number of the assumption's text, as name() returns it
   std::uint32_t count = 0;
-  std::uint64_t bytes = 0;  // for unknown memory: the most that one call's tensors have
+  std::uint64_t bytes = 0;  // for unknown memory: the largest total of one call's tensors
 };
 
 // Memory of uncertain size that a kernel takes and frees at once. Shared with Python.
 struct UncertainMemory {
-  std::uint64_t allocations = 0;  // how many allocations the device had before
+  std::uint64_t allocations = 0;  // the number of the device's allocations before this one
   std::uint64_t stream = 0;
   std::uint64_t kind = 0;   // all memory of one kind has the same size
-  std::uint64_t bytes = 0;  // the size that was taken, perhaps 0; then its bounds
+  std::uint64_t bytes = 0;  // the size that was taken, perhaps 0; the next two are its bounds
   std::uint64_t least = 0;
   std::uint64_t most = 0;
   std::int32_t device = 0;
@@ -144,11 +144,11 @@ struct Callbacks {
   Callback first_use;      // takes a device
   Callback load;           // takes a device and the number of a Library
   Callback out_of_memory;  // takes a device and the requested bytes
-  // Returns whether the calling thread runs a loop without an end of its own.
+  // Returns whether the calling thread runs a loop that does not end by itself.
   Callback is_in_open_loop;
-  // Returns whether the value that the calling thread reads now decides a condition in the program.
+  // Returns whether the calling thread reads a value now for a condition of the program.
   Callback is_tested;
-  // Returns whether to stop the program because it polls, at this call stack, for a value that will
+  // Returns whether to stop the program because, at this call stack, it polls for a value that will
   // never come.
   Callback waits_for_ever;
   // Called when `most_events` is reached.
@@ -192,9 +192,9 @@ class Runtime {
   void initialize();
   // Makes a device's context if this is its first use.
   void use(c10::DeviceIndex index);
-  // Takes the memory of a library on a device, unless the process has loaded it there.
+  // Takes the memory of a library on a device, unless the process has already loaded it there.
   void load(c10::DeviceIndex index, Library library);
-  // Takes the memory of a part that takes it more than once, such as a library's handle.
+  // Takes the memory of a part that a process may load several times, such as a library's handle.
   void load_again(c10::DeviceIndex index, Library library);
   // Makes the host wait for the current stream of a device.
   void synchronize(c10::DeviceIndex index);
@@ -204,12 +204,12 @@ class Runtime {
   void launch(c10::DeviceIndex index, Work work, double ns);
   // Returns the time at which all work queued on the current stream of a device will be done.
   [[nodiscard]] double done_at(c10::DeviceIndex index) const;
-  // Makes a stream wait for a time, such as that of an event of another device. All devices have
-  // one clock.
+  // Makes a stream wait until a time, such as the time of another device's event. All devices have
+  // the same clock.
   void wait_until(c10::DeviceIndex index, c10::StreamId stream, double ns);
   // Records that an assertion in a kernel failed: every later CUDA call fails too.
   void fail(const std::string& why);
-  // The failed assertion, with its call stack; none if none failed.
+  // The failed assertion in a kernel, with its call stack.
   struct Failure {
     std::string why;
     std::uint32_t stack = 0;
@@ -244,31 +244,31 @@ class Runtime {
 
   std::uint32_t name(std::string_view text);
   [[nodiscard]] const std::string& name_at(std::uint32_t number);
-  // Each copies up to `most` rows into `to`, and returns the total number of rows.
+  // Each function copies up to `most` rows into `to`, and returns the total number of rows.
   std::size_t copy_sites(Site* to, std::size_t most);
   std::size_t copy_uncertain_memory(UncertainMemory* to, std::size_t most);
   std::size_t copy_assumptions(Assumption* to, std::size_t most);
-  // Copies rows whose index is the number of a call stack.
+  // Copies rows in the same way; a row's index is the number of its call stack.
   std::size_t copy_stack_times(c10::DeviceIndex index, StackTime* to, std::size_t most);
   [[nodiscard]] Clock clock(c10::DeviceIndex index);
-  // Returns the number of the calling thread's call stack; in a backward pass, that of the forward
-  // operation. With `notes`, this number is kept for the backward pass of the operation that runs
-  // now.
+  // Returns the number of the calling thread's call stack; in a backward pass, the number of the
+  // forward operation's stack. With `notes`, the number is kept for the backward pass of the
+  // operation that runs now.
   std::uint32_t stack(bool notes = true);
   std::uint32_t site(const CurrentOperation& operation);
   void assume(std::uint32_t operation, std::string_view what, std::uint64_t bytes = 0);
 
-  // Notes that the calling thread's stream is about to take memory of uncertain size. Predictions
-  // need it.
+  // Notes, for predictions, that the calling thread's stream is about to take memory of uncertain
+  // size.
   void note_uncertain(c10::DeviceIndex index, UncertainMemory memory);
 
   // Returns the number of the device's next allocation.
   std::uint64_t next_serial(c10::DeviceIndex device) {
     return devices[static_cast<std::size_t>(device)].allocations++;
   }
-  // Ends the program, because the simulation has learned what it was run for.
+  // Ends the program early, because the simulation has all that it needs.
   void end_program() const;
-  // Counts requests and frees; a free counts as two events, as in histories.
+  // Counts events; a request is one event and a free two, as in recorded histories.
   void count_events(std::uint64_t count) {
     const std::uint64_t before = events.fetch_add(count);
     if (before >= most_events || before + count < most_events) return;
@@ -316,7 +316,7 @@ class OperationScope {
   CurrentOperation saved_;
 };
 
-// Makes a device the thread's current one while this object exists; a negative number changes
+// Makes a device the thread's current device while this object exists. A negative number changes
 // nothing.
 class DeviceScope {
  public:

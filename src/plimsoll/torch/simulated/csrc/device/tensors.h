@@ -17,12 +17,12 @@ inline bool is_simulated(const at::Tensor& tensor) { return tensor.defined() && 
 std::size_t storage_bytes(const at::Tensor& shape);
 // Makes a tensor on the device with the shape of `shape`.
 at::Tensor make_tensor(const at::Tensor& shape, c10::DeviceIndex device);
-// Makes a tensor with this shape and no memory. If two tensors share a storage, their copies share
-// one too, provided that both copies are made with the same `storages`.
+// Makes a copy of a tensor with the same shape and no memory. If two tensors share a storage, their
+// copies share one too, provided that both copies are made with the same `storages`.
 using MetaStorages = std::unordered_map<const c10::StorageImpl*, c10::Storage>;
 at::Tensor meta_like(const at::Tensor& tensor, MetaStorages* storages = nullptr);
 
-// Calls `visit` with every tensor within a value; some may be undefined.
+// Calls `visit` with every tensor within a value, including undefined ones.
 template <typename Visit>
 void for_tensors(const c10::IValue& value, const Visit& visit) {
   if (value.isTensor()) {

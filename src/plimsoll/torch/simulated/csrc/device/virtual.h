@@ -2,9 +2,9 @@
 //
 // Building a model on the host and moving it takes minutes and memory of its whole size, for values
 // that a simulation never needs. In a simulation, large host tensors therefore contain zeros that
-// take no memory until the program writes them, and operations on them compute shapes alone. They
-// carry the dispatch key CustomRNGKeyId, which no PyTorch tensor has in any version. (The key Fake,
-// made for this purpose, is PyTorch's own since 2.15.)
+// take no memory until the program writes them, and operations on them compute only shapes. They
+// carry the dispatch key CustomRNGKeyId, which no PyTorch tensor has in any version. (The key Fake
+// is meant for this purpose, but PyTorch itself uses it since 2.15.)
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +22,7 @@ class WithContentsScope {
   WithContentsScope(const WithContentsScope&) = delete;
   WithContentsScope& operator=(const WithContentsScope&) = delete;
   static bool is_entered() { return depth != 0; }
-  // For Python, which cannot hold the object: call them in pairs.
+  // Enter and leave the scope for Python, which cannot hold the object. Call them in pairs.
   static void enter() { ++depth; }
   static void leave() { --depth; }
 

@@ -17,8 +17,8 @@ namespace {
 
 using WorkspaceKey = std::tuple<c10::DeviceIndex, int, c10::StreamId>;
 
-// Keeps the workspaces of cuBLAS and cublasLt. PyTorch keeps one map for each library and frees the
-// maps one after the other; so does this class.
+// Keeps the workspaces of cuBLAS and cublasLt. Like PyTorch, this class has a map for each library
+// and frees the maps one after the other.
 class Workspaces {
  public:
   bool has(bool lt, const WorkspaceKey& key) {

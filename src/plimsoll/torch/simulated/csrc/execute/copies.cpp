@@ -1,5 +1,5 @@
-// Copies between the host and devices: their temporary memory, their waits, and what is known of
-// the values.
+// Simulates copies between the host and devices: their temporary memory, their waits, and the known
+// values.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/aminmax.h>
@@ -26,8 +26,8 @@ namespace {
 
 using at::Tensor;
 
-// Describes host integers that are too many to be copied: their bounds, and which share equals a
-// bound, as padding and masks do.
+// Describes host integers that are too many to copy: their bounds, and the share of numbers that
+// equal a bound, as in padding and masks.
 Description described(const Tensor& from) {
   const at::ScalarType type = from.scalar_type();
   const bool is_read =
@@ -51,7 +51,7 @@ Description described(const Tensor& from) {
   return made;
 }
 
-// Copies values from the host, as long as the budget has room for them.
+// Copies values from the host if the budget for computed values has room.
 void copy_from_host(const Tensor& to, const Tensor& from) {
   const double cost = static_cast<double>(to.numel());
   const bool is_few = are_few(allocation_of(to)->size, to.scalar_type());

@@ -1,4 +1,4 @@
-// The host's reads from a device: of single values, and of whether tensors are equal.
+// Reads by the host from a device: of single values, and of the result of aten::equal.
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/equal.h>
 

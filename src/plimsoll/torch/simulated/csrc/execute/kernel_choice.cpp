@@ -17,8 +17,9 @@ std::int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tens
       {query, key, value, mask.value_or(Tensor()), dropout, is_causal, enable_gqa});
 }
 
-// Always returns false, because plimsoll simulates PyTorch's own kernel. Notes an assumption where
-// PyTorch would take cuDNN's kernel, which needs host targets of 32 bits.
+// Decides whether the CTC loss uses cuDNN: always false, because plimsoll simulates PyTorch's own
+// kernel. Notes an assumption if PyTorch would use cuDNN's kernel, which needs 32-bit targets on
+// the host.
 template <typename Lengths>
 bool use_cudnn_ctc_loss(const Tensor& log_probs, const Tensor& targets, Lengths, Lengths,
                         std::int64_t blank) {
@@ -35,7 +36,8 @@ bool use_miopen_ctc_loss(const Tensor&, const Tensor&, Lengths, Lengths, std::in
   return false;
 }
 
-// plimsoll::can_use_attention: implements torch.backends.cuda.can_use_flash_attention and its like.
+// plimsoll::can_use_attention: implements torch.backends.cuda.can_use_flash_attention and similar
+// functions.
 bool can_use_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                        const std::optional<Tensor>& mask, double dropout, bool is_causal,
                        bool enable_gqa, std::int64_t backend) {

@@ -1,4 +1,4 @@
-// One function for each file of hand-written kernels in this folder; each registers its kernels.
+// Functions that register hand-written kernels: one for each file of such kernels in this folder.
 #pragma once
 
 #include "operation/written_out.h"

@@ -16,7 +16,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Marks the written tensors as unknown values of their type, and returns the device of the launch.
+// Marks the written tensors' values as unknown, and returns the device of the launch.
 c10::DeviceIndex begin(at::TensorList written) {
   Runtime& state = runtime();
   const c10::DeviceIndex device = state.current_device();
@@ -46,7 +46,7 @@ void launch(at::TensorList written, double bytes, at::ArrayRef<double> product,
     const auto size = [&](std::size_t index) { return static_cast<double>(tile[index]); };
     const Product made{product[0], product[1], product[2], product[3], type, tile[5] != 0};
     const TemplateTile of{size(0), size(1), size(2), size(3), size(4), tile[6] != 0};
-    // The kernel reads and writes its other operands once a block is multiplied.
+    // The kernel reads and writes its other operands after it has multiplied a block.
     const double besides = std::max(0.0, bytes - made.bytes()) / on.bytes_per_ns;
     time = std::max(time, template_ns(made, of, on) + besides);
   }

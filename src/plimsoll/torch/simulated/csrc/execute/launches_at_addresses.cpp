@@ -1,5 +1,5 @@
-// Kernels of libraries that get plain addresses and bypass PyTorch. plimsoll does not know
-// what they compute, so it describes the tensors that they write.
+// Kernels that libraries launch on plain addresses, bypassing PyTorch. plimsoll does not know what
+// they compute, so it describes the tensors that they write.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>

@@ -23,14 +23,14 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Operations with their own CUDA kernel in a CUDA build. A build without CUDA would run them as
-// several other operations.
+// Operations that have a CUDA kernel of their own in a CUDA build. A build without CUDA would run
+// several other operations instead.
 constexpr const char* kCudaKernels[] = {
 #include "cuda_kernels.inc"
 };
 
-// plimsoll::assume: notes an assumption that plimsoll's Python code makes. `bytes` is the
-// memory concerned, 0 if there is none.
+// plimsoll::assume: notes an assumption that plimsoll's Python code makes. `bytes` is the memory
+// that the assumption is about, or 0.
 void assume(c10::string_view operation, c10::string_view what, std::int64_t bytes) {
   runtime().assume(runtime().name(operation), what, static_cast<std::uint64_t>(bytes));
 }
@@ -70,7 +70,7 @@ void take_over(const c10::OperatorName& name) {
   put_kernel(name, c10::DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&simulate>());
 }
 
-// Returns whether an operation's CUDA kernel was registered by Python code, by the file that the
+// Returns whether Python code registered an operation's CUDA kernel, judged by the file that the
 // dispatcher's dump names. Such a kernel runs unchanged: it calls operations, which are simulated.
 bool is_python_kernel(const c10::OperatorHandle& op) {
   const std::string dump = op.dumpState();
@@ -84,7 +84,7 @@ bool is_python_kernel(const c10::OperatorHandle& op) {
 }
 
 // Collects operations that are registered after the start, for example by libraries imported later.
-// A listener hears of the schema; the kernels are registered afterwards.
+// PyTorch notifies a listener of the schema only; the kernels are registered afterwards.
 class LateOperators final : public c10::OpRegistrationListener {
  public:
   void onOperatorRegistered(const c10::OperatorHandle& op) override {
@@ -96,8 +96,8 @@ class LateOperators final : public c10::OpRegistrationListener {
     const std::lock_guard lock(mutex_);
     std::erase(waiting_, op.operator_name());
   }
-  // Starts to collect. Before, the dispatcher reported all operations that exist already, as it
-  // does when a listener is added.
+  // Starts to collect. Earlier notifications do not count: when a listener is added, the dispatcher
+  // reports all operations that already exist.
   void start() {
     const std::lock_guard lock(mutex_);
     has_started_ = true;

@@ -38,7 +38,7 @@ at::Tensor view_of(const at::Tensor& base, const at::Tensor& shape) {
   return view;
 }
 
-// Returns whether autograd records the call: then its results have a grad_fn.
+// Returns whether autograd records the call, so that its results have a grad_fn.
 bool is_recorded(const Call& call) {
   return c10::GradMode::is_enabled() &&
          std::ranges::any_of(call.inputs(), [](const at::Tensor& input) {
@@ -152,9 +152,9 @@ void launch(const Call& call) {
   state.launch(call.device(), Work::compute, time);
 }
 
-// Increases the version counters of a list's tensors that the kernel wrote, as PyTorch's _foreach_
-// kernels do (aten/src/ATen/native/cuda/Foreach*.cu). For a single tensor, a kernel that the
-// dispatcher calls earlier does it.
+// Increases the version counters of the tensors in a list that the kernel wrote, as PyTorch's
+// _foreach_ kernels do (aten/src/ATen/native/cuda/Foreach*.cu). For a single tensor, a kernel that
+// the dispatcher calls earlier increases the counter.
 void count_writes(const Call& call) {
   if (!call.info().plain_name.starts_with("_foreach_") || !call.info().is_written[0]) return;
   for_tensors(call.argument(0), [](const at::Tensor& tensor) {

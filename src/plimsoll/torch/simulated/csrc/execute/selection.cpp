@@ -24,8 +24,8 @@ std::size_t count_scratch(std::int64_t numel, int multiprocessors) {
   return (static_cast<std::size_t>(multiprocessors) * 40 * 4 + 255) / 256 * 256 + 255;
 }
 
-// Returns the bytes of cub's temporary storage for selecting: the state of each tile, aligned
-// twice.
+// Returns the bytes of cub's temporary storage for selecting: the state of each tile, rounded up,
+// and room to align its address.
 std::size_t select_scratch(std::int64_t numel) {
   const std::size_t tiles = (static_cast<std::size_t>(numel) + 4223) / 4224 + 32;
   return (tiles * 8 + 255) / 256 * 256 + 256 + 255;
@@ -55,7 +55,7 @@ std::int64_t expected_true(const Description& of, const Tensor& tensor) {
 // The elements that a mask or an index selects.
 struct Selected {
   std::int64_t count = 0;
-  Tensor places;  // their indices; undefined if they are unknown
+  Tensor places;  // the elements' indices; undefined if they are unknown
 };
 
 Selected select(const Tensor& self) {
@@ -117,17 +117,17 @@ Tensor nonzero(const Tensor& self) {
   return result;
 }
 
-// plimsoll::likely: expects the share `share` of a truth tensor to be true if its values depend
-// only on unknown data.
+// plimsoll::likely: declares that a fraction `share` of a boolean tensor is true, if its values
+// depend only on unknown data.
 void likely(const Tensor& truth, double share) {
   const Known known = known_of(truth);
   const bool is_open = !known.description.is_constant() && !known.description.is_random();
   if (known.source >= Source::assumed && is_open) note_described(truth, Description::likely(share));
 }
 
-// plimsoll::mostly: expects the share `share` of numbers to equal `at` if they depend only on
-// unknown data. If unknown values are chosen for the most memory, the share is half, so that both
-// kinds occur.
+// plimsoll::mostly: declares that a fraction `share` of the numbers equals `at`, if they depend
+// only on unknown data. If unknown values are chosen for the most memory, the fraction is one half,
+// so that equal and other numbers occur.
 void mostly(const Tensor& numbers, double at, double share) {
   const Known known = known_of(numbers);
   if (known.source < Source::assumed || unknown() == Unknown::least) return;

@@ -1,5 +1,5 @@
-// Makes device tensors without contents; resizes and exchanges their storage, and notes its use on
-// other streams.
+// Makes device tensors without contents; resizes and exchanges their storages, and records the use
+// of storages on other streams.
 #include <ATen/EmptyTensor.h>
 
 #include <string>
@@ -135,7 +135,8 @@ Tensor map_host_tensor(const Tensor& host) {
   return map_host(host, device);
 }
 
-// plimsoll::unowned: makes a tensor over the same memory that does not keep the memory alive.
+// plimsoll::unowned: makes a tensor over the same memory. The new tensor does not keep the memory
+// alive.
 Tensor unowned(const Tensor& tensor) {
   c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
   at::DataPtr pointer(storage._mutable_data_ptr_no_checks().get(), tensor.device());

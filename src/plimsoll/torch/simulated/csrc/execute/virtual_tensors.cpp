@@ -23,7 +23,7 @@ namespace {
 using at::Tensor;
 
 constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
-// The host needs this many operations of the budget to fill an element.
+// Filling one element on the host costs this many operations of the budget for computed values.
 constexpr double kPerElement = 100;
 // Integers up to this size always get contents: they are often indices and counts, which programs
 // read.
@@ -65,8 +65,8 @@ class MappingAllocator final : public c10::Allocator {
   bool is_budgeted_;
 };
 
-// The first allocator serves tensors without contents. The second serves tensors with contents, as
-// far as the budget has room.
+// Return the allocators of large host tensors: the first for tensors without contents, the second
+// for tensors with contents, which it allocates as long as the budget has room.
 c10::Allocator* virtual_allocator() {
   static auto* const allocator = new MappingAllocator(false);
   return allocator;
@@ -79,7 +79,7 @@ c10::Allocator* budgeted_allocator() {
 constexpr c10::DispatchKeySet kHost{c10::DispatchKey::CPU};
 constexpr c10::DispatchKeySet kVirtual{c10::DispatchKey::CPU, kVirtualKey};
 
-// Holds the allocator and the dispatch keys of a large host tensor.
+// The allocator and the dispatch keys of a large host tensor.
 struct Place {
   c10::Allocator* allocator;
   c10::DispatchKeySet keys;
@@ -123,7 +123,7 @@ Tensor host_empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
   return at::detail::empty_strided_cpu(size, stride, dtype, layout, device, pin_memory);
 }
 
-// Returns whether a tensor is on a GPU or on the `meta` device, where it has no contents either.
+// Returns whether a tensor is on a device other than the host: a GPU, or `meta` (no contents).
 bool is_elsewhere(const Tensor& tensor) { return tensor.defined() && !tensor.is_cpu(); }
 
 bool has_device_tensor(const c10::IValue& value) {
@@ -184,7 +184,8 @@ void run_virtual(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   try {
     call.infer();
   } catch (const std::exception&) {
-    // The results' sizes depend on values. They are computed from zeros, which the tensors contain.
+    // The results' sizes depend on values. So the operation is really run, on the zeros that the
+    // tensors contain.
     stack->insert(stack->end(), saved.begin(), saved.end());
     op.redispatchBoxed(below, stack);
     return;
@@ -199,8 +200,8 @@ void register_virtual_tensors() {
   static auto* const fallback =
       new torch::Library(torch::Library::IMPL, "_", kVirtualKey, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&run_virtual>());
-  // PyTorch treats the key as a backend's. For a backend it prefers an operation's kernel for all
-  // backends to a fallback, so such operations are registered one by one.
+  // PyTorch treats the dispatch key as a backend. For a backend it prefers an operation's kernel
+  // for all backends to a fallback, so operations with such a kernel are registered one by one.
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);

@@ -29,8 +29,8 @@
 #include "values/distinct.h"
 #include "values/known.h"
 
-// PyTorch's own functions. They call operations on strided tensors, or are called by functions that
-// do.
+// PyTorch's own functions that this file uses. They consist of operations on strided tensors, or
+// are called by such functions.
 namespace at::native {
 using flatten_indices_fn = Tensor (*)(const Tensor&, IntArrayRef);
 DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
@@ -47,7 +47,7 @@ using at::Tensor;
 
 // --- coalesce ------------------------------------------------------------------------------------
 
-// Returns a number for the coordinates of each element (FlattenIndicesCommon.h).
+// Returns for each element one number that combines its coordinates (FlattenIndicesCommon.h).
 Tensor flatten(const Tensor& indices, at::IntArrayRef sizes) {
   const std::int64_t dims = indices.size(0);
   const LayoutKernel kernel("aten::_coalesce", indices);
@@ -107,7 +107,7 @@ Tensor coalesce(const Tensor& self) {
   const Tensor flat = at::sparse::flatten_indices(self._indices(), self.sizes(), true);
   const Tensor origins = at::empty({count}, self._indices().options());
   const Tensor offsets = at::empty({count}, self._indices().options());
-  // Thrust sorts by comparison and then keeps the first of equal elements.
+  // Thrust sorts by comparison and then keeps only the first of equal elements.
   (void)kernel.temporary(cub::merge_sort(items, 8, 8));
   (void)kernel.temporary(cub::unique_by_long_key(items));
   kernel.launch(6 * bytes_of_all({flat, origins}));
@@ -317,7 +317,7 @@ Tensor& mul_out(const Tensor& self, const Tensor& other, Tensor& out) {
 
 // --- gradients of sums ---------------------------------------------------------------------------
 
-// Which dimensions of a sparse tensor a sum keeps, and which it sums.
+// The dimensions of a sparse tensor that a sum keeps, and those that it sums over.
 struct SummedDims {
   std::vector<std::int64_t> kept;   // sparse dimensions that stay
   std::vector<std::int64_t> dense;  // summed dense dimensions, as dimensions of the values

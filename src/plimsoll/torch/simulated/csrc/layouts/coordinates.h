@@ -9,8 +9,8 @@
 
 namespace plimsoll::simulated {
 
-// Returns how many different numbers `flat` contains, and moves them to its front. All numbers are
-// below `kinds`.
+// Moves the distinct numbers in `flat` to its front, and returns how many there are. All numbers
+// are below `kinds`.
 std::int64_t find_distinct(const LayoutKernel& kernel, const at::Tensor& flat, double kinds);
 
 }  // namespace plimsoll::simulated

@@ -38,7 +38,7 @@ using Hash = std::optional<Tensor>;  // a number for the coordinates of each ele
 // Computes the operation's result from host tensors.
 using OnHost = std::function<Tensor(const Tensor&, const Tensor&)>;
 
-// A binary search for each element of `source` among the elements of `searched`.
+// Describes a binary search in the elements of `searched`, for each element of `source`.
 struct Search {
   Tensor source;
   Tensor searched;
@@ -46,10 +46,10 @@ struct Search {
   Hash searched_hash;
 };
 
-// Chooses as PyTorch does: it searches in the tensor that is already sorted, or else in the larger
-// one.
+// Chooses which tensor to search in, as PyTorch does: a tensor that is already sorted, or else the
+// larger one.
 Search choose(const Tensor& x, const Tensor& y, const Hash& x_hash) {
-  constexpr std::int64_t kMostCopies = 50;  // of a coordinate, on average
+  constexpr std::int64_t kMostCopies = 50;  //   // elements per coordinate, on average
   const bool is_by_order = x.is_coalesced() != y.is_coalesced();
   const bool is_in_x = is_by_order ? x.is_coalesced() : x._nnz() >= y._nnz();
   Search search = is_in_x ? Search{y, x, {}, x_hash} : Search{x, y, x_hash, {}};

@@ -1,4 +1,5 @@
-// The parts of a hand-written kernel: its memory, what is known of its results, and its time.
+// Helps to write a kernel by hand: takes its memory, notes what is known of its results, and queues
+// its time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +24,7 @@ class LayoutKernel {
   [[nodiscard]] at::DataPtr temporary(std::size_t bytes) const;
   // Makes the host wait for the stream, for example to read a number of elements.
   void wait() const { runtime().synchronize(device_index_); }
-  // Queues the kernel; `bytes` are those it reads and writes.
+  // Queues the kernel, which reads and writes `bytes` in all.
   void launch(double bytes) const;
   void assume(std::string_view what) const { runtime().assume(name_, what); }
 
@@ -35,13 +36,14 @@ class LayoutKernel {
 };
 
 // Computes `result` on the host from the device tensors `of`, if their values are known and the
-// budget has `operations` left. If not, the result is described by `otherwise`.
+// budget has `operations` left. Otherwise gives the result the description `otherwise`.
 using Computation = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 void compute(const at::Tensor& result, const std::vector<at::Tensor>& of, double operations,
              const Computation& computation, const Description& otherwise = {});
 
-// Describe the result. The first function: its elements are elements of `of`, or any finite numbers
-// if `of` is undefined. The second: some of its elements are `padding`.
+// Note what is known of the result. The first function notes that its elements are elements of
+// `of`, or any finite numbers if `of` is undefined. The second notes that some elements are
+// `padding`.
 void note_as(const at::Tensor& result, const at::Tensor& of);
 void note_padded(const at::Tensor& result, const at::Tensor& of, double padding);
 

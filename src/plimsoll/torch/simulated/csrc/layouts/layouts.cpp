@@ -13,8 +13,8 @@ namespace {
 
 using c10::DispatchKey;
 
-// Operations on COO tensors whose GPU kernel differs from the host's, so that the host's cannot
-// run.
+// Operations on COO tensors whose GPU kernel differs from the host's, so that the host's kernel
+// cannot run in its place.
 constexpr const char* kCoordinateKernels[] = {
 #include "coordinate_kernels.inc"
 };
@@ -46,7 +46,7 @@ constexpr Layout kLayouts[] = {
      add_nested_kernels},
 };
 
-// The next two functions are boxed kernels, which explains their parameters.
+// The next two functions are boxed kernels: they get their arguments on a stack.
 
 template <DispatchKey on_host>
 void run_that_of_host(const c10::OperatorHandle& op, c10::DispatchKeySet,

@@ -31,7 +31,7 @@ Tensor wrap(const Tensor& buffer, const Tensor& sizes) {
   return at::detail::make_tensor<at::native::NestedTensorImpl>(buffer, sizes);
 }
 
-// Returns the bytes of `numbers` sizes and offsets: kernels read them on the device as 32-bit
+// Returns the bytes of `numbers` sizes and offsets, which kernels read on the device as 32-bit
 // integers.
 std::size_t description_bytes(std::int64_t numbers) {
   return static_cast<std::size_t>(numbers) * sizeof(std::int32_t);
@@ -104,8 +104,8 @@ Tensor rows_of(const Tensor& nested) {
       impl->get_storage_offsets()[0].item<std::int64_t>());
 }
 
-// An operand of a fused attention kernel: its rows one after the other, and where each matrix
-// starts.
+// An operand of a fused attention kernel: the rows of all matrices in one tensor, and where each
+// matrix starts.
 struct Packed {
   explicit Packed(const Tensor& nested)
       : sizes(get_nested_tensor_impl(nested)->get_nested_sizes()), rows(rows_of(nested)) {
@@ -129,7 +129,7 @@ Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, doubl
       choose_attention({call_like(queries.rows), call_like(keys.rows), call_like(values), Tensor(),
                         dropout, is_causal, false});
   Tensor out;
-  // Flash for half precision; cuDNN's kernel does not take nested tensors.
+  // Half precision uses the flash kernel. cuDNN's kernel does not accept nested tensors.
   if (query.scalar_type() != at::kFloat && query.scalar_type() != at::kDouble) {
     out = std::get<0>(at::_flash_attention_forward(queries.rows, keys.rows, values, queries.starts,
                                                    keys.starts, queries.longest, keys.longest,

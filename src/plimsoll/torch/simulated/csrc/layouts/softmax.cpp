@@ -32,8 +32,8 @@ const char* name_of(bool is_log) {
   return is_log ? "aten::_sparse_log_softmax" : "aten::_sparse_softmax";
 }
 
-// Returns a number for each element, made of its coordinates except the one in `dim`. Elements with
-// the same number belong to one softmax, a pool. With -1, no coordinate is left out.
+// Returns for each element a number that combines its coordinates except the one in `dim` (all
+// coordinates if `dim` is -1). Elements with the same number belong to one softmax, called a pool.
 Tensor pools_of(const LayoutKernel& kernel, const Tensor& sparse, std::int64_t dim) {
   (void)kernel.temporary(static_cast<std::size_t>(sparse.sparse_dim()) * 8);  // strides
   std::vector<std::int64_t> kept;
@@ -59,8 +59,8 @@ Pools find_pools(const LayoutKernel& kernel, const Tensor& sparse, const Tensor&
   pools.sorted = at::empty({count}, index);
   (void)kernel.temporary(cub::merge_sort(items, 8, 0));
   pools.sizes = at::empty({count}, index);
-  // Thrust counts equal numbers here. Its memory is estimated from that of another algorithm over
-  // keys.
+  // Thrust counts equal numbers here. Its memory is estimated: it is that of another Thrust
+  // algorithm over keys.
   (void)kernel.temporary(cub::unique_by_long_key(items));
   kernel.assume("the scratch with which Thrust counts a sparse tensor's rows is estimated");
   kernel.launch(6 * bytes_of_all({offsets, pools.sorted}));

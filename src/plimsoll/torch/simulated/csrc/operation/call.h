@@ -21,7 +21,7 @@
 
 namespace plimsoll::simulated {
 
-// Work of a kernel in addition to its main work.
+// Work that a kernel does besides its main work.
 struct Besides {
   enum class Kind : std::uint8_t { reduction, contiguous_copy } kind;
   at::Tensor of;
@@ -57,7 +57,7 @@ class Call {
   // Returns the results that exist so far.
   [[nodiscard]] const std::vector<c10::IValue>& results() const { return results_; }
   [[nodiscard]] std::vector<c10::IValue> take_results() { return std::move(results_); }
-  // Sets a result for which no step has to allocate memory.
+  // Sets a result that exists already, so that no step allocates it.
   void set_result(std::size_t index, c10::IValue result);
 
   // The next functions append steps, which are run later.
@@ -65,7 +65,8 @@ class Call {
   // Allocates a result. Returns the result's shape, a tensor with sizes and strides but no memory.
   at::Tensor allocate(std::size_t index);
   void allocate_all();
-  // Takes internal memory of the kernel. `release` frees it, or else the end of the call.
+  // Takes internal memory of the kernel. `release` frees it; without `release` it is freed at the
+  // end of the call.
   std::size_t temporary(std::size_t bytes);
   void take_uncertain(const UncertainMemory& memory) { steps_.emplace_back(TakeUncertain{memory}); }
   void release(std::size_t number) { steps_.emplace_back(Release{number}); }
@@ -75,18 +76,18 @@ class Call {
   void synchronize() { steps_.emplace_back(Wait{}); }
   void assume(std::string_view what) { steps_.emplace_back(Assume{what}); }
   void then(std::function<void(Call&)> decide) { steps_.emplace_back(Then{std::move(decide)}); }
-  // Runs other operations and keeps their results. `release` frees them, or else the end of the
-  // call.
+  // Runs other operations and keeps their results. `release` frees them; without `release` they are
+  // freed at the end of the call.
   std::size_t run(std::function<std::vector<at::Tensor>()> operations);
   [[nodiscard]] std::vector<Step> take_steps() { return std::exchange(steps_, {}); }
 
-  // A completed step keeps this under its number: memory, or the results of `run`.
+  // What a completed step keeps under its number: memory, or the results of `run`.
   struct Kept {
     at::DataPtr memory;
     std::vector<at::Tensor> tensors;
   };
   [[nodiscard]] std::vector<Kept>& kept() { return kept_; }
-  // Returns the tensor that the operations of `run` returned.
+  // Returns the first tensor that the operations of `run` returned.
   [[nodiscard]] at::Tensor outcome(std::size_t number) const { return kept_[number].tensors[0]; }
 
   // Notes that the kernel comes from a library, which is loaded at its first use.
@@ -95,8 +96,8 @@ class Call {
   // Notes that the kernel's internal memory is unknown, but may be as large as the call's tensors.
   void assume_memory(const char* what) { assumed_memory_ = what; }
   [[nodiscard]] const char* assumed_memory() const { return assumed_memory_; }
-  // Notes a multiplication that the kernel does. Moving arguments and results is counted
-  // separately.
+  // Notes a multiplication that the kernel does. Its time does not include reading arguments and
+  // writing results, which is counted separately.
   void note_multiplication(const Multiplication& multiplication) {
     multiplications_.push_back(multiplication);
   }
@@ -129,7 +130,7 @@ class Call {
   const char* assumed_memory_ = nullptr;
 };
 
-// How many bytes of a call's tensors the kernel reads or writes.
+// The bytes of a call's tensors that the kernel reads or writes.
 struct Touched {
   double whole = 0;
   double caches = 0;  // tensors of which the kernel may touch only a part

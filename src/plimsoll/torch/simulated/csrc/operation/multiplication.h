@@ -16,7 +16,7 @@ struct Product {
   double terms = 0;
   at::ScalarType type = at::kFloat;
   bool allows_tf32 = false;
-  // Rows begin at multiples of this many bytes; tensor cores load 16 bytes at a time.
+  // Each row's address is a multiple of this many bytes. Tensor cores load 16 bytes at a time.
   std::int64_t alignment = 16;
   double right_bytes = 0;  // bytes of one number in the second operand, if smaller
 
@@ -49,7 +49,7 @@ enum class AttentionKernel : std::uint8_t { flash, efficient, cudnn };
 
 struct AttentionWork {
   AttentionKernel kernel = AttentionKernel::flash;
-  double heads = 0;  // of all sequences together
+  double heads = 0;  // the heads of all sequences together
   double rows = 0;   // rows of the query
   double key_rows = 0;
   double width = 0;
@@ -67,7 +67,7 @@ struct RecurrentWork {
   double batch = 0;
   double input = 0;
   double hidden = 0;
-  double gates = 1;  // of each cell: 4 for LSTM
+  double gates = 1;  // the gates of a cell: 4 for LSTM
   at::ScalarType type = at::kFloat;
   bool allows_tf32 = false;
   bool is_backward = false;

@@ -24,7 +24,7 @@ struct OperationInfo {
   std::string plain_name;  // "addmm" for aten::addmm.out
   std::vector<Result> results;
   std::vector<bool> is_written;  // for each argument: the kernel writes to it
-  std::vector<bool> is_cache;    // for each argument: a cache, judged by its name
+  std::vector<bool> is_cache;    // for each argument: its name says that it is a cache
   Rule rule = nullptr;           // null if the kernel's internal memory is unknown
   Traits traits = 0;
   bool is_pointwise = false;
@@ -39,7 +39,8 @@ struct OperationInfo {
   [[nodiscard]] bool is_in_place() const {
     return !results.empty() && results[0].kind == Result::Kind::argument;
   }
-  // Returns whether plimsoll knows the kernel's internal memory, even if that is nothing.
+  // Returns whether plimsoll knows how much internal memory the kernel takes, even if it takes
+  // none.
   [[nodiscard]] bool is_known() const { return rule != nullptr || is_pointwise || is_view(); }
 };
 

@@ -9,7 +9,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns the families: the prefix of their operations' names, with their traits.
+// Returns the families of operations: for each, the prefix of the operations' names, and their
+// traits.
 std::vector<std::pair<std::string_view, Traits>>& families() {
   static auto* const made = new std::vector<std::pair<std::string_view, Traits>>;
   return *made;

@@ -1,5 +1,5 @@
-// The tables of rules, which the files of rules/ fill: what a schema does not say about an
-// operation.
+// The tables of rules, which the files of rules/ fill. They say about operations what a schema does
+// not say.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +20,21 @@ enum Trait : std::uint16_t {
   kOnLists = 1 << 1,       // runs on each tensor of a list
   kMixesDevices = 1 << 2,  // takes operands on several devices
   kByIterator = 1 << 3,    // TensorIterator refuses operands on several devices, with its text
-  kOverwrites = 1 << 4,    // the result does not depend on the written tensor's old contents
+  kOverwrites = 1 << 4,    // the result does not depend on the old contents of the written tensor
   kReadByHost = 1 << 5,    // the host waits for a value and uses it
-  kMovesStorage = 1 << 6,  // computes nothing
-  kCopies = 1 << 7,        // one kernel for all devices
-  kFindsFinite = 1 << 8,   // takes gradients to be finite, so that a scaler does step
+  kMovesStorage = 1 << 6,  // replaces or resizes a storage; computes nothing
+  kCopies = 1 << 7,        // copy_, whose one kernel serves all devices
+  kFindsFinite = 1 << 8,   // unknown gradients count as finite, so that a GradScaler steps
   // The kernel refuses to write to a tensor with this kind of overlap; see checks/overlap.h.
-  kNoOwnOverlap = 1 << 9,                             // several elements at one address
-  kNoPartialOverlap = 1 << 10,                        // shares part of an operand's memory
-  kNoOverlap = 1 << 11,                               // shares any memory with an operand
+  kNoOwnOverlap = 1 << 9,                             // its elements share addresses
+  kNoPartialOverlap = 1 << 10,                        // it shares part of an operand's memory
+  kNoOverlap = 1 << 11,                               // it shares any memory with an operand
   kLikeIterator = kNoOwnOverlap | kNoPartialOverlap,  // the defaults of at::TensorIterator
 };
 using Traits = std::uint16_t;
 
-// A row of a rule table. For an operation, the row with its full name gives the rule; without one,
-// the row with its plain name does. The traits of all rows that name the operation are combined.
+// A row of a rule table. An operation's rule is in the row with its full name; if there is none, in
+// the row with its plain name. The traits of all rows that name the operation are combined.
 struct RuleRow {
   const char* name;   // "topk", "aten::max.dim" (with overload), or "_foreach_*" (family)
   Rule rule;          // null if the kernel's memory is unknown, or the row is a family's

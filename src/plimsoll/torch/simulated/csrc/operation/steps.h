@@ -1,4 +1,4 @@
-// The steps of a kernel other than computing: taking memory, waiting, calling other operations.
+// The steps of a kernel besides computing: it takes memory, waits, and calls other operations.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ struct EmptyCache {};
 struct Assume {
   std::string_view what;
 };
-// Appends further steps once the earlier steps are done, depending on their results.
+// Appends further steps, which depend on the results of the earlier steps, once those are done.
 struct Then {
   std::function<void(Call&)> decide;
 };

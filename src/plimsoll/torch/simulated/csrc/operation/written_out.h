@@ -42,7 +42,7 @@ void define(const char* schema, Kernel&& kernel) {
                                                std::forward<Kernel>(kernel)));
 }
 
-// Replaces an operation's kernel for good.
+// Replaces an operation's kernel for the rest of the process.
 inline void put_kernel(const c10::OperatorName& name, c10::DispatchKey key,
                        c10::KernelFunction kernel) {
   static auto* const handles = new std::vector<c10::RegistrationHandleRAII>;

@@ -1,11 +1,11 @@
 // Makes a program wait until a pass of the autograd engine has ended completely.
 //
-// A device's thread first wakes the caller and only then releases the pass, at the end of its
-// loop's turn (Engine::thread_main of torch/csrc/autograd/engine.cpp). The pass holds the gradients
-// that it returned (GraphTask::mark_as_completed_and_run_post_processing). If it failed, it also
-// holds those that were never used (GraphTask::not_ready_). Without the wait, their memory would be
-// freed some events later, depending on the host's load. So the program waits for the next turn of
-// the thread's loop.
+// The autograd engine has a thread for each device, which runs a loop. The thread first wakes the
+// caller, and releases the pass only at the end of the loop's turn (Engine::thread_main of
+// torch/csrc/autograd/engine.cpp). Until then the pass holds the gradients that it returned
+// (GraphTask::mark_as_completed_and_run_post_processing) and, if it failed, the gradients that were
+// never used (GraphTask::not_ready_). Without the wait, their memory would be freed some events
+// later, depending on the host's load. So the program waits for the next turn of the loop.
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -41,9 +41,9 @@ Pointer make_turn() {
   }
 }
 
-// Runs the empty pass on a device's thread. The root's input selects the thread and the stream, the
-// caller's, so that no stream waits for another one. The input has no storage, no operation makes
-// it, and profilers do not see it.
+// Runs the empty pass on a device's thread. The root's input selects the device's thread and the
+// caller's stream, so that streams do not wait for each other. The input has no storage, no
+// operation makes it, and profilers do not see it.
 void wait_for_turn(c10::DeviceIndex index) {
   const at::DisableRecordFunctionGuard unseen;
   const at::Tensor gradient = at::detail::make_tensor<c10::TensorImpl>(
@@ -59,8 +59,9 @@ void wait_for_turn(c10::DeviceIndex index) {
 
 }  // namespace
 
-// Called after each pass, without the interpreter's lock. If an engine's thread starts a pass
-// inside another pass, the thread runs it itself: nothing is left to wait for.
+// Waits for the end of a pass. Python calls it after each pass, without the interpreter's lock. If
+// one of the engine's threads starts a pass inside another pass, that thread runs the inner pass
+// itself, so there is nothing to wait for.
 PLIMSOLL_EXPORT void plimsoll_fence_autograd() {
   if (torch::autograd::get_current_graph_task_id() != -1) return;
   if (runtime().is_over || runtime().is_bad_fork) return;

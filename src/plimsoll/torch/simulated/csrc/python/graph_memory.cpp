@@ -1,4 +1,4 @@
-// Functions for Python about storages that lie in the memory of CUDA graphs.
+// Functions by which Python handles storages that lie in the memory of CUDA graphs.
 #include <c10/core/StorageImpl.h>
 
 #include <string>

@@ -31,7 +31,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns whether threads of the autograd engine exist. PyTorch gives them names.
+// Returns whether threads of the autograd engine exist. It looks for the names that PyTorch gives
+// them.
 bool has_autograd_threads() {
   std::error_code error;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
@@ -140,8 +141,8 @@ PLIMSOLL_EXPORT void plimsoll_forget_capture(uint64_t capture) {
   forget_writes(capture);
 }
 
-// Stops autograd's threads before the interpreter ends. If a thread releases a Python object after
-// the interpreter has gone, or takes its lock as the last act before it stops, the process crashes.
+// Stops autograd's threads before the interpreter ends. The process would crash if a thread
+// released a Python object, or took the interpreter's lock, after the interpreter has ended.
 // PyTorch does not join these threads, so this function waits for them.
 PLIMSOLL_EXPORT void plimsoll_end() {
   torch::autograd::Engine::get_default_engine().stop();
@@ -242,8 +243,8 @@ PLIMSOLL_EXPORT size_t plimsoll_copy_stack_times(int device, StackTime* to, size
 PLIMSOLL_EXPORT void plimsoll_clock(int device, Clock* clock) {
   *clock = runtime().clock(static_cast<c10::DeviceIndex>(device));
 }
-// Returns why a device failed and, in `stack`, the call stack; null if none failed. The text stays
-// valid until the thread's next call.
+// Returns why a device failed, and writes the call stack's number to `stack`; null if no device
+// failed. The text stays valid until the thread's next call.
 PLIMSOLL_EXPORT const char* plimsoll_failure(uint32_t* stack) {
   thread_local std::string why;
   const auto failure = runtime().failure();

@@ -1,6 +1,6 @@
-// Describes the structures and enumerations that this library shares with Python. They share only
-// the layout in memory, no header, so library.py compares each line of `plimsoll_layout` with its
-// own.
+// Describes the structures and enumerations that this library shares with Python. Python has no
+// header with their layout in memory, so library.py compares each line of `plimsoll_layout` with
+// its own description.
 #include <cstddef>
 #include <initializer_list>
 #include <string>

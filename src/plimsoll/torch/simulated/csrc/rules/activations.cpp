@@ -22,13 +22,13 @@ void softmax_backward(Call& call) {
   copy_unless_contiguous(call, call.tensor(1));
 }
 
-// The second result is empty on a GPU; only the CPU's kernel fills it.
+// log_sigmoid: the second result is empty on a GPU; only the CPU's kernel fills it.
 void log_sigmoid(Call& call) {
   call.infer();
   call.set_shape(1, meta_empty({0}, call.tensor(0).scalar_type()));
 }
 
-// Results: output, mask.
+// Dropout has two results: the output and the mask.
 void dropout(Call& call) {
   const bool trains = call.argument(2).isNone() || call.argument(2).toBool();
   if (trains && call.argument(1).toDouble() != 1) call.allocate(1);

@@ -23,8 +23,9 @@ struct Shape {
         width(size(query, 3)),
         key_heads(size(key, 1)),
         key_rows(size(key, 2)) {}
-  // For packed sequences, which lie one after the other; the dimensions are rows, heads, width.
-  // `starts` holds the position of each sequence's first row, and the end of the last one.
+  // Makes the sizes for packed sequences, which lie one after the other; the dimensions are rows,
+  // heads, width. `starts` holds the position of each sequence's first row, and the end of the last
+  // sequence.
   Shape(const Tensor& query, const Tensor& key, const Tensor& starts, std::size_t longest,
         std::size_t longest_key)
       : batch(size(starts, 0) - 1),
@@ -138,7 +139,8 @@ void flash_backward(Call& call) {
 
 // --- efficient: attention.cu and kernel_backward.h ---------------------------------------------
 
-// The seed and the offset stay on the host, except while a graph is captured.
+// The results include a seed and an offset, which stay on the host except while a graph is
+// captured.
 void efficient_forward(Call& call) {
   note_work(call, AttentionKernel::efficient, call.tensor(0), Shape(call.tensor(0), call.tensor(1)),
             false);

@@ -1,5 +1,6 @@
-// Follows aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and attention.cpp of PyTorch 2.9 to
-// 2.13. While a program is compiled, tensors have symbolic sizes; these functions accept them.
+// These functions follow aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and attention.cpp of
+// PyTorch 2.9 to 2.13. They accept the symbolic sizes that tensors have while a program is
+// compiled.
 #include "rules/attention_choice.h"
 
 #include <ATen/Context.h>
@@ -120,8 +121,8 @@ bool prefers_cudnn(const AttentionCall& call) {
   return since != 0 && runtime().torch_version >= since;
 }
 
-// Throws if types do not fit, as validate_sdpa_input of
-// aten/src/ATen/native/transformers/attention.cpp does.
+// Throws if the operands' types do not match, like validate_sdpa_input of
+// aten/src/ATen/native/transformers/attention.cpp.
 void check_types(const AttentionCall& call) {
   const auto type = call.query.dtype();
   TORCH_CHECK(type == call.key.dtype() && type == call.value.dtype(),
@@ -136,7 +137,7 @@ void check_types(const AttentionCall& call) {
               mask, " and  query.dtype: ", type, " instead.");
 }
 
-// Returns a reason, for the report, why no fused kernel can run a call.
+// Returns why no fused kernel can run a call, as a text for the report.
 std::string why_math(const AttentionCall& call) {
   const at::Context& context = at::globalContext();
   if (!context.userEnabledFlashSDP() && !context.userEnabledMemEfficientSDP() &&
@@ -184,8 +185,8 @@ Tensor to_additive(const Tensor& mask, const Tensor& query) {
                    at::scalar_tensor(-std::numeric_limits<double>::infinity(), options));
 }
 
-// Returns the mask with its rows padded to 8 elements, an alignment that the efficient kernel
-// needs.
+// Returns the mask in a layout that the efficient kernel accepts: each row starts at a multiple of
+// 8 elements. Copies the mask if necessary.
 Tensor pad_mask(const Tensor& mask, const Tensor& query, const Tensor& key) {
   constexpr std::int64_t kAlignment = 8;
   const auto expand = [&](const Tensor& bias) {

@@ -12,8 +12,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns the bytes that CUBLAS_WORKSPACE_CONFIG asks for. It lists pairs of KiB and count, for
-// example ":4096:2:16:8". Without a pair, cuBLAS ignores it.
+// Returns the bytes that CUBLAS_WORKSPACE_CONFIG asks for. The variable lists pairs of KiB and
+// count, for example ":4096:2:16:8". cuBLAS ignores a value without a pair.
 std::optional<std::size_t> configured_workspace() {
   const char* const text = std::getenv("CUBLAS_WORKSPACE_CONFIG");
   if (text == nullptr) return std::nullopt;
@@ -42,8 +42,8 @@ std::size_t blas_workspace_bytes(c10::DeviceIndex device) {
   return is_large ? std::size_t{4096} * 8 * 1024 : std::size_t{8519680};
 }
 
-// Returns the bytes of cublasLt's workspace: what the program set, or CUBLASLT_WORKSPACE_SIZE, in
-// KiB.
+// Returns the bytes of cublasLt's workspace: the size that the program set, or else
+// CUBLASLT_WORKSPACE_SIZE (in KiB), or else 1 MiB.
 std::size_t lt_workspace_bytes() {
   if (const std::int64_t set = set_bytes[1]; set >= 0) return static_cast<std::size_t>(set);
   std::size_t kib = 1024;
@@ -69,7 +69,7 @@ void take_blas_workspace(Call& call) {
 
 void take_lt_workspace(Call& call) {
   const bool is_kept = keeps_workspaces();
-  if (is_kept) take_blas_workspace(call);  // also makes the handle, which is cuBLAS's
+  if (is_kept) take_blas_workspace(call);  // // also makes cuBLAS's handle
   if (!is_kept || !torch_rules().shares_blas_workspaces()) {
     call.take_workspace({true, is_kept, lt_workspace_bytes()});
   }

@@ -12,8 +12,8 @@ namespace plimsoll::simulated {
 void take_blas_workspace(Call& call);
 // Takes the workspace of cublasLt, which computes products with an epilogue.
 void take_lt_workspace(Call& call);
-// Return and set the size of cublasLt's workspace, or else cuBLAS's, on the current device. Setting
-// a negative size restores the default.
+// Return and set the workspace's size on the current device: cublasLt's if `lt`, otherwise
+// cuBLAS's. Setting a negative size restores the default.
 std::size_t current_blas_workspace_bytes(bool lt);
 void set_blas_workspace_bytes(bool lt, std::int64_t bytes);
 

@@ -93,8 +93,8 @@ bool has_usual_settings(const Tensor& input, Plan plan) {
          (plan != Plan::largest || search_settings().most_plans == SearchSettings{}.most_plans);
 }
 
-// Returns the plan that the calling thread has kept for a convolution. PyTorch keeps it even if the
-// program changes cudnn.benchmark later.
+// Returns the plan that the calling thread has kept for a convolution. Like PyTorch, it keeps the
+// plan even if the program changes cudnn.benchmark later.
 Plan& kept_plan(const Convolution& shape, Pass pass, bool& is_new) {
   using Key = std::vector<double>;
   thread_local std::map<Key, Plan> kept;
@@ -130,9 +130,9 @@ void take(Call& call, const UncertainMemory& workspace, Plan plan) {
   call.take_uncertain(workspace);
 }
 
-// Adds the steps of cudnn.benchmark's search. It takes one workspace for all plans: the largest one
-// for which the card has room. Before the fastest plan runs, PyTorch returns cached memory to the
-// driver.
+// Adds the steps of cudnn.benchmark's search. The search takes one workspace for all plans: the
+// largest for which the card has room. Before the fastest plan runs, PyTorch returns cached memory
+// to the driver.
 void search(Call& call, const Convolution& shape, Pass pass) {
   call.then([workspace = workspace_of(call, shape, pass, Plan::largest)](Call& then) mutable {
     constexpr std::uint64_t kPiece = std::uint64_t{2} << 20;  // the driver's granularity
@@ -165,7 +165,7 @@ double positions(const Tensor& image) {
 // Notes the work of a pass. In a backward pass, `output` is the gradient of the output.
 void note_work(Call& call, const Tensor& input, const Tensor& weight, const Tensor& output,
                std::int64_t groups, bool transposed, Pass pass) {
-  // A transposed convolution reverses a plain one; `wide` is the plain one's input.
+  // A transposed convolution is a plain one from output to input; `wide` is the plain one's input.
   const Tensor& wide = transposed ? output : input;
   const Tensor& narrow = transposed ? input : output;
   ConvolutionWork work;
@@ -188,7 +188,7 @@ void note_work(Call& call, const Tensor& input, const Tensor& weight, const Tens
   call.note_multiplication(work);
 }
 
-// The numbers of the arguments that hold an operation's parameters.
+// The positions of an operation's parameters among its arguments.
 struct Places {
   std::size_t padding, stride, dilation;
   std::size_t groups = 0;          // 0: no argument; the weight's shape implies it
@@ -310,7 +310,7 @@ void convolution_backward(Call& call) {
   copy_unless_laid_out(call, gradient, shape.channels_last);
   copy_unless_laid_out(call, input, shape.channels_last);
   copy_unless_laid_out(call, weight, shape.channels_last);
-  // Up to PyTorch 2.11 the Meta kernel gives the results a wrong layout, that of the output's
+  // Up to PyTorch 2.11 the Meta kernel gives the results a wrong layout: the layout of the output's
   // gradient.
   call.infer();
   for (const auto& [result, of] : {std::pair(0, input), std::pair(1, weight)}) {
