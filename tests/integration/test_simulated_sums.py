@@ -143,3 +143,22 @@ def test_distances_of_many_points_are_summed_by_several_blocks() -> None:
     pairs, partial, semaphores = backward_of(torch.cdist(x, y, p=1.0))[1:]
     assert pairs == 64 * 100000 * 4 * 4
     assert partial > semaphores > 0
+
+
+@on_simulated_gpus(gpu="H200")
+def test_distances_of_batches_take_a_pair_for_each_batch() -> None:
+    one = torch.empty(1, 256, 64, device="cuda", requires_grad=True)
+    many = torch.empty(8, 256, 64, device="cuda", requires_grad=True)
+    pairs = 8 * 256 * 256 * 64 * 4
+    for x, y in ((one, many), (many, one), (many, many)):
+        assert pairs in backward_of(torch.cdist(x, y, p=1.0))
+        assert pairs not in backward_of(torch.cdist(x, y, p=0.0))
+
+
+@on_simulated_gpus(gpu="H200")
+def test_statistics_over_several_processes_copy_what_has_no_view() -> None:
+    x = torch.empty(8, 16, 64, 64, device="cuda")
+    inner = x[:, :, 1:-1, 1:-1]
+    copy = inner.numel() * 4
+    assert requests_of(lambda: torch.batch_norm_stats(inner, 1e-5)) == [copy, 64, 64]
+    assert requests_of(lambda: torch.batch_norm_stats(x[1:], 1e-5)) == [64, 64]

@@ -199,7 +199,7 @@ void gathered_statistics(Call& call) {
 
 // Returns whether the kernels of these operations go through the input channel by channel
 // (batch_norm_use_channels_last_kernels in aten/src/ATen/native/cuda/Normalization.cu).
-bool is_channels_last(const Tensor& input) {
+bool reads_channels_last(const Tensor& input) {
   return input.is_contiguous(at::MemoryFormat::ChannelsLast) ||
          input.is_contiguous(at::MemoryFormat::ChannelsLast3d) ||
          (input.is_contiguous() && input.stride(1) == 1);
@@ -222,7 +222,7 @@ void copy_unless_merged(Call& call, const Tensor& tensor) {
 // batch_norm_gather_stats_with_counts.
 void channel_statistics(Call& call) {
   const Tensor input = call.tensor(0);
-  const bool stages = is_channels_last(input);
+  const bool stages = reads_channels_last(input);
   if (!stages) copy_unless_merged(call, input);
   gathered_statistics(call);
   if (stages) stage(call, input, 4);
@@ -235,7 +235,7 @@ void channel_gradients(Call& call) {
   const Tensor input = call.tensor(1);
   const Tensor mean = meta_contiguous(call.tensor(2));
   const Tensor weight = call.tensor(4);
-  const bool stages = is_channels_last(call.tensor(0)) && is_channels_last(input);
+  const bool stages = reads_channels_last(call.tensor(0)) && reads_channels_last(input);
   if (!stages) {
     copy_unless_merged(call, input);
     copy_unless_merged(call, call.tensor(0));
