@@ -343,13 +343,13 @@ class PoolOption(enum.Enum):
 class ProgramPlan:
     """See plimsoll/planning/program_plan.h."""
 
-    def __init__(self, streams: Sequence[tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int, int]]]]) -> None:
+    def __init__(self, streams: Sequence[tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int, int]], int]]) -> None:
         """
-        From (sections, slots) of each stream: sections are (length, times), slots are (size, least, offset). Raises ValueError, with a line, if they do not make a plan.
+        From (sections, slots, outside) of each stream: sections are (length, times), slots are (size, least, offset), outside is in bytes. Raises ValueError, with a line, if they do not make a plan.
         """
 
     @property
-    def streams(self) -> list[tuple[list[tuple[int, int]], list[tuple[int, int, int]]]]: ...
+    def streams(self) -> list[tuple[list[tuple[int, int]], list[tuple[int, int, int]], int]]: ...
 
     @property
     def heights(self) -> list[int]:
