@@ -167,7 +167,7 @@ def test_the_check_of_ci_holds_a_script_against_its_share(place: Path) -> None:
 
 def test_the_page_says_where_the_schema_is() -> None:
     (command,) = [
-        b["text"] for b in BLOCK.finditer(PAGE) if b["language"] == "sh" and not b["title"]
+        b["text"] for b in BLOCK.finditer(PAGE) if b["language"] == "sh" and "schema" in b["text"]
     ]
     found = run("sh", "-c", command.replace("python", sys.executable, 1))
     schema = json.loads(Path(found.stdout.strip()).read_text())

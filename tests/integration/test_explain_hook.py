@@ -64,7 +64,7 @@ def test_a_program_that_dies_leaves_its_explanation(tmp_path: Path) -> None:
     assert "Out of memory at event" in text
     assert f"{place(FILLS, 'torch.empty')} fill" in text
     assert "the card had too little left" in text
-    assert "CUDA context of one process, estimated (T4)" in text
+    assert "CUDA context of one process, measured (T4)" in text
 
 
 def test_a_thread_that_dies_leaves_its_explanation(tmp_path: Path) -> None:

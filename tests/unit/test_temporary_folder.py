@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 import subprocess
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +21,6 @@ from plimsoll.prediction.trials.temporary_folder import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_an_interrupt_while_it_is_removed_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +66,8 @@ def test_a_later_run_sweeps_what_a_dead_owner_left(tmp_path: Path) -> None:
     os.close(own(dead))
     lock = own(alive)
     daemon = subprocess.Popen(["/bin/sleep", "60"], env={MARK: f"{dead}\n/free"})
+    while not Path(f"/proc/{daemon.pid}/environ").read_bytes():  # empty until exec is done
+        time.sleep(0.01)
     sweep(tmp_path)
     assert daemon.wait(10) == -signal.SIGKILL
     assert sorted(place.name for place in tmp_path.iterdir()) == [alive.name, other.name]

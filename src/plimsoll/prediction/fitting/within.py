@@ -110,16 +110,14 @@ def fit_within(
     whole = profile.total_bytes - used_memory(options.get("used"))
     room = whole if within is None else parse_memory(within)
     if room > whole:
-        raise InputError(
-            f"{format_size(room)} is more than {profile.name} has for the program: "
-            f"{format_size(whole)}"
-        )
+        has = f"{profile.name} has for the program: {format_size(whole)}"
+        raise InputError(f"{format_size(room)} is more than {has}")
     room -= Headroom.parse(headroom).of(profile.total_bytes)
     dedicated = room - profile.context_bytes
     if dedicated <= 0:
+        context, left = format_size(profile.context_bytes), format_size(max(0, room))
         raise InputError(
-            f"CUDA's context takes {format_size(profile.context_bytes)} of {profile.name}, but "
-            f"the program may use only {format_size(max(0, room))}"
+            f"CUDA's context takes {context} of {profile.name}, but the program may use only {left}"
         )
     asked = Options(gpu=gpu, **{**options, "dedicated": dedicated})
     request = asked.request(script, arguments, is_module=module)
