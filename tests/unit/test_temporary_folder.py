@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,8 +19,6 @@ from plimsoll.prediction.trials.temporary_folder import (
     sweep,
     temporary_folder,
 )
-
-if TYPE_CHECKING:
 
 
 def test_an_interrupt_while_it_is_removed_waits(monkeypatch: pytest.MonkeyPatch) -> None:
