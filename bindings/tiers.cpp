@@ -1,4 +1,4 @@
-// Python's access to an engine's two tiers.
+// Python bindings for an allocator's two tiers: the card's memory, and shared host memory.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>

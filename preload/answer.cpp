@@ -149,8 +149,9 @@ class Call {
   [[nodiscard]] bool changes_contents() const {
     return watched_.effect == Effect::opens || watched_.effect == Effect::truncates;
   }
-  // Returns whether the call may change a path of the writable list itself, not only files below.
-  // No call may rename or remove a listed folder, or change the metadata of a listed device.
+  // Returns whether the call is allowed on a path of the writable list itself, and not only on
+  // files below it. No call may rename or remove a listed folder, or change a listed device's
+  // metadata.
   [[nodiscard]] bool may_be_listed(const Meant& meant) const {
     return changes_contents() ||
            (watched_.effect == Effect::metadata && S_ISDIR(meant.status.st_mode));

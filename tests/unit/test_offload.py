@@ -18,7 +18,8 @@ BUDGET = 4 * GiB
 class Program:
     """A training step: storages are saved in order and used in reverse order.
 
-    Before each save, and before each use ends, the program holds `transient` other bytes.
+    It also holds `transient` bytes of temporary memory right before it saves a storage, and again
+    right before the use of one ends.
     """
 
     sizes: list[int]

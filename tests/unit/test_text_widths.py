@@ -1,4 +1,7 @@
-"""Tests predictions, fits and plans at any width: answer first, important columns kept."""
+"""Tests the text of predictions, fits and plans at every width of a terminal.
+
+The answer comes first, and important columns are never left out.
+"""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@
 namespace plimsoll {
 namespace {
 
-// Names the files of one version of control groups, and the key of the unused page cache in
-// memory.stat.
+// The file names of one version of control groups (cgroup v1 or v2), and the key in memory.stat of
+// the page cache that is not in use.
 struct Version {
   const char* limit;
   const char* usage;

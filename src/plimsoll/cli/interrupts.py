@@ -1,4 +1,4 @@
-"""Interrupts that wait while modules are loaded, where the system can have them wait."""
+"""Delays Ctrl-C (SIGINT) until modules are imported, if the system can block signals."""
 
 import signal
 

@@ -102,7 +102,10 @@ def try_changes(
 
 
 def _is_alike(simulated_bytes: int, recorded_bytes: int, is_whole: bool) -> bool:
-    """Returns whether both peaks may be of one program; a failed run may have a lower peak."""
+    """Returns whether two runs with these peaks can be of the same program.
+
+    A run that failed stopped early, so its peak may be lower.
+    """
     if simulated_bytes < recorded_bytes * (1 - _ALIKE):
         return False
     return not is_whole or simulated_bytes <= recorded_bytes * (1 + _ALIKE)

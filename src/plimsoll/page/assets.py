@@ -34,7 +34,7 @@ _OTHER = re.compile(r"^\s*(?:import|export)\b.*|\bimport\s*[(.].*", re.MULTILINE
 
 @cache
 def page_template(name: str = "index.html") -> str:
-    """Returns a page without data; @DATA@ and @CONNECT@ are to be replaced by data and policy.
+    """Returns a page without data. The caller replaces @DATA@ and @CONNECT@ in it.
 
     Args:
         name: "index.html" for recordings, or "ranks.html" for all ranks of a job.

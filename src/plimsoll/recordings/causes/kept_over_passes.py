@@ -127,7 +127,10 @@ def _graph(
 
 
 def _kept(facts: Facts, leaks: Sequence[Leak], passes: Steps) -> NDArray[np.int64]:
-    """Returns the blocks of growing lines that outlived the iteration that requested them."""
+    """Returns blocks of source lines whose memory grows with each iteration.
+
+    Each of these blocks outlived the iteration that requested it.
+    """
     ends = passes.boundaries[passes.boundaries <= facts.event]
     kept = facts.live[~np.isin(facts.category[facts.live], _STAYS)]
     kept = kept[facts.blocks.start[kept] < (int(ends[-1]) if len(ends) else 0)]

@@ -109,7 +109,8 @@ class NativeAllocator final : public Allocator {
   // ordinary way.
   [[nodiscard]] bool is_rejected(const NativeRequest& request, Bytes collected = 0) const;
 
-  // Fails as PyTorch does if `is_rejected`: it notes no event and counts no out-of-memory error.
+  // Throws PyTorch's error for a request for which `is_rejected` is true. Like PyTorch, it records
+  // no event and does not count an out-of-memory error.
   [[noreturn]] void reject(const NativeRequest& request);
 
   // Each returns a block that is in no pool, or null.

@@ -135,8 +135,8 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
   return written;
 }
 
-// The host's cost per element, in the unit of cost_of: first for operations limited by memory, then
-// for those that draw numbers or take logarithms.
+// The host's cost of one element in the unit of cost_of. Operations that draw random numbers or
+// take logarithms have the second cost; the others are limited by memory, and have the first.
 constexpr double kPerElement = 16;
 constexpr double kPerDrawnElement = 100;
 // How many times slower the host multiplies half precision than single precision.
