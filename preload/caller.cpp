@@ -61,8 +61,8 @@ void leave(const Path& root, Path& path) {
   if (path.size() > root.size()) path.leave();
 }
 
-// Returns the start of the first name in `rest`, and sets `size` to the name's length. What follows
-// the name is empty or begins with a slash.
+// Returns the start of the first name in `rest`, and sets `size` to the name's length. The rest
+// after the name is empty or begins with a slash.
 const char* take_name(const char* rest, std::size_t& size) {
   while (*rest == '/') ++rest;
   size = std::strcspn(rest, "/");

@@ -108,8 +108,8 @@ int run_named(const char* name, char* const* arguments, char* const* environment
   return kept == nullptr ? path : kept;
 }
 
-// The address of a socket at another path. If the path is too long for an address, the address
-// reaches its folder through /proc/self/fd.
+// Holds the address of a socket at another path. If the path is too long for an address, the
+// address reaches its folder through /proc/self/fd.
 class Address {
  public:
   Address() = default;

@@ -28,8 +28,8 @@ class OldDriver final : public LockedDriver {
   [[nodiscard]] bool has_virtual_memory() const override { return false; }
 };
 
-// A GPU and its host for one engine. Engines are never destroyed, so each test needs another device
-// number and other addresses.
+// Holds a GPU and its host for one engine. Engines are never destroyed, so each test needs another
+// device number and other addresses.
 struct Machine {
   Machine(Bytes dedicated, Bytes shared, int number)
       : device(number),

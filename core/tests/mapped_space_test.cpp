@@ -28,7 +28,7 @@ constexpr Bytes kReservations = 2;  // a granule lies between the two
 
 enum class State : char { none = ' ', hole = '.', free = '-', lent = '#', retired = 'x' };
 
-// The state of each cell of the address space.
+// Keeps the state of each cell of the address space.
 class Model {
  public:
   Model() : cells_((kReservations * (kReservation + kGranule)) / kCell, State::none) {}

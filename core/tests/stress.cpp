@@ -98,7 +98,8 @@ struct Granule {
   std::array<AtomicTime, kWords * 64> guest_until{};
 };
 
-// A granule of address space. `memory` does not change while a block lies there, but `blocks` does.
+// Holds a granule of address space. `memory` does not change while a block lies there, but `blocks`
+// does.
 struct AddressGranule {
   std::atomic<std::uint32_t> memory{0};  // number of the granule mapped here, from 1 on
   std::atomic<std::uint32_t> blocks{0};

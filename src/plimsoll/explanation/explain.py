@@ -286,7 +286,7 @@ def _card(
         outside = max(0, card.total_bytes - free - of_pytorch)
         own = None if error is None else own_bytes(error)
         room = outside if own is None else min(outside, own - of_pytorch)
-        # What PyTorch counts may exceed what the driver gave: pools that sleep.
+        # PyTorch counts pools that sleep, and the driver does not: there may be no room.
         if context > room > 0:  # the process had loaded less of CUDA than the measured process
             context, source = room, _OF_FAILURE
         other = max(0, outside - context)

@@ -27,7 +27,7 @@ _WIDEST = 8  # bytes of the widest value
 _PADDING = 64
 _UNCOMPRESSED = -1
 
-# The types of fields in Thrift's compact protocol.
+# These are types of fields in Thrift's compact protocol.
 _STOP = 0
 _BOOLEANS = (1, 2)
 _BYTE = 3

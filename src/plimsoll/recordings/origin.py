@@ -31,8 +31,8 @@ class Origin:
     Attributes:
         phase: The requesting pass, one of `PHASES`; "forward" outside the backward pass.
         keeps_graph: Whether autograd was recording operations.
-        role: What the operation needs the memory for, one of `ROLES`. An `input` is data from the
-            host. None if unknown, as on a real GPU.
+        role: The purpose of the memory in the operation, one of `ROLES`. An `input` is data from
+            the host. None if unknown, as on a real GPU.
         has_grad_fn: Whether the memory is for the result of an operation that autograd records.
             False if the role is unknown.
     """

@@ -36,8 +36,8 @@ class EventLog {
   [[nodiscard]] bool is_noting() const {
     return observer_.load(std::memory_order_acquire) != nullptr || history_.is_recording();
   }
-  // Notes an event. `context` is the event's call stack if `set_context` has set none. Of the
-  // `size` bytes, `shared` lie in shared memory.
+  // Notes an event. `context` is the event's call stack if `set_context` has set none. Shared
+  // memory holds `shared` of the `size` bytes.
   void note(Action action, Address address, Bytes size, StreamId stream, PoolId pool = {},
             std::uint32_t context = 0, Bytes shared = 0) {
     if (is_noting()) tell(action, address, size, stream, pool, context, shared);

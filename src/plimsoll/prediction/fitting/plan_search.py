@@ -2,9 +2,9 @@
 
 The search simulates the unchanged script, then each single change that could matter. To estimate a
 set of changes, it takes the largest simulated subset, and for each other change the saving that the
-change had alone, or the change's own bound if it was not simulated. Of all sets that should fit by
-their estimates, it then simulates the fastest, and the result replaces the estimate. The search
-ends when no untried set can be better than the best that fits.
+change had alone, or the change's own bound if it was not simulated. It then simulates the
+fastest of the sets that should fit by their estimates, and the result replaces the estimate. The
+search ends when no untried set can be better than the best that fits.
 """
 
 from __future__ import annotations

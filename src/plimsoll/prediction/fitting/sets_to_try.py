@@ -241,8 +241,8 @@ class Sets:
             return
         reach, least = self._known.reach({"offload"}, chosen), plans[-1].peak_bytes - saved
         if least >= _ALIKE * allocated or min(reach, least) >= _ALIKE * max(reach, least):
-            # Recomputation hardly lowers the peak, or both kinds lower it to the same level. The
-            # rest of the peak has another cause.
+            # The peak has another cause: recomputation hardly lowers it, or both kinds of it lower
+            # the peak to the same level.
             return
         saves = max(0, plans[0].peak_bytes - plans[-1].peak_bytes)
         rest = max(0, allocated - saves - target)

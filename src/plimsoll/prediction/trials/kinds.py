@@ -18,7 +18,7 @@ class Kind(StrEnum):
     WALL = "wall"
     """A library loaded before libc redirects writes; the kernel refuses writes that bypass it."""
     LAYER = "layer"
-    """The same library without the kernel's refusals: writes that bypass it reach real files."""
+    """Preloads the library without the kernel's refusals: writes past it reach real files."""
 
 
 def wanted_kind() -> Kind | None:

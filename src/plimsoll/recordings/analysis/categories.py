@@ -218,10 +218,10 @@ class _Rules:
 
         A step of inference is a row of requests by modules while autograd does not record; it ends
         at the next request outside modules. A block that lives from one step into the next is a
-        cache if the requesting code has "cache" in a name, or if the block grows: each step
-        requests more at the same line, and frees the previous copy while modules run. If the
-        program trains nothing, code outside modules with "cache" in a name may also make a cache
-        for all steps.
+        cache if the requesting code has "cache" in a name, or if the block grows. A block grows if
+        each step requests more at the same line, and frees the previous copy while modules run. If
+        the program trains nothing, code outside modules with "cache" in a name may also make a
+        cache for all steps.
         """
         start, end = self._blocks.start, self._blocks.end
         inside = self._is[Place.FORWARD] & (self._evidence.records == 0)

@@ -64,7 +64,7 @@ namespace plimsoll {
 
 class ElasticAllocator final : public Allocator, public ProgramAllocator {
  public:
-  // Takes a driver that has virtual memory. Of `config`, only the memory fraction is used.
+  // Takes a driver that has virtual memory. Uses only the memory fraction of `config`.
   ElasticAllocator(Driver& driver, const AllocatorConfig& config, TorchVersion version = {},
                    int device = 0);
   ~ElasticAllocator() override;

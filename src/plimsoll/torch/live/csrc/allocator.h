@@ -5,9 +5,10 @@
 // between PyTorch's types and the engines'. It also calls observers of events and of failed
 // requests when PyTorch's own allocator would, and holds no lock during these calls.
 //
-// PyTorch's own allocator, the "original", still serves memory that does not come from an engine:
-// pools over the user's own allocator (CustomPools), requests while caching is switched off,
-// pointers from before the installation, and memory that other processes share by CUDA's handles.
+// PyTorch's own allocator, the "original", still serves memory that does not come from an engine.
+// That is the memory of pools over the user's own allocator (CustomPools), of requests while
+// caching is switched off, and of pointers from before the installation. Memory that other
+// processes share by CUDA's handles is served there too.
 #pragma once
 
 #include <array>

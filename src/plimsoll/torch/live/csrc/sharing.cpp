@@ -13,7 +13,7 @@ namespace plimsoll::live {
 
 namespace {
 
-// The first bytes of plimsoll's handles. PyTorch's own handles begin with a small number, and
+// plimsoll's handles begin with these bytes. PyTorch's own handles begin with a small number, and
 // CUDA's are random.
 constexpr std::string_view kMagic = "plimsoll";
 

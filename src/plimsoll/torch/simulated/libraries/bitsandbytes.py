@@ -46,7 +46,7 @@ _UNKNOWN_KERNEL = "which tensors it writes is not known; taken are all of them"
 
 @dataclass(frozen=True)
 class _Kernel:
-    """What plimsoll knows of a function of the library. All numbers are indices of arguments.
+    """Describes a function of the library to plimsoll. All numbers are indices of arguments.
 
     Attributes:
         written: The arguments with the addresses of the tensors that the function writes.

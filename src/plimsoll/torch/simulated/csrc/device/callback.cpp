@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-// Functions of the Python interpreter. The process that loads this library defines them.
+// The process that loads this library defines these functions of the Python interpreter.
 extern "C" {
 int PyGILState_Ensure();
 void PyGILState_Release(int state);

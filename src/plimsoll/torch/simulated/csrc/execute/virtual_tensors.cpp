@@ -79,7 +79,7 @@ c10::Allocator* budgeted_allocator() {
 constexpr c10::DispatchKeySet kHost{c10::DispatchKey::CPU};
 constexpr c10::DispatchKeySet kVirtual{c10::DispatchKey::CPU, kVirtualKey};
 
-// The allocator and the dispatch keys of a large host tensor.
+// Holds the allocator and the dispatch keys of a large host tensor.
 struct Place {
   c10::Allocator* allocator;
   c10::DispatchKeySet keys;

@@ -81,7 +81,7 @@ class Call {
   std::size_t run(std::function<std::vector<at::Tensor>()> operations);
   [[nodiscard]] std::vector<Step> take_steps() { return std::exchange(steps_, {}); }
 
-  // What a completed step keeps under its number: memory, or the results of `run`.
+  // Holds the memory of a completed step, or the results of `run`, under the step's number.
   struct Kept {
     at::DataPtr memory;
     std::vector<at::Tensor> tensors;

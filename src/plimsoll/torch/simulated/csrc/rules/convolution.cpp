@@ -188,7 +188,7 @@ void note_work(Call& call, const Tensor& input, const Tensor& weight, const Tens
   call.note_multiplication(work);
 }
 
-// The positions of an operation's parameters among its arguments.
+// Holds the positions of an operation's parameters among its arguments.
 struct Places {
   std::size_t padding, stride, dilation;
   std::size_t groups = 0;          // 0: no argument; the weight's shape implies it

@@ -18,7 +18,7 @@ namespace {
 
 bool is_transposed(std::int32_t kind) { return kind == kImagesBack || kind == kVolumesBack; }
 
-// A row of data/cudnn_workspaces.csv, cudnn_largest.csv or cudnn_fastest.csv.
+// Holds a row of data/cudnn_workspaces.csv, cudnn_largest.csv or cudnn_fastest.csv.
 struct Measured {
   std::int32_t kind, type, channels_last, batch, channels, side, out_channels, kernel, stride,
       padding, groups, dilation;

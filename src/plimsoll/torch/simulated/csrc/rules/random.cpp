@@ -20,7 +20,7 @@ void randperm(Call& call) {
   const std::size_t size = result.itemsize();
   scratch(call, size);
   const double wide = static_cast<double>(n);
-  // randperm sorts random keys. It draws so many bits per key that equal keys are unlikely.
+  // randperm sorts random keys. It draws enough bits per key to make equal keys unlikely.
   const double space = wide - (6 * wide * wide + 1) / (12 * std::log(0.9));
   const auto bits = static_cast<std::size_t>(std::min(64.0, std::ceil(std::log2(space))));
   const std::size_t key = bits <= 32 ? 4 : 8;

@@ -1,7 +1,7 @@
 // Operations of serving engines: matrix products with quantized weights, mixtures of experts.
 //
-// The rules give the memory that vLLM's kernels allocate besides their results. Measurements on an
-// H100 confirmed the rules for AWQ and fp8 (benchmarks/results/serving.jsonl). The remaining rules
+// The rules give the memory that vLLM's kernels allocate besides their results. The rules for
+// AWQ and fp8 are confirmed on an H100 (benchmarks/results/serving.jsonl). The remaining rules
 // are unconfirmed.
 #include <algorithm>
 #include <bit>
@@ -23,7 +23,7 @@ std::size_t multiprocessors(const Call& call) {
 }
 
 // Takes the memory of a Marlin product. Its rows, columns and terms are the arguments from `sizes`
-// on. Each row occurs `copies` times, once for each of its experts. `sums` is the number of 32-bit
+// on. There are `copies` of each row, one for each of its experts. `sums` is the number of 32-bit
 // partial sums.
 void multiply_by_marlin(Call& call, std::size_t sizes, std::int64_t copies, std::size_t sums) {
   const at::Tensor left = call.tensor(0);

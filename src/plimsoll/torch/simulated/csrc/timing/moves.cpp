@@ -72,7 +72,7 @@ double time_of(const KernelTime& row, const Moved& moved, const DeviceProperties
   return static_cast<double>(row.start_ns) + std::max(bytes_ns, numbers_ns) + rows_ns;
 }
 
-// The relation between the layouts of two operands in memory.
+// Says how the layouts of two operands in memory are related.
 enum class Layout : std::uint8_t { same, strided, transposed };
 
 // Returns the dimension along which elements are adjacent in memory; -1 if there is none.

@@ -135,8 +135,8 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
   return written;
 }
 
-// The host's cost of one element in the unit of cost_of. Operations that draw random numbers or
-// take logarithms have the second cost; the others are limited by memory, and have the first.
+// Each is the host's cost of one element in the unit of cost_of. Operations that draw random
+// numbers or take logarithms have the second; the others are limited by memory, and have the first.
 constexpr double kPerElement = 16;
 constexpr double kPerDrawnElement = 100;
 // How many times slower the host multiplies half precision than single precision.
@@ -221,7 +221,7 @@ std::optional<torch::jit::Stack> arguments_on_host(const Call& call) {
   return values;
 }
 
-// The outcome of a computation on the host. Whether a GPU would refuse the data is decided before,
+// Says how a computation on the host ended. Whether a GPU would refuse the data is decided before,
 // in checks/. CPU kernels refuse other data than GPU kernels do, so their exceptions only mean that
 // the values stay unknown.
 enum class Outcome : std::uint8_t { computed, not_computed };

@@ -79,8 +79,8 @@ struct Description {
   static Description likely(double share) { return {0, 1, Spread::data, share}; }
   // Describes a count of at most `most`; on average it is `mean`.
   static Description counted(double mean, double most, bool random);
-  // Adds an atom, or a share to the atom of the same value. Of three atoms, the one with the
-  // smallest share is dropped.
+  // Adds an atom, or a share to the atom of the same value. Drops the atom with the smallest
+  // share if there are three.
   void add_atom(const Atom& atom);
   // Returns the share of elements whose value is one of the atoms.
   [[nodiscard]] double atom_share() const;

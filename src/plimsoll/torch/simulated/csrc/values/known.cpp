@@ -28,8 +28,8 @@ constexpr std::int64_t kMostSearchedIntegers = std::int64_t{1} << 20;
 // plimsoll notes each dense piece of a strided write separately, if there are at most this many.
 constexpr std::size_t kMostPieces = 256;
 
-// Guards what is known of all storages, which threads share. As on a GPU, nothing guards the values
-// themselves. A thread that holds this lock never calls Python.
+// Guards what is known of all storages, which threads share. The values themselves
+// are not guarded, as on a GPU. A thread that holds this lock never calls Python.
 std::recursive_mutex& contents_mutex() {
   static auto* const made = new std::recursive_mutex;
   return *made;

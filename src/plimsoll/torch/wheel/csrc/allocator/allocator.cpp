@@ -311,7 +311,7 @@ std::int64_t synchronizations(int number) {
 // For each GPU, the number of synchronizations while another GPU's cache was emptied.
 std::int64_t for_others[kGpus];
 
-// Empties the cache of a GPU. PyTorch empties those of all GPUs in one call, but plimsoll calls
+// Releases the cache of one GPU. PyTorch releases those of all GPUs in one call, but plimsoll calls
 // this function once for each GPU. `for_others` counts the additional synchronizations.
 int empty_cache(int number, plimsoll_pool_id pool) {
   return guarded_on(number, [&] {

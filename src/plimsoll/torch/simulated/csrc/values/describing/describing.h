@@ -15,8 +15,8 @@
 
 namespace plimsoll::simulated {
 
-// The descriptions of a call's operands. Of an operand that is a list, this is the description of
-// the element at the written position.
+// The descriptions of a call's operands. An operand that is a list has the description
+// of its element at the written position.
 class Operands {
  public:
   Operands(const Call& call, const Written& written) : call_(call), written_(written) {}
