@@ -75,7 +75,7 @@ int remove_at(int folder, const char* path, int flags) {
   return 0;
 }
 
-// Sets whether a free place exists, and its status, which `find` does not set.
+// Sets `exists` and `status` of a free place, because `find` does not set them.
 void look_at_free(Place& place) {
   if (!place.is_free) return;
   place.exists = kernel::lstat(place.physical.c_str(), &place.status) == 0;
@@ -172,8 +172,8 @@ int link_at(int from_folder, const char* from_path, int to_folder, const char* t
 }
 
 // Returns whether a descriptor is open for reading only, and sets `path` to the file's path. Such a
-// file may be a real one. A descriptor that is open for writing belongs to a copy, or the process
-// was given it.
+// descriptor may refer to a real file. A descriptor that is open for writing refers to a copy in
+// the layer, or the process inherited it.
 bool is_read_only(int file, Path& path) {
   if (!is_active(false)) return false;
   const int error = errno;

@@ -9,7 +9,7 @@ namespace plimsoll {
 namespace {
 
 constexpr std::size_t kMostDistances = 32;  // distances that are tried as the length of a step
-constexpr std::uint32_t kContext = 8;       // requests that a key covers, to tell equal ones apart
+constexpr std::uint32_t kContext = 8;       // requests in a long key, which tells equal ones apart
 constexpr std::uint32_t kLeastSaved = 16;   // slots that a section must save at least
 constexpr std::uint32_t kPartSaved = 20;    // a section must save 1/20 of all requests, too
 

@@ -16,8 +16,8 @@ class StateRestorer {
       : allocator_(allocator), driver_(driver) {}
 
   // Restores segments, which ascend by address and consist of their blocks without gaps. Returns
-  // the active blocks by address, as allocated ones. Throws std::invalid_argument if the state is
-  // impossible.
+  // the active blocks in order of address; all of them count as allocated. Throws
+  // std::invalid_argument if the state is impossible.
   std::vector<Block*> restore(const std::vector<SegmentInfo>& segments);
 
  private:

@@ -6,8 +6,8 @@
 //
 // Memory (allocations.h, virtual_memory.h, page_locked_memory.h) holds tags instead of data: a test
 // writes a tag to a range and finds it again after copies and new mappings. A copy moves its tags
-// when it is queued. Removing its memory before it is complete is invalid; a real GPU would corrupt
-// memory or be lost.
+// when it is queued. Freeing or unmapping memory that an incomplete copy uses is invalid; a real
+// GPU would corrupt memory or be lost.
 #pragma once
 
 #include <cstddef>
@@ -71,7 +71,7 @@ class SimulatedDriver final : public Driver {
   void launch(StreamId stream, double duration_ns) { streams_.launch(stream, duration_ns); }
   // Waits like `synchronize`, except for work of unknown length.
   void synchronize_device() { streams_.synchronize_work(); }
-  // Returns when all work queued on a stream so far will be done.
+  // Returns the time at which all work queued on a stream so far will be done.
   [[nodiscard]] double done_at_ns(StreamId stream) const { return streams_.done_at_ns(stream); }
   // Queues work of unknown length: the stream stays busy until `finish`, or until the host waits
   // for it.

@@ -193,8 +193,8 @@ void WheelAllocator::configure(std::string_view settings) {
 
 // --- reports -----------------------------------------------------------------------------------
 
-// Notes an event of PyTorch's allocator, which passes no call stacks. A free without a stack gets
-// that of its request.
+// Notes an event of PyTorch's allocator, which passes no call stacks. An allocation gets the
+// current call stack, and a free gets the stack of the allocation.
 void WheelAllocator::observe(const plimsoll_event& event) {
   const auto action = static_cast<Action>(event.action);
   std::uint32_t context = 0;

@@ -17,8 +17,8 @@ MappedSpace::~MappedSpace() {
   }
 }
 
-// Returns a new block. On the hot path, sets only the fields in which a new block differs from a
-// dropped one.
+// Returns a new block. Sets only the fields in which a new block differs from a dropped one,
+// because this is on the hot path.
 Block* MappedSpace::make(Address address, Bytes size) {
   Block* const block = objects_.make_unset();
   block->address = address;

@@ -21,7 +21,7 @@ constexpr std::size_t kLeastToWaitFor = 16;
 
 // --- the free pieces that may serve
 
-// Adds the arena's free pieces that can return to these addresses to `pieces`.
+// Adds to `pieces` those free pieces of the arena that can return to these addresses.
 void offer_returning(const MappedSpace& space, const AddressRange& range, FreePieces& pieces) {
   Block* block = nullptr;  // around the previous piece; most often around the next one, too
   space.for_each_retired(range, [&](const Block& retired) {
@@ -299,7 +299,7 @@ std::optional<Plan> plan_whole_pieces(const Arenas& arenas, const MappedSpace& s
   for (auto next = sources.begin(); total < size; ++next) {  // take the largest piece that is left
     const auto suffices = [&](Bytes each) { return total + each >= size; };
     const auto enough = std::ranges::partition_point(next, sources.end(), suffices, size_of);
-    if (enough != next) {  // or rather the smallest one that completes the size
+    if (enough != next) {  // if one piece completes the size, take the smallest such piece
       next = std::ranges::find(next, enough, size_of(*std::prev(enough)), size_of);
     }
     total += size_of(*next);
