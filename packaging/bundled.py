@@ -84,7 +84,7 @@ def _robin_map(headers: Path) -> Part:
 
 
 def write_licences(parts: list[Part], source: Path) -> None:
-    """Writes the licences beside the project's own, where pyproject.toml's `license-files` is."""
+    """Writes the licences beside the project's own, so that `license-files` includes them."""
     for part in parts:
         (source / f"LICENSE-{part.name}").write_text(part.text)
 

@@ -43,8 +43,8 @@ int remove_from_copy(Place& place, const Path& physical) {
   return kernel::rmdir(physical.c_str());
 }
 
-// Returns whether a file does not exist because the whole layer was deleted. A process that
-// outlives the program, such as PyTorch's shared memory manager, removes its files after that.
+// Returns whether a file is missing because the whole layer was deleted. A process that outlives
+// the program, such as PyTorch's shared memory manager, may remove its files after that.
 bool went_with_layer(const Path& path) {
   return path.is_in(top_folder()) && kernel::access(top_folder().c_str(), F_OK) != 0;
 }

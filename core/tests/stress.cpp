@@ -119,7 +119,8 @@ class StressDriver final : public LockedDriver {
             "the first address is not known");
   }
 
-  // Makes this thread's driver call number `count`, counted from now, fail; with 0, none fails.
+  // Makes one later driver call of this thread fail: the call with number `count`, counted from
+  // now. With 0, no call fails.
   static void fail_call(std::uint64_t count, Status status) {
     calls_until_fault = count;
     fault = status;

@@ -1,6 +1,6 @@
 """Makes links from pages to files outside of `docs` work on the site.
 
-In the sources, the pages link to files of the repository, so that the links also work there. The
+The pages' links are written for readers of the repository, so their targets differ on the site. The
 Markdown files in the project's root that PAGES names become pages of the site. Any other linked
 file, such as a results file or an example, is copied to the site below `files`. A link to a missing
 file gives a warning, which ends a strict build.

@@ -1,7 +1,7 @@
-// Places blocks whose lifetimes are known at offsets of one area, so that no two that are live at
-// the same time overlap.
+// Gives each of a program's blocks an offset in one area. The lifetimes of the blocks are known. No
+// two blocks that are live at the same time overlap.
 //
-// No area is smaller than the most bytes that are live at once; finding the smallest area is
+// No area can be smaller than the most bytes that are live at once; finding the smallest area is
 // NP-hard. Each block takes the lowest offset that is free for all of its lifetime. The order of
 // the blocks decides how high the area gets, so several orders are tried, and the lowest area wins.
 // Among equally low areas, the one whose top is in use for the shortest time wins. The orders are:

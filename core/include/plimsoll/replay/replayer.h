@@ -79,8 +79,8 @@ class EmptiedCache {
 
 class Replayer {
  public:
-  // Takes as `native` the same allocator if it is a NativeAllocator, else null. Comparing and
-  // restoring need a NativeAllocator's rules.
+  // If `allocator` is a NativeAllocator, `native` must point to it too; otherwise `native` is null.
+  // Comparing and restoring need a NativeAllocator's rules.
   Replayer(Allocator& allocator, SimulatedDriver& driver, NativeAllocator* native,
            const ReplayOptions& options);
 

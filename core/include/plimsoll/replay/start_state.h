@@ -1,5 +1,5 @@
 // Reconstructs the state in which a recording starts if it does not start at the first allocation,
-// because the ring overflowed or recording was switched on late.
+// because PyTorch's ring buffer of events overflowed or recording was switched on late.
 //
 // The reconstruction starts from the final segments and undoes the events one by one. The result is
 // exact with one exception: the end of a block in a large segment, if the block was freed during

@@ -1,5 +1,5 @@
-// Puts a recorded state in place: segments and their blocks at their recorded addresses, without a
-// decision of the allocator.
+// Restores a recorded state: segments and their blocks at their recorded addresses. The allocator
+// makes no decisions of its own in this.
 #pragma once
 
 #include <vector>

@@ -83,8 +83,9 @@ class SimulatedDriver final : public Driver {
   void write_tag(Address address, Bytes size, std::uint64_t tag);
   [[nodiscard]] std::uint64_t tag_at(Address address);
 
-  // Makes the next allocation use this address, if it has this size and the address is free.
-  // Several calls queue up; reservations have a queue of their own.
+  // Makes the next allocation of exactly this size use this address, if the address is free.
+  // Several calls queue up, and their addresses are used in order. Reservations have a queue of
+  // their own.
   void feed_allocation(Address address, Bytes size) { allocations_.feed(address, size); }
   void feed_reservation(Address address) { virtual_.feed(address); }
   void forget_fed_addresses() {
@@ -120,8 +121,8 @@ class SimulatedDriver final : public Driver {
 
  private:
   void charge(double duration_ns);
-  // Charges the call's time, unless the call is invalid, and returns `status`. A call that lacks
-  // memory takes its time as well.
+  // Charges the call's time, unless the call is invalid, and returns `status`. A call that fails
+  // for lack of memory takes the same time.
   Status charge_valid(Status status, double duration_ns);
   [[nodiscard]] std::optional<MemoryPart> part_at(Address address);
   [[nodiscard]] MemoryPart known_part_at(Address address);

@@ -6,8 +6,9 @@
 // A lock in the file guards it; if a process ends while it holds the lock, the lock is released.
 //
 // On a real GPU the processes may take turns differently. The file therefore also holds an upper
-// bound for every order. The bound assumes that the peaks of all processes coincide, except peaks
-// between which a process began or ended. Works on Linux; elsewhere opening a file throws.
+// bound for every order. The bound assumes that all processes reach their peaks at the same time;
+// only peaks between which a process began or ended cannot coincide. Works on Linux; elsewhere
+// opening a file throws.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,7 @@ class SharedCard {
   // The entry of one process.
   struct User {
     std::int64_t process = 0;   // the process's number
-    std::uint64_t started = 0;  // in clock ticks, because the system reuses process numbers
+    std::uint64_t started = 0;  // its start in clock ticks; the system reuses process numbers
     Bytes now = 0;
     Bytes most = 0;
     Bytes most_together = 0;  // the most that this process held since any process began or ended

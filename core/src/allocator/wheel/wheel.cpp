@@ -26,8 +26,9 @@ std::uint32_t context_at(const std::unordered_map<Address, std::uint32_t>& conte
   return found == contexts.end() ? 0 : found->second;
 }
 
-// Returns the memory fraction that the settings name; 1 if they name none, or if only PyTorch knows
-// one of the settings. plimsoll applies the fraction itself, because PyTorch reads it only once.
+// Returns the memory fraction that the settings name; 1 if they name none, or if plimsoll does not
+// know one of the settings. plimsoll applies the fraction itself, because PyTorch reads it only
+// once.
 double fraction_in(std::string_view conf, TorchVersion version) {
   try {
     return AllocatorConfig::parse(conf, version).per_process_memory_fraction;

@@ -64,8 +64,8 @@ bool Growth::update_plan(Arena& arena) {
 }
 
 // Serves the request at its planned place; null if that is not possible. If the place is free, but
-// the stream still works with what was freed there, the host waits: where a request lies must not
-// depend on time.
+// the stream still works with what was freed there, the host waits, because the address of a
+// request must not depend on timing.
 Block* Growth::follow_plan(const Request& request) {
   Arena& arena = request.arena();
   if (!update_plan(arena)) return nullptr;
@@ -157,7 +157,7 @@ Block* Growth::grow(const Request& request, bool prefers_shared) {
 }
 
 // Serves the request from shared memory if the thread prefers it. Otherwise, if the policy is to
-// spill, serves it from the dedicated memory that is left and shared memory for the rest.
+// spill, serves it from the dedicated memory that is left, and for the rest from shared memory.
 Block* Growth::grow_shared(const Request& request, bool prefers_shared) {
   if (prefers_shared) {
     if (Block* const block = grow_in(request.in(request.arena().shared))) return block;

@@ -369,8 +369,8 @@ void MappedSpace::give_way(Address address) {
   ++given_way_[address];
 }
 
-// Returns the last retired block that begins at `address` or before. Looks at no more than
-// `kMostLooked` mappings; null if none of them is retired.
+// Returns the last retired block (old addresses of a piece that has moved) that begins at `address`
+// or before. Looks at no more than `kMostLooked` mappings; null if none of them is retired.
 Block* MappedSpace::last_retired(Address address) const {
   if (retired_count_ == 0) return nullptr;
   auto next = mappings_.upper_bound(address);
