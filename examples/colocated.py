@@ -1,7 +1,7 @@
 """Reinforcement learning on one card: a policy generates, learns, and generates again.
 
-The trainer takes 4.5 GiB and the generator 4.8, on a card of 8. What one of them needs is in
-regions, which are away while the other works. Run it on a GPU, or where there is none:
+The trainer takes 4.5 GiB and the generator 4.8 GiB, on a card of 8 GiB. The memory of each lies in
+regions, which are off the card while the other works. Run it on a GPU, or without one:
 
     plimsoll run --simulate 'RTX 4060 Laptop' --allocator elastic --host-memory 32GiB \
       examples/colocated.py
@@ -21,7 +21,7 @@ GIB = 1 << 30
 
 
 def chain(**kind: object) -> nn.Sequential:
-    """The policy."""
+    """Return the policy, a chain of linear layers."""
     return nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False, **kind) for _ in range(LAYERS)))
 
 
@@ -34,7 +34,7 @@ class Trainer:
             self.optimizer = torch.optim.AdamW(self.policy.parameters(), lr=1e-4, fused=True)
 
     def learn(self, experience: torch.Tensor) -> None:
-        """One step."""
+        """Make one training step."""
         self.policy(experience).square().mean().backward()
         with plimsoll.region("training"):  # the state of the optimizer is made in its first step
             self.optimizer.step()
@@ -56,19 +56,19 @@ class Generator:
             self.answer = self.step()
 
     def step(self) -> torch.Tensor:
-        """What the graph does."""
+        """Generate one answer; the CUDA graph captures this."""
         answer = self.policy(self.prompt)
         self.cache[0] = answer
         return answer
 
     def generate(self) -> torch.Tensor:
-        """Experience for the trainer."""
+        """Generate experience for the trainer."""
         self.graph.replay()
         return self.answer.float()
 
 
 def main() -> None:
-    """Some rounds."""
+    """Run some rounds of generating and learning."""
     plimsoll.install()
     trainer = Trainer()
     plimsoll.pause("training")
@@ -76,7 +76,7 @@ def main() -> None:
     for number in range(ROUNDS):
         experience = generator.generate()
 
-        plimsoll.pause("kv-cache", backup="drop")  # of no use with other weights
+        plimsoll.pause("kv-cache", backup="drop")  # the content is useless with other weights
         plimsoll.pause("weights", "graphs")
         plimsoll.resume("training")
         trainer.learn(experience)

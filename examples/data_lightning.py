@@ -1,7 +1,7 @@
-"""PrefetchLoader under Lightning: a data module that hands out batches on the GPU.
+"""PrefetchLoader with Lightning: a data module that hands out batches on the GPU.
 
-Mix `Prefetched` into a `LightningDataModule`, before it in the list of bases. Run, this goes
-through an epoch as Lightning's Trainer does, and says where the time went.
+Give your data module the base class `Prefetched`, before `LightningDataModule`. As a script, this
+file runs one epoch as Lightning's Trainer does, and prints where the time went.
 
 plimsoll run --simulate H100 examples/data_lightning.py
 """
@@ -15,38 +15,38 @@ from plimsoll import PrefetchLoader
 
 try:
     from lightning import LightningDataModule
-except ImportError:  # the mixin needs nothing of it
+except ImportError:  # `Prefetched` needs nothing of Lightning
     LightningDataModule = object
 
 
 class Prefetched:
-    """Wraps the training loader, and leaves alone what is on the device already."""
+    """Copies training batches to the device ahead of time, and lets Lightning copy the others."""
 
     def train_dataloader(self) -> Any:
-        """The module's own loader, copied ahead."""
+        """Return the module's own loader, wrapped so that it copies batches ahead."""
         return PrefetchLoader(super().train_dataloader(), self.trainer.strategy.root_device)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, index: int) -> Any:
-        """Training batches are there; others go as usual."""
+        """Return a training batch as it is, because it is on the device; copy any other batch."""
         if self.trainer.training:
             return batch
         return super().transfer_batch_to_device(batch, device, index)
 
 
 class Numbers(LightningDataModule):
-    """Any data module."""
+    """Stands for any data module."""
 
     def train_dataloader(self) -> Any:
-        """A loader as it was."""
+        """Return an ordinary loader."""
         return torch.utils.data.DataLoader(torch.arange(1024.0).view(-1, 4), batch_size=32)
 
 
 class PrefetchedNumbers(Prefetched, Numbers):
-    """The same, copied ahead."""
+    """The same data module, with batches that are copied ahead."""
 
 
 def main() -> None:
-    """One epoch, with what the Trainer would say in place of it."""
+    """Run one epoch, with a stand-in for Lightning's Trainer."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     module = PrefetchedNumbers()
     module.trainer = SimpleNamespace(training=True, strategy=SimpleNamespace(root_device=device))

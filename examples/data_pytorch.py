@@ -20,7 +20,7 @@ class Images(Dataset):
 
 
 def main() -> None:
-    """Two epochs."""
+    """Train for two epochs."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     loader = DataLoader(
         Images(),

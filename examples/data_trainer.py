@@ -1,4 +1,4 @@
-"""PrefetchLoader under Hugging Face's Trainer: one method more.
+"""PrefetchLoader with Hugging Face's Trainer: one method is overridden.
 
 Use `PrefetchTrainer` where you use `Trainer`.
 """
@@ -19,7 +19,7 @@ class PrefetchTrainer(Trainer):
     """A Trainer whose training batches are copied ahead."""
 
     def get_train_dataloader(self) -> Any:
-        """The Trainer's own loader; what it would copy in the way of the step, goes ahead of it."""
+        """Return the Trainer's own loader, wrapped so that it copies batches ahead of the steps."""
         loader = super().get_train_dataloader()
         if getattr(loader, "device", None) is not None:
             loader.device = None  # accelerate's wrapper then leaves batches on the host

@@ -1,4 +1,4 @@
-"""PyTorch's caching allocator on a simulated GPU: what the articles describe, to play with."""
+"""Shows PyTorch's caching allocator on a simulated GPU: change the script and see what happens."""
 
 from plimsoll import Allocator, OutOfMemoryError, SimulatedGpu
 from plimsoll.base.units import format_size

@@ -1,7 +1,7 @@
 """A training loop that keeps one tensor each step, hidden among 10,000 healthy allocations.
 
-The outputs are kept, on the GPU, to look at them later. Run it where
-there is no GPU, and have the recording explained:
+The script keeps the outputs on the GPU, to look at them later. Run it
+without a GPU, and have the recording explained:
 
     plimsoll run --simulate H100 examples/leak.py leak.pickle
     plimsoll explain leak.pickle

@@ -23,7 +23,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Shape [batch, length, width] in and out."""
+        """Take and return a tensor of shape [batch, length, width]."""
         batch, length, width = x.shape
         parts = self.qkv(self.norm_1(x)).view(batch, length, 3, self.heads, width // self.heads)
         q, k, v = parts.permute(2, 0, 3, 1, 4)
@@ -43,7 +43,7 @@ class Gpt(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Token numbers [batch, length] in, the mean loss of the next token out."""
+        """Return the mean loss of the next token, for token numbers of shape [batch, length]."""
         x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
             x = block(x)

@@ -1,4 +1,4 @@
-"""What of others is linked into the wheels for Linux: names, versions, licences, and their SBOM."""
+"""Lists other projects' code in the wheels for Linux: names, versions, licences, and an SBOM."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ LLVM_LICENCE = "Apache-2.0 WITH LLVM-exception"
 
 @dataclass(frozen=True)
 class Part:
-    """A library of others that is in a wheel.
+    """A library of another project that is linked into a wheel.
 
     Attributes:
-        name: Of the project.
-        version: As that project counts.
-        licence: As an SPDX expression.
+        name: The project's name.
+        version: The version, as that project counts.
+        licence: The licence, as an SPDX expression.
         text: The whole licence, with its copyright notice.
-        url: Where it comes from, as a package URL.
+        url: Where the library comes from, as a package URL.
     """
 
     name: str
@@ -41,11 +41,11 @@ class Part:
 
 
 def bundled_parts(interpreter: Path, zig: Path, pytorch: dict[str, str]) -> list[Part]:
-    """What a wheel contains that is built with these.
+    """Returns the libraries of other projects in a wheel that is built with these programs.
 
     Args:
         interpreter: The Python of the building environment, which has nanobind.
-        zig: The program of the package ziglang.
+        zig: The zig program of the package ziglang.
         pytorch: The licence of each release of PyTorch whose headers are compiled in, by release.
     """
     ask = "import nanobind; print(nanobind.__version__, nanobind.__path__[0])"
@@ -74,7 +74,7 @@ def bundled_parts(interpreter: Path, zig: Path, pytorch: dict[str, str]) -> list
 
 
 def _robin_map(headers: Path) -> Part:
-    """The header of its own licence, and the version of its macros."""
+    """Returns robin-map: its licence is in a header's first comment, its version in macros."""
     comment = (headers / "robin_map.h").read_text().split("*/")[0]
     text = "\n".join(line.lstrip("/* ").rstrip() for line in comment.splitlines()).strip() + "\n"
     macros = (headers / "robin_growth_policy.h").read_text()
@@ -84,13 +84,13 @@ def _robin_map(headers: Path) -> Part:
 
 
 def write_licences(parts: list[Part], source: Path) -> None:
-    """Put the licences beside the project's own, as `license-files` of pyproject.toml has them."""
+    """Writes the licences beside the project's own, so that `license-files` includes them."""
     for part in parts:
         (source / f"LICENSE-{part.name}").write_text(part.text)
 
 
 def write_sbom(parts: list[Part], source: Path, folder: Path) -> Path:
-    """The file of a CycloneDX bill of materials, as PEP 770 wants one in a wheel."""
+    """Writes a CycloneDX bill of materials for the wheel, as PEP 770 says, and returns its path."""
     project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
     name, version = project["name"], project["version"]
     licences = LicenseFactory()

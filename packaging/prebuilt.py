@@ -1,9 +1,9 @@
-"""Builds the library of the simulated GPU for releases of PyTorch; the wheels for x86-64 bring it.
+"""Builds the library of the simulated GPU for releases of PyTorch, for the wheels for x86-64.
 
-The compiler is zig's clang, with the headers of an old glibc. The C++ library is that of g++, since
-PyTorch's own libraries use it: its headers come from the g++ of this machine, its functions from
-the user's libstdc++. `wheels.py` has auditwheel refuse a library that needs a newer one than comes
-with that glibc.
+The compiler is zig's clang, with the headers of an old glibc. The C++ library must be that of g++,
+because PyTorch's own libraries use it. Its headers come from this machine's g++, and its functions
+from the libstdc++ of the user's machine. With auditwheel, `wheels.py` refuses a library that needs
+a newer libstdc++ than systems with the old glibc have.
 
     python packaging/prebuilt.py 2.14.1 2.15.0
 """
@@ -38,10 +38,10 @@ _FROM_PYTHON = re.compile(r"Py[A-Z_]\w+")
 
 
 def prebuild(release: str) -> Path:
-    """The library for a release of PyTorch; if it is new, PyTorch's wheel is downloaded first.
+    """Returns the library for a release of PyTorch; builds it first if that was not done before.
 
     Raises:
-        InputError: If it does not compile.
+        InputError: If the library does not compile.
         SystemExit: If pip finds no wheel of the release, or PyTorch lacks a name that the library
             asks for.
     """
@@ -56,7 +56,7 @@ def prebuild(release: str) -> Path:
 
 
 def licence(release: str) -> str:
-    """The text of the licence of a release of PyTorch, whose inline functions are in its library.
+    """Returns PyTorch's licence; the library contains inline functions of this release.
 
     Raises:
         SystemExit: If pip finds no wheel of the release.
@@ -76,10 +76,10 @@ def build(torch: Path, library: Path) -> None:
         InputError: If it does not compile.
         SystemExit: If PyTorch lacks a name that the library asks for.
     """
-    # Names of constrained templates as g++ writes them.
+    # The option -fclang-abi-compat=17 mangles names of constrained templates as g++ does.
     compiler = [str(zig()), "cc", "-target", f"x86_64-linux-gnu.{GLIBC}", "-fclang-abi-compat=17"]
     compiler += [f"-I{folder}" for folder in (_OLD_GLIBC, *_headers_of_libstdcxx())]
-    # PyTorch's error messages name the file that they come from.
+    # PyTorch's error messages contain source paths, so the paths lose this machine's folders.
     folders = {ROOT / "src": "", torch: "torch", library.parent: ""}
     compiler += [f"-ffile-prefix-map={folder}={name}" for folder, name in folders.items()]
     linking = ["-Wl,--strip-all", _of_gxx("libstdc++.so.6"), _of_gxx("libgcc_s.so.1")]
@@ -102,17 +102,17 @@ def _gxx(*arguments: str) -> str:
 
 
 def _headers_of_libstdcxx() -> list[str]:
-    """The folders of the C++ library's headers."""
+    """Returns the folders of the C++ library's headers."""
     return re.findall(r"^ (\S+/c\+\+/\S+)$", _gxx("-E", "-x", "c++", "-", "-v"), re.MULTILINE)
 
 
 def _of_gxx(name: str) -> str:
-    """The path of a library that comes with g++."""
+    """Returns the path of a library that comes with g++."""
     return str(Path(_gxx(f"-print-file-name={name}").strip()).resolve())
 
 
 def _names(library: Path, which: str) -> set[str]:
-    """The names that a library defines or asks for, without weak ones, which may be missing."""
+    """Returns the names that a library defines or asks for, except weak ones (optional)."""
     listed = subprocess.run(  # noqa: S603
         ["nm", "-D", which, str(library)],  # noqa: S607
         capture_output=True, text=True, check=True,
@@ -122,7 +122,7 @@ def _names(library: Path, which: str) -> set[str]:
 
 
 def main() -> None:
-    """Build those that the command line names, and print their files and sizes."""
+    """Builds the libraries for the named releases, and prints their files and sizes."""
     for release in sys.argv[1:]:
         try:
             library = prebuild(release)

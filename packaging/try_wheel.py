@@ -2,14 +2,14 @@
 
     python packaging/try_wheel.py dist/plimsoll_gpu-0.1.0-cp311-…-x86_64.whl
 
-It makes an empty environment with this Python, installs the wheel, asks it about the recordings of
-the examples, and prints what each step took. It fails if a step does not end as it should. With
-`--with-compiler` the PATH stays as it is: for a source distribution, which is built.
+It makes an empty environment with this Python, installs the wheel, runs plimsoll on the recordings
+of the examples, and prints how long each step took. It fails if a step does not end as it should.
+With `--with-compiler` the PATH stays as it is, so that a source distribution can be built.
 
     python packaging/try_wheel.py --torch 2.13.0 dist/plimsoll_gpu-0.1.0-cp311-…-x86_64.whl
 
-installs PyTorch as well, and predicts the script of the examples: with the library that the wheel
-brings, since there is no compiler.
+installs PyTorch as well, and predicts the script of the examples. Without a compiler on the PATH,
+the prediction uses the library that the wheel contains.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ NEEDS_LINUX = "needs Linux: "
 
 @dataclass(frozen=True)
 class Step:
-    """A command of plimsoll's, and how it has to end.
+    """A command of plimsoll, and how it must end.
 
     Attributes:
-        arguments: Of the command.
-        says: A part of what it prints.
-        status: Its exit status.
+        arguments: The command's arguments.
+        says: A text that the command must print.
+        status: The exit status that the command must have.
     """
 
     arguments: tuple[str, ...]
@@ -49,13 +49,13 @@ class Step:
 
 
 def steps(page: Path) -> list[Step]:
-    """What is tried.
+    """Returns the commands to try.
 
     Args:
-        page: The file of the page that `view` writes.
+        page: The file to which `view` writes its page.
     """
     missing = PYTORCH_IS_MISSING if IS_LINUX else NEEDS_LINUX
-    script = str(Path(__file__))  # any file; it does not come to running it
+    script = str(Path(__file__))  # any file will do, because the script is never run
     return [
         Step(("--version",), "plimsoll "),
         Step(("gpus",), "RTX 4090"),
@@ -67,7 +67,7 @@ def steps(page: Path) -> list[Step]:
         Step(("top", "--once"), "next:" if IS_LINUX else NEEDS_LINUX, 0 if IS_LINUX else 2),
         Step(("predict", script), missing, 2),
         Step(("run", "--simulate", "H100", script), missing, 2),
-        Step(("doctor",), "Works here:", 1),  # nowhere is there PyTorch to predict with
+        Step(("doctor",), "Works here:", 1),  # 1: without PyTorch, nothing can be predicted
     ]
 
 

@@ -2,10 +2,11 @@
 
 The compiler is the clang of the package `ziglang`, which knows every glibc since 2.17, so that
 neither the building machine's compiler nor its libraries get into a wheel. Wheels are built from
-the source distribution. From Python 3.12 on one wheel is for all versions, by Python's stable ABI;
-it holds a small library for each of the Pythons that are named here, which knows that version's
-frames. auditwheel and abi3audit refuse a wheel that needs more than its name says. Those for x86-64
-bring the library of the simulated GPU for the releases of PyTorch that are named: `prebuilt.py`.
+the source distribution. From Python 3.12 on, one wheel serves all versions, by Python's stable ABI.
+It holds a small library for each Python that the command line names, which reads the interpreter
+frames of that version. auditwheel and abi3audit refuse a wheel that needs more than its name says.
+The wheels for x86-64 also hold the library of the simulated GPU for the named releases of PyTorch,
+which `prebuilt.py` builds.
 
     python packaging/wheels.py dist/*.tar.gz --python python3.11 --python python3.12 --torch 2.15.0
 """
@@ -48,9 +49,9 @@ class Python:
     """An interpreter to build with.
 
     Attributes:
-        path: Its program, in an environment that has what a build needs.
-        version: Major and minor.
-        soabi: The name of its own ABI in names of files.
+        path: Its program, in an environment that has the build requirements.
+        version: Major and minor version.
+        soabi: The tag of its own ABI in file names.
         headers: The folder of its headers.
     """
 
@@ -61,12 +62,12 @@ class Python:
 
     @property
     def has_stable_abi(self) -> bool:
-        """Whether what is built with it serves later versions."""
+        """Whether a wheel that is built with this interpreter also serves later versions."""
         return self.version >= FIRST_STABLE_ABI
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """Run a program; what it printed. It ends this one if it fails."""
+    """Runs a program and returns its output. If the program fails, this program ends."""
     done = subprocess.run(  # noqa: S603
         [*map(str, command)],
         env={**os.environ, **environment},
@@ -81,7 +82,7 @@ def run(*command: str | Path, **environment: str) -> str:
 
 
 def prepare(command: str, environments: Path) -> Python:
-    """An environment with what a build needs."""
+    """Makes an environment with the build requirements, and returns its interpreter."""
     folder = environments / Path(command).name
     path = folder / "bin" / "python"
     if not path.exists():
@@ -96,7 +97,7 @@ def prepare(command: str, environments: Path) -> Python:
 
 
 def unpack(sdist: Path, place: Path) -> Path:
-    """The folder with the sources of a distribution."""
+    """Unpacks a source distribution into `place`, and returns the folder of the sources."""
     with tarfile.open(sdist) as archive:
         archive.extractall(place, filter="data")
     (folder,) = place.iterdir()
@@ -111,14 +112,14 @@ def build(
     libraries: dict[str, Path],
     output: Path,
 ) -> Path:
-    """A wheel for one Python, or by its stable ABI, and one kind of machine.
+    """Builds a wheel for one kind of machine, and for one Python or its stable ABI.
 
     Args:
         sdist: The source distribution.
-        python: The Python.
-        frames_of: The Pythons whose frames a wheel by the stable ABI knows.
+        python: The interpreter to build with.
+        frames_of: The Pythons whose interpreter frames a wheel for the stable ABI can read.
         machine: One of MACHINES.
-        libraries: The prebuilt libraries that it brings, by the release of PyTorch.
+        libraries: The prebuilt libraries for the wheel, by release of PyTorch.
         output: The folder for the wheel.
     """
     settings = [f"-Ccmake.define.CMAKE_TOOLCHAIN_FILE={ROOT / 'packaging/zig.cmake'}"]
@@ -147,7 +148,7 @@ def build(
             SETUPTOOLS_EXT_SUFFIX=f".{python.soabi.replace(os.uname().machine, machine)}.so",
         )  # fmt: skip
         (made,) = (place / "built").glob("*.whl")
-        # It names the oldest glibc that will do.
+        # auditwheel writes the oldest glibc that suffices into the wheel's name.
         run("auditwheel", "repair", *_FROM_PYTORCH, "-w", place / "checked", made)
         (wheel,) = (place / "checked").glob("*.whl")
         needed = max(map(int, re.findall(r"manylinux_2_(\d+)", wheel.name)))
@@ -162,7 +163,7 @@ def build(
 
 
 def main() -> None:
-    """Build what the command line names."""
+    """Builds the wheels that the command line asks for."""
     parser = argparse.ArgumentParser(description="Build the wheels for Linux.")
     parser.add_argument("sdist", type=Path)
     parser.add_argument("--python", action="append", required=True, metavar="COMMAND")

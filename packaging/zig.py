@@ -1,4 +1,4 @@
-"""The compiler of the wheels: the clang of the package ziglang, for any glibc since 2.17."""
+"""Finds the compiler of the wheels: the clang of the package ziglang, for any glibc since 2.17."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GLIBC = "2.28"
 
 
 def zig() -> Path:
-    """The program of the package ziglang."""
+    """Returns the path of the zig program in the package ziglang."""
     spec = find_spec("ziglang")
     if spec is None or spec.origin is None:
         sys.exit("ziglang is missing: make wheels installs it")

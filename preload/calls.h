@@ -82,10 +82,10 @@ template <typename Call>
   return call(AT_FDCWD, physical.c_str());
 }
 
-// Makes a call that changes an existing file: `call` gets a function that makes the system call,
-// and its path. If `is_owners`, only the file's owner may make the call. If the path is free
-// (`Place::is_free`), the call carries no pass, so that the wall's supervisor decides: a link on
-// the path may lead to a real file.
+// Makes a call that changes an existing file. `call` gets a function that makes the system call,
+// and the folder and the path for it. If `is_owners`, only the file's owner may make the call. If
+// the path is free (`Place::is_free`), the call carries no pass (pass.h), so that the wall's
+// supervisor decides: a link on the path may lead to a real file.
 template <typename Call>
 [[nodiscard]] int modify(int folder, const char* path, bool follows, bool is_owners, Call call) {
   constexpr auto kAsked = [](auto... values) { return syscall(values..., 0L); };

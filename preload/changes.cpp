@@ -43,8 +43,8 @@ int remove_from_copy(Place& place, const Path& physical) {
   return kernel::rmdir(physical.c_str());
 }
 
-// Returns whether a file does not exist because the whole layer was deleted. A process that
-// outlives the program, such as PyTorch's shared memory manager, removes its files after that.
+// Returns whether a file is missing because the whole layer was deleted. A process that outlives
+// the program, such as PyTorch's shared memory manager, may remove its files after that.
 bool went_with_layer(const Path& path) {
   return path.is_in(top_folder()) && kernel::access(top_folder().c_str(), F_OK) != 0;
 }
@@ -75,7 +75,7 @@ int remove_at(int folder, const char* path, int flags) {
   return 0;
 }
 
-// Sets whether a free place exists, and its status, which `find` does not set.
+// Sets `exists` and `status` of a free place, because `find` does not set them.
 void look_at_free(Place& place) {
   if (!place.is_free) return;
   place.exists = kernel::lstat(place.physical.c_str(), &place.status) == 0;
@@ -172,8 +172,8 @@ int link_at(int from_folder, const char* from_path, int to_folder, const char* t
 }
 
 // Returns whether a descriptor is open for reading only, and sets `path` to the file's path. Such a
-// file may be a real one. A descriptor that is open for writing belongs to a copy, or the process
-// was given it.
+// descriptor may refer to a real file. A descriptor that is open for writing refers to a copy in
+// the layer, or the process inherited it.
 bool is_read_only(int file, Path& path) {
   if (!is_active(false)) return false;
   const int error = errno;

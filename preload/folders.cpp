@@ -28,8 +28,8 @@ DIR* open_stream(int folder) {
   return libc(folder);
 }
 
-// Makes a descriptor of a real folder one of the folder's copy, if the layer has copied the folder
-// since the program opened it.
+// If the layer has copied a real folder since the program opened it, makes the program's descriptor
+// refer to the copy.
 void refresh(int folder) {
   const int error = errno;
   Path seen;

@@ -298,8 +298,9 @@ int make_bridge(const Path& physical) {
   return kernel::rename(made.c_str(), physical.c_str());
 }
 
-// Gives a copy the owner, times and mode of a real file. A user other than root owns all copies: if
-// the real file has another owner, the copy's mode gives this user the same permissions.
+// Gives a copy the owner, times and mode of a real file. Only root can give a file another owner.
+// For any other user, the copy belongs to this user, and its mode gives this user the permissions
+// that this user has on the real file.
 int take_status(const char* physical, const Path& real, const struct stat& status) {
   mode_t mode = status.st_mode & 07777;
   if (S_ISDIR(status.st_mode)) mode &= ~kBridge;

@@ -25,7 +25,8 @@ inline constexpr char kMark[] = "/.//.";
 [[nodiscard]] bool is_active(bool is_read);
 // Returns the layer's own folder.
 [[nodiscard]] const Path& top_folder();
-// Returns lines: the layer's own folder, the folders that the layer leaves alone, and the pass.
+// Returns a text of several lines: the layer's own folder, the folders that the layer leaves alone,
+// and the pass.
 [[nodiscard]] const Path& given_folders();
 
 // A program's path, looked up as the kernel would.
@@ -47,8 +48,8 @@ struct Place {
 
 // Turns a path in the layer's folder into the path that programs see.
 void to_seen(Path& physical);
-// Sets `path` to the absolute path, as programs see it, of an open folder or file. Fails if it has
-// none.
+// Sets `path` to the absolute path, as programs see it, of an open folder or file. Fails if the
+// folder or file has no path.
 [[nodiscard]] int seen_path(int file, Path& path);
 
 // While a Change exists, no other thread or process changes the layer, and no signal handler runs
@@ -74,8 +75,8 @@ class Change {
 [[nodiscard]] int copy_up(Place& place, bool with_contents);
 // Sets `physical` to the path at which the layer keeps the copy of `path`.
 [[nodiscard]] int in_files(const Path& path, Path& physical);
-// Turns a folder and all folders below it into copies if they are bridges, so that the folder can
-// be moved.
+// Turns each bridge among a folder and all folders below it into a copy, so that the folder can be
+// moved.
 [[nodiscard]] int copy_bridges(const Place& place);
 // Records the path of a removed file for the report, if a real file has that path.
 void note_removed(const Path& path);

@@ -108,8 +108,8 @@ int run_named(const char* name, char* const* arguments, char* const* environment
   return kept == nullptr ? path : kept;
 }
 
-// Holds the address of a socket at another path. If the path is too long for an address, the
-// address reaches its folder through /proc/self/fd.
+// Holds a socket's address with another path than the program's. If the path is too long for an
+// address, the address names its folder as /proc/self/fd/N instead.
 class Address {
  public:
   Address() = default;

@@ -1,5 +1,5 @@
-// Tests how the elastic allocator reuses memory: which cached block serves a request, and that
-// steps which repeat soon need no driver calls.
+// Tests how the elastic allocator reuses memory: which cached block serves a request, and that a
+// step needs no driver calls after a few repetitions.
 
 #include <algorithm>
 #include <array>

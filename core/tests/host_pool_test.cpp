@@ -263,7 +263,7 @@ TEST(host_pool_gives_back_cached_chunks_before_it_gives_up) {
   CHECK_EQUAL(machine.reserved(), 8_MiB);
   CHECK(machine.pool.free(large));
   machine.pool.set_limit(4_MiB);
-  CHECK_EQUAL(machine.pool.allocate(2_MiB), large);  // memory that it has already stays usable
+  CHECK_EQUAL(machine.pool.allocate(2_MiB), large);  // memory that the pool already has is usable
   CHECK_EQUAL(*machine.pool.limit(), 4_MiB);
 }
 
@@ -312,8 +312,8 @@ TEST(host_pool_counts_as_pytorch_does) {
 
 namespace {
 
-// Makes random calls and checks them against a list of all ranges in use: those of live blocks, and
-// those of freed blocks that work queued before still uses.
+// Makes random calls and checks them against a list of all ranges in use. A range is in use while
+// its block is live, and after the free as long as work that was queued before still uses it.
 class Exercise {
  public:
   explicit Exercise(std::uint64_t seed) : random_(seed) {}

@@ -1,4 +1,4 @@
-// Tests that what a program does again and again for days leaks no memory: it makes and drops pools
+// Tests that a program can repeat its actions for days and leak no memory. It makes and drops pools
 // and graphs, pauses regions that graphs use, and makes backups of every size.
 
 #include <algorithm>

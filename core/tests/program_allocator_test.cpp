@@ -20,8 +20,8 @@
 namespace plimsoll {
 namespace {
 
-// A simulated GPU with a LockedAllocator, `live`. The allocator inside it is `allocator`; tests use
-// that to check its invariants.
+// A simulated GPU with a LockedAllocator, `live`, around `allocator`. Tests check the invariants of
+// `allocator`.
 struct LiveGpu {
   explicit LiveGpu(Bytes dedicated, std::string_view config = "")
       : LiveGpu(dedicated, [&](Driver& on) {

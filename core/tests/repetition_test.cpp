@@ -19,7 +19,8 @@ class Program {
  public:
   explicit Program(std::vector<Bytes> step) : step_(std::move(step)) { past_.open(); }
 
-  // The predicted addresses of a request, and the right ones: those it had one and two steps ago.
+  // The predicted addresses of a request, and the right ones: those of the same request one and two
+  // steps ago.
   struct Answer {
     Expected expected;
     Expected right;

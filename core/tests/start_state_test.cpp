@@ -60,7 +60,7 @@ struct Setting {
   Bytes memory;
   RandomProgram::Options options;
   bool within_operations = true;  // whether a replay may start in the middle of an operation
-  // Whether the start shows where address space begins, so that a replay is exact.
+  // Whether the start state shows where reserved address space begins; only then a replay is exact.
   bool replays = true;
 };
 

@@ -4,8 +4,8 @@
 //
 //   - no two live blocks share a byte, at whatever addresses the memory is mapped;
 //   - a stream gets memory only when the work of all other streams on it is done;
-//   - no address is unmapped while a block or queued work uses it, unless the block is paused or
-//     moved: then it keeps its content;
+//   - no address is unmapped while a block or queued work uses it, except if the block is paused or
+//     moved; then the block keeps its content;
 //   - at the end the driver holds no memory, and the allocator's data has no block or piece.
 //
 //   stress [--operations N] [--threads N] [--seed N]
@@ -119,7 +119,8 @@ class StressDriver final : public LockedDriver {
             "the first address is not known");
   }
 
-  // Makes this thread's driver call number `count`, counted from now, fail; with 0, none fails.
+  // Makes one later driver call of this thread fail: the call with number `count`, counted from
+  // now. With 0, no call fails.
   static void fail_call(std::uint64_t count, Status status) {
     calls_until_fault = count;
     fault = status;
@@ -493,8 +494,9 @@ struct Mailbox {
   std::vector<Live> blocks;
 };
 
-// Makes a plan that no thread follows: places at random for requests as the threads make them, in
-// another order. Places may overlap or be in use, and some requests still get their planned place.
+// Makes a plan that no thread follows: its requests have sizes like those of the threads, but come
+// in another order and have random places. Places may overlap or be in use, and some requests still
+// get their planned place.
 std::shared_ptr<const ProgramPlan> wrong_plan(Random& random) {
   auto plan = std::make_shared<ProgramPlan>();
   plan->streams.resize(1 + random.below(kStreams));
@@ -722,7 +724,8 @@ class Worker {
   void free(std::size_t which) {
     const Live block = live_[which];
     verify(block);
-    // If the free fails, the block is live again, so no thread may move its memory until then.
+    // If the free fails, the block is live again. So no thread may move its memory until the free
+    // has succeeded.
     std::shared_lock still(machine_.still, std::defer_lock);
     if (driver_.may_fail()) still.lock();
     leave(driver_, block);

@@ -37,7 +37,7 @@ struct TieredGpu : ElasticGpu {
     return allocator.malloc(size, stream);
   }
 
-  // Writes a block's content: a tag for each granule, and one at its end.
+  // Writes the tag to the whole block.
   void fill(const Block* block, std::uint64_t tag) {
     driver.write_tag(block->address, block->size, tag);
   }
@@ -48,7 +48,7 @@ struct TieredGpu : ElasticGpu {
     return driver.tag_at(block->address + block->size - 1) == tag;
   }
 
-  // Checks, once the program has freed everything, that no memory is left at the driver.
+  // Checks that the driver holds no memory. Call it after the program has freed everything.
   void check_nothing_is_left() {
     allocator.empty_cache();
     allocator.check_invariants();

@@ -1,7 +1,7 @@
-"""Examples in docstrings, as the blocks of code that they are.
+"""Turns examples in docstrings into blocks of code on the documentation site.
 
-A docstring's example begins with `>>>` and ends with an empty line. Markdown would take it for a
-quotation. What only doctest reads is left out.
+A docstring's example begins with `>>>` and ends with an empty line. Markdown would show it as a
+quotation. Comments for doctest are removed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ EXAMPLE = re.compile(r"^(?P<margin>[ ]*)>>> .*?(?=\n[ ]*\n|\Z)", re.M | re.S)
 
 
 class Examples(Extension):
-    """Fences them."""
+    """Puts each example of a docstring into a fenced block of code."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
-        """Of whatever has a docstring."""
+        """Rewrites the docstring of the object, if it has one."""
         if obj.docstring:
             obj.docstring.value = EXAMPLE.sub(_fenced, obj.docstring.value)
 

@@ -1,9 +1,9 @@
-"""What pages link to outside of `docs`: a part of the site, and checked like any other link.
+"""Makes links from pages to files outside of `docs` work on the site.
 
-The pages link as they do in the repository, so that they can be read there. Markdown in the
-project's root becomes a page of the site; of all else that is linked to, a results file or an
-example, the site has a copy below `files`. A link to what is not there is a warning, which ends a
-strict build.
+The pages' links are written for readers of the repository, so their targets differ on the site. The
+Markdown files in the project's root that PAGES names become pages of the site. Any other linked
+file, such as a results file or an example, is copied to the site below `files`. A link to a missing
+file gives a warning, which ends a strict build.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?(?=\))")
 _warn = logging.getLogger("mkdocs.hooks.links").warning
 
 
-@event_priority(-200)  # after the languages were sorted out
+@event_priority(-200)  # after the i18n plugin has sorted the files by language
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages of the project's root, and what any page links to outside of `docs`."""
+    """Add the pages of the project's root, and each file outside of `docs` that a page links to."""
     for name in PAGES:
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, name, content=text))
@@ -44,7 +44,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    """Let links lead to where the site has things."""
+    """Change each link so that it leads to the linked file's place on the site."""
 
     def of_the_site(match: re.Match[str]) -> str:
         target = _in_the_project(page.file.src_uri, match[1])
@@ -63,7 +63,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _in_the_project(page: str, link: str) -> str:
-    """The path of what a page links to, from the project's root."""
+    """Return the path, from the project's root, of the file that a page links to."""
     folder = "" if page in PAGES else posixpath.join("docs", posixpath.dirname(page))
     return posixpath.normpath(posixpath.join(folder, link))
 

@@ -1,4 +1,4 @@
-"""`python -m plimsoll`."""
+"""Runs the command line, for `python -m plimsoll`."""
 
 from plimsoll.cli import main
 

@@ -238,8 +238,9 @@ AllocatorConfig::Reserve reserve(const Setting& setting, const AllocatorConfig&)
   return part_or_size(setting, single(setting));
 }
 
-// Checks the form of a list of reserves by class; the error message shows an example. The setting
-// has no effect here, because no stream has a class: only C++ code can give it one.
+// Checks the form of a setting that lists a memory reserve for each class of streams; the error
+// message shows an example. The setting has no effect here: only C++ code can give a stream a
+// class.
 void check_reserves(const Setting& setting) {
   for (const std::string& entry : setting.values) {
     const std::size_t colon = entry.find(':');

@@ -416,8 +416,8 @@ Status CudaDriver::unmap(Address address, Bytes size) {
 }
 
 // Unmaps one mapping at a time, because CUDA does not skip holes. If CUDA refuses one, maps the
-// earlier ones again. Retains the handles of all mappings until then, because `release` may have
-// released them.
+// earlier ones again. For this, keeps a reference to each handle meanwhile, because `release` may
+// already have been called for it.
 Result CudaDriver::unmap_each(Mappings::const_iterator begin, Mappings::const_iterator end) const {
   std::vector<cuda::MemoryHandle> held;
   Result result = kSuccess;

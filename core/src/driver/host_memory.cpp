@@ -10,8 +10,8 @@
 namespace plimsoll {
 namespace {
 
-// The file names of one version of control groups (cgroup v1 or v2), and the key in memory.stat of
-// the page cache that is not in use.
+// The file names of one version of control groups (cgroup v1 or v2), and the key in memory.stat
+// that counts unused page cache.
 struct Version {
   const char* limit;
   const char* usage;

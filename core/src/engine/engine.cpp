@@ -124,8 +124,8 @@ Address Engine::lend(Bytes size, StreamId stream, Context context) {
   return address;
 }
 
-// If the source has no memory, or the limit forbids asking it, empties the cache and tries once
-// more, as PyTorch does.
+// Asks the pool's source, a custom allocator of the program, for a segment. If the source has no
+// memory, or the limit forbids asking it, empties the cache and tries once more, as PyTorch does.
 std::optional<Engine::Offer> Engine::offer_segment(Bytes size, StreamId stream) {
   for (const bool is_retry : {false, true}) {
     if (is_retry) empty_cache({});
@@ -211,8 +211,8 @@ void Engine::empty_cache(PoolId pool) {
   if (shadow_) shadow_->apply([pool](NativeAllocator& shadow) { shadow.empty_cache(pool); });
 }
 
-// Releases one use of the pool. The shadow counts uses differently, so it releases the pool only
-// after the last use has ended.
+// Releases one use of the pool. The shadow (replay/shadow.h) counts uses differently, so it
+// releases the pool only after the last use has ended.
 void Engine::release_pool(PoolId pool) {
   int uses = 0;
   {

@@ -27,8 +27,8 @@ constexpr std::array<ConcurrentStatistics::Rule, ConcurrentStatistics::kCounters
         {Shard::kRequested, false},  // requested_bytes: of all active blocks
     }};
 
-// Locks the bounds of all shards while it exists: no shard can borrow, so no bound is counted
-// twice.
+// Locks the bounds of all shards while it exists. Meanwhile no shard can borrow from another, so no
+// bound is counted twice.
 class ConcurrentStatistics::BoundsGuard {
  public:
   explicit BoundsGuard(std::deque<Shard>& shards) : shards_(shards) {

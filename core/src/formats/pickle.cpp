@@ -300,7 +300,7 @@ class PickleDocument::Reader {
     at_ = newline + 1;
     return line;
   }
-  // Reads a signed size, as some of the older opcodes have it.
+  // Reads a size that is stored as a signed integer, as in some older opcodes.
   std::uint64_t take_size() {
     const auto size = take<std::int32_t>();
     if (size < 0) fail("a size is negative");

@@ -84,7 +84,8 @@ struct Planned {
   Bytes height = 0;
 };
 
-// Returns the most bytes that live at once of the blocks that other streams use.
+// Considers only the blocks that other streams use. Returns the most bytes of these blocks that
+// live at once.
 Bytes most_shared(std::span<const TimedRequest> requests) {
   std::vector<Bytes> freed(requests.size() + 1);  // before each request
   Bytes live = 0;

@@ -102,7 +102,7 @@ void Shadow::replay(const Batch& batch) {
   for (std::size_t i = 0; i <= batch.events.size(); ++i) {
     for (; change != batch.changes.end() && change->first == i; ++change) {
       if (!is_over()) {
-        replayer_.finish();  // requests no longer go to a private pool
+        replayer_.finish();  // from here on, requests go to the default pool
         change->second(allocator_);
       }
     }

@@ -6,7 +6,7 @@ namespace plimsoll {
 namespace {
 
 // Throws unless the segments ascend and their blocks fill them, as in every recorded state. A free
-// block keeps its last owner's request size, which may be larger than the block.
+// block keeps the requested size of its last use, which may be larger than the block.
 void require_possible(const std::vector<SegmentInfo>& segments) {
   constexpr Address kMostAddress = Address{1} << 62;
   constexpr Bytes most = Bytes{1} << 48;

@@ -8,8 +8,8 @@ namespace plimsoll {
 namespace {
 
 // Each GPU has a window of addresses. Allocations are placed from the window's end downwards,
-// reservations from its middle upwards. Addresses that are fed to the first GPU, which are recorded
-// ones or multiples of them, lie below both.
+// reservations from its middle upwards. A replay feeds the first GPU with recorded addresses or
+// multiples of them, which are lower than all of these.
 constexpr Bytes kWindow = Bytes{1} << 53;
 constexpr Bytes kReservable = Bytes{1} << 51;
 

@@ -36,8 +36,8 @@ namespace {
 #ifdef __linux__
 std::int64_t this_process() { return getpid(); }
 
-// Returns when a process began, in clock ticks; 0 if there is no such process, or if it is a
-// zombie.
+// Returns the time at which a process began, in clock ticks; 0 if there is no such process, or if
+// it is a zombie.
 std::uint64_t start_of(std::int64_t process) {
   char text[1024];
   std::snprintf(text, sizeof text, "/proc/%lld/stat", static_cast<long long>(process));

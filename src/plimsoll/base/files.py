@@ -35,7 +35,7 @@ def check_is_new(path: Path) -> None:
 
 
 def check_can_be_made(path: Path, *, force: bool | None = None) -> None:
-    """Checks that `NewFile` can write this file. Call it before long work with such a result.
+    """Checks that `NewFile` can write this file. Call it before long work that makes the file.
 
     Args:
         path: The path of the file to write.

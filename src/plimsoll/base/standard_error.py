@@ -1,4 +1,4 @@
-"""Finds a standard error that takes a script's output as bytes.
+"""Returns standard error in a form that takes a script's output as bytes.
 
 A notebook's `sys.stderr` takes only text, so bytes are decoded for it.
 """

@@ -55,7 +55,7 @@ struct Recording {
   std::vector<Stack> stacks;  // [0] is the empty stack
   // Features that show which version of PyTorch wrote the file.
   bool names_pools = false;      // events name their pools; from 2.12 on
-  bool has_host_memory = false;  // the file has host memory or an entry for it; from 2.14 on
+  bool has_host_memory = false;  // the snapshot has an entry for host memory; from 2.14 on
 
   // Reads a snapshot: a dict as torch.cuda.memory._snapshot() returns it. Time and memory are
   // linear in the document's size, even if the document shares values many times. Calls `poll` at

@@ -1,5 +1,5 @@
-// Numbers the names, frames and call stacks of a recording; equal ones get the same number. Each is
-// read once however often it is shared.
+// Numbers the names, frames and call stacks of a recording. Equal ones get the same number. An
+// object that the pickle refers to many times is read only once.
 #pragma once
 
 #include <cstdint>

@@ -1,20 +1,22 @@
-// Places blocks whose lifetimes are known at offsets of one area, so that no two that are live at
-// the same time overlap.
+// Gives each of a program's blocks an offset in one area. The lifetimes of the blocks are known. No
+// two blocks that are live at the same time overlap.
 //
-// No area is smaller than the most bytes that are live at once; finding the smallest area is
+// No area can be smaller than the most bytes that are live at once; finding the smallest area is
 // NP-hard. Each block takes the lowest offset that is free for all of its lifetime. The order of
 // the blocks decides how high the area gets, so several orders are tried, and the lowest area wins.
 // Among equally low areas, the one whose top is in use for the shortest time wins. The orders are:
 //
 // - the largest block first
 // - the longest life first
-// - both again, after sorting by the bytes live at the same time (most first)
+// - first the blocks during whose lives the most bytes are live; of equals, the longest life first
+// - the same, but of equals the largest block first
 // - by birth
 //
 // While the area is higher than the most bytes that are live at once, the next try takes the blocks
 // at the top of the last area first.
 //
-// A try takes time in the square of the number of blocks: 50 ms for 10,000. Programs with many
+// The time of a try grows with the square of the number of blocks: 50 ms for 10,000. Programs with
+// many
 // blocks get fewer tries.
 #pragma once
 
@@ -38,8 +40,8 @@ struct TimeSpan {
 
 // A block and the times at which it is live. A block of a step that repeats may live on into the
 // next step (`carried`); a block from before the steps may live on into the first one (`entered`).
-// These two never meet: the first step finds no block of a step before it, and later steps find no
-// block from before the steps.
+// A `carried` and an `entered` life never meet, even at equal times: the first step finds no block
+// of a step before it, and later steps find no block from before the steps.
 struct TimedBlock {
   Bytes size = 0;
   TimeSpan live = {};

@@ -44,14 +44,15 @@ struct StreamPlan {
 
   // Returns the size of the area in bytes.
   [[nodiscard]] Bytes height() const;
-  // Returns the bytes at the top of an area of that height that the planner keeps in use only for a
-  // short time. At other times their memory serves other requests.
+  // Returns the size of the top part of an area of this height. The planner keeps this part in use
+  // only for a short time. At other times its memory serves other requests.
   [[nodiscard]] static Bytes top_of(Bytes height) {
     constexpr Bytes kPart = 64;
     constexpr Bytes kMost = 64 * kMiB;
     return std::min(height / kPart, kMost);
   }
-  // Returns the number of slots of the longest section that repeats; of all slots, if none does.
+  // Returns the number of slots of the longest section that repeats. If none repeats, returns the
+  // number of all slots.
   [[nodiscard]] std::uint32_t step_length() const;
   [[nodiscard]] bool operator==(const StreamPlan&) const = default;
 };

@@ -1,10 +1,11 @@
-// Infers the limit that a recording ran under, which the file does not name.
+// Infers the memory limit under which a recording was made. The file does not name the limit.
 //
-// All reserved memory was within the limit. If the allocator released cached memory and nothing
-// else explains it, the following request exceeded the limit. The limit lies between these two
-// amounts. With garbage collection the same holds for its threshold, which is a known fraction of
-// the limit. A recording shows no limit if the program never ran out of memory and certainly
-// emptied its cache itself at times.
+// The limit is at least the most reserved memory that the allocator ever had. It is lower than the
+// reserved memory plus a request if the allocator released cached memory before this request and
+// nothing else explains the release. With garbage collection, a release can also mean that reserved
+// memory exceeded the threshold, which is a known fraction of the limit. Without garbage
+// collection, a recording shows no limit if no request failed and the program certainly emptied its
+// cache itself: the program may then have caused every release.
 #pragma once
 
 #include <optional>

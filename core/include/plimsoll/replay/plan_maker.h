@@ -1,7 +1,7 @@
 // Makes a plan of a program's memory from a recorded history that begins with its first request.
 //
-// Blocks whose free waits for other streams are not planned. Neither are private pools, because
-// graphs remember addresses.
+// Blocks whose free waits for other streams are not planned. Blocks of private pools are not
+// planned either, because graphs remember their addresses.
 #pragma once
 
 #include <cstdint>

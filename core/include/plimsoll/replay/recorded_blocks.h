@@ -40,7 +40,8 @@ class RecordedBlocks {
   // throws ReplayError if there is nothing to free or to complete.
   void free_now(Address address, std::uint64_t event) { allocator_.free(take(address, event)); }
   // Frees a block that another stream still uses. Call `free_later` and `wait` only while requests
-  // go to the default pool: the end of a capture would drop the use.
+  // go to the default pool: at the end of a graph capture, the allocator would forget that the
+  // other stream uses the block.
   void free_later(Address address, std::uint64_t event) {
     had_pending_frees_ = true;
     completion_ == Completion::at_once ? free_now(address, event) : wait(address, event);

@@ -1,6 +1,6 @@
 // The private pools of a replayed program. Chooses the pool of each request, and releases a pool
-// when the recording shows that the program has released it. To release it fully, counts how often
-// each pool was begun.
+// when the recording shows that the program has released it. An allocator keeps a pool until it is
+// released as often as it was begun, so this class counts how often each pool was begun.
 #pragma once
 
 #include <map>
@@ -31,9 +31,9 @@ class RecordedPools {
     ++uses_[pool];
   }
 
-  // Notes that memory of the pool went back to the driver. PyTorch never empties a pool in use,
-  // except for oversize blocks that a request to it needs; so the graphs and MemPools that held the
-  // pool are gone.
+  // Notes that memory of the pool went back to the driver. While graphs or MemPools hold a pool,
+  // PyTorch releases only oversize blocks of it, and only for a request to the same pool. So if
+  // requests go to another pool now, the graphs and MemPools that held this pool are gone.
   void note_emptied(PoolId pool) {
     if (pool == current_) return;
     const auto uses = uses_.find(pool);

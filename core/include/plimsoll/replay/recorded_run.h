@@ -24,7 +24,7 @@ struct Difference {
 
 // The recorded allocator; each one gives memory back in its own way.
 enum class RecordedAllocator : std::uint8_t {
-  native,    // PyTorch's own, which acts between requests only if it is called
+  native,    // PyTorch's own; acts between requests only if the program calls it
   elastic,   // moves memory by itself, unmapping and mapping it in one run
   uncached,  // gives back all freed memory at once
 };
@@ -76,8 +76,8 @@ class RecordedRun {
                std::optional<Difference>& first) const;
 
  private:
-  // Returns whether the recording begins with the completion of a free whose request it lacks,
-  // because the history was cut in between.
+  // Returns whether the recording begins with the completion of a free and lacks the program's
+  // request for this free, because the history was cut between the two events.
   [[nodiscard]] bool is_cut_free() const {
     return start_ == 0 && events_.size() == 1 && events_.front().action == Action::free_completed;
   }

@@ -63,7 +63,7 @@ class EmptiedCache {
   explicit EmptiedCache(const std::vector<std::uint64_t>* known) : known_(known) {}
 
   [[nodiscard]] bool is_known() const { return known_ != nullptr; }
-  // Returns whether the program emptied the cache before this event. Call it in ascending order.
+  // Returns whether the program emptied the cache before this event. Call it with ascending events.
   [[nodiscard]] bool has(std::uint64_t event) {
     while (next_ < known_->size() && (*known_)[next_] < event) ++next_;
     return next_ < known_->size() && (*known_)[next_] == event;
@@ -79,8 +79,8 @@ class EmptiedCache {
 
 class Replayer {
  public:
-  // Takes as `native` the same allocator if it is a NativeAllocator, else null. Comparing and
-  // restoring need a NativeAllocator's rules.
+  // If `allocator` is a NativeAllocator, `native` must point to it too; otherwise `native` is null.
+  // Comparing and restoring need a NativeAllocator's rules.
   Replayer(Allocator& allocator, SimulatedDriver& driver, NativeAllocator* native,
            const ReplayOptions& options);
 

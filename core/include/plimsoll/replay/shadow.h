@@ -47,7 +47,8 @@ class Shadow {
 
   // Adds an event, from any thread. Waits only if a whole batch is not replayed yet.
   void add(const TraceEvent& event) noexcept;
-  // Applies a call of the program besides requests and frees, such as an emptied cache or a limit.
+  // Applies a call of the program that is neither a request nor a free, such as empty_cache or a
+  // new limit.
   void apply(std::function<void(NativeAllocator&)> change);
 
   // Waits until all events added so far are replayed, and returns the result.

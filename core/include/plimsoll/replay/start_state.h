@@ -1,11 +1,12 @@
 // Reconstructs the state in which a recording starts if it does not start at the first allocation,
-// because the ring overflowed or recording was switched on late.
+// because PyTorch's ring buffer of events overflowed or recording was switched on late.
 //
 // The reconstruction starts from the final segments and undoes the events one by one. The result is
-// exact with one exception: in a large segment, the end of a block that was freed later is known
-// only up to a tail of 1 MiB that PyTorch may have left unsplit. The tail counts as part of the
-// block if no free block can lie there (free blocks of a large pool are always larger), or if the
-// first use of the free block behind it starts at a higher address.
+// exact with one exception: the end of a block in a large segment, if the block was freed during
+// the recording. PyTorch splits a large block only if more than 1 MiB remains, so up to 1 MiB
+// behind the requested bytes may belong to the block. These bytes count as part of the block if no
+// free block can lie there (free blocks of a large pool are always larger), or if the first use of
+// the free block behind it starts at a higher address.
 #pragma once
 
 #include <vector>

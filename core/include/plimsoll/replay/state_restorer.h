@@ -1,5 +1,5 @@
-// Puts a recorded state in place: segments and their blocks at their recorded addresses, without a
-// decision of the allocator.
+// Restores a recorded state: segments and their blocks at their recorded addresses. The allocator
+// makes no decisions of its own in this.
 #pragma once
 
 #include <vector>
@@ -16,8 +16,8 @@ class StateRestorer {
       : allocator_(allocator), driver_(driver) {}
 
   // Restores segments, which ascend by address and consist of their blocks without gaps. Returns
-  // the active blocks by address, as allocated ones. Throws std::invalid_argument if the state is
-  // impossible.
+  // the active blocks in order of address; all of them count as allocated. Throws
+  // std::invalid_argument if the state is impossible.
   std::vector<Block*> restore(const std::vector<SegmentInfo>& segments);
 
  private:

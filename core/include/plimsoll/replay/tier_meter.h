@@ -14,7 +14,7 @@ namespace plimsoll {
 
 class TierMeter {
  public:
-  // Takes an allocator without used blocks and its driver, which outlive the meter.
+  // Takes an allocator that has no used blocks, and its driver. Both outlive the meter.
   // `allocator_chooses` says whether the allocator itself chooses the tier of its memory.
   TierMeter(const Allocator& allocator, SimulatedDriver& driver, bool allocator_chooses = false)
       : allocator_(allocator),

@@ -31,8 +31,8 @@ class AllocationAddresses {
  private:
   [[nodiscard]] Address new_chunk(Bytes size);
 
-  Address lowest_;  // the lowest chunk so far, and that of the upper area
-  Address lowest_above_ = 0;
+  Address lowest_;            // the lowest chunk so far, not counting the upper area
+  Address lowest_above_ = 0;  // the lowest chunk of the upper area
   std::optional<std::mt19937_64> scattered_;
   AddressSpace returned_;            // addresses given back, above `lowest_`
   std::map<Address, Bytes> chunks_;  // address space taken for allocations

@@ -28,8 +28,8 @@ class Allocations {
   // Frees the allocation that begins at the address.
   void deallocate(Address address);
 
-  // Makes the next allocation use this address, if it has this size and the address is free.
-  // Several calls queue up.
+  // Makes the next allocation of exactly this size use this address, if the address is free.
+  // Several calls queue up, and their addresses are used in order.
   void feed(Address address, Bytes size) { fed_.push_back({address, size}); }
   void forget_fed() { fed_.clear(); }
   void scatter(std::uint64_t seed) { addresses_.scatter(seed); }

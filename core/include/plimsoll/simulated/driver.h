@@ -6,8 +6,8 @@
 //
 // Memory (allocations.h, virtual_memory.h, page_locked_memory.h) holds tags instead of data: a test
 // writes a tag to a range and finds it again after copies and new mappings. A copy moves its tags
-// when it is queued. Removing its memory before it is complete is invalid; a real GPU would corrupt
-// memory or be lost.
+// when it is queued. Freeing or unmapping memory that an incomplete copy uses is invalid; a real
+// GPU would corrupt memory or be lost.
 #pragma once
 
 #include <cstddef>
@@ -71,7 +71,7 @@ class SimulatedDriver final : public Driver {
   void launch(StreamId stream, double duration_ns) { streams_.launch(stream, duration_ns); }
   // Waits like `synchronize`, except for work of unknown length.
   void synchronize_device() { streams_.synchronize_work(); }
-  // Returns when all work queued on a stream so far will be done.
+  // Returns the time at which all work queued on a stream so far will be done.
   [[nodiscard]] double done_at_ns(StreamId stream) const { return streams_.done_at_ns(stream); }
   // Queues work of unknown length: the stream stays busy until `finish`, or until the host waits
   // for it.
@@ -83,8 +83,9 @@ class SimulatedDriver final : public Driver {
   void write_tag(Address address, Bytes size, std::uint64_t tag);
   [[nodiscard]] std::uint64_t tag_at(Address address);
 
-  // Makes the next allocation use this address, if it has this size and the address is free.
-  // Several calls queue up; reservations have a queue of their own.
+  // Makes the next allocation of exactly this size use this address, if the address is free.
+  // Several calls queue up, and their addresses are used in order. Reservations have a queue of
+  // their own.
   void feed_allocation(Address address, Bytes size) { allocations_.feed(address, size); }
   void feed_reservation(Address address) { virtual_.feed(address); }
   void forget_fed_addresses() {
@@ -120,8 +121,8 @@ class SimulatedDriver final : public Driver {
 
  private:
   void charge(double duration_ns);
-  // Charges the call's time, unless the call is invalid, and returns `status`. A call that lacks
-  // memory takes its time as well.
+  // Charges the call's time, unless the call is invalid, and returns `status`. A call that fails
+  // for lack of memory takes the same time.
   Status charge_valid(Status status, double duration_ns);
   [[nodiscard]] std::optional<MemoryPart> part_at(Address address);
   [[nodiscard]] MemoryPart known_part_at(Address address);

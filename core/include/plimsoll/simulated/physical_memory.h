@@ -25,8 +25,8 @@ struct Physical {
   Bytes dedicated = 0;
   Bytes shared = 0;
 
-  // Returns the part from `begin` up to `end` at most that lies in one tier. Its tags are at
-  // `offset` in `content`.
+  // Returns the memory from `begin` to the end of its tier, at most up to `end`. The tags of this
+  // allocation start at `offset` in `content`.
   [[nodiscard]] MemoryPart part(Content& content, Address offset, Bytes begin, Bytes end) const;
 };
 

@@ -1,4 +1,5 @@
-// Copies queued on streams. Until a copy is complete, both its ranges must stay as they are.
+// Copies queued on streams. Until a copy is complete, neither of its ranges may be freed or
+// unmapped.
 #pragma once
 
 #include <algorithm>

@@ -1,13 +1,14 @@
 // A simulated card that several processes use. Whenever a process takes memory from the driver or
 // gives some back, it notes in a shared mapped file how much of the card it holds.
 //
-// Therefore even a killed process has reported its memory, memory that one process holds is not
-// free for another, and the file contains the most that all processes held at the same time. A lock
-// in the file guards it; a process that ends while it holds the lock loses the lock.
+// So the file stays correct even if a process is killed, and memory that one process holds is not
+// free for another. The file also contains the most bytes that all processes held at the same time.
+// A lock in the file guards it; if a process ends while it holds the lock, the lock is released.
 //
 // On a real GPU the processes may take turns differently. The file therefore also holds an upper
-// bound for every order: as long as no process begins or ends, the peaks of all processes may
-// coincide. Works on Linux; elsewhere opening a file throws.
+// bound for every order. The bound assumes that all processes reach their peaks at the same time;
+// only peaks between which a process began or ended cannot coincide. Works on Linux; elsewhere
+// opening a file throws.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +27,10 @@ class SharedCard {
   // The entry of one process.
   struct User {
     std::int64_t process = 0;   // the process's number
-    std::uint64_t started = 0;  // in clock ticks, because the system reuses process numbers
+    std::uint64_t started = 0;  // its start in clock ticks; the system reuses process numbers
     Bytes now = 0;
     Bytes most = 0;
-    Bytes most_together = 0;  // the most bytes held since a process last began or ended
+    Bytes most_together = 0;  // the most that this process held since any process began or ended
   };
 
   // Opens the file, and makes it if it does not exist. Throws std::system_error.

@@ -33,7 +33,7 @@ class Streams {
   // for it.
   void hold(StreamId stream) { streams_[stream].held = true; }
   void finish(StreamId stream);
-  // Returns when all work queued on a stream so far will be done.
+  // Returns the time at which all work queued on a stream so far will be done.
   [[nodiscard]] double done_at_ns(StreamId stream) const;
   // Returns the current end of a stream's queue.
   [[nodiscard]] StreamPoint point_of(StreamId stream);
@@ -45,7 +45,7 @@ class Streams {
   // Makes all work queued on `stream` from now on wait for the event.
   Status wait(StreamId stream, Event event);
   [[nodiscard]] std::size_t events() const { return events_.size(); }
-  // Returns the streams with an event that completes, now or later, without a `finish`.
+  // Returns the streams that have an event which completes by itself, without a `finish`.
   [[nodiscard]] const std::set<StreamId>& with_open_events() const { return with_open_events_; }
 
   // Makes the host wait for an event, a stream, all streams, or all streams that are not held.

@@ -26,8 +26,9 @@ std::uint32_t context_at(const std::unordered_map<Address, std::uint32_t>& conte
   return found == contexts.end() ? 0 : found->second;
 }
 
-// Returns the memory fraction that the settings name; 1 if they name none, or if only PyTorch knows
-// one of the settings. plimsoll applies the fraction itself, because PyTorch reads it only once.
+// Returns the memory fraction that the settings name; 1 if they name none, or if plimsoll does not
+// know one of the settings. plimsoll applies the fraction itself, because PyTorch reads it only
+// once.
 double fraction_in(std::string_view conf, TorchVersion version) {
   try {
     return AllocatorConfig::parse(conf, version).per_process_memory_fraction;
@@ -193,8 +194,8 @@ void WheelAllocator::configure(std::string_view settings) {
 
 // --- reports -----------------------------------------------------------------------------------
 
-// Notes an event of PyTorch's allocator, which passes no call stacks. A free without a stack gets
-// that of its request.
+// Notes an event of PyTorch's allocator, which passes no call stacks. An allocation gets the
+// current call stack, and a free gets the stack of the allocation.
 void WheelAllocator::observe(const plimsoll_event& event) {
   const auto action = static_cast<Action>(event.action);
   std::uint32_t context = 0;

@@ -59,7 +59,7 @@ class DeviceCounters:
         index: The GPU's number in this process.
         name: The name from `torch.cuda.get_device_name`.
         uuid: The GPU's UUID as CUDA writes it; "" for a simulated one.
-        is_simulated: Whether the GPU is simulated; only this process then has it.
+        is_simulated: Whether the GPU is simulated; then it exists in this process only.
         total_bytes: The GPU's dedicated memory.
         used_bytes: The bytes in use by all processes; None for a real GPU, whose driver reports
             them.

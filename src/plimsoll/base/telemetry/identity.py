@@ -9,7 +9,7 @@ _ENDED = ("Z", "X")
 
 
 def start_ticks(pid: int) -> int | None:
-    """Returns when a process started, in clock ticks since boot; None if it has ended.
+    """Returns the time at which a process started, in clock ticks since boot; None if it has ended.
 
     A zombie counts as ended.
     """

@@ -52,7 +52,7 @@ def launched_as(name: str) -> int | None:
 def _is_launched(rank: str, local_rank: str, size: str) -> bool:
     """Returns whether these environment variables hold the rank of a process in a job.
 
-    Schedulers set theirs for a single process too, which is then in no job.
+    Schedulers also set their variables for a single process. Such a process is in no job.
     """
     is_alone = (rank, local_rank, size) != _LAUNCHERS[0] and launched_as(size) == 1
     return launched_as(rank) is not None and not is_alone
@@ -60,7 +60,8 @@ def _is_launched(rank: str, local_rank: str, size: str) -> bool:
 
 def _joined() -> tuple[int, int] | None:
     distributed = sys.modules.get("torch.distributed")
-    # Raised while torch is being imported, or while the process group is being destroyed.
+    # PyTorch raises these while it is being imported, or while its process group is being
+    # destroyed.
     with suppress(AttributeError, RuntimeError, ValueError):
         if distributed is not None and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()

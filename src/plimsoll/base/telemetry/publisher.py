@@ -44,8 +44,9 @@ class Publisher:
     Args:
         source: Reads the counters.
         snapshot: Makes a snapshot in PyTorch's format, with the history if the process records one.
-        folder: The private folder for the files. By default the best available one. If that is
-            deleted, as a user's runtime folder is after the last login session, the next best one.
+        folder: The private folder for the files; by default the best of `folders`. If that folder
+            is deleted, the next best one is used. (A system may delete a user's runtime folder
+            after the last login session.)
         interval_seconds: The time between two writes.
     """
 
@@ -86,7 +87,7 @@ class Publisher:
             return True
         if self._thread is threading.current_thread():
             return False  # called by this thread: a finalizer that it ran has forked
-        with suppress(OSError):  # the program may have closed it, which ended the thread
+        with suppress(OSError):  # the program may have closed `_wake`, which ended the thread
             os.eventfd_write(self._wake, 1)
         self._thread.join(_PATIENCE_SECONDS)
         return not self._thread.is_alive()
@@ -99,7 +100,7 @@ class Publisher:
             remove(self._folder, self._pid)
 
     def abandon(self) -> None:
-        """Closes the descriptors and keeps the files; in a forked child they are the parent's."""
+        """Closes the descriptors and keeps the files: in a forked child, the parent owns them."""
         self._close()
         with suppress(OSError):
             os.close(self._wake)
@@ -235,7 +236,7 @@ def _add_hooks() -> None:
 
 
 def _before_fork() -> None:
-    # Held until after the fork, so that no other thread forks or starts the publisher meanwhile.
+    # Holds the lock until after the fork, so that no other thread forks or starts the publisher.
     _lock.acquire()
     if _publisher is not None:
         _publisher.pause()

@@ -33,8 +33,9 @@ bool Applier::apply(MappedSpace& space, Plan plan) {
   throw DriverError("give memory to addresses", status, reason);
 }
 
-// Creates the new pieces. If the driver refuses dedicated memory although there seemed to be room,
-// the piece becomes shared memory, if the space may have shared memory and `shared_room` suffices.
+// Creates the new pieces. The driver may refuse dedicated memory although there seemed to be room.
+// Then the piece becomes shared memory, provided that the space may have shared memory and
+// `shared_room` suffices.
 Status Applier::create(const MappedSpace& space, std::vector<Filling>& fillings, Bytes shared_room,
                        NewPieces& made) {
   for (std::size_t i = 0; i < fillings.size(); ++i) {
@@ -52,8 +53,9 @@ Status Applier::create(const MappedSpace& space, std::vector<Filling>& fillings,
   return Status::success;
 }
 
-// Unmaps retired addresses, adjacent ones in one call. If a call fails, the addresses unmapped so
-// far are holes and the rest is unchanged.
+// Unmaps retired addresses (old addresses of pieces that have moved), adjacent ones in one call. If
+// a call fails, the addresses unmapped so far are holes, that is, without memory; the others are
+// unchanged.
 Status Applier::clear(MappedSpace& space, std::vector<Address> retired) {
   std::ranges::sort(retired);
   for (auto next = retired.begin(); next != retired.end();) {
@@ -96,8 +98,9 @@ Status Applier::map(MappedSpace& space, const std::vector<Filling>& fillings,
   return status;
 }
 
-// Enters moved and new pieces in the books. A piece that moves within its space keeps its home and
-// returns there as soon as it is free. A piece from another space gets its home here.
+// Enters moved and new pieces in the books. A piece that moves within its space keeps its home
+// address and returns there as soon as it is free. A piece from another space gets its home address
+// here.
 void Applier::commit(MappedSpace& space, const std::vector<Filling>& fillings, NewPieces pieces) {
   std::vector<std::size_t> moved;
   for (std::size_t i = 0; i < fillings.size(); ++i) {

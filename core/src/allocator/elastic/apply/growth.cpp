@@ -64,8 +64,8 @@ bool Growth::update_plan(Arena& arena) {
 }
 
 // Serves the request at its planned place; null if that is not possible. If the place is free, but
-// the stream still works with what was freed there, the host waits: where a request lies must not
-// depend on time.
+// the stream still works with what was freed there, the host waits, because the address of a
+// request must not depend on timing.
 Block* Growth::follow_plan(const Request& request) {
   Arena& arena = request.arena();
   if (!update_plan(arena)) return nullptr;
@@ -89,10 +89,11 @@ Block* Growth::follow_plan(const Request& request) {
   return fill_planned(request, answer.address);
 }
 
-// Serves the request at its planned place if free memory is mapped there, if a part of the area can
-// be mapped, or if pieces return there; null otherwise. Whole parts are mapped only for the request
-// that comes next in the plan, and only while memory is not short: after a deviation from the plan,
-// one live block could hold a whole part.
+// Serves the request at its planned place if free memory is mapped there, if pieces return there,
+// or if parts of the planned area can be mapped; null otherwise. A part may be much larger than the
+// request. After a deviation from the plan, one live block could therefore keep a whole part from
+// other requests. So parts are mapped only for the request that comes next in the plan, and only
+// while memory is not short.
 Block* Growth::take_planned(const Request& request, const PlanFollower::Answer& answer) {
   MappedSpace& planned = request.arena().planned;
   const AddressRange range{answer.address, request.size};
@@ -108,8 +109,8 @@ Block* Growth::take_planned(const Request& request, const PlanFollower::Answer& 
   return has_returned ? take_at(request, range.address) : nullptr;
 }
 
-// Serves the request at its planned place, after filling it with free and new memory; null if that
-// is not possible.
+// Maps free and new memory at the request's planned place and serves the request there; null if
+// that is not possible.
 Block* Growth::fill_planned(const Request& request, Address address) {
   MappedSpace& planned = request.arena().planned;
   const std::deque<Arena::Guard> givers = lock_givers(request.arena());
@@ -156,7 +157,7 @@ Block* Growth::grow(const Request& request, bool prefers_shared) {
 }
 
 // Serves the request from shared memory if the thread prefers it. Otherwise, if the policy is to
-// spill, serves it from the dedicated memory that is left and shared memory for the rest.
+// spill, serves it from the dedicated memory that is left, and for the rest from shared memory.
 Block* Growth::grow_shared(const Request& request, bool prefers_shared) {
   if (prefers_shared) {
     if (Block* const block = grow_in(request.in(request.arena().shared))) return block;
@@ -185,8 +186,8 @@ Block* Growth::grow_in(const Request& request) {
     std::optional<Plan> plan = with_addresses(
         space, [&] { return plan_growth(arenas_, space, request.size, dedicated_room); });
     if (!plan || !plan->makes_memory()) return plan;
-    // Whole free pieces come before new memory, even if the driver has some left. So a program
-    // behaves the same with and without a limit until memory is refused.
+    // Whole free pieces come before new memory, even if the driver still has free memory. So a
+    // program behaves the same with and without a limit until memory is refused.
     auto whole =
         with_addresses(space, [&] { return plan_whole_pieces(arenas_, space, request.size); });
     return whole ? std::move(whole) : std::move(plan);
@@ -196,8 +197,9 @@ Block* Growth::grow_in(const Request& request) {
   return apply(request, std::move(plan));
 }
 
-// Lets the planned area's free memory serve other requests from now on, if this plan would make
-// more memory outside the area than the requests there should need. Returns whether it does.
+// Checks whether this plan would make more memory outside the planned area than the stream's large
+// requests outside it should need. If so, lets the area's free memory serve other requests from now
+// on, and returns true.
 bool Growth::begins_to_share(const MappedSpace& space, const Plan& plan) {
   Arena& arena = space.arena();
   if (&space != &arena.large || !arena.is_planned() || arena.planned_gives) return false;

@@ -14,8 +14,8 @@ constexpr StreamId kStream = 0;  // the device is idle, so any stream will do
 
 }  // namespace
 
-// A few buffers that take turns: while the card copies to or from one, the store is written from or
-// read into another.
+// A few buffers between the card and the store, used in turn. While the card copies to or from one
+// buffer, another buffer is written to the store or filled from it.
 class SliceRing {
  public:
   struct Buffer {

@@ -111,7 +111,8 @@ std::vector<PausedPiece> Pausing::pieces_to_pause(const ElasticPool& pool) {
   return pieces;
 }
 
-// Drops the pieces that were freed while they were off the card, unless a graph remembers them.
+// Drops the pieces that were freed while they were off the card, unless a graph remembers their
+// addresses.
 void Pausing::drop_freed_pieces(const ElasticPool& pool, PausedMemory& memory) {
   if (pool.is_held()) return;
   std::vector<std::unique_ptr<Piece>> freed;

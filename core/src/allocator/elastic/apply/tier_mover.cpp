@@ -13,7 +13,7 @@ Bytes TierMover::rebalance(Bytes most) {
   if (moves.empty()) return 0;
   work_.wait_for_device();
   static_cast<void>(clear_scratch());
-  release_.clear_all_retired();  // so no piece that moves has a second mapping
+  release_.clear_all_retired();  // so that no piece that moves has a second mapping
   const Status status = move(moves);
   Bytes moved = 0;
   std::set<Arena*> changed;

@@ -17,8 +17,8 @@ MappedSpace::~MappedSpace() {
   }
 }
 
-// Returns a new block. On the hot path, sets only the fields in which a new block differs from a
-// dropped one.
+// Returns a new block. Sets only the fields in which a new block differs from a dropped one,
+// because this is on the hot path.
 Block* MappedSpace::make(Address address, Bytes size) {
   Block* const block = objects_.make_unset();
   block->address = address;
@@ -369,8 +369,8 @@ void MappedSpace::give_way(Address address) {
   ++given_way_[address];
 }
 
-// Returns the last retired block that begins at `address` or before. Looks at no more than
-// `kMostLooked` mappings; null if none of them is retired.
+// Returns the last retired block (old addresses of a piece that has moved) that begins at `address`
+// or before. Looks at no more than `kMostLooked` mappings; null if none of them is retired.
 Block* MappedSpace::last_retired(Address address) const {
   if (retired_count_ == 0) return nullptr;
   auto next = mappings_.upper_bound(address);

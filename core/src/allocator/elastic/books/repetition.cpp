@@ -25,8 +25,9 @@ bool Repetition::find_again(Bytes size) const {
   return is_following_ = find(by_context_, size, 1) || find(by_short_context_, size, kLeastStep);
 }
 
-// Sets `followed_` to the latest request of this size that came after the same `context` sizes as
-// the next request, at least `least_step` requests ago. Returns false if there is none.
+// Finds the latest earlier request that has this size and came after the same `context` sizes as
+// the next request. Sets `followed_` to it. Returns false if there is none, or if fewer than
+// `least_step` requests have come since.
 template <std::size_t context>
 bool Repetition::find(const Index<context>& index, Bytes size, std::size_t least_step) const {
   const std::uint32_t found = index.find(size);

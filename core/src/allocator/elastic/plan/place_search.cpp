@@ -149,7 +149,7 @@ std::optional<Bytes> price_of(const Search& search, const Block* block) {
   return std::nullopt;
 }
 
-// Returns all blocks in a row around `block` that can be part of a place.
+// Returns the row of adjacent blocks around `block`, all of which can be part of a place.
 std::vector<Cell> row_around(const Search& search, const Block* block) {
   const Block* first = block;
   while (first->previous != nullptr && price_of(search, first->previous)) first = first->previous;
@@ -175,8 +175,8 @@ bool is_later(const Candidate& a, const Candidate& b) {
   return a.price != b.price ? a.price > b.price : a.number > b.number;
 }
 
-// Adds a candidate for each block of the row with which a place can begin or, if `is_upwards` is
-// false, end.
+// Adds a candidate for each block of the row with which a place can begin. If `is_upwards` is
+// false, adds one for each block with which a place can end.
 void add_candidates(const Search& search, const std::vector<Cell>& row, bool is_upwards,
                     std::vector<Candidate>& found) {
   const std::size_t count = row.size();
@@ -210,7 +210,7 @@ std::optional<Place> find_place(const MappedSpace& space, Bytes size, const Free
   const auto consider = [&](std::optional<Place> place) {
     if (place && (!best || place->price < best->price)) best = std::move(place);
   };
-  // A block of a no_split space is one whole piece, so it needs a hole.
+  // A block of a no_split space is one whole piece, so a new block needs a hole of its size.
   if (space.no_split()) {
     for (const Block* const hole : space.holes()) {
       if (hole->size >= size) consider(place_along(search, hole, hole->address, true));

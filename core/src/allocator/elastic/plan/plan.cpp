@@ -11,7 +11,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kSoon = 6;  // coming requests that are looked at; a step has more
+constexpr std::size_t kSoon = 6;  // how many coming requests are looked at; a step has more
 constexpr Bytes kLargestForSmall = 4 * kGranule;  // the largest piece that a small request may pin
 // A request keeps its place if its size is at least twice the price of mapping memory there.
 constexpr Bytes kSizePerPriceOfStaying = 2;
@@ -21,7 +21,7 @@ constexpr std::size_t kLeastToWaitFor = 16;
 
 // --- the free pieces that may serve
 
-// Adds the arena's free pieces that can return to these addresses to `pieces`.
+// Adds to `pieces` those free pieces of the arena that can return to these addresses.
 void offer_returning(const MappedSpace& space, const AddressRange& range, FreePieces& pieces) {
   Block* block = nullptr;  // around the previous piece; most often around the next one, too
   space.for_each_retired(range, [&](const Block& retired) {
@@ -67,10 +67,12 @@ std::vector<FreePiece> sources_for(const Arenas& arenas, const MappedSpace& spac
   return sources;
 }
 
-// Puts the best pieces first. The arena's own pieces come before those of other arenas, and pieces
-// of its planned area after its other ones. Large pieces come before small ones. Among equally
-// large ones, those freed longest ago come first if the request recurs; otherwise those of small
-// free blocks, which are of less use where they are.
+// Puts the best pieces first. The first of these rules that makes a difference decides:
+// - The arena's own pieces come before those of other arenas.
+// - Pieces outside the arena's planned area come before those inside.
+// - Large pieces come before small ones.
+// - If the request recurs, own pieces that were freed longest ago come first.
+// - Pieces of small free blocks come first, because such blocks are of less use where they are.
 void sort_best_first(const Arena& own, std::vector<FreePiece>& pieces, bool recurs = false) {
   const auto is_better = [&](const FreePiece& a, const FreePiece& b) {
     const bool is_own = a.block->arena == &own;
@@ -299,7 +301,7 @@ std::optional<Plan> plan_whole_pieces(const Arenas& arenas, const MappedSpace& s
   for (auto next = sources.begin(); total < size; ++next) {  // take the largest piece that is left
     const auto suffices = [&](Bytes each) { return total + each >= size; };
     const auto enough = std::ranges::partition_point(next, sources.end(), suffices, size_of);
-    if (enough != next) {  // or rather the smallest one that completes the size
+    if (enough != next) {  // if one piece completes the size, take the smallest such piece
       next = std::ranges::find(next, enough, size_of(*std::prev(enough)), size_of);
     }
     total += size_of(*next);
