@@ -1,4 +1,7 @@
-"""A run's use of shared memory, and a lower bound of the time that it cost."""
+"""A run's use of shared memory, and a lower bound of the time that it cost.
+
+Shared memory is host memory that a GPU uses directly, as Windows calls it.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ class SharedUse:
         """Makes a `SharedUse` from an allocator's counters.
 
         Args:
-            stats: The counters of a whole run, including those of the tiers.
+            stats: The counters of a whole run, including those of shared memory.
             total_bytes: The size of shared memory.
             peak_dedicated_bytes: The most reserved in dedicated memory.
             by_driver: Whether the driver decides which blocks spill; otherwise the allocator does.

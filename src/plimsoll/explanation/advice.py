@@ -149,7 +149,10 @@ def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: Kep
 def _add_higher_limit(
     search: Search, own: Setting, failure: OutOfMemory, found: KeptAdvice
 ) -> None:
-    """Adds advice to raise the limit that refused a request, to the lowest that serves all."""
+    """Adds advice to raise the limit that refused a request.
+
+    The advised limit is the lowest one under which all requests succeed.
+    """
     free = failure.device_free_bytes
     most = AMPLE_MEMORY if free is None else failure.reserved_bytes + free
     trial = search.trial(replace(own, limit=most))

@@ -25,7 +25,7 @@ class CardUse:
     """The use of the card: `shown_bytes == context_bytes + reserved_bytes + other_bytes`.
 
     Attributes:
-        gpu: The card that was named, or None.
+        gpu: The card's name; None if neither the caller nor the recording names the card.
         total_bytes: The card's memory.
         context_bytes: The memory of a CUDA context on this card; less if a failed request shows
             that the process held less.
@@ -59,8 +59,9 @@ class ReservedUse:
         rounding_bytes: The part of `allocated_bytes` that exceeds the requested sizes.
         pending_bytes: Bytes that the program has freed but another stream may still use.
         cached_bytes: Free bytes in wholly free segments. `empty_cache` would release them.
-        fragments_bytes: Free bytes in segments that are partly in use (under the elastic allocator:
-            in pieces that are partly in use). They cannot be released.
+        fragments_bytes: Free bytes in segments that are partly in use. Under the elastic allocator:
+            free bytes in granules, pieces of 2 MiB, that are partly in use. They cannot be
+            released.
         shared_bytes: The part of reserved memory in shared memory.
         exact: Whether all parts are exact to the byte.
     """
@@ -89,8 +90,9 @@ class Peak:
         requested_bytes: The requested bytes: the sum of `by_category` without "rounding".
         blocks: The number of live blocks.
         by_category: Bytes by `plimsoll.recordings.analysis.category_names.CATEGORIES`.
-        categories_from: The evidence for the categories: "program", "stacks", "lifetimes", which is
-            a guess, or "nothing"; see `plimsoll.recordings.analysis.categories.Categories`.
+        categories_from: The evidence for the categories: "program", "stacks", "lifetimes" or
+            "nothing"; see `plimsoll.recordings.analysis.categories.Categories`. Categories from
+            lifetimes are a guess.
         lines: The source lines that hold the most bytes, largest first; empty without recorded
             stacks.
     """
@@ -195,8 +197,8 @@ class OutOfMemory:
         free_bytes: The free part of the reserved bytes, in segments that are in use.
         largest_hole_bytes: The largest free piece on the request's own stream and pool.
         returned_bytes: The bytes that PyTorch released to the driver before the failure.
-        missing_bytes: The additional memory that the request needed even without waste; 0 if none,
-            None if the limit is not known well enough.
+        missing_bytes: How many bytes the request would still have lacked if it could have used all
+            free memory; 0 if none. None if the limit is not known well enough.
     """
 
     event: int
@@ -288,8 +290,8 @@ class ExplanationParts:
     Attributes:
         file: The name of the source.
         device: The device.
-        devices: The program's use of each device. The `headroom_bytes` of a device are free under
-            the given limit, and on the card if the card is known.
+        devices: The program's use of each device. A device's `headroom_bytes` are the bytes left at
+            the peak under the given limit or on the known card, whichever leaves less.
         events: The number of recorded events.
         has_history: Whether the recording has a history. Otherwise its final state counts as the
             peak.
@@ -315,7 +317,7 @@ class ExplanationParts:
         search_ended_early: Whether the search ended before it had tried everything.
         script: The script that changes were tried on, or None.
         causes: The causes of the memory's use, the most telling first.
-        notes: The limits of the explanation.
+        notes: Sentences that say what the explanation leaves out or cannot know.
     """
 
     file: str

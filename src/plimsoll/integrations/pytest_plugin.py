@@ -132,7 +132,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """Ends the recording if the test did not finish."""
+    """Ends the recording, if it still runs, and deletes its file."""
     recording = item.stash.get(_RECORDING, None)
     if recording is not None:
         recording.opened.close()

@@ -1,4 +1,4 @@
-"""Snapshots on request: a process that plimsoll serves sends its user a snapshot of its memory.
+"""Snapshots on request: a program that runs plimsoll sends its user a snapshot of GPU memory.
 
 The process listens on a Unix socket beside its counters. Only the same user and root can connect,
 and the kernel reports the peer's user. The answer is a line of JSON, `{"size": N}` or

@@ -169,7 +169,7 @@ class SimulatedGpu:
 
     @property
     def driver_seconds(self) -> float:
-        """Time spent in driver calls so far, by the cost model."""
+        """Time spent in driver calls so far, as the simulated driver prices each call."""
         return self._driver.driver_seconds
 
     def take(self, size: int | str) -> int:

@@ -28,14 +28,15 @@ OutlierKind = Literal["out_of_memory", "leak", "fragmented", "full", "different"
 _KINDS: tuple[OutlierKind, ...] = ("out_of_memory", "leak", "fragmented", "full", "different")
 _LEAST_MORE = 0.25  # the least excess over the group's median; uneven shards may exceed it by less
 _LEAST_PASSING = (
-    # the same for memory that lives within a step, whose size hardly depends on the shards
+    # the least excess of memory that lives within a step; its size hardly depends on the shards
     0.08
 )
-_LEAST_LOST = 0.05  # the least excess of lost memory, as a share of the reserved memory
+# the least excess of memory that is reserved but not allocated, as a share of the reserved memory
+_LEAST_LOST = 0.05
 _SEGMENT = 20 * MiB  # PyTorch's usual segment size: one segment more or less is chance
 _LEAST_PASSAGES = WORDS // 2
 _LEAST_KEEPING_STEPS, _LEAST_KEEPING_SHARE = 2, 0.5
-_OTHER_STEPS = 0.2  # the relative difference in allocations per step that is too large
+_OTHER_STEPS = 0.2  # steps are alike if their numbers of allocations differ by less than this share
 _FEW_HAVE = 0.05  # a passage is rare if less than this share of the group's ranks has it
 _WITNESSES = 3
 
@@ -66,7 +67,7 @@ class Outlier:
 
 
 def find_outliers(summaries: Sequence[RankSummary], groups: Sequence[RankGroup]) -> list[Outlier]:
-    """Returns the outliers, sorted: the first rank to run out of memory, then by kind and rank.
+    """Returns the outliers by kind. The rank that ran out of memory first, if any, comes first.
 
     Args:
         summaries: One summary for each rank.
@@ -103,7 +104,10 @@ def first_to_fail(summaries: Sequence[RankSummary]) -> RankSummary | None:
 
 
 def _out_of_memory(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Yields the first rank to run out of memory, and each whose group mostly did not."""
+    """Yields the rank that ran out of memory first, then others that ran out of memory.
+
+    The others are only those in whose group less than half of the ranks ran out of memory.
+    """
     first = first_to_fail([one for team in teams for one in team])
     named = [] if first is None else [first]
     for team in teams:
@@ -232,8 +236,8 @@ def _new_passages(
 ) -> list[NDArray[np.int64]]:
     """Returns for each rank the indices of its passages that few other ranks have.
 
-    Passages after the end of almost all other recordings are left out: those ranks may have had the
-    same passages later.
+    Passages that begin after almost all other recordings have ended are left out, because the other
+    ranks may have had the same passages after their recordings ended.
     """
     shared = Shared(passages)
     few = max(2, math.ceil(_FEW_HAVE * len(team)))
@@ -271,7 +275,11 @@ def _values(
     of: Callable[[RankSummary], int],
     spread: Callable[[NDArray[np.float64]], float] = deviation,
 ) -> Iterator[tuple[Sequence[RankSummary], NDArray[np.float64], float]]:
-    """Yields each group, its ranks' values, and all groups' deviation scaled to this group."""
+    """Yields each group of two ranks or more, with its ranks' values and a standard deviation.
+
+    The standard deviation is that of the values in all groups, relative to the group's median of
+    `of`. It is scaled to this group's median.
+    """
     known = [team for team in teams if len(team) > 1]
     values = [np.array([value_of(one) for one in team], dtype=np.float64) for team in known]
     wholes = [middle(np.array([of(one) for one in team], dtype=np.float64)) for team in known]

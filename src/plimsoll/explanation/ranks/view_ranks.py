@@ -1,4 +1,4 @@
-"""Writes the page of all ranks, with a folder of pages of single ranks, or serves both."""
+"""Writes or serves a page that shows all ranks of a job, and pages that show one rank each."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class Installed:
     Attributes:
         name: Its name as printed.
         version: The installed version; None if it is missing.
-        note: The few things that plimsoll uses it for; None if the abilities show its use.
+        note: What plimsoll uses it for, if no ability shows that; else None.
     """
 
     name: str

@@ -15,7 +15,7 @@ _ELEMENTS = 1 << 20
 
 
 def one_rank() -> int:
-    """Returns the card's bytes that a process's first communicator takes, with one rank."""
+    """Returns the bytes of the card that a process's first communicator takes; it has one rank."""
     import torch
     import torch.distributed as dist
 

@@ -29,11 +29,11 @@ _NO_REGION = 0
 class RegionUse:
     """The memory of a region on one GPU.
 
-    `plimsoll.region_uses` returns them; see docs/tiers.md.
+    `plimsoll.region_uses` returns one for each GPU; see docs/tiers.md.
 
     Attributes:
         allocated_bytes: Bytes in live blocks.
-        reserved_bytes: Bytes reserved from the driver, in both tiers.
+        reserved_bytes: Bytes reserved from the driver, in dedicated and shared memory together.
         shared_reserved_bytes: The part of the reserved bytes in shared memory.
         paused_bytes: Bytes that are off the card until `resume`.
     """
@@ -77,8 +77,8 @@ class region:  # noqa: N801
             preferred one is used up.
 
     Raises:
-        InputError: If the preference is unknown, or plimsoll's elastic allocator is not installed
-            on entry.
+        InputError: If the preference is unknown. Also when the block is entered, if plimsoll's
+            elastic allocator is not installed.
     """
 
     def __init__(self, name: str, *, prefer: TierName = "dedicated") -> None:

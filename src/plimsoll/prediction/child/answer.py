@@ -1,4 +1,4 @@
-"""Makes the report of a simulated process to its parent."""
+"""Makes the report that a process with simulated GPUs sends to its parent."""
 
 from __future__ import annotations
 
@@ -162,10 +162,10 @@ def _prediction(
 
 
 def _fits(simulation: Simulation, ending: ScriptEnding) -> bool:
-    """Returns whether the script got all its memory.
+    """Returns whether the script got all the memory that it requested.
 
-    It did not if a serving engine ran out of memory or refused to start, even if the script ended
-    without an error.
+    Returns False if a serving engine in the script ran out of memory or refused to start, even if
+    the script itself ended without an error.
     """
     engine = simulation.serving
     lacked = engine is not None and (engine.failed_in or engine.refusal) is not None
@@ -279,7 +279,8 @@ def _assumptions(simulation: Simulation, *, hangs_on: Collection[str]) -> list[A
         merged[what, "NCCL"] = [None, 1, 0]
     for watcher, error in simulation.watchers.failures.items():
         merged[WATCHER_FAILED, f"{watcher} ({error})"] = [None, 1, 0]
-    # That values were not computed matters only if the host read one or a size depended on one.
+    # The assumption that values were not computed matters only if the host read such a value, or a
+    # size depended on one.
     matters = any(what.startswith(UNKNOWN_READ) or what in SIZES_BY_DATA for what, _ in merged)
     return [
         Assumed(what, operation, line, count, size or None)
@@ -365,11 +366,11 @@ def _used_gpu(
 
 
 def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdict]:
-    """Returns, for each known card with similar kernels, whether the run fits on such cards.
+    """Returns, for each known card with similar kernels, whether the run would fit on such cards.
 
-    A card with room for all reserved memory fits. A card with less room may fit if the allocator
-    releases cached memory in time. To find out, plimsoll replays the requests of each GPU with that
-    card's memory.
+    It fits if the card has room for all reserved memory. With less room it may still fit, if the
+    allocator releases cached memory in time. To find out, plimsoll replays the requests of each GPU
+    with that card's memory.
     """
     recordings: dict[int, Recording] = {}
 

@@ -29,7 +29,7 @@ def summary_at_exit(simulation: Simulation, high_water: HighWaterMarks, to: str)
 
 
 def begin_summarized(values: dict[str, Any]) -> None:
-    """Makes simulated GPUs in a started process, and makes it report its use at the end.
+    """Makes simulated GPUs in a started process, and makes the process report its use at its end.
 
     Args:
         values: "setup", a `Setup` as a dictionary, and "to", as for `summary_at_exit`.
