@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TAKE_SCRIPTS = (" predict", " fit")
-_TAKE_LAUNCHERS = ("predict", "fit", "sweep")  # `run` passes what follows any script to it
+_TAKE_LAUNCHERS = ("predict", "fit", "sweep")  # `run` passes all words behind a script to it
 _HELP = {"help_option_names": ["-h", "--help"]}
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
@@ -85,7 +85,7 @@ class Verb:
     Attributes:
         function: Parses, calls the Python API and prints.
         module: The module that does the verb's work.
-        line: What the verb does, for the list of all verbs in `plimsoll --help`.
+        line: The verb's line in the list of all verbs, which `plimsoll --help` prints.
         example: A whole command with the verb, for the end of its help.
     """
 
@@ -258,7 +258,7 @@ def main() -> None:
             status = app(prog_name="plimsoll", standalone_mode=False)
         finally:
             if sys.stdout is not None:
-                sys.stdout.flush()  # an error at exit could not be reported
+                sys.stdout.flush()  # errors of a flush at exit would come too late
         sys.exit(status)
     except _UsageError as error:
         if len(sys.argv) == 1:  # `plimsoll` without arguments shows its help

@@ -103,12 +103,12 @@ class _Watcher:
         self._ended = 0
 
     def begins(self, names: Sequence[str]) -> None:
-        """A trial begins."""
+        """Shows that a trial has begun."""
         self._running.append(_together(names))
         self._show()
 
     def ended(self, attempt: Attempt) -> None:
-        """A trial ended."""
+        """Shows the outcome of a trial."""
         self._ended += attempt.prediction is not None
         name = _together([change.label for change in attempt.changes])
         if name in self._running:

@@ -57,7 +57,7 @@ class Progress:
             self._bar.update(self._task, completed=done, total=self._total)
 
     def say(self, line: str) -> None:
-        """Prints a line above the bar, which stays when the bar is gone."""
+        """Prints a line that stays on the screen, above the bar if there is one."""
         if self._bar is None:
             whole = f"{printable(line)}\n"  # one write, since another thread prints too
             print(whole, end="", file=sys.stderr, flush=True)

@@ -174,7 +174,7 @@ def _run_live(
     if "plimsoll" not in importlib.metadata.entry_points(group="torch.backends").names:
         raise InputError("PyTorch cannot find plimsoll: install plimsoll-gpu again")
     if allocator != "torch":
-        with suppress(InputError):  # the script's process reports a missing bridge
+        with suppress(InputError):  # without the library, the script's process warns
             build(BRIDGE)
     environment = dict(os.environ)
     environment["PLIMSOLL_ALLOCATOR"] = allocator

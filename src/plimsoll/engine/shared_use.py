@@ -30,8 +30,8 @@ class SharedUse:
         transfer_seconds: A lower bound of the time to access `spilled_bytes`. It assumes one write
             and one read of each byte over an idle bus, at the rate measured for copies of an H100
             (PCIe Gen5). More accesses, or accesses in small pieces, cost more.
-        host_memory_seconds: The time to allocate the host memory, by the cost model; None for
-            Windows' driver, whose cost is unknown.
+        host_memory_seconds: The time to allocate the host memory, by plimsoll's cost model of the
+            driver; None for Windows' driver, whose cost is unknown.
     """
 
     total_bytes: int

@@ -33,7 +33,7 @@ def snapshot_dict(
     version: str,
 ) -> dict[str, Any]:
     """Returns the snapshot of one allocator as PyTorch `version` would write it."""
-    # Other threads may be allocating, so segments and history are read in one go.
+    # Other threads may be allocating, so nothing is done between reading segments and history.
     segments, history = engine.segments(), engine.history()
     snapshot: dict[str, Any] = {
         "segments": [_segment(segment, device, stacks) for segment in segments],

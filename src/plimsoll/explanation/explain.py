@@ -82,7 +82,8 @@ def explain(
         arguments: The script's arguments.
         vary: The script's argument with the size of a batch, such as "--batch-size".
         error: The text of PyTorch's out-of-memory error. It says how much of the card the process
-            held, which separates the memory of other processes from that of other libraries.
+            held, so that plimsoll can tell the memory of other processes from that of other
+            libraries.
         progress: A function that is called at intervals with a description of the current work.
 
     Raises:

@@ -71,8 +71,8 @@ class ExplainedUsage:
 class Owners:
     """Finds the names of the blocks that were live at one moment.
 
-    A block is found by its address. If the addresses of the states are not the recorded ones, it is
-    found by its size, unless blocks of that size have several names.
+    A block is found by its address. In a replay that gives blocks other addresses, it is found by
+    its size, unless blocks of that size have several names.
     """
 
     def __init__(self, usage: ExplainedUsage, event: int) -> None:

@@ -89,7 +89,8 @@ class Peak:
         allocated_bytes: The bytes in live blocks, rounding included.
         requested_bytes: The requested bytes: the sum of `by_category` without "rounding".
         blocks: The number of live blocks.
-        by_category: Bytes by `plimsoll.recordings.analysis.category_names.CATEGORIES`.
+        by_category: Bytes by category, one of
+            `plimsoll.recordings.analysis.category_names.CATEGORIES`.
         categories_from: The evidence for the categories: "program", "stacks", "lifetimes" or
             "nothing"; see `plimsoll.recordings.analysis.categories.Categories`. Categories from
             lifetimes are a guess.
@@ -110,14 +111,14 @@ class Peak:
 
 @dataclass(frozen=True)
 class PinnedSegment:
-    """A segment that live blocks keep from being released to the driver.
+    """A segment that cannot be released to the driver, because some of its blocks are live.
 
     Attributes:
         address: Its first address; None for a segment that exists only in a replay.
         total_bytes: Its size.
         free_bytes: Its free bytes.
-        blocks: The number of live blocks that pin it.
-        lines: The lines of these blocks, largest first; their sizes if there are no stacks.
+        blocks: The number of its live blocks.
+        lines: The source lines of its live blocks, largest first; without stacks, their sizes.
     """
 
     address: int | None
@@ -182,11 +183,14 @@ class OutOfMemory:
             limit, and what the program would do next is unknown.
         at: The source line of the request, or None.
         cause: "limit" if the program's limit refused it, "card" if the card was full.
-        reason: Why free memory did not serve the request. "too_little": all free memory together
-            is too small. "fragmentation": no piece is large enough. "other_streams" and
-            "other_pools": a large enough piece belongs to other streams or pools. "max_split_size":
-            that setting keeps such a piece for larger requests. "unknown": the replay differs
-            from the recorded run.
+        reason: Why free memory did not serve the request:
+            - "too_little": all free memory together is too small.
+            - "fragmentation": no free piece is large enough.
+            - "other_streams", "other_pools": a large enough piece belongs to another stream or
+              pool.
+            - "max_split_size": the setting max_split_size_mb keeps a large enough piece for larger
+              requests.
+            - "unknown": the replay differs from the recorded run.
         device_free_bytes: The memory that the driver had left; None if the failure was not
             recorded.
         limit_bytes: The most that the program may reserve, if a limit was given.
@@ -237,7 +241,7 @@ class Advice:
         serves_failed_requests: Whether the trial served the requests that failed, in the recording
             or under the given limit; None if no request failed, or a leak's trial is missing.
         num_alloc_retries: The number of requests for which PyTorch had to release cached memory.
-        driver_seconds: The additional time in driver calls, by the cost model.
+        driver_seconds: The additional time in driver calls, by plimsoll's cost model of the driver.
         bus_seconds: The least time that spilled bytes take over the bus.
         note: Further advice, or "".
     """

@@ -192,8 +192,8 @@ def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
 
     Args:
         search: The replays.
-        base: The replay under the recorded settings. A trial keeps the
-            recorded settings that it does not replace.
+        base: The replay under the recorded settings. A combined trial keeps the recorded settings
+            that it does not replace.
     """
     own = conf_keys(base.conf)
 

@@ -57,7 +57,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # after other plug-ins have selected the tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Checks all budgets before the first test; without a GPU, sends tests to a simulated one.
+    """Checks all budgets before the first test.
+
+    Without a GPU, makes the tests with a budget run on a simulated GPU.
 
     Raises:
         UsageError: If a budget is not a size, the card is unknown, or PyTorch is not installed.

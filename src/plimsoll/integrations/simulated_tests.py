@@ -79,7 +79,10 @@ class SimulatedTests:
         return True
 
     def _run(self, names: Sequence[str]) -> None:
-        """Runs tests in a new process and reads its reports; marks all as begun if none began."""
+        """Runs tests in a new process, and reads the reports of those that began.
+
+        If none began, all count as begun, so that they are not run again.
+        """
         with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
             file = Path(folder) / "reports"
             done = subprocess.run(  # noqa: S603

@@ -5,8 +5,8 @@ two events the program also allocates memory besides the saved storages. This me
 program's own memory*, and plimsoll measures its peak. While a step repeats an earlier one, event by
 event, the plan knows how much memory the program is about to allocate, which storages are used
 next, and how many bytes have to leave. Storages saved first are used last, so these leave. If a
-step differs from all earlier ones, the plan knows nothing until the step ends. Then all storages
-that can leave the card do so.
+step differs from all earlier ones, the plan knows none of this, and every storage that can leave
+the card leaves it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Profile:
     Attributes:
         events: The events in order.
         program_bytes: For each event, the peak of the program's own memory until the next event,
-            minus its own memory at the beginning of the step.
+            minus the program's own memory at the beginning of the step.
         older_bytes: `program_bytes` of the previous generation. Equal steps may differ in memory:
             with accumulated gradients only the first step allocates the gradients.
         steps: The number of steps in this generation. A generation is at most `_GENERATION` equal

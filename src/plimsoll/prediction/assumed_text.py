@@ -71,7 +71,7 @@ def _order(assumed: Assumed) -> tuple[bool, int]:
 def _matters(assumed: Assumed) -> bool:
     """Returns whether to name the line beside an assumption.
 
-    It names the line if the assumption is about a value that the line read, or about a loop or a
+    The line is named if the assumption is about a value that the line read, or about a loop or a
     check in the line.
     """
     return any(word in assumed.what for word in ("nobody knows", "random", "loop", "check"))

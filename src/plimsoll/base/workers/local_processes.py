@@ -38,7 +38,7 @@ def run_locally(
     processes: int,
     result_type: type[Any] = object,
 ) -> Iterator[Done[Result]]:
-    """Does what `run_all` does, on this number of local processes."""
+    """Does what `run_all` does, in `processes` processes of this machine."""
     waiting: queue.SimpleQueue[tuple[int, Item]] = queue.SimpleQueue()
     for numbered in enumerate(items):
         waiting.put(numbered)

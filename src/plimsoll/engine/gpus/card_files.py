@@ -71,7 +71,7 @@ CONTEXT_PARTS = (
 The enumeration Library of csrc/device/runtime.h has the same order.
 """
 OF_TRAINING = ("made", "kernels", "blas", "blas_handle", "stacks")
-"""The parts of a context that most training programs load."""
+"""The parts of a context that most training programs load. "made" is the new context itself."""
 
 
 Search = tuple[int, int, int, int]

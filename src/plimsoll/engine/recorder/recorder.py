@@ -181,7 +181,7 @@ class Recorder(NotebookForm):
         self._at_exit = Finalize(None, self.stop, exitpriority=2)
 
     def _forget(self, buffer: _core.EventBuffer) -> None:
-        """Disconnects the source and the buffer after a recording could not begin."""
+        """Disconnects the source from the buffer, because the recording could not begin."""
         self._source.stop()
         buffer.close()
         self._buffer = None
@@ -263,7 +263,7 @@ class Recorder(NotebookForm):
             self._after_step()
 
     def _is_of_parent(self) -> bool:
-        """Returns whether the parent of this forked process made the recording."""
+        """Returns whether this is a forked process, whose parent made the recording."""
         return self._buffer is not None and os.getpid() != self._process
 
     # --- writing: called by the writing thread, or by a caller of flush --------------------------

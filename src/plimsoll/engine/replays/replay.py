@@ -344,7 +344,10 @@ def _emptied_caches(
 def _at_other_paces(
     trace: DeviceTrace, start: list[_core.SegmentInfo], request: _Request, emptied: list[int]
 ) -> list[_core.Replay]:
-    """Replays twice: once each pending free completes at once, once as late as possible."""
+    """Replays twice, with other timings of the frees that wait for another stream.
+
+    In the first replay each such free completes immediately, in the second as late as possible.
+    """
     return [
         _run(trace, start, request, completion=_core.Completion.at_once, emptied=emptied),
         _run(trace, start, request, completion=_core.Completion.late, emptied=emptied),

@@ -351,7 +351,7 @@ class Allocator:
         """Returns all counters by the keys of torch.cuda.memory_stats(), sorted.
 
         If requests may spill, `shared_allocated_bytes`, `shared_reserved_bytes`, `paused_bytes` and
-        `num_spills` are added; PyTorch's own counters include both tiers.
+        `num_spills` are added. PyTorch's own counters include dedicated and shared memory.
         """
         return dict(sorted(self.engine.statistics(tiers=self.engine.may_spill).items()))
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 OutlierKind = Literal["out_of_memory", "leak", "fragmented", "full", "different"]
 
 _KINDS: tuple[OutlierKind, ...] = ("out_of_memory", "leak", "fragmented", "full", "different")
-_LEAST_MORE = 0.25  # the least excess over the group's median; uneven shards may exceed it by less
+_LEAST_MORE = 0.25  # the least excess over the group's median; uneven shards cause a smaller one
 _LEAST_PASSING = (
     # the least excess of memory that lives within a step; its size hardly depends on the shards
     0.08
@@ -47,11 +47,13 @@ class Outlier:
 
     Attributes:
         rank: The rank.
-        kind: "out_of_memory": a request failed, on this rank first, or on less than half of the
-            group. "leak": a line keeps more memory after each step than in the other ranks.
-            "fragmented": more memory is reserved but not allocated than in the other ranks.
-            "full": the peak is higher than that of the other ranks. "different": the order of
-            allocations differs from that of all other ranks.
+        kind: How the rank differs:
+            - "out_of_memory": a request failed, on this rank first, or on less than half of the
+              ranks of the group.
+            - "leak": a line keeps more memory after each step than in the other ranks.
+            - "fragmented": more memory is reserved but not allocated than in the other ranks.
+            - "full": the peak is higher than that of the other ranks.
+            - "different": the order of allocations differs from that of all other ranks.
         line: The source line that causes the difference; without call stacks the size of its
             blocks, or None.
         bytes: The size of the failed request, the leak, or the excess over the median of the group;
@@ -175,7 +177,7 @@ def _slopes(one: RankSummary) -> list[float]:
 
 
 def _fragmented(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Yields ranks with more memory that is reserved but not allocated.
+    """Yields ranks with more reserved but unallocated memory than the other ranks of their group.
 
     With varying sequence lengths, even a healthy rank may have much more of such memory than most.
     So the spread is measured at the tails of the distribution (`wide_deviation`).
@@ -194,7 +196,7 @@ def _fragmented(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
 
 
 def _full(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Yields ranks with a higher peak, in total or in memory that lives within a step."""
+    """Yields ranks with a higher peak than their group, in total or of memory within a step."""
     for team, peaks, elsewhere in _values(teams, lambda one: one.peak_allocated_bytes, of=_peak):
         usual = middle(peaks)
         found = beyond(peaks, _LEAST_MORE * usual, elsewhere)
@@ -277,8 +279,8 @@ def _values(
 ) -> Iterator[tuple[Sequence[RankSummary], NDArray[np.float64], float]]:
     """Yields each group of two ranks or more, with its ranks' values and a standard deviation.
 
-    The standard deviation is that of the values in all groups, relative to the group's median of
-    `of`. It is scaled to this group's median.
+    The standard deviation is found over all groups, from values that are divided by their own
+    group's median of `of`. It is then multiplied by this group's median of `of`.
     """
     known = [team for team in teams if len(team) > 1]
     values = [np.array([value_of(one) for one in team], dtype=np.float64) for team in known]

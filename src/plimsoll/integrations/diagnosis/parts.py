@@ -18,7 +18,7 @@ class Installed:
     Attributes:
         name: Its name as printed.
         version: The installed version; None if it is missing.
-        note: What plimsoll uses it for, if no ability shows that; else None.
+        note: The purpose for which plimsoll uses it; None if an ability shows that.
     """
 
     name: str

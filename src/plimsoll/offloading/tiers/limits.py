@@ -123,9 +123,10 @@ def set_tiers(
 
     Args:
         policy: "strict", the default: a request beyond dedicated memory raises
-            `torch.OutOfMemoryError`. "spill": it gets shared memory, host memory that the GPU
-            reaches over the bus, with a `SpillWarning` the first time; it fails when both tiers
-            are used up. Matrix products on spilled operands run at a tenth of their speed or less.
+            `torch.OutOfMemoryError`. "spill": such a request gets shared memory, which is host
+            memory that the GPU reaches over the bus. The first time, a `SpillWarning` is given. A
+            request fails when dedicated and shared memory are used up. Matrix products on spilled
+            operands run at a tenth of their speed or less.
         dedicated: The most dedicated memory to reserve, in bytes or as "6GiB".
         shared: The most host memory to reserve; by default half the host's memory.
         rebalance: "step", the default: spilled memory returns to the card after an optimizer step,

@@ -24,8 +24,8 @@ def memory_stats(device: int | None = None) -> dict[str, int]:
 
     Added to PyTorch's counters are `shared_allocated_bytes`, `shared_reserved_bytes` and
     `paused_bytes` (each with current, peak, allocated and freed), and `num_spills`, the requests
-    that got shared memory because dedicated memory was used up. PyTorch's own counters include both
-    tiers.
+    that got shared memory because dedicated memory was used up. PyTorch's own counters include
+    dedicated and shared memory.
 
     >>> plimsoll.memory_stats()["shared_reserved_bytes.current"]  # doctest: +SKIP
     0

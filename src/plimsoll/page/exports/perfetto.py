@@ -72,7 +72,7 @@ def _steps(
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Returns the time and the new level of each change of a level.
 
-    Of several changes at the same time, only the last one is kept.
+    If several changes have the same time, only the last one is kept.
     """
     change = np.zeros(view.event_count + 1, dtype=np.int64)
     np.add.at(change, np.maximum(start, 0), sizes)

@@ -59,12 +59,17 @@ def make_report(
 ) -> dict[str, Any]:
     """Returns the report: a `PredictionParts` as a dictionary, and how the script ended.
 
-    The figures in "prediction" are those of the GPU "device", where CUDA's context takes
-    "context_bytes". "error" is None, "out_of_memory" or "other"; "device_failure" and "reason"
-    describe the error "other", see `ScriptError`. "unknown_read" is the line that first read a
-    value that was not computed, or None. "missed_network" is true if the script ended because it is
-    offline. "missing" is the `HubRepository` that the script failed to get, as a dictionary, or
-    None. "on_other_cards" lists a rank's use of cards other than its own, each an `OnOtherCard`.
+    The report has these keys:
+
+    - "prediction": the figures, which are those of the GPU "device".
+    - "device": the GPU's number.
+    - "context_bytes": what CUDA's context takes on this GPU.
+    - "error": None, "out_of_memory" or "other".
+    - "device_failure" and "reason": a description of the error "other", see `ScriptError`.
+    - "unknown_read": the line that first read a value that was not computed, or None.
+    - "missed_network": whether the script ended because it is offline.
+    - "missing": the `HubRepository` that the script failed to get, as a dictionary, or None.
+    - "on_other_cards": a rank's use of cards other than its own, each an `OnOtherCard`.
     """
     ending = ScriptEnding.of(simulation, error, is_stopped=stop is not None)
     labels.finish()

@@ -1,4 +1,7 @@
-"""Reports what a simulated process uses of each GPU, as PLIMSOLL_REPORT does on a real GPU."""
+"""Reports what a simulated process uses of each GPU.
+
+On a real GPU, a process makes the same report if the variable PLIMSOLL_REPORT is set.
+"""
 
 from __future__ import annotations
 

@@ -24,10 +24,10 @@ def watch_calls(
 ) -> None:
     """Makes each module's call also call `before` with its arguments, and `after` with the result.
 
-    Both are guarded watchers. Calls in compiled code are left out. This replaces `Module.__call__`,
-    because PyTorch's global module hooks would change the compiled code. Dynamo looks up
-    `Module.__call__` once, at its own import, and traces what that function calls, not the function
-    itself.
+    `before` and `after` are guarded watchers. Calls in compiled code are left out. `watch_calls`
+    replaces `Module.__call__`, because PyTorch's global module hooks would change the compiled
+    code. Dynamo looks up `Module.__call__` once, at its own import, and traces what that function
+    calls, not the function itself.
     """
     kind = torch.nn.Module
     call_module = kind.__call__
