@@ -34,7 +34,7 @@ _UNITS = {
     "tb": 1000**4,
 }
 _TOO_MUCH = 2**60
-_MOST_MIB = 2**18  # a number without a unit above this is not taken for MiB
+_MOST_MIB = 2**18  # if a number without a unit is larger, the user did not mean MiB
 _LEAST_SHARE = 0.0005
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 

@@ -1,6 +1,7 @@
-"""The command line: one module a verb, which parses, calls the Python API and prints.
+"""The command line. Each verb, such as `plimsoll predict`, has a module of its own.
 
-Begin with `app`. All verbs print by `terminal`; `progress` says how far long work is.
+A verb's module parses the arguments, calls the Python API and prints. Begin with `app`. All verbs
+print with the functions of `terminal`; `progress` shows the progress of long work.
 """
 
 from plimsoll.base.standard_streams import prepare_standard_streams
@@ -9,7 +10,8 @@ from plimsoll.cli.interrupts import hold_interrupts
 
 def main() -> None:
     """Run the command line and exit."""
-    # An interrupt waits until modules are loaded: in the midst of one it ends in a traceback.
+    # SIGINT waits until the modules are imported: KeyboardInterrupt during an import would print a
+    # traceback.
     hold_interrupts()
     prepare_standard_streams()
     from plimsoll.cli.app import main as run

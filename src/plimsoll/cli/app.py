@@ -1,8 +1,12 @@
 """The command `plimsoll`: its verbs, and how it ends.
 
-Exit status: 0 done, 1 the answer is no (does not fit, differs), 2 bad input or a script that fails,
-3 the answer is not known.
-`run` is the exception: its exit status is the script's.
+Exit status:
+    0: done.
+    1: the answer is no: the script does not fit, or what is compared differs.
+    2: bad input, or the script fails.
+    3: the answer is not known.
+
+`plimsoll run` exits with the script's own status instead.
 """
 
 from __future__ import annotations
@@ -42,13 +46,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TAKE_SCRIPTS = (" predict", " fit")
-_TAKE_LAUNCHERS = ("predict", "fit", "sweep")  # of `run`, what follows any script is its own
+_TAKE_LAUNCHERS = ("predict", "fit", "sweep")  # `run` passes all words behind a script to it
 _HELP = {"help_option_names": ["-h", "--help"]}
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
 
 class _Verb(VerbHelp):
-    """A command that every complaint about its arguments names, so that its help is found."""
+    """A verb. Error messages about its arguments name the verb, so that users find its help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if self.name in _TAKE_LAUNCHERS:
@@ -80,9 +84,9 @@ class Verb:
 
     Attributes:
         function: Parses, calls the Python API and prints.
-        module: The module that does its work.
-        line: For the list of all verbs.
-        example: A command with it.
+        module: The module that does the verb's work.
+        line: The verb's line in the list of all verbs, which `plimsoll --help` prints.
+        example: A whole command with the verb, for the end of its help.
     """
 
     function: Callable[..., None]
@@ -182,7 +186,7 @@ VERBS: dict[str, tuple[Verb, ...]] = {
 
 
 def _starting(verb: Verb) -> Callable[..., None]:
-    """A verb that can be interrupted once its module is imported; until then, interrupts wait."""
+    """Wraps a verb's function: imports the verb's module, then admits SIGINT, then calls it."""
 
     @wraps(verb.function)
     def start(*arguments: Any, **named: Any) -> None:
@@ -230,7 +234,7 @@ def _root(
 
 
 def _file_of(error: OSError) -> str:
-    """The file that an error is of, as far as that is known."""
+    """Returns the name of the file on which an operation failed; "" if it is not known."""
     if error.filename is not None:
         return f"{error.filename}: "
     try:
@@ -242,21 +246,22 @@ def _file_of(error: OSError) -> str:
 
 def main() -> None:
     """Run the command line and exit."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # files are removed
-    if sys.stdout is None and sys.argv[1:2] != ["run"]:  # which prints no answer of its own
+    # SystemExit, unlike the signal itself, lets `finally` remove temporary files.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if sys.stdout is None and sys.argv[1:2] != ["run"]:  # `run` prints no answer
         print("plimsoll: standard output is closed, and the answer goes there", file=sys.stderr)
         sys.exit(2)
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # what its encoding has no sign for
+        sys.stdout.reconfigure(errors="replace")  # prints ? if the encoding lacks a character
     try:
         try:
             status = app(prog_name="plimsoll", standalone_mode=False)
         finally:
             if sys.stdout is not None:
-                sys.stdout.flush()  # while it can still be told that this fails
+                sys.stdout.flush()  # errors of a flush at exit would come too late
         sys.exit(status)
     except _UsageError as error:
-        if len(sys.argv) == 1:  # asked for nothing, it shows its help
+        if len(sys.argv) == 1:  # `plimsoll` without arguments shows its help
             error.show()
         else:
             context = error.ctx.command_path if error.ctx else "plimsoll"
@@ -267,7 +272,7 @@ def main() -> None:
             print(printable(f"plimsoll: {message}; see {context} --help"), file=sys.stderr)
         sys.exit(2)
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # who reads has seen enough
+        if isinstance(end.__context__, BrokenPipeError):  # the reader, such as `head`, has ended
             sys.exit(0)
         raise
     except (InputError, ScriptError) as error:
@@ -276,17 +281,17 @@ def main() -> None:
     except MemoryError:
         print("plimsoll: there is not enough memory for this file", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:  # the same, of what is written last
+    except BrokenPipeError:  # the reader ended before the last flush
         sys.stdout = None
         sys.exit(0)
     except OSError as error:
         why = f"{_file_of(error)}{error.strerror or error}"
         print(printable(f"plimsoll: {why}"), file=sys.stderr)
-        sys.stdout = None  # what it still holds cannot be written
+        sys.stdout = None  # Python must not flush it again at exit
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
-    except Exception:  # a fault of plimsoll's own is no answer
+    except Exception:  # Python itself would exit with 1, which means "no"
         traceback.print_exc()
         print("plimsoll: this is a fault of plimsoll; please report it", file=sys.stderr)
         sys.exit(2)

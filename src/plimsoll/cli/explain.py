@@ -155,7 +155,7 @@ def _explain_ranks(
     from plimsoll.explanation.ranks.text import ranks_text
 
     reading = Progress(f"reading the recordings in {folder}")
-    with reading as progress, redirect_stdout(sys.stderr):  # where Ray prints what died
+    with reading as progress, redirect_stdout(sys.stderr):  # Ray prints to stdout
         found = explain_ranks(
             folder, pattern=pattern, advice=advice, search_events=search_events, memory=memory,
             address=address, progress=progress.reach,

@@ -207,14 +207,18 @@ def fit(
 
 
 def _one_argument(vary: list[str]) -> str | None:
-    """Returns the argument of a script that is varied; None without one."""
+    """Returns the script's argument that --vary names; None without --vary."""
     if len(vary) > 1:
         raise InputError(f"one argument of a script is varied, not {len(vary)}")
     return vary[0] if vary else None
 
 
 def _follow(program: Program, found: FitParts) -> list[str]:
-    """The command that runs the script with the largest value, or finds what else makes it fit."""
+    """Returns the command that the user probably wants next.
+
+    It runs the script with the largest value that fits. If no value fits, it is `plimsoll fit`
+    without --vary, which looks for other changes.
+    """
     from plimsoll.prediction.fitting.varied_argument import put_in, take_out
 
     if found.largest is None:
@@ -227,7 +231,7 @@ def _follow(program: Program, found: FitParts) -> list[str]:
 
 @contextmanager
 def _shown(card: Options, vary: str, *, names_card: bool) -> Iterator[Shown]:
-    """Show on stderr what is tried, and what came of it."""
+    """Yields a function that shows on stderr which values are tried, and the outcome of each."""
     from plimsoll.engine.gpus.profiles import gpu_profile
     from plimsoll.prediction.fitting.text import trial_text
 

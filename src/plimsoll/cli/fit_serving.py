@@ -1,4 +1,4 @@
-"""`plimsoll fit` of a serving engine: options with which it serves, and the smallest card."""
+"""`plimsoll fit` for a serving engine: finds options with which it serves, or the smallest card."""
 
 from __future__ import annotations
 
@@ -35,15 +35,16 @@ def run_serving(
     as_json: bool,
     simulation: dict[str, Any],
 ) -> None:
-    """Search on each card, or for the smallest one, and print the answers.
+    """Searches for options with which the engine serves, and prints an answer for each card.
 
     Args:
         program: The engine with its arguments.
-        vary: The values of --vary. Without one, changes are tried until the engine serves.
-        gpus: The cards; None for the smallest.
+        vary: The values of --vary. If there are none, plimsoll tries changes until the engine
+            serves.
+        gpus: The cards; None finds the smallest card that suffices.
         bounds: The values that may be tried.
         headroom: The memory that must stay free under load.
-        results: The table of finished trials.
+        results: The file that keeps finished trials; None keeps none.
         as_json: Whether to print JSON.
         simulation: The options of the predictions.
     """
@@ -81,7 +82,7 @@ def run_serving(
 
 @contextmanager
 def _shown(program: Program) -> Iterator[Shown]:
-    """Show on stderr what is tried, and what came of it."""
+    """Yields a function that shows on stderr what is tried, and the outcome of each trial."""
     from plimsoll.prediction.recipes.served import VLLM, served_title
     from plimsoll.prediction.serving.engine_fit_text import settings_text, trial_text
 

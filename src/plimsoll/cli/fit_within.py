@@ -38,10 +38,10 @@ def run_within(
     as_json: bool,
     module: bool,
 ) -> None:
-    """Search for each card, and print what was found.
+    """Searches for changes with which the script fits each card, and prints the plans.
 
     Raises:
-        typer.Exit: With 1 where nothing fits, 130 where the search was interrupted.
+        typer.Exit: With status 1 if no plan fits one of the cards, with 130 after an interrupt.
     """
     from plimsoll.base.errors import InputError
     from plimsoll.prediction.fitting.plan_text import verdict_words
@@ -82,7 +82,7 @@ def run_within(
 
 
 def _show(plan: Plan, *, plots: bool) -> None:
-    """Print a plan as wide as the terminal, in colour there."""
+    """Prints a plan. On a terminal it has the terminal's width and colours."""
     from plimsoll.prediction.fitting.plan_text import plan_text, runs_picture
 
     show(partial(plan_text, plan), "yes" if plan.fits else "no")
@@ -95,7 +95,7 @@ def _show(plan: Plan, *, plots: bool) -> None:
 
 
 class _Watcher:
-    """Names what is being tried, and what came of it."""
+    """Shows on stderr which changes are being tried, and the outcome of each trial."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -103,12 +103,12 @@ class _Watcher:
         self._ended = 0
 
     def begins(self, names: Sequence[str]) -> None:
-        """A trial begins."""
+        """Shows that a trial has begun."""
         self._running.append(_together(names))
         self._show()
 
     def ended(self, attempt: Attempt) -> None:
-        """A trial ended."""
+        """Shows the outcome of a trial."""
         self._ended += attempt.prediction is not None
         name = _together([change.label for change in attempt.changes])
         if name in self._running:
@@ -139,7 +139,7 @@ def _outcome(attempt: Attempt) -> str:
 
 
 def _with_less(attempt: Attempt) -> str:
-    """Which allocator needs less, if one does."""
+    """Returns a suffix on the allocator that needs less memory than the first; "" if none does."""
     from plimsoll.prediction.fitting.plan_text import allocator_title
 
     least = attempt.least_use()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _HEADS = ("name", "memory", "bandwidth", "bf16", "compute", "context", "full name", "measured")
 _OPTIONAL = ("context", "compute", "bf16", "bandwidth", "full name")
-"""The columns that a narrow terminal goes without, the first one first."""
+"""The columns that are left out on a narrow terminal, in this order."""
 
 
 def gpus(

@@ -1,4 +1,4 @@
-"""The layout of help: verbs and options stand below their purpose, and an example comes last."""
+"""The layout of `--help`: verbs and options stand under headings, and an example comes last."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "Allocator": ("allocator", "conf", "cupy", "numba", "rmm"),
     "Run": ("steps", "at_most_events", "values", "unknown", "keep_writes", "network"),
 }
-"""Purposes with the parameters of verbs, in the order of the help of a verb with many options."""
+"""The headings, each with the parameters that stand under it, in the order of the help."""
 _OTHERS = "Options"
 _PURPOSE_OF = {name: purpose for purpose, names in OPTIONS.items() for name in names}
 _IN_WORDS = re.compile(r"(?<=\[default: )\((.*)\)")
-"""Default values that are described; typer puts them in parentheses."""
+"""A default value that is described in words, which typer puts in parentheses."""
 _NO_BRACES = str.maketrans("", "", "{}")
 _MANY = 15
-"""A verb with at most this many options lists them without purposes."""
+"""A verb with at most this many parameters lists all its options under one heading."""
 
 
 class VerbHelp(TyperCommand):
-    """A verb whose help has many options below their purposes."""
+    """A verb. If it has many options, its help lists them under several headings."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Returns the words of the usage line, without braces around what is required."""
+        """Returns the words of the usage line, without typer's braces around required arguments."""
         return [piece.translate(_NO_BRACES) for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -57,7 +57,7 @@ class VerbHelp(TyperCommand):
 
 
 class VerbsHelp(TyperGroup):
-    """The command without a verb, whose help has the verbs below their purposes."""
+    """The command `plimsoll` itself. Its help lists the verbs under headings."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes the verbs, then the options."""
@@ -78,7 +78,8 @@ def epilog(example: str) -> str:
 
 
 def _purpose(verb: TyperCommand, name: str | None) -> str:
-    if verb.name == "predict" and name in ("plot", "view"):  # they say how predict shows its answer
+    # `fit` has these options for changes of the script, and `predict` to show its answer.
+    if verb.name == "predict" and name in ("plot", "view"):
         return _OTHERS
     return _PURPOSE_OF.get(name or "", _OTHERS)
 

@@ -4,12 +4,12 @@ import signal
 
 
 def hold_interrupts() -> None:
-    """Have an interrupt wait from now on."""
+    """Blocks SIGINT, so that interrupts wait until `admit_interrupts` is called."""
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 
 
 def admit_interrupts() -> None:
-    """Have interrupts come, at once if one waited."""
+    """Unblocks SIGINT; an interrupt that waited arrives at once."""
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])

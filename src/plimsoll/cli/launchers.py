@@ -1,4 +1,7 @@
-"""Programs that start a job or a server: what follows their names is their own."""
+"""Recognises launchers on a command line, such as torchrun, and servers such as `vllm serve`.
+
+All words behind the name of a launcher or server belong to it.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,11 @@ _SCRIPTS = {"torchrun", "accelerate", "deepspeed"}
 
 
 def own_arguments(words: list[str]) -> list[str]:
-    """A command's words, with a -- behind a launcher, and without the one that comes later.
+    """Returns a command's words with `--` behind the launcher's name, and without a later `--`.
 
-    So `-m torch.distributed.run --nproc-per-node 8 train.py -- --epochs 3` reads as for any script:
-    what is behind the -- goes to the script. `python` before a server's `-m` is left out.
+    For example, `-m torch.distributed.run --nproc-per-node 8 train.py -- --epochs 3` becomes
+    `-m torch.distributed.run -- --nproc-per-node 8 train.py --epochs 3`. plimsoll passes the words
+    behind `--` to the launcher. `python` before a server's `-m` is left out.
     """
     own = words[: words.index("--")] if "--" in words else words
     place = next((i for i, word in enumerate(own) if _is_launcher(own, i, word)), None)

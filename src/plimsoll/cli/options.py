@@ -1,4 +1,4 @@
-"""Options that several verbs have alike."""
+"""Options that several verbs share."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ PlanToFollow = Annotated[
 ]
 
 Simulation = dict[str, Any]
-"""Options of a simulation, by name."""
+"""The values of a simulation's options, by the option's name."""
 SIMULATION: Mapping[str, tuple[Any, Any]] = {
     "gpus": (Gpus, None),
     "nproc_per_node": (NprocPerNode, None),
@@ -239,13 +239,19 @@ SIMULATION: Mapping[str, tuple[Any, Any]] = {
     "keep_writes": (KeepWrites, False),
     "network": (Network, False),
 }
-"""The fields of `plimsoll.prediction.options.Options`, but the card: type and default of each."""
+"""The type and the default of each simulation option, by name.
+
+They are the fields of `plimsoll.prediction.options.Options`, except `gpu`.
+"""
 
 
 def takes_simulation(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a verb options of `SIMULATION` where its parameter `simulation` stands.
+    """Decorates a verb: replaces its parameter `simulation` by the options with these names.
 
-    The verb gets them as one dictionary, by name.
+    The verb's function still gets one dictionary `simulation`, with the options' values by name.
+
+    Args:
+        names: Keys of `SIMULATION`.
     """
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:

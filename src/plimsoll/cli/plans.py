@@ -1,4 +1,4 @@
-"""Shared code of the verbs that read and write plans of places."""
+"""Shared code of the verbs that read and write plans: addresses for a program's large requests."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ PlanToWrite = Annotated[
 
 
 def tell_difference(plan: Plan, path: Path, program: MadeFor) -> None:
-    """Says in a line where a plan is made for another program than the one that follows it."""
+    """Prints a note if the plan was made for another program than the one that follows it."""
     if difference := plan.made_for.difference(program):
         print(printable(f"note: {path} is a plan {difference}"), file=sys.stderr)
 
 
 def wrote_plan(plan: Plan, path: Path, *, force: bool) -> str:
-    """Writes a plan, and returns what to tell of it.
+    """Writes a plan, and returns a line about it for the user.
 
     Raises:
-        InputError: If it cannot be written.
+        InputError: If the plan cannot be written.
     """
     from plimsoll.engine.plans.plan_file import write_plan
 

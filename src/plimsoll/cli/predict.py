@@ -157,14 +157,14 @@ def predict(
 
 
 def _check_plan(requests: Sequence[Request], output: Path, *, force: bool) -> None:
-    """Says what is wrong with --write-plan before the first run."""
+    """Raises InputError before the first run if --write-plan cannot be obeyed."""
     if len(requests) > 1:
         raise InputError("a plan is for one card; give one --gpu")
     check_can_be_made(output, force=force)
 
 
 def _tell_plan(request: Request, path: Path | None) -> None:
-    """Says in a line where the plan is made for another program."""
+    """Prints a note if the plan of --plan was made for another program."""
     if path is None:
         return
     from plimsoll.engine.plans.plan_file import read_plan
@@ -174,7 +174,10 @@ def _tell_plan(request: Request, path: Path | None) -> None:
 
 
 def _predicted(asked: Sequence[Request], *, quiet: bool) -> list[Prediction]:
-    """The first one shows the script's output, and where it is by lines; the others, a bar."""
+    """Predicts each request in turn.
+
+    The first prediction shows the script's output. The others show only a progress bar.
+    """
     from plimsoll.prediction.predict import predict_request
 
     results = [predict_request(asked[0], shows_output=not quiet)]
@@ -212,7 +215,7 @@ def _show(results: list[Prediction], program: Program, *, plots: bool, quiet: bo
 
 
 def _follow(p: Prediction, program: Program) -> list[str]:
-    """The next useful command; none for a script from a stream, which has no name."""
+    """Returns the next useful command; [] for a script from a stream: it cannot be read again."""
     from plimsoll.base.script_file import is_stream
 
     return [] if is_stream(program.words[-1]) else _next_step(p, program)
@@ -235,7 +238,7 @@ def _next_step(p: Prediction, program: Program) -> list[str]:
         recorded = ["--simulate", p.gpu, "--record", "run.plim"]
         return ["plimsoll", "run", *recorded, *program.words, *program.arguments]
     if p.ranks:
-        return []  # the other verbs take one process
+        return []  # a job of several ranks: no further command applies
     vary, fewer = _batch_argument(program), p.fewer_steps
     steps = ["--steps", str(fewer.at_most)] if fewer is not None and fewer.has_ended else []
     if p.fits and vary is not None:
@@ -248,7 +251,10 @@ def _next_step(p: Prediction, program: Program) -> list[str]:
 
 
 def _batch_argument(program: Program) -> str | None:
-    """The argument for the size of a batch: one that is given, or is in the script's text."""
+    """Returns the script's argument for the batch size, such as --batch-size.
+
+    Searches the given arguments first, then the script's text. Returns None if nothing is found.
+    """
     texts = [*program.arguments]
     if not program.is_module:
         with suppress(OSError):
@@ -276,7 +282,7 @@ def _show_plot(results: list[Prediction]) -> None:
 
 
 def _answer(results: list[Prediction]) -> Iterator[str]:
-    """On which cards it fits, and on which not."""
+    """Yields the lines that say on which cards the script fits."""
     from plimsoll.prediction.text import whose_line
 
     first = results[0]

@@ -26,10 +26,10 @@ class Program:
 
     Attributes:
         script: A file, or a module's name.
-        arguments: Its arguments.
-        words: The words that name it on the command line.
-        further: The arguments that stand behind -- there.
-        recipe: The recipe that it is; None of what people wrote themselves.
+        arguments: The arguments that the script or module gets.
+        words: The words of plimsoll's command line that name the program.
+        further: The words of plimsoll's command line behind `--`.
+        recipe: The recipe whose script the program is; None for a script of the user's own.
     """
 
     script: str
@@ -40,18 +40,21 @@ class Program:
 
     @property
     def is_module(self) -> bool:
-        """Whether it is a module."""
+        """Whether `script` is a module's name."""
         return self.words[0] == "-m"
 
     def saved(self, path: Path | None, *, force: bool) -> Program:
-        """Write a recipe's script out, and say how it is run; from then on it is that file.
+        """Writes a recipe's script to a file, and prints the command that runs the file.
+
+        Returns the program whose script is that file. Returns this program unchanged if it is no
+        recipe, or `path` is None.
 
         Args:
             path: The file to write; None writes nothing.
-            force: Whether it may replace a file.
+            force: Whether an existing file may be overwritten.
 
         Raises:
-            InputError: If it cannot be written.
+            InputError: If the file cannot be written.
         """
         if path is None or self.recipe is None:
             return self
@@ -74,10 +77,11 @@ def chosen_program(
     force: bool,
     is_job: bool,
 ) -> Program:
-    """The script, or with a model its recipe.
+    """Returns the program that the command line names: a script, or the recipe for a model.
 
     Raises:
-        InputError: If there is neither or both, or as `plimsoll.recipe`.
+        InputError: If it names neither a script nor a model, or both, or if `plimsoll.recipe`
+            raises.
     """
     if model is None:
         given = {

@@ -45,7 +45,7 @@ class Progress:
             self._bar.stop()
 
     def now(self, doing: str) -> None:
-        """Something else is being done."""
+        """Changes the words that say what is being done."""
         self._doing = doing
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=printable(doing))
@@ -57,9 +57,9 @@ class Progress:
             self._bar.update(self._task, completed=done, total=self._total)
 
     def say(self, line: str) -> None:
-        """A line that stays."""
+        """Prints a line that stays on the screen, above the bar if there is one."""
         if self._bar is None:
-            whole = f"{printable(line)}\n"  # one write: another thread tells of long work
+            whole = f"{printable(line)}\n"  # one write, since another thread prints too
             print(whole, end="", file=sys.stderr, flush=True)
         else:
             self._bar.console.print(printable(line), markup=False, highlight=False)

@@ -116,7 +116,7 @@ def run(
 
 
 def _check_place(script: str, own: list[str], *, is_module: bool) -> None:
-    """Refuse to run a script on a GPU, with an option that says to simulate one."""
+    """Raises InputError if --simulate stands behind the script, where it has no effect."""
     for place, one in enumerate(own):
         if one == "--simulate" or one.startswith("--simulate="):
             option = one if "=" in one else " ".join(own[place : place + 2])
@@ -129,13 +129,16 @@ def _check_place(script: str, own: list[str], *, is_module: bool) -> None:
 
 
 def _check_json(json: Path | None) -> None:
-    """It is written when the script has ended, too late for a script that took hours."""
+    """Raises InputError if the file of --json cannot be written.
+
+    plimsoll writes the file when the script has ended. An error then would come hours too late.
+    """
     if json is not None and (json.is_dir() or not json.absolute().parent.is_dir()):
         raise InputError(f"{json}: cannot be written: a folder, or in a folder that is not there")
 
 
 def _summary(json: Path | None) -> str:
-    """Where the script's processes say what they used, as PLIMSOLL_REPORT."""
+    """Returns the value of PLIMSOLL_REPORT: the file for the memory use, or "1" for stderr."""
     return "1" if json is None else str(json.resolve())
 
 
@@ -148,7 +151,7 @@ def _run_live(
     libraries: dict[str, bool],
     plan: Path | None,
 ) -> NoReturn:
-    """Become the script's process: exit status, signals and stdin are its own."""
+    """Replaces this process by the script's, so that signals, stdin and exit status are its own."""
     from plimsoll.engine.plans.plan_file import read_plan
     from plimsoll.engine.plans.program_plan import require_elastic
     from plimsoll.offloading.tiers.limits import Tiers
@@ -163,7 +166,7 @@ def _run_live(
         raise InputError("PyTorch's allocator serves PyTorch alone: choose elastic or native")
     if plan is not None:
         require_elastic(allocator)
-        read_plan(plan)  # a bad one ends the command before the script begins
+        read_plan(plan)  # a bad plan ends the command before the script begins
     if count_gpus() == 0:
         raise InputError("there is no NVIDIA GPU here; --simulate H100 runs the script without one")
     if not is_cuda_build():
@@ -171,7 +174,7 @@ def _run_live(
     if "plimsoll" not in importlib.metadata.entry_points(group="torch.backends").names:
         raise InputError("PyTorch cannot find plimsoll: install plimsoll-gpu again")
     if allocator != "torch":
-        with suppress(InputError):  # the script's process says what it then goes without
+        with suppress(InputError):  # without the library, the script's process warns
             build(BRIDGE)
     environment = dict(os.environ)
     environment["PLIMSOLL_ALLOCATOR"] = allocator
@@ -183,7 +186,7 @@ def _run_live(
         environment["PLIMSOLL_PLAN"] = str(plan.absolute())
     if conf:
         environment["PYTORCH_ALLOC_CONF"] = environment["PYTORCH_CUDA_ALLOC_CONF"] = conf
-    if sys.stdout is not None:  # else it is closed
+    if sys.stdout is not None:  # None if stdout is closed
         sys.stdout.flush()
     sys.stderr.flush()
     os.execve(command[0], command, environment)  # noqa: S606

@@ -119,7 +119,7 @@ def sweep(
     if html is not None:
         check_ending(html, ".html", ".htm", what="a page")
         check_can_be_made(html, force=force)
-    # Ray prints there which of its workers died.
+    # Ray prints to stdout which of its workers died. stdout is for the answer alone.
     with Progress("sweep") as progress, redirect_stdout(sys.stderr):
         progress.say(f"{where(processes=processes, address=address)}; what is done is in {kept}")
 
@@ -160,7 +160,12 @@ def _again(vary: Sequence[str] | None, results: Path | None) -> list[str]:
 
 
 def _fits(found: Sweep, *, or_unknown: bool = False) -> bool:
-    """Whether each program fits somewhere, or also may fit as far as is known."""
+    """Returns whether each program fits in at least one case.
+
+    Args:
+        found: The sweep.
+        or_unknown: Whether a case also counts if it is not known whether the program fits.
+    """
     programs = {row.case.name for row in found.rows}
     return programs == {
         row.case.name
@@ -188,7 +193,7 @@ def _plan(
     goal: str | None,
     prices: Path | None,
 ) -> tuple[SweepPlan, Path]:
-    """The plan that was named, or what the command line says; and where its table is."""
+    """Returns the sweep's plan, from a file or the command line, and the path of its results."""
     from dataclasses import replace
 
     from plimsoll.base.script_file import is_stream
@@ -226,7 +231,10 @@ def _serving_plan(
     values: dict[str, Any],
     vary: Sequence[str],
 ) -> tuple[SweepPlan, Path]:
-    """The plan of an engine, whose words after `serve` are given."""
+    """Returns the plan for a serving engine, and the path of its results.
+
+    `own` has the words after `serve`.
+    """
     from plimsoll.prediction.recipes.served import check_engine
 
     if arguments:
@@ -237,7 +245,7 @@ def _serving_plan(
 
 
 def _varied(values: dict[str, Any], vary: Sequence[str]) -> tuple[SweepPlan, Path]:
-    """The plan with what --vary names, and where its table is."""
+    """Returns the plan with the values of --vary added, and the path of its results."""
     from plimsoll.prediction.sweeps.sweep_plan import SweepPlan
 
     for one in vary:

@@ -1,6 +1,6 @@
-"""How answers are shown: as wide as the terminal and in colour there, plain in a pipe.
+"""Prints answers: on a terminal with its width and in colour, in a pipe as plain text.
 
-No meaning is in a colour alone, and `NO_COLOR` switches colours off.
+A colour never says more than the words do, and `NO_COLOR` switches colours off.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 NOT_KNOWN = 3
-"""The exit status of a command that found out that its question has no answer yet."""
+"""The exit status of a command that could not find the answer to its question."""
 Verdict = Literal["yes", "no"]
 _ANSWERS = {"yes": "bold green", "no": "bold red", None: "bold"}
 _STYLES = (
@@ -30,11 +30,11 @@ _STYLES = (
     (r"[^\s:]+\.py:\d+", "magenta"),
     (r"\b(?:does not fit|not enough for what failed|results differ)\b", "red"),
 )
-"""Patterns of words and their styles. A later pattern is applied after those before it."""
+"""Patterns of words and their styles, which are applied in this order."""
 
 
 def console() -> Console:
-    """The terminal; or a pipe, which pictures are drawn 100 columns wide for, without colour."""
+    """Returns the console for stdout. For a pipe it has `IN_A_PIPE` columns and no colour."""
     from rich.console import Console
 
     is_terminal = _is_terminal()
@@ -52,11 +52,11 @@ def console() -> Console:
 
 
 def show(make: Callable[[int | None], str | Text], verdict: Verdict | None = None) -> None:
-    """Print an answer, whose first line is what was asked for.
+    """Prints an answer, whose first line answers the user's question.
 
     Args:
         make: Lays the answer out for a number of columns; None keeps lines at their full length.
-        verdict: Whether that line is good news.
+        verdict: Whether the first line is good news; it sets the line's colour.
     """
     if not _is_terminal():
         print(make(None))
@@ -76,7 +76,7 @@ def show(make: Callable[[int | None], str | Text], verdict: Verdict | None = Non
 
 
 def hint(command: Sequence[str]) -> None:
-    """Name the next useful command, as a shell takes it, if stderr is a terminal."""
+    """Prints the next useful command, quoted for a shell, if stderr is a terminal."""
     if sys.stderr.isatty():
         print(printable(f"next: {shlex.join(command)}"), file=sys.stderr)
 

@@ -167,7 +167,7 @@ def _print(machine: Machine, sort: SortKey, hosts: HostsWatch | None, remote: st
     from plimsoll.integrations.top.process_table import Order
     from plimsoll.integrations.top.text import render
 
-    # Narrower than other texts, too: it leaves columns out.
+    # The table leaves out columns on a narrow terminal, so no minimum width applies here.
     columns = get_terminal_size().columns if sys.stdout.isatty() else _WIDTH_OF_FILES
     view = render(machine, columns, Order(sort))
     console().print(view.text)
@@ -191,7 +191,7 @@ def _check_answers(hosts: HostsWatch) -> None:
 def _next_command(
     pid: int, host: str | None, hosts: HostsWatch | None, remote: str | None
 ) -> list[str]:
-    """The command that says more of a process, from here."""
+    """Returns the command that tells more about a process, to be run on this machine."""
     if host is None or hosts is None:
         return ["plimsoll", "explain", str(pid)]
     there = ["--host", hosts.login(host), *([] if remote is None else ["--remote", remote])]

@@ -34,7 +34,7 @@ def current_engines() -> Engines | None:
 
 
 def allocator_name() -> str | None:
-    """Returns which of plimsoll's allocators serves this process; None if none of them does.
+    """Returns the name of plimsoll's allocator that serves this process; None without plimsoll.
 
     The name is "native" if the elastic allocator fell back to PyTorch's rules, because a driver
     offers no virtual memory.

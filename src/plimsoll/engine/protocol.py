@@ -28,10 +28,12 @@ SpillPolicyName = Literal["strict", "spill"]
 class Engine(Protocol):
     """An allocator on one GPU.
 
-    Dedicated memory is the card's own; shared memory is host memory that the GPU uses directly.
+    Dedicated memory is the card's own; shared memory is host memory that the GPU uses directly. A
+    region is a named part of a program's memory that can be moved off the card as a whole (see
+    `plimsoll.offloading.tiers.regions`).
 
-    `_core.Engine` has this interface. Functions that only the elastic allocator has raise
-    ValueError under another allocator.
+    `_core.Engine` has this interface. Under another allocator than the elastic one, functions that
+    only the elastic allocator has raise ValueError.
     """
 
     @property
@@ -43,7 +45,7 @@ class Engine(Protocol):
         """The most dedicated memory that may be reserved; None for no limit."""
 
     def set_dedicated_limit(self, limit: int | None) -> None:
-        """Sets plimsoll's own limit. The lower of it and the program's limit, `limit`, holds."""
+        """Sets the user's limit. The program may set its own; the lower of the two limits holds."""
 
     shared_limit: int | None
     """The most shared memory that may be reserved; None for no limit."""
@@ -61,7 +63,7 @@ class Engine(Protocol):
         """Returns the free and the total bytes of the host memory that GPUs may use."""
 
     def statistics(self) -> dict[str, int]:
-        """Returns the counters that PyTorch has too, and those of shared and paused memory."""
+        """Returns PyTorch's counters by their names, and counters of shared and paused memory."""
 
     @property
     def dedicated_allocated_bytes(self) -> tuple[int, int, int]:
@@ -81,7 +83,11 @@ class Engine(Protocol):
         """Returns all segments with their blocks."""
 
     def fragments_bytes(self) -> int | None:
-        """Returns the free bytes in pieces that are partly in use; None if counting takes long."""
+        """Returns the free bytes that cannot move, because they share a granule with a live block.
+
+        A granule is a piece of 2 MiB, which the elastic allocator maps as a whole. Returns None if
+        counting would take long.
+        """
 
     def rebalance(self, most: int | None = None) -> int:
         """Moves spilled memory back to the card, and returns the bytes moved."""

@@ -1,4 +1,7 @@
-"""A run's use of shared memory, and a lower bound of the time that it cost."""
+"""A run's use of shared memory, and a lower bound of the time that it cost.
+
+Shared memory is host memory that a GPU uses directly, as Windows calls it.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,8 @@ class SharedUse:
         transfer_seconds: A lower bound of the time to access `spilled_bytes`. It assumes one write
             and one read of each byte over an idle bus, at the rate measured for copies of an H100
             (PCIe Gen5). More accesses, or accesses in small pieces, cost more.
-        host_memory_seconds: The time to allocate the host memory, by the cost model; None for
-            Windows' driver, whose cost is unknown.
+        host_memory_seconds: The time to allocate the host memory, by plimsoll's cost model of the
+            driver; None for Windows' driver, whose cost is unknown.
     """
 
     total_bytes: int
@@ -52,7 +55,7 @@ class SharedUse:
         """Makes a `SharedUse` from an allocator's counters.
 
         Args:
-            stats: The counters of a whole run, including those of the tiers.
+            stats: The counters of a whole run, including those of shared memory.
             total_bytes: The size of shared memory.
             peak_dedicated_bytes: The most reserved in dedicated memory.
             by_driver: Whether the driver decides which blocks spill; otherwise the allocator does.

@@ -2,9 +2,9 @@
 
 The format is that of `torch.cuda.memory._snapshot()`, with a few additional keys. Segments, blocks
 and trace entries with bytes in shared memory have a "shared_size". A segment that `pause` moved off
-the card has "is_paused". The settings name the "allocator" and the "torch_version". The segments of
-the elastic allocator do not show the pieces that they consist of, so its settings have
-"fragments_bytes": for each device, the free bytes in pieces that are partly in use.
+the card has "is_paused". The settings name the "allocator" and the "torch_version". The elastic
+allocator maps memory in granules of 2 MiB, which its segments do not show. So its settings have
+"fragments_bytes": for each device, the free bytes in granules that are partly in use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Stacks(Protocol):
-    """Finds a call stack by the number that the engine keeps; innermost frame first."""
+    """Maps the stack number that the engine keeps to the call stack, innermost frame first."""
 
     def __getitem__(self, context: int, /) -> list[tuple[str, int, str]]: ...
 
@@ -33,7 +33,7 @@ def snapshot_dict(
     version: str,
 ) -> dict[str, Any]:
     """Returns the snapshot of one allocator as PyTorch `version` would write it."""
-    # Other threads may be allocating, so segments and history are read in one go.
+    # Other threads may be allocating, so nothing is done between reading segments and history.
     segments, history = engine.segments(), engine.history()
     snapshot: dict[str, Any] = {
         "segments": [_segment(segment, device, stacks) for segment in segments],
@@ -91,13 +91,13 @@ def _segment(segment: _core.SegmentInfo, device: int, stacks: Stacks) -> dict[st
 
 
 def note_fragments(settings: dict[str, Any], device: int, fragments: int | None) -> None:
-    """Adds the bytes of the elastic allocator's fragments to a snapshot's settings."""
+    """Adds the free bytes in partly used granules, if they are known, to a snapshot's settings."""
     if fragments is not None:
         settings.setdefault("fragments_bytes", {})[str(device)] = fragments
 
 
 def add_tiers(entry: dict[str, Any], segment: _core.SegmentInfo) -> None:
-    """Adds the size of shared memory, or that the segment is paused, to a segment's entry."""
+    """Adds "is_paused" and "shared_size" to a segment's entry, where they apply."""
     if segment.paused:
         entry["is_paused"] = True
     if not segment.shared:

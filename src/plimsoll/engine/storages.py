@@ -7,7 +7,7 @@ from typing import Any
 
 def storage_address(tensor: Any) -> int:
     """Returns the address of a tensor's storage; 0 if it has none, as inside `vmap`."""
-    part = getattr(tensor, "_local_tensor", tensor)  # of a DTensor, this process's part
+    part = getattr(tensor, "_local_tensor", tensor)  # a DTensor's local tensor
     try:
         return int(part.untyped_storage().data_ptr())
     except (RuntimeError, NotImplementedError):

@@ -1,4 +1,6 @@
-"""Writes torch.cuda.memory_summary()'s table, character for character, and lines on both tiers.
+"""Formats the table of torch.cuda.memory_summary(), character for character.
+
+Lines on dedicated and shared memory can follow the table.
 
 A group of rows uses the units of its first row, so that rows can be compared. A larger unit is used
 only once the value reaches 768 (for sizes) or 750 (for counts) of that unit.

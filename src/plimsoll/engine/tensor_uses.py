@@ -184,7 +184,7 @@ def labels_now() -> dict[str, dict[str, list[int]]]:
 
 
 def _call_after(owner: Any, name: str, action: Callable[[Any], object]) -> None:
-    """Replaces a function of PyTorch; the new one then calls `action` with the first argument."""
+    """Wraps a function of PyTorch, so that `action` is then called with its first argument."""
     original = getattr(owner, name)
 
     def call(*arguments: Any, **named: Any) -> Any:

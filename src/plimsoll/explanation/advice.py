@@ -149,7 +149,10 @@ def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: Kep
 def _add_higher_limit(
     search: Search, own: Setting, failure: OutOfMemory, found: KeptAdvice
 ) -> None:
-    """Adds advice to raise the limit that refused a request, to the lowest that serves all."""
+    """Adds advice to raise the limit that refused a request.
+
+    The advised limit is the lowest one under which all requests succeed.
+    """
     free = failure.device_free_bytes
     most = AMPLE_MEMORY if free is None else failure.reserved_bytes + free
     trial = search.trial(replace(own, limit=most))
@@ -212,7 +215,10 @@ def _add_zero_grad(
 
 
 def _different(trials: list[Trial]) -> list[Trial]:
-    """Returns the best trial of each set of settings, without trials that add useless settings."""
+    """Returns the best trial for each set of settings, whatever the settings' values.
+
+    A trial is left out if fewer of its settings save as much.
+    """
     kept: list[Trial] = []
     for trial in trials:
         keys = set(conf_keys(trial.setting.conf))
@@ -220,7 +226,6 @@ def _different(trials: list[Trial]) -> list[Trial]:
         if any((set(conf_keys(one.setting.conf)), one.setting.limit is not None) == mine
                for one in kept):  # fmt: skip
             continue
-        # Leave out a trial if fewer settings save as much.
         if any(
             set(conf_keys(one.setting.conf)) < keys and reserved_bytes(one) <= reserved_bytes(trial)
             for one in trials

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 def requests_alone(recording: Recording, events: EventBatch, name: str) -> Recording:
-    """Makes a recording with the given events, leaving out the allocator's own (segments)."""
+    """Makes a recording from the program's requests among the given events.
+
+    The allocator's own events, about segments, are left out.
+    """
     (trace,) = recording.devices
     is_request = (events.action <= Action.FREE_COMPLETED) | (events.action == Action.OOM)
     edited = LoadedTrace(trace.device, events[is_request], [])

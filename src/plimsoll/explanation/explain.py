@@ -65,8 +65,9 @@ def explain(
             that plimsoll is installed in.
         device: The device to explain. The default is the one with the most memory in use, among
             those on which requests failed if there are any.
-        gpu: The card, such as "H100", whose memory and context are then counted. The default is the
-            card that the recording names, if it names one.
+        gpu: The card that the program ran on, such as "H100". The explanation then includes the
+            card's memory and the CUDA context. The default is the card that the recording names, if
+            any.
         limit: The most memory that the program may reserve. The default is the limit that the
             recording shows. For another limit, a replay finds which request fails, if any.
         version: The version of PyTorch whose rules the replays follow. The default is the recorded
@@ -81,7 +82,8 @@ def explain(
         arguments: The script's arguments.
         vary: The script's argument with the size of a batch, such as "--batch-size".
         error: The text of PyTorch's out-of-memory error. It says how much of the card the process
-            held, which separates the memory of other processes from that of other libraries.
+            held, so that plimsoll can tell the memory of other processes from that of other
+            libraries.
         progress: A function that is called at intervals with a description of the current work.
 
     Raises:
@@ -286,7 +288,8 @@ def _card(
         outside = max(0, card.total_bytes - free - of_pytorch)
         own = None if error is None else own_bytes(error)
         room = outside if own is None else min(outside, own - of_pytorch)
-        # PyTorch counts pools that sleep, and the driver does not: there may be no room.
+        # PyTorch also counts pools whose memory vLLM's sleep mode has released; the driver does
+        # not. So `room` may be negative.
         if context > room > 0:  # the process had loaded less of CUDA than the measured process
             context, source = room, _OF_FAILURE
         other = max(0, outside - context)

@@ -88,7 +88,7 @@ def find_devices(
         version: The version of PyTorch; None for the recorded one.
 
     Returns:
-        Returns the chosen device, the row of each device, and notes on the other devices.
+        Returns the chosen device, the figures of each device, and notes on the other devices.
 
     Raises:
         InputError: If the recording has no such device, or the chosen one cannot be replayed.

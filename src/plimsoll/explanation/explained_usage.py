@@ -69,7 +69,11 @@ class ExplainedUsage:
 
 
 class Owners:
-    """Names the live blocks of one moment, found by address; without addresses, by unique size."""
+    """Finds the names of the blocks that were live at one moment.
+
+    A block is found by its address. In a replay that gives blocks other addresses, it is found by
+    its size, unless blocks of that size have several names.
+    """
 
     def __init__(self, usage: ExplainedUsage, event: int) -> None:
         lifetimes = usage.lifetimes

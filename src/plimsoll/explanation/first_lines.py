@@ -130,7 +130,7 @@ def _peak(e: ExplanationParts) -> str:
 
 
 def _try(e: ExplanationParts) -> Iterator[str]:
-    """Returns the first piece of advice, with a line to copy."""
+    """Yields the first piece of advice that helps, and a line to copy."""
     is_another = e.script is not None and not e.script.seems_recorded
     helpful = (
         one

@@ -22,7 +22,7 @@ _SMALL_REQUEST = MiB  # requests up to this size are served from the small pool
 
 
 def find_fragmentation(past: Past, event: int, owner: Callable[[int, int], str]) -> Fragmentation:
-    """Finds the free memory and the pinned segments after an event.
+    """Finds the free memory after an event, and the segments that live blocks keep reserved.
 
     Args:
         past: The history.
@@ -77,9 +77,13 @@ def _is_default(segment: _core.SegmentInfo) -> bool:
 
 
 def _largest_request(past: Past, event: int, stream: int, hole: int) -> int | None:
-    """Returns the largest request on a stream that free memory serves; None without a replay."""
+    """Returns the size of the largest request on a stream that free memory can serve.
+
+    Returns None without a replay, or if the allocator can move free memory.
+    """
     if not isinstance(past, ReplayedPast) or past.moves:
-        # Only a replay can try requests. If free memory can move, its pieces limit no request.
+        # Only a replay can try requests. If the allocator can move free memory, the sizes of the
+        # free pieces do not limit requests.
         return None
     if hole <= _SMALL_REQUEST:
         return 0

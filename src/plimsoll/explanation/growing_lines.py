@@ -1,7 +1,7 @@
 """Gives advice on lines whose memory grows, while the program runs.
 
-The advice comes from the recognisers of causes, without replays. Errors of a recogniser are
-suppressed, so that they never stop the program.
+The advice comes from recognisers, functions that each find one cause in a recording; nothing is
+replayed. Errors of a recogniser are suppressed, so that they never stop the program.
 """
 
 from __future__ import annotations

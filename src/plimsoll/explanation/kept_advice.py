@@ -66,7 +66,7 @@ class KeptAdvice:
     def add_leak(
         self, what: str, how: str, trial: Trial | None, against: ReplayResult | None
     ) -> None:
-        """Keeps advice on a leak, whatever it saves: a leak grows as long as the program runs.
+        """Keeps advice on a leak even if it saves little, because a leak grows without end.
 
         Args:
             what: The change in words.
@@ -91,7 +91,7 @@ class KeptAdvice:
         )
 
     def call(self, setting: Setting) -> str:
-        """Returns the code that applies a setting; its limit is rounded up."""
+        """Returns the code that applies a setting. If the setting has a limit, it is rounded up."""
         has_conf = setting.conf != self.base.conf
         if setting.limit is None:
             return f"PYTORCH_CUDA_ALLOC_CONF={setting.conf}"

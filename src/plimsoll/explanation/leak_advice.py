@@ -34,7 +34,9 @@ def add_leaks(
     *,
     has_stacks: bool,
 ) -> None:
-    """Adds advice on the fastest leaks; replays each as if its line had kept nothing.
+    """Adds advice on the fastest leaks.
+
+    For each leak, the recording is replayed as if the leaking line had kept nothing.
 
     Args:
         search: The replays of the recording.

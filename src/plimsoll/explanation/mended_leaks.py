@@ -27,7 +27,7 @@ def with_leak_mended(
     In the second one the leaking line's blocks are freed at the latest at the end of the step after
     the one that allocated them: until then a variable may rightly hold them. Steps of the warm-up
     are not changed. Both recordings leave out the allocator's own events, so they differ only in
-    the frees. Returns None if no block of the line lives that long.
+    the frees. Returns None if no block of the line lives longer than that.
 
     Args:
         recording: The recording of one device.

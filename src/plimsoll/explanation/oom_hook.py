@@ -1,8 +1,8 @@
 """Explains an out-of-memory error when it ends a program, after the traceback.
 
-The program's own hook prints the traceback first. If the explanation fails, one line on stderr says
-so. At that moment the traceback still keeps the tensors alive that filled the memory, and PyTorch's
-history contains the failed request.
+The program's own `sys.excepthook` prints the traceback first. When plimsoll's hook then runs, the
+traceback still keeps the tensors alive that filled the memory, and PyTorch's history contains the
+failed request. If the explanation fails, one line on stderr says so.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def explain_oom(
         stacks: Whether the history keeps call stacks, to name source lines.
 
     Returns:
-        Returns the hook, whose `remove()` ends this.
+        Returns the hook. Its `remove()` stops the explanations.
     """
     hook = OomHook(folder)
     _record_history(max_entries, stacks=stacks)
@@ -180,7 +180,7 @@ def _record_history(max_entries: int, *, stacks: bool) -> None:
     import torch
 
     if not torch.cuda.is_available():
-        return  # without PyTorch no GPU can run out of memory
+        return  # without a GPU there is no history to record
     torch.cuda.memory._record_memory_history(
         "all", context="all" if stacks else None, stacks="python", max_entries=max_entries
     )
@@ -192,7 +192,8 @@ def _snapshot() -> bytes:
     from plimsoll.engine.current import allocator_name
     from plimsoll.offloading.tiers.reports import memory_snapshot, torch_snapshot
 
-    # With PyTorch's own allocator, PyTorch's snapshot lacks only the card.
+    # Under PyTorch's own allocator, its snapshot lacks only the card and the labels of tensors,
+    # which `torch_snapshot` adds.
     is_ours = allocator_name() is not None
     return pickle.dumps(memory_snapshot() if is_ours else torch_snapshot())
 

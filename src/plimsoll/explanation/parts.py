@@ -25,7 +25,7 @@ class CardUse:
     """The use of the card: `shown_bytes == context_bytes + reserved_bytes + other_bytes`.
 
     Attributes:
-        gpu: The card that was named, or None.
+        gpu: The card's name; None if neither the caller nor the recording names the card.
         total_bytes: The card's memory.
         context_bytes: The memory of a CUDA context on this card; less if a failed request shows
             that the process held less.
@@ -59,8 +59,9 @@ class ReservedUse:
         rounding_bytes: The part of `allocated_bytes` that exceeds the requested sizes.
         pending_bytes: Bytes that the program has freed but another stream may still use.
         cached_bytes: Free bytes in wholly free segments. `empty_cache` would release them.
-        fragments_bytes: Free bytes in segments that are partly in use (under the elastic allocator:
-            in pieces that are partly in use). They cannot be released.
+        fragments_bytes: Free bytes in segments that are partly in use. Under the elastic allocator:
+            free bytes in granules, pieces of 2 MiB, that are partly in use. They cannot be
+            released.
         shared_bytes: The part of reserved memory in shared memory.
         exact: Whether all parts are exact to the byte.
     """
@@ -88,9 +89,11 @@ class Peak:
         allocated_bytes: The bytes in live blocks, rounding included.
         requested_bytes: The requested bytes: the sum of `by_category` without "rounding".
         blocks: The number of live blocks.
-        by_category: Bytes by `plimsoll.recordings.analysis.category_names.CATEGORIES`.
-        categories_from: The evidence for the categories: "program", "stacks", "lifetimes", which is
-            a guess, or "nothing"; see `plimsoll.recordings.analysis.categories.Categories`.
+        by_category: Bytes by category, one of
+            `plimsoll.recordings.analysis.category_names.CATEGORIES`.
+        categories_from: The evidence for the categories: "program", "stacks", "lifetimes" or
+            "nothing"; see `plimsoll.recordings.analysis.categories.Categories`. Categories from
+            lifetimes are a guess.
         lines: The source lines that hold the most bytes, largest first; empty without recorded
             stacks.
     """
@@ -108,14 +111,14 @@ class Peak:
 
 @dataclass(frozen=True)
 class PinnedSegment:
-    """A segment that live blocks keep from being released to the driver.
+    """A segment that cannot be released to the driver, because some of its blocks are live.
 
     Attributes:
         address: Its first address; None for a segment that exists only in a replay.
         total_bytes: Its size.
         free_bytes: Its free bytes.
-        blocks: The number of live blocks that pin it.
-        lines: The lines of these blocks, largest first; their sizes if there are no stacks.
+        blocks: The number of its live blocks.
+        lines: The source lines of its live blocks, largest first; without stacks, their sizes.
     """
 
     address: int | None
@@ -180,11 +183,14 @@ class OutOfMemory:
             limit, and what the program would do next is unknown.
         at: The source line of the request, or None.
         cause: "limit" if the program's limit refused it, "card" if the card was full.
-        reason: Why free memory did not serve the request. "too_little": all free memory together
-            is too small. "fragmentation": no piece is large enough. "other_streams" and
-            "other_pools": a large enough piece belongs to other streams or pools. "max_split_size":
-            that setting keeps such a piece for larger requests. "unknown": the replay differs
-            from the recorded run.
+        reason: Why free memory did not serve the request:
+            - "too_little": all free memory together is too small.
+            - "fragmentation": no free piece is large enough.
+            - "other_streams", "other_pools": a large enough piece belongs to another stream or
+              pool.
+            - "max_split_size": the setting max_split_size_mb keeps a large enough piece for larger
+              requests.
+            - "unknown": the replay differs from the recorded run.
         device_free_bytes: The memory that the driver had left; None if the failure was not
             recorded.
         limit_bytes: The most that the program may reserve, if a limit was given.
@@ -195,8 +201,8 @@ class OutOfMemory:
         free_bytes: The free part of the reserved bytes, in segments that are in use.
         largest_hole_bytes: The largest free piece on the request's own stream and pool.
         returned_bytes: The bytes that PyTorch released to the driver before the failure.
-        missing_bytes: The additional memory that the request needed even without waste; 0 if none,
-            None if the limit is not known well enough.
+        missing_bytes: How many bytes the request would still have lacked if it could have used all
+            free memory; 0 if none. None if the limit is not known well enough.
     """
 
     event: int
@@ -235,7 +241,7 @@ class Advice:
         serves_failed_requests: Whether the trial served the requests that failed, in the recording
             or under the given limit; None if no request failed, or a leak's trial is missing.
         num_alloc_retries: The number of requests for which PyTorch had to release cached memory.
-        driver_seconds: The additional time in driver calls, by the cost model.
+        driver_seconds: The additional time in driver calls, by plimsoll's cost model of the driver.
         bus_seconds: The least time that spilled bytes take over the bus.
         note: Further advice, or "".
     """
@@ -288,8 +294,8 @@ class ExplanationParts:
     Attributes:
         file: The name of the source.
         device: The device.
-        devices: The program's use of each device. The `headroom_bytes` of a device are free under
-            the given limit, and on the card if the card is known.
+        devices: The program's use of each device. A device's `headroom_bytes` are the bytes left at
+            the peak under the given limit or on the known card, whichever leaves less.
         events: The number of recorded events.
         has_history: Whether the recording has a history. Otherwise its final state counts as the
             peak.
@@ -315,7 +321,7 @@ class ExplanationParts:
         search_ended_early: Whether the search ended before it had tried everything.
         script: The script that changes were tried on, or None.
         causes: The causes of the memory's use, the most telling first.
-        notes: The limits of the explanation.
+        notes: Sentences that say what the explanation leaves out or cannot know.
     """
 
     file: str

@@ -44,8 +44,8 @@ def find_peak(
         line: For each block, the number of its source line; None without stacks.
         names: The lines by number.
         round_request: A function that returns the block size for a requested size.
-        allocated_bytes: The bytes allocated at the peak, by a replay. They include ends of blocks
-            that are too small to split off; these count as rounding.
+        allocated_bytes: The bytes allocated at the peak, as a replay computes them. They include
+            the ends of blocks that were too small to split off, which count as rounding.
         lines: The number of lines to name.
     """
     rounded = rounded_sizes(lifetimes.size, round_request)

@@ -38,5 +38,5 @@ def free_bytes(segment: _core.SegmentInfo) -> int:
 
 
 def wholly_free_bytes(segment: _core.SegmentInfo) -> int:
-    """Returns the size of a segment without live blocks; 0 if it has any."""
+    """Returns the size of a segment if all of it is free, else 0."""
     return segment.total_size if free_bytes(segment) == segment.total_size else 0

@@ -35,7 +35,10 @@ LEAST_TIME = 0.01
 
 
 def ranked(advice: Iterable[Advice]) -> list[Advice]:
-    """Sorts advice as this file describes; of equal savings, less use of the card is first."""
+    """Sorts advice as this file describes.
+
+    Among advice with equal savings, the advice with the lower peak on the card comes first.
+    """
     return sorted(advice, key=_rank)
 
 
@@ -45,8 +48,9 @@ def needed(
     """Returns the advice without the needless pieces.
 
     A setting, a limit or the elastic allocator is needed only if the program uses at least a tenth
-    of the card; host memory only if it uses nearly all of it. If the program's memory grows without
-    end, settings and the elastic allocator would only delay its failure, so they are left out.
+    of the card. Host memory is needed only if the program uses nearly the whole card. If the
+    program's memory grows without end, settings and the elastic allocator would only delay the
+    failure, so they are left out.
 
     Args:
         advice: The advice.

@@ -26,7 +26,7 @@ def recorded_causes(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bo
 
     Args:
         usage: The memory of the explained device.
-        uses: The row of figures of each device.
+        uses: The figures of each device.
         failed: Whether a request of the program failed.
     """
     parts = usage.reserved
@@ -62,8 +62,8 @@ def card_parts(card: CardUse, failed: OutOfMemory, error: str | None) -> CardPar
     """Returns who held the card's memory when the driver refused a request; None if unknown.
 
     Args:
-        card: The card.
-        failed: The request.
+        card: The use of the card.
+        failed: The request that failed.
         error: The text of PyTorch's error; None without one.
     """
     if failed.cause != "card" or card.total_bytes is None or card.other_bytes is None:

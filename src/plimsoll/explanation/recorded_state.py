@@ -1,9 +1,10 @@
 """Rebuilds the allocator's state after any event from the recorded events, for any allocator.
 
 Segment events give the reserved memory; live blocks lie at the addresses recorded for them. Under
-the elastic allocator each segment event is about one piece, which moves or is released as a whole,
-and block sizes are multiples of 512 bytes, so all figures are exact. PyTorch's allocator keeps the
-end of a block that is too small to split off within the block; here it counts as a fragment.
+the elastic allocator all figures are exact: each segment event is about one piece, which moves or
+is released as a whole, and block sizes are multiples of 512 bytes. Under PyTorch's allocator a
+block may be larger than its request, if the rest was too small to split off. Events do not show
+that rest, so here it counts as a fragment.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ class RecordedPast(Past):
         allocator: The recorded allocator.
         conf: PyTorch's configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         version: The version of PyTorch.
-        fragments_bytes: The fragments as the elastic allocator counted them. A recording without a
-            history has only this figure, and no pieces. None if it is not recorded.
+        fragments_bytes: The free bytes in partly used pieces, as the elastic allocator counted
+            them; None if they are not recorded. A recording without a history does not show the
+            pieces themselves.
     """
 
     num_alloc_retries = None

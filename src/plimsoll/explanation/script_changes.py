@@ -104,7 +104,8 @@ def try_changes(
 def _is_alike(simulated_bytes: int, recorded_bytes: int, is_whole: bool) -> bool:
     """Returns whether two runs with these peaks can be of the same program.
 
-    A run that failed stopped early, so its peak may be lower.
+    If requests of the recorded run failed, that run ended early, so its peak may be lower than that
+    of the simulated run.
     """
     if simulated_bytes < recorded_bytes * (1 - _ALIKE):
         return False

@@ -115,7 +115,10 @@ class Search:
         self.ended_early = False
 
     def trial(self, setting: Setting, recording: Recording | None = None) -> Trial | None:
-        """Replays under a setting, by default the recording itself; None if no events are left."""
+        """Replays a recording, by default this search's own, under a setting.
+
+        Returns None if the search has too few events left, or the setting cannot be replayed.
+        """
         tried = recording or self.recording
         if self._timings * sum(trace.event_count for trace in tried.devices) > self._events_left:
             self.ended_early = True
@@ -146,7 +149,10 @@ class Search:
         return found
 
     def least_limit(self, setting: Setting, least: int, most: int) -> Trial | None:
-        """Returns the trial with the least limit that serves all requests, exact to 2 MiB."""
+        """Finds the lowest limit that serves all requests, exact to 2 MiB, and returns its trial.
+
+        Returns None if no limit between `least` and `most` serves all requests.
+        """
         best: Trial | None = None
         while most - least > _LIMIT_STEP:
             middle = (least + most) // 2
@@ -159,7 +165,7 @@ class Search:
                 best, most = tried, min(middle, tried.result.peak_reserved_bytes)
             else:
                 least = middle
-        if best is not None and most != best.setting.limit:  # less was reserved
+        if best is not None and most != best.setting.limit:  # it reserved less than its limit
             return self.trial(replace(setting, limit=most)) or best
         return best
 
@@ -186,8 +192,8 @@ def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
 
     Args:
         search: The replays.
-        base: The replay under the recorded settings. A trial keeps the
-            recorded settings that it does not replace.
+        base: The replay under the recorded settings. A combined trial keeps the recorded settings
+            that it does not replace.
     """
     own = conf_keys(base.conf)
 

@@ -1,9 +1,9 @@
 """Finds the allocator's state after any event: its segments and blocks.
 
 PyTorch's allocator follows known rules, so a replay up to the event gives its state, and further
-requests can be tried there. If the replay differs from the recorded run, or another allocator was
-recorded, the state is rebuilt from the recorded events. The state under a smaller limit always
-comes from a replay, under any allocator.
+requests can be tried in that state. If the replay differs from the recorded run, or another
+allocator was recorded, the state is rebuilt from the recorded events. The state under a smaller
+limit always comes from a replay, under any allocator.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Past(ABC):
         is_exact: Whether all these figures are exact to the byte.
         is_what_if: Whether the states are those under a given limit instead of the recorded ones.
         has_recorded_addresses: Whether blocks have their recorded addresses.
-        moves: Whether free pieces move to where they are needed, as under the elastic allocator.
+        moves: Whether the allocator moves free memory to other addresses where it is needed, as the
+            elastic allocator does.
         max_split_size: The configured `max_split_size_mb`, in bytes; None without one.
 
     Args:
@@ -74,7 +75,7 @@ class Past(ABC):
 
     @abstractmethod
     def after(self, event: int) -> list[_core.SegmentInfo]:
-        """Returns the segments after an event; -1 is before the first."""
+        """Returns the segments after an event; for -1, those before the first event."""
 
     @abstractmethod
     def units(self, event: int) -> list[_core.SegmentInfo]:

@@ -27,7 +27,7 @@ _MARKS = frozenset("\\`*_{}[]<>()#+!|~@&")
 
 @dataclass(frozen=True)
 class PeakChange:
-    """A script before a change and after it.
+    """The predictions of a script before and after a change of the program.
 
     Attributes:
         command: The script and its arguments.
@@ -183,7 +183,10 @@ def _details(change: PeakChange) -> Iterator[str]:
 
 
 def _by_function(prediction: Prediction) -> Counter[str]:
-    """Returns the largest lines' bytes by "file function", as line numbers change too easily."""
+    """Returns the bytes of the largest lines, by "file function".
+
+    Line numbers are left out, because almost any edit of a file changes them.
+    """
     held: Counter[str] = Counter()
     for share in prediction.top_lines:
         held[renamed(share.line, _without_number)] += share.bytes

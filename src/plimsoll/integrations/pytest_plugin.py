@@ -57,7 +57,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # after other plug-ins have selected the tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Checks all budgets before the first test; without a GPU, sends tests to a simulated one.
+    """Checks all budgets before the first test.
+
+    Without a GPU, makes the tests with a budget run on a simulated GPU.
 
     Raises:
         UsageError: If a budget is not a size, the card is unknown, or PyTorch is not installed.
@@ -132,7 +134,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """Ends the recording if the test did not finish."""
+    """Ends the recording, if it still runs, and deletes its file."""
     recording = item.stash.get(_RECORDING, None)
     if recording is not None:
         recording.opened.close()

@@ -1,11 +1,11 @@
 """Runs tests with a memory budget on machines without a GPU: in a process with a simulated GPU.
 
-A test that ends that process fails; the tests that had not begun then run in a new process.
+A test that ends that process counts as failed. The tests that had not begun run in a new process.
 
-The process runs pytest too, with the same configuration but not the same options. It writes its
-reports of each test to a file, and this process passes them on as its own. PyTorch accepts
-simulated GPUs only before it is imported, and for a whole process; all other tests still see no
-GPU.
+The process with the simulated GPU runs pytest too, with the same configuration but not the same
+options. It writes its reports of each test to a file, and the original process passes them on as
+its own. A separate process is needed because PyTorch accepts simulated GPUs only before it is
+imported, and for a whole process. All other tests run in the original process and see no GPU.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ class SimulatedTests:
         return True
 
     def _run(self, names: Sequence[str]) -> None:
-        """Runs tests in a new process and reads its reports; marks all as begun if none began."""
+        """Runs tests in a new process, and reads the reports of those that began.
+
+        If none began, all count as begun, so that they are not run again.
+        """
         with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
             file = Path(folder) / "reports"
             done = subprocess.run(  # noqa: S603

@@ -1,7 +1,8 @@
 """Copies storages to host memory and back on two side streams, and waits for the copies.
 
-The host does not wait for a copy. The *compute stream* is the program's stream. It waits for a copy
-to host memory before it reuses the copied memory, and for a copy back before it reads the data.
+The host does not wait for a copy. The *compute stream*, the stream on which the program runs, does:
+it waits for a copy to host memory before it reuses the copied memory, and for a copy back before it
+reads the data.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ class CopyStreams:
         return stream
 
     def copy_out(self, storage: Any, size: int, stream: Any) -> PinnedBuffer:
-        """Queues a storage's copy after the work on `stream`; `busy` of the buffer is its end."""
+        """Queues the copy of a storage to host memory, after the work on `stream`.
+
+        Returns the buffer in host memory. Its `busy` is the event at the end of the copy.
+        """
         buffer = self._buffers.take(size)
         self._out.wait_stream(stream)
         if buffer.busy is not None:
@@ -75,7 +79,9 @@ class CopyStreams:
         return buffer
 
     def copy_back(self, buffer: PinnedBuffer, size: int, copied: Any, stream: Any) -> Any:
-        """Allocates a storage and queues the copy into it; the copy ends at the buffer's `busy`.
+        """Allocates a storage on the card, and queues the copy from a buffer into it.
+
+        The buffer's `busy` becomes the event at the end of the copy.
 
         Args:
             buffer: The copy in host memory.
@@ -84,7 +90,8 @@ class CopyStreams:
             stream: The current stream.
 
         Raises:
-            torch.OutOfMemoryError: If the device has no room for it; the state is unchanged then.
+            torch.OutOfMemoryError: If the device has no room for the storage. Nothing has changed
+                then.
         """
         there = torch.empty(size, dtype=torch.uint8, device=self.device)
         self._back.wait_stream(stream)  # earlier work may still use this memory

@@ -54,11 +54,12 @@ class offload(contextlib.ContextDecorator):  # noqa: N801
     """Keeps a program within a budget of GPU memory by moving saved tensors to host memory.
 
     Tensors that autograd saves inside the block leave the card during the forward pass, as far as
-    the budget requires, and are back before the backward pass needs them, even if that runs outside
-    the block. Copies overlap with computation. The first step moves every tensor that can move, and
-    measures the memory. A later step that repeats an earlier one moves only as much as the budget
-    requires. plimsoll keeps the measurements, so the block may be entered for each step or once for
-    all steps.
+    the budget requires, and are back before the backward pass needs them, even if the backward pass
+    runs outside the block. Copies overlap with computation.
+
+    The first step moves every tensor that can move, and measures the memory. A later step that
+    repeats an earlier one moves only as much as the budget requires. plimsoll keeps the
+    measurements, so the block may be entered for each step or once for all steps.
 
     The budget covers all tensors of the program on each GPU (`torch.cuda.memory_allocated`). It is
     a target, not a limit: a program whose weights, or whose largest operation, need more will
@@ -71,7 +72,8 @@ class offload(contextlib.ContextDecorator):  # noqa: N801
         budget: Bytes on each GPU, as a number or as "6GiB".
 
     Raises:
-        InputError: If the budget is not a size above zero, or exceeds the largest GPU on entry.
+        InputError: If the budget is not a size above zero. Also when the block is entered, if the
+            budget exceeds the memory of the largest GPU.
     """
 
     def __init__(self, budget: int | str) -> None:

@@ -1,7 +1,7 @@
 """Moves saved storages off the card and back, as the plan and the budget require.
 
-The storages that the backward pass needs last leave first. The storages that it uses next return
-before they are needed, as far as there is room.
+The storages that the backward pass needs last leave first. The storages that the backward pass uses
+next return before they are needed, as far as there is room.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Pager:
     Args:
         plan: The plan of this step, with the budget.
         residency: The location of each storage.
-        memory: Measures the program's own memory; the pager reports its own changes to it.
+        memory: Measures the program's own memory, which excludes saved storages. The pager sets its
+            `has_changed` after it has moved a storage.
 
     Attributes:
         first: The serial number of this step's first storage, which the plan counts as 0.
@@ -45,7 +46,12 @@ class Pager:
         self._ahead = 0
 
     def make_room(self, size: int, spare: int = -1) -> None:
-        """Moves out storages, those needed last first, until `size` more bytes fit the budget."""
+        """Moves out storages, those needed last first, until `size` more bytes fit the budget.
+
+        Args:
+            size: The bytes to make room for.
+            spare: The serial number of a storage that must stay; -1 for none.
+        """
         residency = self._residency
         limit = self._plan.limit - size
         expected, ahead = self._plan.expected(), self._plan.expected_of_forward()

@@ -39,7 +39,10 @@ class PinnedBuffer:
 
 
 def rounded(size: int) -> int:
-    """Rounds a size up to one of eight per power of two, so that similar sizes share buffers."""
+    """Rounds a size up, so that similar sizes can use the same buffers.
+
+    There are eight rounded sizes from one power of two to the next.
+    """
     step = max(1 << max(size - 1, 1).bit_length() - 1, MiB) // _STEPS
     return -(-size // step) * step
 

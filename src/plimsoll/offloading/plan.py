@@ -1,12 +1,12 @@
-"""Plans which saved storages must leave the card, from earlier steps. Independent of PyTorch.
+"""Plans, by earlier steps, which saved storages must leave the card. This file needs no PyTorch.
 
 A step is a sequence of events: a storage is saved (forward), a storage is used (backward). Between
 two events the program also allocates memory besides the saved storages. This memory is called *the
 program's own memory*, and plimsoll measures its peak. While a step repeats an earlier one, event by
 event, the plan knows how much memory the program is about to allocate, which storages are used
 next, and how many bytes have to leave. Storages saved first are used last, so these leave. If a
-step differs from all earlier ones, the plan knows nothing until the step ends, and every storage
-that can leave leaves.
+step differs from all earlier ones, the plan knows none of this, and every storage that can leave
+the card leaves it.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ class Profile:
     Attributes:
         events: The events in order.
         program_bytes: For each event, the peak of the program's own memory until the next event,
-            minus its own memory at the beginning of the step.
-        older_bytes: `program_bytes` of the previous generation of steps. Equal steps may differ in
-            memory: with accumulated gradients only the first step allocates the gradients.
-        steps: The number of steps in this generation.
+            minus the program's own memory at the beginning of the step.
+        older_bytes: `program_bytes` of the previous generation. Equal steps may differ in memory:
+            with accumulated gradients only the first step allocates the gradients.
+        steps: The number of steps in this generation. A generation is at most `_GENERATION` equal
+            steps, whose figures are combined to their maxima.
         gone: For each dropped storage, the number of events before it was dropped.
         held: Storages that the program itself held until the backward pass: dropping them frees
             nothing.
@@ -88,13 +89,16 @@ class Profile:
         return max(max(self.program_bytes[span]), max(self.older_bytes[span], default=0))
 
     def expected_of_forward(self) -> list[int]:
-        """Returns for each forward event the peak of own memory in the rest of the forward pass."""
+        """Returns for each forward event the peak of the program's own memory from there on.
+
+        The peak is that of the rest of the forward pass.
+        """
         first_use = next(at for at, event in enumerate(self.events) if event.is_use)
         backwards = (self.expected(at, at) for at in reversed(range(first_use)))
         return list(accumulate(backwards, max))[::-1]
 
     def excess(self, limit: int) -> int:
-        """Returns by how much the step's growth would exceed a limit if no storage left."""
+        """Returns by how much the step's growth would exceed a limit if all storages stayed."""
         dropped: dict[int, int] = {}
         sizes = [event.size for event in self.events if not event.is_use]
         for storage, position in self.gone.items():
@@ -234,15 +238,18 @@ class Plan:
             self._forward = [] if self._known is None else self._known.expected_of_forward()
 
     def _find(self) -> Profile | None:
-        """Returns the known step that this one repeats so far; of several, the smallest batch's."""
+        """Returns the known step that this step repeats so far; None if there is none.
+
+        If there are several, it is the one with the smallest batch.
+        """
         resembled = (profile for profile in self._profiles if self._now.resembles(profile))
         return min(resembled, key=lambda profile: profile.events[0].size, default=None)
 
     def _choose(self, known: Profile) -> set[int]:
         """Chooses the storages to move out, the earliest saved first, until enough bytes leave.
 
-        A storage of four times the remaining excess or more stays. `Pager.make_room` moves such a
-        storage out later, if the memory really runs short.
+        A storage stays if it is at least four times as large as the remaining excess.
+        `Pager.make_room` moves such a storage out later, if memory really runs short.
         """
         excess = known.excess(self.limit - self._base)
         chosen = set()

@@ -24,7 +24,7 @@ class ProgramMemory:
     Attributes:
         device: The device.
         allocated: The counters at the last reading.
-        has_changed: Whether offloading itself has allocated or freed memory since then.
+        has_changed: Whether offloading itself has allocated or freed memory since the last reading.
     """
 
     def __init__(self, device: Any) -> None:

@@ -54,7 +54,7 @@ class Residency:
         self.count += 1
 
     def release(self, saved: SavedStorage) -> None:
-        """Frees a storage's memory on the card; the caller moves it to another table."""
+        """Frees a storage's memory on the card; the caller moves the reference to another table."""
         self._by_address.pop(saved.storage.data_ptr(), None)
         saved.release()
         self.bytes_here -= saved.size
@@ -101,6 +101,6 @@ class Residency:
 
 
 def living(where: References, key: int) -> SavedStorage | None:
-    """Returns a table's storage of a key; None if there is none or it was deleted."""
+    """Returns the storage that a table has under a key; None if there is none or it was deleted."""
     reference = where.get(key)
     return None if reference is None else reference()

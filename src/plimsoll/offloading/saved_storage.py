@@ -43,7 +43,8 @@ class SavedStorage:
         serial: Its serial number on the device, counted over all steps.
         size: The size in bytes.
         version: The version of the tensor's contents when it was saved.
-        counted: The part of the storage that shares the tensor's version, see `counted_part`.
+        counted: The part of the storage that shares the tensor's version counter, see
+            `counted_part`.
         is_computed: Whether it was computed on the compute stream, so that its memory may be freed
             in stream order.
         storage: The storage on the card, or None.

@@ -104,7 +104,7 @@ class DeviceView:
         return make_overview(self.lifetimes, self.level, self.time_us)
 
     def numbers_for(self, key: Key) -> NDArray[Any]:
-        """Returns for each block the number, such as its stream, that decides its group."""
+        """Returns for each block the number that decides its group, such as its stream's number."""
         lifetimes = self.lifetimes
         columns: dict[str, NDArray[Any]] = {
             "category": self.category,

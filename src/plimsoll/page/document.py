@@ -69,7 +69,8 @@ def make_page(
         runs: The runs to show.
         served: Whether a server serves the page. The page then requests left-out blocks from it.
         most_bytes: The size below which the page stays, if possible.
-        first_device: The server's number of the runs' first device; the next ones follow it.
+        first_device: The number by which the server knows the first device of the runs. The other
+            devices have the numbers that follow.
     """
     devices = [view for run in runs for view in run.devices]
     packed = [_pack_device(view) for view in devices]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
 
 MOST_GROUPS = 11
-"""The most groups whose colours the eye can tell apart. The smallest of more groups are joined."""
+"""The most groups whose colours the eye can tell apart. Any further groups are joined into one."""
 
 _SIZE_BOUNDS = (64 * KiB, MiB, 10 * MiB, 100 * MiB, GiB)
 _SIZE_NAMES = (
@@ -39,7 +39,8 @@ class Key:
         title: The key's title on the page.
         groups: The groups' names.
         by: The property of a block that decides its group: "category", "line" (found by the block's
-            stack), "stream", "pool", "size", or "tier", by which a block may be in both groups.
+            stack), "stream", "pool", "size" or "tier". By tier, a block may have bytes in both
+            groups.
         table: The group for each number of that property. For "size", the least size of each group
             but the first.
     """
@@ -127,7 +128,8 @@ def key_of_numbers(
 def weights_at_peak(lifetimes: Lifetimes, level: NDArray[np.int64]) -> NDArray[np.int64]:
     """Returns how much each block counts when the largest groups are chosen.
 
-    A block that is live at the peak counts by its bytes, and any other by a millionth of them.
+    A block that is live at the peak counts with all of its bytes. Any other block counts with a
+    millionth of its bytes.
     """
     peak = int(np.argmax(level)) if len(level) else -1
     size = lifetimes.size.astype(np.int64)

@@ -2,7 +2,7 @@
 
 The server listens only on the loopback interface, on a port that the system chooses. Every URL path
 must begin with a random token, and the Host header must name this server. So no page of another
-origin can access it, whatever name it has for this machine.
+origin can access the server, even by another host name for this machine.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def parse_request(self) -> bool:
-        """Parses a request; also answers an empty one, which the base class would not."""
+        """Parses a request, and answers an empty one, which the base class leaves unanswered."""
         is_request = super().parse_request()
         if not is_request and not self.requestline.split():
             self._refuse(HTTPStatus.BAD_REQUEST, "the request is empty")
@@ -292,7 +292,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._read_the_rest()
 
     def _read_the_rest(self) -> None:
-        """Reads the rest of a refused request: with unread data, closing would lose the answer."""
+        """Reads the rest of a refused request.
+
+        If data stayed unread, closing the connection would discard the answer.
+        """
         with suppress(OSError):
             self.wfile.flush()
             self.connection.shutdown(socket.SHUT_WR)

@@ -36,7 +36,8 @@ _PLAIN = {
 def assumed_lines(assumptions: Sequence[Assumed]) -> Iterator[str]:
     """Yields the assumptions that may matter, those with the most bytes first.
 
-    It leaves out that values were not computed, because each read of such a value has its own line.
+    Leaves out the assumption that values were not computed, because each read of such a value has
+    an assumption of its own.
     """
     by_text: dict[str, dict[str, None]] = {}
     for each in sorted(assumptions, key=_order):
@@ -70,6 +71,7 @@ def _order(assumed: Assumed) -> tuple[bool, int]:
 def _matters(assumed: Assumed) -> bool:
     """Returns whether to name the line beside an assumption.
 
-    Such an assumption is about a line that read a value, or a line with a loop or a check.
+    The line is named if the assumption is about a value that the line read, or about a loop or a
+    check in the line.
     """
     return any(word in assumed.what for word in ("nobody knows", "random", "loop", "check"))

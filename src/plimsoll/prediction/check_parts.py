@@ -34,7 +34,8 @@ class CheckParts:
         script: The script.
         recording: The file.
         gpu: The card of the prediction.
-        matches: Whether both peaks differ by no more than `tolerance`.
+        matches: Whether the peak of reserved memory and the peak of allocated memory each differ by
+            no more than `tolerance`.
         tolerance: The tolerance as a part of the recorded peak, such as 0.02.
         predicted_reserved_bytes: The most bytes that the prediction reserves from the driver.
         recorded_reserved_bytes: The most bytes that a replay of the recording reserves.
@@ -43,7 +44,8 @@ class CheckParts:
         predicted_requests: The number of predicted requests for memory.
         recorded_requests: The number of recorded requests.
         held_by: The key of `held`: "line", or "size" if the recording has no call stacks.
-        held: The bytes at the two peaks where they differ, the largest difference first.
+        held: The lines or sizes that hold different bytes at the two peaks, the largest difference
+            first.
         reasons: The known reasons for the differences, a sentence each.
     """
 

@@ -1,9 +1,9 @@
-"""Snapshots on request: a process that plimsoll serves sends its user a snapshot of its memory.
+"""Snapshots on request: a program that runs plimsoll sends its user a snapshot of GPU memory.
 
-The process listens on a Unix socket beside its counters. Only the same user and root can connect,
-and the kernel reports the peer's user. The answer is a line of JSON, `{"size": N}` or
-`{"error": "..."}`. After a size follow N bytes, a pickle in PyTorch's format, which a reader must
-treat as untrusted.
+The process listens on a Unix socket, in the folder where it publishes its counters. Only the same
+user and root can connect; the kernel reports the peer's user. The answer is a line of JSON,
+`{"size": N}` or `{"error": "..."}`. After a size follow N bytes, a pickle in PyTorch's format,
+which a reader must treat as untrusted.
 """
 
 from __future__ import annotations

@@ -60,7 +60,9 @@ class _Gpus:
         return self._found[index]
 
     def context_bytes(self, index: int, dedicated: Callable[[], int]) -> int | None:
-        """Returns the bytes that the driver charges to this process, minus `dedicated()`.
+        """Returns the size of this process's CUDA context; None if it is not known.
+
+        The size is what the driver charges to this process, minus `dedicated()`.
 
         Args:
             index: PyTorch's number of the GPU.
@@ -158,7 +160,10 @@ class TorchCounters:
 
 
 def _torch_statistics(index: int) -> dict[str, int]:
-    """Returns PyTorch's counters of both pools together, by the keys that engines use too."""
+    """Returns PyTorch's counters, by the keys of an engine's statistics.
+
+    Each counter is the sum over the pools of small and of large blocks.
+    """
     import torch
 
     nested = torch.cuda.memory_stats_as_nested_dict(index)

@@ -24,8 +24,8 @@ class Done(Generic[Result]):
 
     Attributes:
         index: The item's position.
-        result: The function's result; None if it failed.
-        error: Why it failed, in a line; None if it succeeded.
+        result: The function's result; None if the item failed.
+        error: Why the item failed, in a line; None if it succeeded.
     """
 
     index: int

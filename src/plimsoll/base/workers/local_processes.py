@@ -38,7 +38,7 @@ def run_locally(
     processes: int,
     result_type: type[Any] = object,
 ) -> Iterator[Done[Result]]:
-    """Does what `run_all` does, on this number of local processes."""
+    """Does what `run_all` does, in `processes` processes of this machine."""
     waiting: queue.SimpleQueue[tuple[int, Item]] = queue.SimpleQueue()
     for numbered in enumerate(items):
         waiting.put(numbered)
@@ -150,7 +150,10 @@ class _Crew:
 
 
 def _wait(worker: subprocess.Popen[bytes]) -> int:
-    """Closes a worker's input, which ends it; kills a worker that goes on. Returns its status."""
+    """Closes a worker's input, so that the worker ends. Returns the worker's exit status.
+
+    A worker that does not end in time is killed.
+    """
     if worker.stdin is not None:
         with suppress(OSError):
             worker.stdin.close()

@@ -65,12 +65,12 @@ def _own_streams() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _read(asked: BinaryIO, items: queue.SimpleQueue[Any]) -> None:
-    # Raised when the parent has ended, perhaps in the middle of a message.
+    # `pickle` raises these errors when the parent has ended, perhaps in the middle of a message.
     with suppress(EOFError, pickle.UnpicklingError):
         while True:
             items.put(pickle.load(asked))  # noqa: S301
-    # The signal alone does not suffice: if it arrives just before the main thread waits for an
-    # item, it does not wake the thread.
+    # The parent has ended. SIGTERM alone does not suffice: if it arrives just before the main
+    # thread begins to wait for an item, the thread goes on waiting. `_ENDED` wakes it.
     items.put(_ENDED)
     if hasattr(signal, "pthread_kill"):
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FOLDER_VARIABLE = "PLIMSOLL_CARDS"
-"""The environment variable that names the folder of these files."""
+"""The environment variable that names the folder with the cards' files."""
 _DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 _MOST_BYTES = 16 << 20
 """The largest size of a file that is read."""
@@ -57,7 +57,7 @@ CONTEXT_PARTS = (
     *("kernels", "streams", "blas", "blas_handle", "stacks", "solver", "solver_handle"),
     "fourier",
 )
-"""The parts that a process adds to its context on a card on first use.
+"""The parts of a process's context on a card. The driver adds each part when it is first used.
 
 - kernels: PyTorch's kernels.
 - streams: PyTorch's pool of streams.
@@ -71,7 +71,7 @@ CONTEXT_PARTS = (
 The enumeration Library of csrc/device/runtime.h has the same order.
 """
 OF_TRAINING = ("made", "kernels", "blas", "blas_handle", "stacks")
-"""The parts of a context that most training programs load."""
+"""The parts of a context that most training programs load. "made" is the new context itself."""
 
 
 Search = tuple[int, int, int, int]
@@ -185,7 +185,8 @@ def write_card(found: CardFile, path: Path) -> None:
 def measured_cards() -> list[CardFile]:
     """Returns one file for each measured card.
 
-    If a card has several files, the one of this machine's driver is taken, or else the newest.
+    If a card has several files, one per driver, the file for this machine's driver is returned. If
+    there is none, the newest file is returned.
 
     Raises:
         InputError: If a file cannot be read, or is not a card file.

@@ -1,4 +1,4 @@
-"""Names of cards, in any spelling."""
+"""Makes keys from cards' names, so that a card is found by any spelling of its name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LONGEST = 100
 
 
 def name_key(name: str) -> str:
-    """Returns a name without case, spaces, dashes and words such as NVIDIA and GeForce."""
+    """Returns a card's name in lower case, without spaces, dashes, NVIDIA, GeForce and the like."""
     letters = _NOT_LETTERS_OR_DIGITS.sub("", name.casefold())
     return _IGNORED_WORDS.sub("", letters).replace("mobile", "laptop")
 

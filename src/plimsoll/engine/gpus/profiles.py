@@ -140,7 +140,7 @@ def gpu_profile(name: str) -> GpuProfile:
 
 
 def gpu_profiles(containing: str = "") -> list[GpuProfile]:
-    """Returns the GPUs that have a profile, or those with a name that contains the text.
+    """Returns all GPUs that have a profile; given a text, those whose name contains the text.
 
     As for `gpu_profile`, case, spaces, dashes and the words NVIDIA and GeForce do not matter.
 
@@ -224,8 +224,8 @@ def _read(
 def _parts_like(measured: dict[str, Any], context_bytes: int) -> dict[str, int]:
     """Returns `context_parts` for a context of this size, in the proportions of a measured card.
 
-    Each part is a multiple of 2 MiB, the driver's unit. The parts that a training step loads add up
-    to `context_bytes`.
+    The bytes of a new context ("made") and of the parts that a training step loads add up to
+    `context_bytes`. The other parts are rounded to 2 MiB, the driver's unit.
     """
     share = context_bytes / measured["context_bytes"]
     parts = {

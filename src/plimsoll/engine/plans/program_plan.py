@@ -106,7 +106,7 @@ def made_for(
 
 
 def require_elastic(allocator: str) -> None:
-    """Refuses a plan for any allocator but the elastic one, which alone can follow a plan.
+    """Checks that an allocator can follow a plan; only the elastic allocator can.
 
     Raises:
         InputError: If the allocator is not "elastic".

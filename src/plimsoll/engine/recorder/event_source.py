@@ -1,8 +1,8 @@
 """The interface of a source of events.
 
-A source puts events into a buffer from `start` to `stop`. Other threads may allocate while
+Between `start` and `stop`, a source puts its events into a buffer. Other threads may allocate while
 `segments` runs. Therefore `segments` also puts a `snapshot` event into the buffer, at the moment
-that its result describes: a reader then knows which events came before.
+that its result describes. A reader then knows which events came before that moment.
 """
 
 from __future__ import annotations

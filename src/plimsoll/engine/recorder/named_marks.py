@@ -1,4 +1,8 @@
-"""Marks and labels of a recording: an event holds a number, and the file the name for it."""
+"""The names of a recording's marks and labels.
+
+A mark names a moment, such as the end of a step. A label says what the tensor at an address is used
+for. In the buffer, marks and labels are events with a number instead of the name.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,9 @@ class Marks:
             return self._numbers.setdefault(name, len(self._numbers))
 
     def marks(self, events: EventBatch, *, is_simulated: bool) -> list[tuple[int, int, str]]:
-        """Returns the row, time and name of each mark; its row is the number of events before it.
+        """Returns the row, time and name of each mark.
+
+        A mark's row is the number of events before it, without marks and labels.
 
         Args:
             events: Events, marks and labels, in order.

@@ -1,8 +1,8 @@
 """Writes the events of a source to a file, in a thread of its own.
 
-A thread that allocates only copies its event into a buffer (`core/include/plimsoll/events/
-event_buffer.h`). The writing thread empties the buffer, resolves call stacks, packs columns and
-writes them.
+The threads that allocate do no more than copy each event into a buffer (`core/include/plimsoll/
+events/event_buffer.h`). The writing thread empties the buffer, resolves call stacks, packs columns
+and writes them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,11 @@ class Recorder(NotebookForm):
         self._writing = threading.Lock()
 
     def __call__(self, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-        """Returns a function whose every call is recorded; later calls get numbered files."""
+        """Wraps a function so that each of its calls is recorded.
+
+        The first call is written to `path`, the second one to a file with "-2" added to its name,
+        and so on.
+        """
         first, recorded = self.path, 0
 
         @wraps(function)
@@ -177,7 +181,7 @@ class Recorder(NotebookForm):
         self._at_exit = Finalize(None, self.stop, exitpriority=2)
 
     def _forget(self, buffer: _core.EventBuffer) -> None:
-        """Disconnects the source and the buffer after a recording could not begin."""
+        """Disconnects the source from the buffer, because the recording could not begin."""
         self._source.stop()
         buffer.close()
         self._buffer = None
@@ -259,7 +263,7 @@ class Recorder(NotebookForm):
             self._after_step()
 
     def _is_of_parent(self) -> bool:
-        """Returns whether the parent of this forked process made the recording."""
+        """Returns whether this is a forked process, whose parent made the recording."""
         return self._buffer is not None and os.getpid() != self._process
 
     # --- writing: called by the writing thread, or by a caller of flush --------------------------

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def replays_html(results: Sequence[ReplayResult]) -> str:
-    """Returns HTML for each device of each file: the answer, and a table with the best first."""
+    """Returns an answer and a table, the best replay first, for each device of each file."""
     tables = [
         answer(answer_of(ranked)) + table(title(ranked[0]), map(row, ranked), heads(ranked[0]))
         for ranked in best_first(results)

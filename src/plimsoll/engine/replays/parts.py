@@ -108,7 +108,8 @@ class ReplayResult:
         peak_allocated_bytes: The most in live blocks.
         peak_active_bytes: The most in live blocks and in freed blocks that another stream might
             still use.
-        peak_reserved_bytes: The most reserved from the driver, in both tiers.
+        peak_reserved_bytes: The most reserved from the driver, in dedicated and shared memory
+            together.
         peak_reserved_range_bytes: The least and the most of the peak over three timings of the
             frees that wait for other streams: as recorded, immediate, and as late as possible. None
             if no free waits, if a replay ended early, or under the recorded configuration.
@@ -125,7 +126,8 @@ class ReplayResult:
         avoided_ooms: Requests that failed in the recording but not in the replay.
         events: Events replayed.
         engine_seconds: Time spent in the engine.
-        driver_seconds: Time that the driver calls would take on a GPU, by the cost model.
+        driver_seconds: Time that the driver calls would take on a GPU, by plimsoll's cost model of
+            the driver.
         matches_recording: Whether every address, segment and failure was as recorded. None if the
             run differs from the recording on purpose, or if the recording has no segments to
             compare.

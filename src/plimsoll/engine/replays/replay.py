@@ -66,18 +66,19 @@ def replay(
         conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF; by default the recorded
             one.
         limit: The most memory that may be reserved, such as "24GiB": the effect of a memory
-            fraction or of a smaller card. By default the limit inferred from the recording. If none
-            can be inferred and the replay changes the configuration or the allocator, the memory of
-            the recorded card, if it is known.
-        gpu_memory: The memory of the simulated card, all of it for PyTorch. By default more than
-            any program needs.
-        dedicated: The card's memory, in place of `gpu_memory`; requests beyond it get shared
-            memory. With "elastic" the allocator spills; with "native" and "uncached" the driver
-            does, as on Windows.
-        shared: The size of shared memory with `dedicated`.
+            fraction or of a smaller card. The default is the limit inferred from the recording. If
+            no limit can be inferred, and the replay changes the configuration or the allocator, the
+            default is the recorded card's memory, if the recording names the card.
+        gpu_memory: The memory of the simulated card, all of it for PyTorch. The default is more
+            than any program needs.
+        dedicated: The card's memory, in place of `gpu_memory`. Requests beyond it get shared
+            memory: host memory that the GPU uses directly. With "elastic" the allocator moves
+            requests there; with "native" and "uncached" the driver does, as on Windows.
+        shared: The size of shared memory, together with `dedicated`.
         version: The PyTorch version whose rules the replay follows, such as "2.11"; by default the
             recorded one, or the one inferred from the recording (`Recording.version`).
-        plan: A plan of places, or its file, which "elastic" follows (docs/plans.md).
+        plan: A plan, which has an address for each large request, or the plan's file. Only
+            "elastic" follows plans (docs/plans.md).
         progress: Called at intervals with the number of replayed events and of all events.
 
     Returns:
@@ -343,7 +344,10 @@ def _emptied_caches(
 def _at_other_paces(
     trace: DeviceTrace, start: list[_core.SegmentInfo], request: _Request, emptied: list[int]
 ) -> list[_core.Replay]:
-    """Replays twice: once each pending free completes at once, once as late as possible."""
+    """Replays twice, with other timings of the frees that wait for another stream.
+
+    In the first replay each such free completes immediately, in the second as late as possible.
+    """
     return [
         _run(trace, start, request, completion=_core.Completion.at_once, emptied=emptied),
         _run(trace, start, request, completion=_core.Completion.late, emptied=emptied),

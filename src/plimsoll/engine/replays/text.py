@@ -91,7 +91,10 @@ def heads(result: ReplayResult) -> tuple[str, ...]:
 
 
 def _rank(result: ReplayResult) -> tuple[bool, int]:
-    """Returns a sort key: least reserved first; replays that ended early last, longest first."""
+    """Returns a sort key: replays that fit come first, those that reserve the least in front.
+
+    Replays that ended early follow, those that got furthest in front.
+    """
     return not result.fits, result.peak_reserved_bytes if result.fits else -result.events
 
 

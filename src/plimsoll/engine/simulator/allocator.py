@@ -89,18 +89,19 @@ class Allocator:
         gpu: The device.
         allocator: "native" follows PyTorch's rules. "elastic" is plimsoll's own, which moves free
             memory to where it is needed. "uncached" makes a driver call for each request.
-        policy: With "strict", a request fails when dedicated memory is used up. With "spill", it
-            gets shared memory. The "elastic" allocator spills by itself; with "native"
-            and "uncached" only a GPU's `wddm` driver can. By default the driver's kind decides:
-            `wddm` spills, `linux` does not.
+        policy: With "strict", a request fails when dedicated memory, the card's own, is used up.
+            With "spill", the request then gets shared memory, which is host memory that the GPU
+            uses directly. The "elastic" allocator spills by itself; with "native" and "uncached"
+            only a GPU's `wddm` driver can spill. By default the driver's kind decides: `wddm`
+            spills, `linux` does not.
         shared_limit: The most shared memory that "elastic" reserves; by default all of it.
         conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF; "elastic" uses only
             per_process_memory_fraction.
         version: The PyTorch version whose rules are followed, such as "2.11"; by default the newest
             known.
-        wheel: The address of a C table, plimsoll_wheel_api, of PyTorch's own allocator, which then
-            serves as "native"; 0 for plimsoll's implementation of its rules. Only one simulated
-            machine in a process can use it.
+        wheel: The address of `plimsoll_wheel_api`, a C table with the functions of PyTorch's own
+            allocator. "native" then calls PyTorch's code; with 0 it is plimsoll's implementation
+            of PyTorch's rules. Only one simulated machine in a process can use PyTorch's code.
 
     Raises:
         InputError: If the configuration or the version is unknown, or the allocator and the driver
@@ -350,7 +351,7 @@ class Allocator:
         """Returns all counters by the keys of torch.cuda.memory_stats(), sorted.
 
         If requests may spill, `shared_allocated_bytes`, `shared_reserved_bytes`, `paused_bytes` and
-        `num_spills` are added; PyTorch's own counters include both tiers.
+        `num_spills` are added. PyTorch's own counters include dedicated and shared memory.
         """
         return dict(sorted(self.engine.statistics(tiers=self.engine.may_spill).items()))
 
@@ -383,14 +384,17 @@ class Allocator:
         return self.gpu.free_bytes, self.gpu.total_bytes
 
     def memory_summary(self, *, abbreviated: bool = False) -> str:
-        """Returns torch.cuda.memory_summary()'s table, and both tiers if requests may spill."""
+        """Returns the table of torch.cuda.memory_summary().
+
+        If requests may spill, lines on dedicated and shared memory follow.
+        """
         table = summary_text(self.memory_stats(), self.device, abbreviated=abbreviated)
         return table + tiers_text(self.engine) if self.engine.may_spill else table
 
     def shared_use(self) -> SharedUse | None:
         """Returns the use of shared memory so far, and a lower bound of the time that it cost.
 
-        None if requests cannot spill and no block was placed in shared memory.
+        Returns None if requests cannot spill and no block was placed in shared memory.
         """
         stats = self.engine.statistics()
         if self.policy == "strict" and not stats["shared_reserved_bytes.peak"]:

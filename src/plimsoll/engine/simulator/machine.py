@@ -43,8 +43,9 @@ class SimulatedMachine:
     """A machine with any number of GPUs, a clock, and host memory that the GPUs can share.
 
     Half of the host's memory is shared GPU memory, as on Windows. With the `linux` driver a device
-    allocation fails when dedicated memory is full. With `wddm`, the Windows driver, it then takes
-    shared memory, and fails when both are full. Only driver calls and `advance` move the clock.
+    allocation fails when dedicated memory is full. With `wddm`, the Windows driver, the allocation
+    then takes shared memory, and fails only when shared memory is full too. Only driver calls and
+    `advance` move the clock.
 
     >>> from plimsoll import SimulatedMachine
     >>> from plimsoll.base.units import GiB
@@ -169,7 +170,7 @@ class SimulatedGpu:
 
     @property
     def driver_seconds(self) -> float:
-        """Time spent in driver calls so far, by the cost model."""
+        """Time spent in driver calls so far, as the simulated driver prices each call."""
         return self._driver.driver_seconds
 
     def take(self, size: int | str) -> int:
@@ -201,7 +202,9 @@ class SimulatedGpu:
         self._driver.give_back(handle)
 
     def share(self, path: str) -> None:
-        """Shares this card with other processes: each sees the memory of all of them as in use.
+        """Shares this card with other processes.
+
+        Each process then sees the memory of all these processes as in use.
 
         Args:
             path: A file that all these processes pass; plimsoll makes it if it does not exist.

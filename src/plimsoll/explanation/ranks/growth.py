@@ -1,9 +1,9 @@
 """Finds the blocks that a rank's steps allocate and never free, by source line.
 
 Comparing ranks shows the leak of one rank sooner than that rank's history alone: after the first
-step, each step of a healthy rank leaves no blocks behind, or the same as the steps of all other
-ranks. So a few steps are enough here, while `recordings.analysis.leaks` needs a trend over many
-steps.
+step, each step of a healthy rank leaves no blocks behind, or only blocks that it leaves behind on
+all other ranks too. So a few steps are enough here, while `recordings.analysis.leaks` needs a trend
+over many steps.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Kept:
     Attributes:
         line: "file:line function", or without call stacks "blocks of SIZE".
         bytes: The bytes kept over the examined steps.
-        steps: The number of these steps in which it kept something.
+        steps: The number of examined steps in which the line kept memory.
         of_steps: The number of examined steps.
         slope_bytes: The mean bytes kept per examined step.
     """

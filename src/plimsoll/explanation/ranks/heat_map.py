@@ -62,7 +62,10 @@ def run_of(job: Job, rank: int, memory: int | str | None) -> Run:
 
 
 def _limit(job: Job) -> int:
-    """Returns the most bytes any rank reserved: the end of the colour scale without known cards."""
+    """Returns the most bytes that any rank reserved.
+
+    The colour scale of a rank ends there if its card is unknown.
+    """
     return max(one.peak_reserved_bytes for one in job.summaries)
 
 

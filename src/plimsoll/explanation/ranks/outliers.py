@@ -26,16 +26,17 @@ if TYPE_CHECKING:
 OutlierKind = Literal["out_of_memory", "leak", "fragmented", "full", "different"]
 
 _KINDS: tuple[OutlierKind, ...] = ("out_of_memory", "leak", "fragmented", "full", "different")
-_LEAST_MORE = 0.25  # the least excess over the group's median; uneven shards may exceed it by less
+_LEAST_MORE = 0.25  # the least excess over the group's median; uneven shards cause a smaller one
 _LEAST_PASSING = (
-    # the same for memory that lives within a step, whose size hardly depends on the shards
+    # the least excess of memory that lives within a step; its size hardly depends on the shards
     0.08
 )
-_LEAST_LOST = 0.05  # the least excess of lost memory, as a share of the reserved memory
+# the least excess of memory that is reserved but not allocated, as a share of the reserved memory
+_LEAST_LOST = 0.05
 _SEGMENT = 20 * MiB  # PyTorch's usual segment size: one segment more or less is chance
 _LEAST_PASSAGES = WORDS // 2
 _LEAST_KEEPING_STEPS, _LEAST_KEEPING_SHARE = 2, 0.5
-_OTHER_STEPS = 0.2  # the relative difference in allocations per step that is too large
+_OTHER_STEPS = 0.2  # steps are alike if their numbers of allocations differ by less than this share
 _FEW_HAVE = 0.05  # a passage is rare if less than this share of the group's ranks has it
 _WITNESSES = 3
 
@@ -46,11 +47,13 @@ class Outlier:
 
     Attributes:
         rank: The rank.
-        kind: "out_of_memory": a request failed, on this rank first, or on less than half of the
-            group. "leak": a line keeps more memory after each step than in the other ranks.
-            "fragmented": more memory is reserved but not allocated than in the other ranks.
-            "full": the peak is higher than that of the other ranks. "different": the order of
-            allocations differs from that of all other ranks.
+        kind: How the rank differs:
+            - "out_of_memory": a request failed, on this rank first, or on less than half of the
+              ranks of the group.
+            - "leak": a line keeps more memory after each step than in the other ranks.
+            - "fragmented": more memory is reserved but not allocated than in the other ranks.
+            - "full": the peak is higher than that of the other ranks.
+            - "different": the order of allocations differs from that of all other ranks.
         line: The source line that causes the difference; without call stacks the size of its
             blocks, or None.
         bytes: The size of the failed request, the leak, or the excess over the median of the group;
@@ -66,7 +69,7 @@ class Outlier:
 
 
 def find_outliers(summaries: Sequence[RankSummary], groups: Sequence[RankGroup]) -> list[Outlier]:
-    """Returns the outliers, sorted: the first rank to run out of memory, then by kind and rank.
+    """Returns the outliers by kind. The rank that ran out of memory first, if any, comes first.
 
     Args:
         summaries: One summary for each rank.
@@ -103,7 +106,10 @@ def first_to_fail(summaries: Sequence[RankSummary]) -> RankSummary | None:
 
 
 def _out_of_memory(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Yields the first rank to run out of memory, and each whose group mostly did not."""
+    """Yields the rank that ran out of memory first, then others that ran out of memory.
+
+    The others are only those in whose group less than half of the ranks ran out of memory.
+    """
     first = first_to_fail([one for team in teams for one in team])
     named = [] if first is None else [first]
     for team in teams:
@@ -171,7 +177,7 @@ def _slopes(one: RankSummary) -> list[float]:
 
 
 def _fragmented(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Yields ranks with more memory that is reserved but not allocated.
+    """Yields ranks with more reserved but unallocated memory than the other ranks of their group.
 
     With varying sequence lengths, even a healthy rank may have much more of such memory than most.
     So the spread is measured at the tails of the distribution (`wide_deviation`).
@@ -190,7 +196,7 @@ def _fragmented(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
 
 
 def _full(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Yields ranks with a higher peak, in total or in memory that lives within a step."""
+    """Yields ranks with a higher peak than their group, in total or of memory within a step."""
     for team, peaks, elsewhere in _values(teams, lambda one: one.peak_allocated_bytes, of=_peak):
         usual = middle(peaks)
         found = beyond(peaks, _LEAST_MORE * usual, elsewhere)
@@ -232,8 +238,8 @@ def _new_passages(
 ) -> list[NDArray[np.int64]]:
     """Returns for each rank the indices of its passages that few other ranks have.
 
-    Passages after the end of almost all other recordings are left out: those ranks may have had the
-    same passages later.
+    Passages that begin after almost all other recordings have ended are left out, because the other
+    ranks may have had the same passages after their recordings ended.
     """
     shared = Shared(passages)
     few = max(2, math.ceil(_FEW_HAVE * len(team)))
@@ -271,7 +277,11 @@ def _values(
     of: Callable[[RankSummary], int],
     spread: Callable[[NDArray[np.float64]], float] = deviation,
 ) -> Iterator[tuple[Sequence[RankSummary], NDArray[np.float64], float]]:
-    """Yields each group, its ranks' values, and all groups' deviation scaled to this group."""
+    """Yields each group of two ranks or more, with its ranks' values and a standard deviation.
+
+    The standard deviation is found over all groups, from values that are divided by their own
+    group's median of `of`. It is then multiplied by this group's median of `of`.
+    """
     known = [team for team in teams if len(team) > 1]
     values = [np.array([value_of(one) for one in team], dtype=np.float64) for team in known]
     wholes = [middle(np.array([of(one) for one in team], dtype=np.float64)) for team in known]

@@ -212,7 +212,7 @@ class InSteps:
 
 
 class Reserved:
-    """Finds the most reserved bytes by the events of segments, and the first failed request.
+    """Finds the peak of reserved bytes from the segments' events, and the first failed request.
 
     Args:
         trace: The history of the events.

@@ -1,10 +1,13 @@
 """Groups ranks by behaviour; differences that come from sharding do not matter.
 
-Ranks with nearly the same passages form a group. The tolerance is the smallest of `_LEVELS` at
-which most ranks are in a group. A group is then split if its ranks make different numbers of
-allocations in a step, or keep very different amounts of memory over all steps: a pipeline stage
-with more layers does. A few ranks form no group of their own, unless they are evenly spaced, as the
-ranks of a stage are. They stay with the ranks most like them, and `outliers` examines them there.
+A passage is a short run of consecutive allocations (see `behaviour`). Ranks with nearly the same
+passages form a group. The tolerance is the smallest of `_LEVELS` at which most ranks are in a
+group. A group is then split if its ranks make different numbers of allocations in a step, or keep
+very different amounts of memory over all steps, as a pipeline stage with more layers does.
+
+A handful of ranks may form a group only if they are evenly spaced, as the ranks of a pipeline stage
+are. Otherwise each of these ranks joins the group that is most like it, where `outliers` examines
+it.
 """
 
 from __future__ import annotations
@@ -102,7 +105,11 @@ class Shared:
 
 
 def passages_of(summaries: Sequence[RankSummary]) -> list[list[Passages]]:
-    """Returns all ranks' passages: those of lines if all ranks have call stacks, then lifetimes."""
+    """Returns lists of passages, with one entry for each rank.
+
+    The first list has the passages of source lines, if all ranks have call stacks. The last list
+    has the passages of lifetimes.
+    """
     lines = [one.behaviour.lines for one in summaries]
     told = [one for one in lines if one is not None]
     lives = [one.behaviour.lives for one in summaries]
@@ -132,8 +139,8 @@ def _by_passages(summaries: list[RankSummary]) -> list[list[RankSummary]]:
     inside = {i for part in chosen for i in part}
     homes = {id(part): [*part] for part in chosen}
     for i in sorted(set(range(total)) - inside):
-        # A truncated recording lacks passages, so the smaller of the two directions' differences
-        # counts first.
+        # A truncated recording lacks many passages of other ranks, but other ranks lack few of its
+        # passages. So the smaller of these two shares decides first.
         nearest = min(
             chosen,
             key=lambda part: min((min(missing[i, j], missing[j, i]), distance[i, j]) for j in part),

@@ -1,6 +1,7 @@
 """Finds the usual values in a group of ranks, and the values beyond them.
 
-Medians serve as averages and deviations, because a few unusual ranks hardly change a median.
+Averages and deviations are computed from medians, because a few unusual ranks hardly change a
+median.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ def deviation(values: NDArray[np.float64]) -> float:
 
 
 def wide_deviation(values: NDArray[np.float64]) -> float:
-    """Estimates the standard deviation from nine tenths of the values, for wide tails."""
+    """Estimates the standard deviation from the 0.9 quantile of the distances to the median.
+
+    If the distribution has wide tails, the result is larger than that of `deviation`.
+    """
     return float(np.quantile(np.abs(values - middle(values)), 0.9)) / _OF_NINE_IN_TEN
 
 
@@ -43,8 +47,8 @@ def beyond(values: NDArray[np.float64], least: float, elsewhere: float = 0.0) ->
     Args:
         values: The values of a group's ranks.
         least: The least excess over the median.
-        elsewhere: The standard deviation in other groups. In a small group the larger of it and
-            the group's own counts.
+        elsewhere: The standard deviation over all groups. For a small group it replaces the
+            group's own standard deviation, if it is larger.
     """
     if len(values) < 2:
         return np.zeros(len(values), dtype=bool)

@@ -1,4 +1,4 @@
-"""Writes the page of all ranks, with a folder of pages of single ranks, or serves both."""
+"""Writes or serves a page that shows all ranks of a job, and pages that show one rank each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from plimsoll.explanation.ranks.explain_ranks import Job
 
 _MOST_PAGES = 16
-"""The most pages of single ranks to write: for outliers and representatives."""
+"""The most pages of single ranks that are written: first of outliers, then of representatives."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class Installed:
     Attributes:
         name: Its name as printed.
         version: The installed version; None if it is missing.
-        note: The few things that plimsoll uses it for; None if the abilities show its use.
+        note: The purpose for which plimsoll uses it; None if an ability shows that.
     """
 
     name: str

@@ -30,7 +30,7 @@ class Diagnosis:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every ability works that a command could make work."""
+        """Whether all abilities work, except those that no command can repair."""
         return all(one.works or one.command is None for one in self.abilities)
 
     @property

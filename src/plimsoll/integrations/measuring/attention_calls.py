@@ -1,4 +1,4 @@
-"""Measures the memory of attention calls beyond their operands, forward and backward."""
+"""Measures the memory that attention calls take besides their operands, forward and backward."""
 
 from __future__ import annotations
 

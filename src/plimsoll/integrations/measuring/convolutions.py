@@ -1,4 +1,4 @@
-"""Measures cuDNN's workspaces for convolutions, with its default plan and in its searches."""
+"""Measures cuDNN's workspaces for convolutions, by default and with `cudnn.benchmark`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from plimsoll.engine.gpus.card_files import CONVOLUTION
 
 _MOST_BYTES = 1 << 30
-"""The most bytes of an operand that is measured."""
+"""A convolution with a larger operand is not measured."""
 _MOST_KEPT_BYTES = 4 << 30
 _TYPES = ("bfloat16", "float32", "float16")
 _LAYOUTS = ("", " channels_last")
@@ -230,7 +230,8 @@ def _layers() -> Iterator[_Layer]:
         yield False, channels, side, channels, 3, 1, 1
         yield False, channels, side, channels, 3, 2, 1
         yield False, 2 * channels, side, channels, 3, 1, 1
-    # Transformers that split images into patches, and networks that generate images from noise.
+    # Transformers that split images into patches have these layers, and so do networks that
+    # generate images from noise.
     for side, patch, width in ((224, 16, 768), (224, 14, 1024), (224, 32, 768), (32, 2, 1152)):
         yield False, 4 if patch == 2 else 3, side, width, patch, patch, 0
     for channels, side in ((1024, 4), (512, 8), (256, 16), (128, 32)):

@@ -228,7 +228,10 @@ def _measured(
 def _if_it_can(
     measure: Callable[[], CardFile], found: CardFile, what: str, notes: list[str]
 ) -> CardFile:
-    """Returns the card with one more part; if that fails, adds a note and returns it unchanged."""
+    """Returns the card's figures with one more part measured by `measure`.
+
+    If the measurement fails, adds a note and returns the figures unchanged.
+    """
     try:
         return measure()
     except CardInUseError:
@@ -239,7 +242,10 @@ def _if_it_can(
 
 
 def _basics(machine: _Machine, about: dict[str, Any], name: str, say: Say) -> CardFile:
-    """Measures context and speed; returns the card, still without NCCL's and kernels' memory."""
+    """Measures the card's context and speed.
+
+    Returns the card's figures so far, without the memory of NCCL and of kernels.
+    """
     own_name = str(about["name"])
     name = name or (f"Simulated {own_name}" if machine.simulated else own_name)
     if why_not := unusable(name):
@@ -273,7 +279,9 @@ def _with_nccl(found: CardFile, machine: _Machine) -> CardFile:
 
 
 def _with_two_ranks(found: CardFile, machine: _Machine, next_uuid: str) -> CardFile:
-    """Measures NCCL's memory in a job on this card and a second one; returns the card with it.
+    """Measures NCCL's memory in a job on this card and a second one.
+
+    Returns the card's figures with NCCL's memory added.
 
     Raises:
         InputError: If the job cannot be measured, or another process uses the second card.
@@ -292,7 +300,11 @@ def _with_two_ranks(found: CardFile, machine: _Machine, next_uuid: str) -> CardF
 def _with_convolutions(
     found: CardFile, machine: _Machine, scripts: Sequence[Path], *, thorough: bool
 ) -> tuple[CardFile, int]:
-    """Measures convolutions; returns the card, and how many of the scripts' own are left out."""
+    """Measures convolutions, those of the scripts first.
+
+    Returns the card's figures with them added, and how many of the scripts' convolutions were not
+    measured.
+    """
     own = _convolutions_of(scripts, found.name, machine)
     wanted = dict.fromkeys([*own, *common_convolutions(thorough=thorough)])
     measured = machine.run(
@@ -310,7 +322,10 @@ def _with_convolutions(
 
 
 def _checked(found: CardFile, machine: _Machine, part: str) -> CardFile:
-    """Measures a part on the real and the simulated card; returns the card with both figures."""
+    """Measures a part on the real and on the simulated card.
+
+    Returns the card's figures with both results added.
+    """
     simulated = _Machine("", found.name, environment=machine.environment).run(part)
     measured: Mapping[str, int] = machine.run(part)
     checks = {words: (size, int(simulated[words])) for words, size in measured.items()}
@@ -324,7 +339,7 @@ def _profile_of(found: CardFile) -> GpuProfile:
 
 
 def _kind(name: str) -> str:
-    """Guesses a card's kind of computer by its name: laptop, desktop, workstation, datacenter."""
+    """Guesses from a card's name its kind: "laptop", "desktop", "workstation" or "datacenter"."""
     words = name.casefold()
     if "laptop" in words or "max-q" in words:
         return "laptop"

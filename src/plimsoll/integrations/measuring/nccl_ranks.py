@@ -15,7 +15,10 @@ _ELEMENTS = 1 << 20
 
 
 def one_rank() -> int:
-    """Returns the card's bytes that a process's first communicator takes, with one rank."""
+    """Makes a communicator with one rank, the first one of this process.
+
+    Returns the bytes of the card that the communicator takes.
+    """
     import torch
     import torch.distributed as dist
 

@@ -1,7 +1,7 @@
 """Measures one part of a card in this process: `python -m plimsoll.integrations.measuring.on_card`.
 
 The process reads one JSON object from stdin, `{"part": …}` with the part's arguments. The last line
-that it prints is a JSON object too: the result.
+that it prints is the result, as JSON.
 """
 
 from __future__ import annotations

@@ -14,11 +14,12 @@ _LAUNCHES = 2000
 _SIDE = 8192
 _FP32_SIDE = 4096
 REACHED_OF_BANDWIDTH = 0.896
-"""The share of the data sheet's memory bandwidth that a copy reaches, on an H100 and an H200."""
+"""The share of the data sheet's memory bandwidth that a copy reaches on an H100 and an H200."""
 REACHED_OF_TENSOR_FLOPS = 0.80
-"""The share of the data sheet's 16-bit tensor-core rate that a product reaches on both cards."""
+"""The share of the data sheet's 16-bit tensor-core rate that a product reaches (H100, H200)."""
 REACHED_OF_FP32_FLOPS = 0.77
-"""The share of the data sheet's fp32 rate, without tensor cores, that a product reaches on both."""
+"""The share of the data sheet's fp32 rate that a product reaches without tensor cores (H100, H200).
+"""
 
 
 def rates() -> dict[str, float]:

@@ -102,7 +102,7 @@ class TopApp(App[None]):
         self._rows: tuple[Row, ...] = ()
 
     def compose(self) -> ComposeResult:
-        """Yields the machine's text, the filter and the keys."""
+        """Yields the machine's text, the details of the selected row, and the line of keys."""
         with VerticalScroll(id="machine"):
             yield Static(id="text")
         yield Static(id="details")

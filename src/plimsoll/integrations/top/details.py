@@ -109,7 +109,7 @@ def _process_lines(row: Row) -> Iterator[str]:
 
 
 def _graph(row: Row, width: int, history: History) -> Iterator[Text]:
-    """Draws the recent memory use of the whole card, and the period that it covers."""
+    """Draws the recent memory use of the selected GPU or process, below a line with the period."""
     values = history.used(row.key)
     total = row.gpu.dedicated_total_bytes or max(values, default=0)
     seconds = history.seconds(len(values))

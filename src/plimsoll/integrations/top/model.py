@@ -79,16 +79,16 @@ class GpuUse:
     """One GPU; None means unknown.
 
     Attributes:
-        label: The GPU's name in tables: its number, or the process of a simulated GPU. If there are
-            several hosts, the host comes first.
+        label: The GPU's name in tables: its number. A simulated GPU has the process id too, as in
+            "0 of 4711". The name of another host comes first.
         name: The product's name.
-        uuid: The UUID without a prefix; "" for simulated ones.
-        is_simulated: Whether it exists in one process only.
+        uuid: The UUID without a prefix; "" for a simulated GPU.
+        is_simulated: Whether the GPU is simulated, so that it exists in one process only.
         dedicated_total_bytes: The card's own memory.
         dedicated_used_bytes: The part of that memory that all processes use.
         shared_total_bytes: The host memory that the GPU may use.
-        shared_used_bytes: The host memory of processes that run plimsoll: what they reserved for
-            this GPU, and page-locked memory, which counts on the first GPU of a process.
+        shared_used_bytes: The host memory that processes with plimsoll reserved for this GPU, plus
+            their page-locked memory. A process's page-locked memory counts on its first GPU only.
         utilization: The share of recent time in which kernels ran, 0 to 1.
         processes: Its known processes, most memory first.
         notes: Notes on unavailable figures.

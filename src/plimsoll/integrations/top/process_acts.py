@@ -118,7 +118,10 @@ def write_snapshot(
 
 
 def snapshot_path(use: ProcessUse, folder: Path) -> Path:
-    """Returns an unused path, named by the rank (for `plimsoll explain`) or the process id."""
+    """Returns an unused path with the process's rank in its name, or else with its process id.
+
+    `plimsoll explain` reads the rank from the names of the files in a folder.
+    """
     rank = None if use.process is None else use.process.place.rank
     who = str(use.pid) if rank is None else f"rank{rank}"
     numbered = (folder / f"plimsoll-{who}-{number}.pickle" for number in count(1))

@@ -25,7 +25,7 @@ _TOO_HIGH_PID = 1 << 31
 
 
 def machine_from_json(content: bytes, host: str) -> Machine:
-    """Returns the machine, with the host's name in front of its GPUs' labels.
+    """Returns the machine that the text describes, with the host's name in its GPUs' labels.
 
     Raises:
         InputError: If the text is invalid.

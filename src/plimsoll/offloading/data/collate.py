@@ -61,8 +61,8 @@ class PinnedCollate:
     >>> loader = DataLoader(data, num_workers=4, collate_fn=collate)  # doctest: +SKIP
 
     Args:
-        collate: A function that makes a batch of samples; by default DataLoader's own. The result
-            of another function is first in other memory, and is then copied into the slot.
+        collate: A function that makes a batch of samples; by default DataLoader's own. A custom
+            function makes its batch in other memory, and plimsoll then copies it into the slot.
     """
 
     def __init__(self, collate: Callable[[list[Any]], Any] | None = None) -> None:
@@ -159,7 +159,7 @@ class _Arena:
         return tensor
 
     def place(self, tensor: Any) -> int:
-        """Returns a tensor's offset in the slot; first copies it there from other memory."""
+        """Returns a tensor's offset in the slot. A tensor in other memory is copied there first."""
         if self.has(tensor):
             return int(tensor.storage_offset() * tensor.itemsize)
         place = _HEADER + self._end
@@ -301,7 +301,7 @@ def _forget(name: str) -> None:
 def page_lock(tree: object) -> None:
     """Page-locks the slots that hold a batch's tensors, through the current GPU.
 
-    The caller holds the batch until its copies are over.
+    The caller must hold the batch until its copies are over.
     """
     for tensor in tensors_of(tree):
         if tensor.device.type == "cpu" and can_copy(tensor):

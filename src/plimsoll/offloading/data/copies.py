@@ -47,7 +47,7 @@ class Copy(Generic[Tree]):
         Args:
             staged: The tensors to copy; those on the host are page-locked.
             device: The target: a GPU with its number, or the host.
-            sides: The streams to run it on.
+            sides: The streams to run the copy on.
         """
         # for each GPU: the event at which its copies are done, and the program's stream
         self._under_way: list[tuple[Any, Any]] = []
@@ -117,7 +117,7 @@ class Copy(Generic[Tree]):
         return self._tree
 
     def _settle(self) -> None:
-        """Makes the program's streams wait for the copy; then its memory may be freed."""
+        """Makes the program's streams wait for the copy, so that the copy's memory may be freed."""
         for event, program in self._under_way:
             program.wait_event(event)
         self._under_way = []

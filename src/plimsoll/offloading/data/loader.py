@@ -1,10 +1,12 @@
 """Copies batches to the GPU before the program needs them.
 
-While the program works on a batch, the next ones are copied. Each batch has its own memory from the
-program's stream, which is freed like the memory of any tensor: a batch that the program holds is
-never overwritten. When the program asks for the next batch, the variable of its loop usually still
-holds the last batch. So at most `depth` + 1 batches are on the device, and at most `depth` while
-the program computes. Batches that the program keeps longer are on the device too.
+While the program works on a batch, the next ones are copied. Each batch has its own memory, which
+is allocated on the program's stream and freed like the memory of any tensor. So a batch that the
+program holds is never overwritten.
+
+When the program asks for the next batch, the variable of its loop usually still holds the last
+batch. So at most `depth` + 1 batches are on the device, and at most `depth` while the program
+computes. Batches that the program keeps longer are on the device too.
 
 The wrapped loader runs only inside `next`, in the program's own thread, so its random numbers,
 errors and interrupts are the same as without plimsoll. An error of the wrapped loader is raised
@@ -41,9 +43,9 @@ class PrefetchLoader(Generic[Batch]):
 
     Batches are safe to use on the stream that was current when they were returned, and to keep.
     They may be tensors in tuples, lists, dictionaries, named tuples, dataclasses and Hugging Face's
-    batches. Other objects pass through unchanged, as does everything on a machine without a GPU,
-    with `device="cpu"`. Other attributes (`dataset`, `sampler`, `batch_size`, …) are the wrapped
-    loader's.
+    batches. Other objects pass through unchanged. With `device="cpu"`, as on a machine without a
+    GPU, whole batches pass through unchanged. Attributes that this class does not have (`dataset`,
+    `sampler`, `batch_size`, …) are the wrapped loader's.
 
     >>> for batch in plimsoll.PrefetchLoader(loader, "cuda", depth=2):  # doctest: +SKIP
     ...     train_step(batch)

@@ -1,8 +1,8 @@
 """Holds the host memory that queued copies read: page-locked buffers, and the program's tensors.
 
-A GPU can copy while the program continues only from page-locked memory. A tensor in other memory is
+Only from page-locked memory can a GPU copy while the program continues. A tensor in other memory is
 first copied (*staged*) into a page-locked buffer. The buffers and tensors that a queued copy reads
-are held until the copy is done: no thread may write to them before.
+are held until the copy is done, because no thread may write to them earlier.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ class HostMemory:
         return self._buffers.held_bytes
 
     def stage(self, tree: Any) -> Staged:
-        """Copies tensors that are not page-locked into a buffer; does not wait for the GPU."""
+        """Makes a batch ready for its copies, without waiting for the GPU.
+
+        Host tensors that are not page-locked yet are copied into a page-locked buffer.
+        """
         self.release_read()
         while self._dead:
             self.give_back(self._dead.popleft())

@@ -1,4 +1,8 @@
-"""The limits of each tier, and what happens when dedicated memory is used up."""
+"""The limits of each tier, and what happens when dedicated memory is used up.
+
+The tiers are dedicated memory, which is the card's own, and shared memory: host memory that the GPU
+uses over the bus.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +37,8 @@ class Tiers:
     """The settings of a GPU's tiers; None keeps the present value.
 
     Attributes:
-        policy: "strict": a request beyond dedicated memory fails. "spill": it gets the remaining
-            dedicated memory, and shared memory for the rest.
+        policy: "strict": a request beyond dedicated memory fails. "spill": such a request gets the
+            remaining dedicated memory, and shared memory for the rest.
         dedicated_bytes: The most dedicated memory that may be reserved.
         shared_bytes: The most host memory that may be reserved; by default half the host's memory.
         rebalance: "step": spilled memory returns after an optimizer step if there is room.
@@ -119,9 +123,10 @@ def set_tiers(
 
     Args:
         policy: "strict", the default: a request beyond dedicated memory raises
-            `torch.OutOfMemoryError`. "spill": it gets shared memory, host memory that the GPU
-            reaches over the bus, with a `SpillWarning` the first time; it fails when both tiers
-            are used up. Matrix products on spilled operands run at a tenth of their speed or less.
+            `torch.OutOfMemoryError`. "spill": such a request gets shared memory, which is host
+            memory that the GPU reaches over the bus. The first time, a `SpillWarning` is given. A
+            request fails when dedicated and shared memory are used up. Matrix products on spilled
+            operands run at a tenth of their speed or less.
         dedicated: The most dedicated memory to reserve, in bytes or as "6GiB".
         shared: The most host memory to reserve; by default half the host's memory.
         rebalance: "step", the default: spilled memory returns to the card after an optimizer step,

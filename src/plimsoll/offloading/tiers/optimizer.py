@@ -1,4 +1,7 @@
-"""Keeps an optimizer's state in shared memory: the bus suffices for one use in each step."""
+"""Keeps an optimizer's state in shared memory, which is host memory that the GPU uses over the bus.
+
+The state is read and written once in each step, for which the bus is fast enough.
+"""
 
 from __future__ import annotations
 

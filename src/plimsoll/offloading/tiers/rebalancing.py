@@ -1,9 +1,8 @@
 """Moves spilled memory back to the card automatically, after optimizer steps.
 
-Between steps the least memory is in use. Moving memory is safe only if no other thread uses that
-GPU. So nothing moves if the step runs within a backward pass, or on GPUs without parameters of the
-optimizer: other threads may be working there. While shared memory is empty, a step costs one
-comparison.
+Between steps the least memory is in use. Moving a GPU's memory is safe only if no other thread uses
+that GPU. So only memory of the GPUs that hold the optimizer's parameters moves, and nothing moves
+if the step runs within a backward pass. While shared memory is empty, a step costs one comparison.
 """
 
 from __future__ import annotations

@@ -29,11 +29,11 @@ _NO_REGION = 0
 class RegionUse:
     """The memory of a region on one GPU.
 
-    `plimsoll.region_uses` returns them; see docs/tiers.md.
+    `plimsoll.region_uses` returns one for each GPU; see docs/tiers.md.
 
     Attributes:
         allocated_bytes: Bytes in live blocks.
-        reserved_bytes: Bytes reserved from the driver, in both tiers.
+        reserved_bytes: Bytes reserved from the driver, in dedicated and shared memory together.
         shared_reserved_bytes: The part of the reserved bytes in shared memory.
         paused_bytes: Bytes that are off the card until `resume`.
     """
@@ -77,8 +77,8 @@ class region:  # noqa: N801
             preferred one is used up.
 
     Raises:
-        InputError: If the preference is unknown, or plimsoll's elastic allocator is not installed
-            on entry.
+        InputError: If the preference is unknown. Also when the block is entered, if plimsoll's
+            elastic allocator is not installed.
     """
 
     def __init__(self, name: str, *, prefer: TierName = "dedicated") -> None:
@@ -188,10 +188,10 @@ def pause(
 ) -> int:
     """Moves the regions off the card until `resume`, and releases their memory there.
 
-    The regions' tensors remain and keep their addresses, as do CUDA graphs that use them. Their
-    content must not be accessed until `resume`: that is an illegal memory access. Waits for all
-    streams of the GPUs. Either all regions are paused on all GPUs where they have memory, or none
-    is.
+    The regions' tensors remain and keep their addresses, and CUDA graphs that use them remain too.
+    The tensors' content must not be accessed until `resume`: that is an illegal memory access.
+    Waits for all streams of the GPUs. Either all regions are paused on all GPUs where they have
+    memory, or none is.
 
     >>> plimsoll.pause("kv-cache")  # the bytes that are free now  # doctest: +SKIP
     21474836480
@@ -200,10 +200,11 @@ def pause(
 
     Args:
         names: The regions.
-        backup: "host" keeps the content in page-locked memory, which plimsoll keeps for the next
-            pause. "disk" keeps it in unnamed files, which are gone when the process ends. "drop"
-            keeps nothing, so after `resume` the content is undefined.
-        directory: The directory of these files; by default the system's for temporary files.
+        backup: "host": the content is kept in page-locked memory, which plimsoll keeps for the next
+            pause. "disk": the content is kept in unnamed files, which are gone when the process
+            ends. "drop": the content is not kept, and is undefined after `resume`.
+        directory: The directory of the files of "disk"; by default the system's directory for
+            temporary files.
 
     Returns:
         Returns the bytes of dedicated memory that are now free.

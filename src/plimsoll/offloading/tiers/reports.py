@@ -1,4 +1,7 @@
-"""Reports on both tiers: PyTorch's counters, summary and snapshot, with plimsoll's additions."""
+"""Returns PyTorch's counters, summary and snapshot, with dedicated and shared memory added.
+
+Dedicated memory is the card's own; shared memory is host memory that the GPU uses over the bus.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ def memory_stats(device: int | None = None) -> dict[str, int]:
 
     Added to PyTorch's counters are `shared_allocated_bytes`, `shared_reserved_bytes` and
     `paused_bytes` (each with current, peak, allocated and freed), and `num_spills`, the requests
-    that got shared memory because dedicated memory was used up. PyTorch's own counters include both
-    tiers.
+    that got shared memory because dedicated memory was used up. PyTorch's own counters include
+    dedicated and shared memory.
 
     >>> plimsoll.memory_stats()["shared_reserved_bytes.current"]  # doctest: +SKIP
     0
@@ -37,7 +40,7 @@ def memory_stats(device: int | None = None) -> dict[str, int]:
 
 
 def memory_summary(device: int | None = None, *, abbreviated: bool = False) -> str:
-    """Returns PyTorch's summary table, followed by both tiers and all regions.
+    """Returns PyTorch's summary table; lines on dedicated and shared memory and on regions follow.
 
     >>> print(plimsoll.memory_summary(abbreviated=True))  # doctest: +SKIP
 
@@ -72,8 +75,8 @@ def memory_snapshot() -> dict[str, Any]:
 
     Blocks and segments with shared memory have a "shared_size"; segments whose content is off the
     card have "is_paused". The settings name the "allocator", the "torch_version" and the cards, as
-    "gpus". With the elastic allocator they also have "fragments_bytes": for each device the free
-    bytes within pieces that are partly used.
+    "gpus". With the elastic allocator, which maps pieces of 2 MiB, the settings also have
+    "fragments_bytes": for each device the free bytes in pieces that are partly in use.
 
     See docs/tiers.md.
 

@@ -21,7 +21,7 @@ _IGNORED = -100
 
 
 def fuse_loss(model: torch.nn.Module) -> None:
-    """Makes a causal language model of Transformers compute its loss in eighths of its logits.
+    """Makes a causal language model of Transformers compute its logits and loss in eight chunks.
 
     In a call with `labels` while gradients are recorded, the model takes an eighth of the tokens at
     a time: it multiplies them with its head, computes the loss and its gradients, and drops the
@@ -90,7 +90,10 @@ def _says_it_has_a_loss(module: Any) -> bool:
 
 
 def _is_plain(kind: Any, has_usual_head: bool) -> bool:
-    """Returns whether the source of `forward` has only hidden states, logits and the loss."""
+    """Returns whether a model's `forward` only computes hidden states, logits and their loss.
+
+    The function reads the source of `forward`.
+    """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind.forward)))
     except (OSError, TypeError, SyntaxError):

@@ -15,7 +15,7 @@ def is_wrapper(module: Any) -> bool:
 
 
 def unwrapped(module: Any) -> Any:
-    """Returns the module inside all wrappers; a module without wrappers itself."""
+    """Returns the module inside all wrappers; returns a module without wrappers unchanged."""
     while is_wrapper(module):
         module = module.module
     return module

@@ -1,4 +1,7 @@
-"""Exports recordings to the formats of other tools: each has a module, and a row in `EXPORTS`."""
+"""Exports recordings to the formats of other tools.
+
+Each format has a row in `EXPORTS`, and most have a module here.
+"""
 
 from __future__ import annotations
 

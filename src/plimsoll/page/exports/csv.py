@@ -22,7 +22,11 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def write_csv(run: Run, file: IO[bytes]) -> None:
-    """Writes a run's blocks in order of allocation. Cells of events that never came are empty."""
+    """Writes a run's blocks in order of allocation.
+
+    A cell is empty if its event is not in the recording, such as the free of a block that was live
+    at the end.
+    """
     first = True
     for view in run.devices:
         for begin in range(0, max(len(view.lifetimes), 1), _AT_ONCE):

@@ -70,7 +70,10 @@ def _steps(
     end: np.ndarray[Any, np.dtype[np.int64]],
     sizes: np.ndarray[Any, np.dtype[np.int64]],
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Yields the time and the new level of each change; of simultaneous events the last counts."""
+    """Returns the time and the new level of each change of a level.
+
+    If several changes have the same time, only the last one is kept.
+    """
     change = np.zeros(view.event_count + 1, dtype=np.int64)
     np.add.at(change, np.maximum(start, 0), sizes)
     np.subtract.at(change, np.maximum(end, 0), sizes)

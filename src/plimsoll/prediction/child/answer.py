@@ -1,4 +1,4 @@
-"""Makes the report of a simulated process to its parent."""
+"""Makes the report that a process with simulated GPUs sends to its parent."""
 
 from __future__ import annotations
 
@@ -59,12 +59,17 @@ def make_report(
 ) -> dict[str, Any]:
     """Returns the report: a `PredictionParts` as a dictionary, and how the script ended.
 
-    The figures in "prediction" are those of the GPU "device", where CUDA's context takes
-    "context_bytes". "error" is None, "out_of_memory" or "other"; "device_failure" and "reason"
-    describe the error "other", see `ScriptError`. "unknown_read" is the line that first read a
-    value that was not computed, or None. "missed_network" is true if the script ended because it is
-    offline. "missing" is the `HubRepository` that the script failed to get, as a dictionary, or
-    None. "on_other_cards" lists a rank's use of cards other than its own, each an `OnOtherCard`.
+    The report has these keys:
+
+    - "prediction": the figures, which are those of the GPU "device".
+    - "device": the GPU's number.
+    - "context_bytes": what CUDA's context takes on this GPU.
+    - "error": None, "out_of_memory" or "other".
+    - "device_failure" and "reason": a description of the error "other", see `ScriptError`.
+    - "unknown_read": the line that first read a value that was not computed, or None.
+    - "missed_network": whether the script ended because it is offline.
+    - "missing": the `HubRepository` that the script failed to get, as a dictionary, or None.
+    - "on_other_cards": a rank's use of cards other than its own, each an `OnOtherCard`.
     """
     ending = ScriptEnding.of(simulation, error, is_stopped=stop is not None)
     labels.finish()
@@ -162,10 +167,10 @@ def _prediction(
 
 
 def _fits(simulation: Simulation, ending: ScriptEnding) -> bool:
-    """Returns whether the script got all its memory.
+    """Returns whether the script got all the memory that it requested.
 
-    It did not if a serving engine ran out of memory or refused to start, even if the script ended
-    without an error.
+    Returns False if a serving engine in the script ran out of memory or refused to start, even if
+    the script itself ended without an error.
     """
     engine = simulation.serving
     lacked = engine is not None and (engine.failed_in or engine.refusal) is not None
@@ -279,7 +284,8 @@ def _assumptions(simulation: Simulation, *, hangs_on: Collection[str]) -> list[A
         merged[what, "NCCL"] = [None, 1, 0]
     for watcher, error in simulation.watchers.failures.items():
         merged[WATCHER_FAILED, f"{watcher} ({error})"] = [None, 1, 0]
-    # That values were not computed matters only if the host read one or a size depended on one.
+    # The assumption that values were not computed matters only if the host read such a value, or a
+    # size depended on one.
     matters = any(what.startswith(UNKNOWN_READ) or what in SIZES_BY_DATA for what, _ in merged)
     return [
         Assumed(what, operation, line, count, size or None)
@@ -365,11 +371,11 @@ def _used_gpu(
 
 
 def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdict]:
-    """Returns, for each known card with similar kernels, whether the run fits on such cards.
+    """Returns, for each known card with similar kernels, whether the run would fit on such cards.
 
-    A card with room for all reserved memory fits. A card with less room may fit if the allocator
-    releases cached memory in time. To find out, plimsoll replays the requests of each GPU with that
-    card's memory.
+    It fits if the card has room for all reserved memory. With less room it may still fit, if the
+    allocator releases cached memory in time. To find out, plimsoll replays the requests of each GPU
+    with that card's memory.
     """
     recordings: dict[int, Recording] = {}
 

@@ -1,4 +1,7 @@
-"""Reports what a simulated process uses of each GPU, as PLIMSOLL_REPORT does on a real GPU."""
+"""Reports what a simulated process uses of each GPU.
+
+On a real GPU, a process makes the same report if the variable PLIMSOLL_REPORT is set.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def summary_at_exit(simulation: Simulation, high_water: HighWaterMarks, to: str)
 
 
 def begin_summarized(values: dict[str, Any]) -> None:
-    """Makes simulated GPUs in a started process, and makes it report its use at the end.
+    """Makes simulated GPUs in a started process, and makes the process report its use at its end.
 
     Args:
         values: "setup", a `Setup` as a dictionary, and "to", as for `summary_at_exit`.

@@ -27,7 +27,7 @@ class Card:
 
     Attributes:
         host: The number of the card's machine.
-        device: The card's number there.
+        device: The card's number on that machine.
         takes: For each process id, the most that nvidia-smi would show of the process, in bytes.
         together_bytes: The most that all processes had at the same time.
         at_most_bytes: The most that they could have had at the same time, if they had run at other

@@ -24,10 +24,10 @@ def watch_calls(
 ) -> None:
     """Makes each module's call also call `before` with its arguments, and `after` with the result.
 
-    Both are guarded watchers. Calls in compiled code are left out. This replaces `Module.__call__`,
-    because PyTorch's global module hooks would change the compiled code. Dynamo looks up
-    `Module.__call__` once, at its own import, and traces what that function calls, not the function
-    itself.
+    `before` and `after` are guarded watchers. Calls in compiled code are left out. `watch_calls`
+    replaces `Module.__call__`, because PyTorch's global module hooks would change the compiled
+    code. Dynamo looks up `Module.__call__` once, at its own import, and traces what that function
+    calls, not the function itself.
     """
     kind = torch.nn.Module
     call_module = kind.__call__
@@ -65,7 +65,7 @@ def watch_compiled(
     compile_any, compile_module = torch.compile, torch.nn.Module.compile
 
     def look(model: Any) -> list[Any]:
-        """Notes `model` if it is a module; returns the optimizers whose `step` it makes if not."""
+        """Notes `model` if it is a module. Otherwise returns the optimizers that `model` steps."""
         if isinstance(model, torch.nn.Module):
             note_module(weakref.ref(model))
             return []
@@ -118,9 +118,10 @@ def _changes(optimizer: Any) -> int:
 
 
 def _stepped(function: Any, kind: type) -> list[Any]:
-    """Returns the optimizer whose `step` method the function is, or else those whose it may call.
+    """Returns the optimizers that a function may step.
 
-    A function whose code has the name `step` may step every optimizer that its code names.
+    For an optimizer's own `step` method, the result is that optimizer. For another function whose
+    code contains the name `step`, the result is every optimizer that its code refers to.
     """
     of = getattr(function, "__self__", None)
     if isinstance(of, kind):

@@ -107,8 +107,9 @@ class StepLimit:
 def _shorten_trainer(frame: FrameType, at_most: int) -> bool:
     """Makes a Trainer end after `at_most` steps; returns whether the frame is a Trainer's.
 
-    A Trainer that evaluates or saves checkpoints by steps then does so half-way at the latest,
-    because the steps after that may reserve more than earlier ones.
+    If the Trainer evaluates or saves checkpoints by steps, it is made to do so after half of the
+    `at_most` steps at the latest, because the steps after an evaluation or a checkpoint may reserve
+    more memory.
     """
     state: Any = state_of_trainer(variables_of(frame))
     if state is None or not type(state).__module__.startswith("transformers."):

@@ -94,8 +94,9 @@ def first_failure(folder: str | Path, of: Container[int] | None = None) -> Failu
 
     Args:
         folder: The folder of the notes.
-        of: The ranks that are known to have failed: each note of these counts, also of an end
-            without an error. With None the notes of all ranks count, but only those with an error.
+        of: The ranks that are known to have failed. All their notes count, even if a note says that
+            a rank ended without an error. With None the notes of all ranks count, but only notes of
+            an error.
     """
     notes = (json.loads(note.read_text()) for note in Path(folder).glob(f"{_NOTES}*"))
     failures = [Failure(**note) for note in notes]

@@ -1,9 +1,9 @@
 """The memory of processes forked from this one, such as a loader's workers.
 
-A forked process shares each page of the parent's memory until one of the two writes to it, which
-copies the page. Counting the copied pages takes milliseconds. So plimsoll counts them only now and
-then, in one of the processes, and takes the result for all. It reads the other memory of every
-process each time.
+A forked process shares each page of the parent's memory until parent or child writes to the page,
+which copies it. Counting the copied pages takes milliseconds. So plimsoll counts them only now and
+then, in one of the processes, and assumes the same number for all forked processes. The rest of
+each process's memory is read every time.
 """
 
 from __future__ import annotations

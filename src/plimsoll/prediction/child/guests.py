@@ -58,7 +58,7 @@ def note_other_cards(simulation: Simulation, run_of: Callable[[int], Run]) -> li
 def causes_of_job(
     prediction: dict[str, Any], ranks: list[ProcessReport], cards: dict[str, Card]
 ) -> list[dict[str, Any]]:
-    """Returns one rank's causes, and a cause for each card that other ranks use besides its own.
+    """Returns one rank's causes, and a cause for each rank's card that other ranks also use.
 
     Args:
         prediction: The prediction of this rank, as a dictionary.

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def tell_host_use(watch: HostWatch, folder: str) -> None:
-    """Writes a started process's host memory to a file, which the program's own process reads."""
+    """Writes the host memory of a process that the program started to a file.
+
+    The program's first process reads the file.
+    """
     use = watch.stop()
     if use is None:
         return
@@ -33,8 +36,8 @@ def host_figures(own: HostUse | None, folder: str, request: Request) -> dict[str
     """Returns a prediction's entries about host memory.
 
     Args:
-        own: The host memory of the program's own process.
-        folder: The folder with the reports of started processes.
+        own: The host memory of the program's first process.
+        folder: The folder with the reports of the processes that the program started.
         request: The request. If only some of a job's ranks ran, the result is empty.
     """
     if own is None or request.ranks is not None:

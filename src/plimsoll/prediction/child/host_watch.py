@@ -2,9 +2,9 @@
 
 The figure is the growth of the process's own memory since before the script. It leaves out the
 import of PyTorch, because a build for GPUs has another size, and the simulation's own data. It adds
-memory that a real GPU's machine would need but this process lacks: large tensors without contents,
-and page-locked and shared memory that was never written. Mapped files do not count, since the
-kernel can drop them.
+memory that a machine with a GPU would need, but that this process lacks: the contents of large host
+tensors, and page-locked and shared memory that was never written. Mapped files do not count, since
+the kernel can drop them.
 
 A thread reads the memory several times a second. The kernel keeps the maximum between readings.
 """

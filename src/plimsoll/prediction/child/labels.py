@@ -51,7 +51,10 @@ class BlockLabels:
         self._simulation.watchers.guarded("the calls of modules", self._install)(torch)
 
     def finish(self) -> None:
-        """Labels tensors whose use is known only at the end, such as gradients of a failed step."""
+        """Labels the tensors whose use is known only at the end of the program.
+
+        These are for example the gradients of a step that failed.
+        """
         self._simulation.watchers.guarded("what was compiled", self._note_compiled)()
         self._uses.look()
 
