@@ -178,7 +178,8 @@ class PredictionParts:
         gpu: The card.
         driver: "linux" or "wddm".
         allocator: The allocator whose rules the simulation follows.
-        policy: "strict", or "spill": requests beyond dedicated memory get shared memory.
+        policy: "strict", or "spill": requests beyond dedicated memory, which is the card's own, get
+            shared memory, which is host memory that the GPU uses directly.
         conf: The allocator's settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         torch: PyTorch's version.
         total_bytes: The part of the card's memory that the program can have.

@@ -25,7 +25,7 @@ def free_folders() -> list[Path]:
 
 
 def is_held_back(path: Path) -> bool:
-    """Returns whether a trial keeps writes to this path from the real file."""
+    """Returns whether a trial redirects writes to this path, so that the real file is unchanged."""
     real = path.resolve()
     open_folders = (Path("/dev"), Path("/proc"), Path("/sys"), *map(Path.resolve, free_folders()))
     return not any(real.is_relative_to(folder) for folder in open_folders)

@@ -1,4 +1,4 @@
-"""Reduces a simulated run's memory over time to a picture's points."""
+"""Reduces the memory use of a simulated run over time to the few points of a picture."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def over_time(
     reserved: NDArray[np.int64],
     steps: Sequence[int],
 ) -> Timeline | None:
-    """Returns memory over a run as few points; None if the run has no events.
+    """Returns the few points of the picture; None if the run has no events.
 
-    If the run has many steps, it shows only those around the peak.
+    If the run has many steps, the picture shows only those around the peak.
 
     Args:
         blocks: The run's blocks.

@@ -1,7 +1,8 @@
 """The memory and time of sets of changes, from attempts or estimates.
 
-An estimate starts with the largest subset that was tried. For each other change it subtracts the
-bytes that the change saved when tried alone or, if it was not, the most that it can save.
+An estimate starts with the largest subset of the set that was tried. For each other change, it
+subtracts the bytes that the change saved in an attempt of its own. Without such an attempt, it
+subtracts the most that the change can save.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import AllocatorUse
 
 MEASURED = ("recomputation", "offload")
-"""Kinds of change with an extent: how many modules to recompute, which tensors to offload.
+"""Kinds of change that come in degrees: how many modules to recompute, which tensors to offload.
 
 Comments and names below call these changes measured.
 """
@@ -26,12 +27,12 @@ _LEAST_REST = 0.985  # the part of the elastic allocator's reserved memory that 
 PER_CHANGE = 0.005
 """A plan with one change fewer is preferred if its step is slower by no more than this share."""
 _THIN = 0.02  # a plan with enough headroom is preferred if slower by no more than this share
-_FAR = 0.75  # measured changes that saved less than this share of what was wanted are exhausted
+_FAR = 0.75  # measured changes that save less than this share of the wanted bytes are exhausted
 
 
 @dataclass(frozen=True)
 class _Aim:
-    """The peak for which the extent of measured changes was chosen.
+    """The peak that measured changes were chosen to reach.
 
     Attributes:
         with_bytes: The wanted peak with all changes of the set.
@@ -121,7 +122,7 @@ class Known:
         return max(0, self.base.allocated_bytes() - alone.allocated_bytes())
 
     def slower(self, change: Change) -> float:
-        """Returns the seconds that a change alone added to a step, or should add if not tried."""
+        """Returns the seconds that a change alone added to a step, or an estimate if not tried."""
         alone = self.alone(change)
         if alone is None or alone.prediction is None:
             return change.costs_seconds

@@ -92,7 +92,8 @@ class FitParts:
     def fastest(self) -> tuple[int, float] | None:
         """The batch size with the most samples a second; None if no batch was varied.
 
-        Times are estimates, so several values may count as equally fast. Then this is the largest.
+        Times are estimates, so several sizes may count as equally fast. The largest of these is
+        returned.
         """
         if "batch" not in self.vary:
             return None

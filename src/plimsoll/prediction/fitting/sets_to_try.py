@@ -129,7 +129,7 @@ class Sets:
         return alone is not None and alone.prediction is None
 
     def all_together(self, items: Sequence[Change]) -> list[Changes]:
-        """Returns the set of all changes or, if that was tried, the best with measured changes.
+        """Returns the set of all changes or, if that was tried, its best set with measured changes.
 
         The list is empty if no untried set is left.
         """
@@ -241,8 +241,8 @@ class Sets:
             return
         reach, least = self._known.reach({"offload"}, chosen), plans[-1].peak_bytes - saved
         if least >= _ALIKE * allocated or min(reach, least) >= _ALIKE * max(reach, least):
-            # The peak has another cause: recomputation hardly lowers it, or both kinds of it lower
-            # the peak to the same level.
+            # The peak has another cause: recomputation hardly lowers it, or recomputation and
+            # offloading lower it to the same level.
             return
         saves = max(0, plans[0].peak_bytes - plans[-1].peak_bytes)
         rest = max(0, allocated - saves - target)

@@ -95,9 +95,9 @@ def fit_within(
         force: Whether to replace existing files.
         compiles: Whether to try `torch.compile` too, which takes longer.
         headroom: The part of `within` that stays free, such as "2GiB" or "5%" of the card. The
-            plan's `within_bytes` is the rest. With None no memory must stay free, but the search
-            prefers a plan of the script's own options that leaves 5 % free to a faster plan that
-            leaves less.
+            plan's `within_bytes` is the rest. With None no memory has to stay free. The search then
+            still prefers a plan that only sets the script's own options and leaves 5 % free to a
+            faster plan that leaves less.
         watcher: Called when each trial begins and ends.
         options: The options of `predict`.
 

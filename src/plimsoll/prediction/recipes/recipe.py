@@ -45,7 +45,10 @@ _TABLE: dict[Library, dict[str, tuple[str, ...]]] = {
 _USUAL_TOKENS = 2048
 _NEW_TOKENS = 64  # the default of generate.py
 _TOKENS_STEP = 64
-"""Default lengths are rounded down to this multiple: some models use a few positions themselves."""
+"""Default lengths are rounded down to a multiple of this.
+
+The rest is left free because some models use a few positions themselves.
+"""
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ def check_engine(engine: Engine, arguments: Sequence[str]) -> None:
         arguments: The arguments of its server.
 
     Raises:
-        InputError: If it is not installed, or its arguments contain one.
+        InputError: If the engine is not installed, or its arguments contain an option of plimsoll.
     """
     command = f"{engine.command} serve"
     for each in arguments:

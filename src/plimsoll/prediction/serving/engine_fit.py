@@ -170,7 +170,7 @@ def _until_it_serves(
 
 
 def _with_length(search: EngineSearch, gpu: str, settings: dict[str, str]) -> EngineBorder:
-    """Tries settings; if the engine only refuses the length of requests, finds the longest."""
+    """Tries settings; if the engine refuses only the length of requests, finds the longest one."""
     border = search.alone(gpu, settings)
     if border.beyond is None or longest_request(border.beyond) is None:
         return border

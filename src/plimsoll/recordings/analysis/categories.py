@@ -168,8 +168,8 @@ class _Rules:
 
         Dropping the last result of a forward pass frees all blocks that autograd saved for it, one
         after another without a request between them. A function that returns also frees blocks in a
-        row. So a row counts as a graph only if it has at least four blocks, and at least three
-        quarters as many blocks as there are candidates live after the row.
+        row. So frees in a row count as a dropped graph only if they free at least four blocks, and
+        at least three quarters as many blocks as there are candidates that stay live.
         """
         found = np.flatnonzero(candidates & (self._blocks.end < self._blocks.event_count))
         result = np.zeros(len(candidates), dtype=np.bool_)

@@ -1,4 +1,7 @@
-"""The changes that apply as a whole, unlike recomputation and offloading, which have an extent."""
+"""The changes that a script either has or lacks.
+
+Recomputation and offloading are elsewhere, because each can apply to more or less of the script.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def asked_lengths(load: argparse.Namespace) -> list[tuple[int, int]] | None:
 
 
 def read_lengths(path: Path) -> list[tuple[int, int]]:
-    """Reads requests from a file, whose lines each have the tokens of the prompt and the answer."""
+    """Reads requests from a file. A line has the lengths of a prompt and its answer in tokens."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Fine-tune a model by QLoRA: small matrices learn beside 4-bit weights, here made up."""
+"""Fine-tune a model by QLoRA: small matrices learn beside 4-bit weights. Weights are made up."""
 
 import argparse
 
