@@ -85,9 +85,9 @@ def predict(
         driver: "linux", or "wddm" for Windows' driver, which spills into host memory.
         conf: The settings of PYTORCH_CUDA_ALLOC_CONF. The default is the setting of the environment
             or the script.
-        allocator: "native" (PyTorch's), "elastic" or "uncached"; "wheel" runs PyTorch's own
-            allocator code from the installed CUDA build.
-        plan: The file of a plan of places that "elastic" follows (docs/plans.md).
+        allocator: "native" (PyTorch's), "elastic" (plimsoll's), or "uncached" (PyTorch's without a
+            cache); "wheel" runs PyTorch's own allocator code from the installed CUDA build.
+        plan: The file of a plan, by which "elastic" places large blocks (docs/plans.md).
         policy: "strict" or "spill". When the card's own memory is used up, a request fails under
             "strict". Under "spill" it gets shared memory, which is host memory that the GPU uses
             directly. The allocator serves such requests if it is "elastic", else Windows' driver.
@@ -162,7 +162,8 @@ def predict_request(
     if not measure_need:
         return run(request, shows_output=shows_output, is_aside=is_aside)
     with ExitStack() as stack:
-        # This guess starts the eager trial early; its result is used only if `found.compiled`.
+        # `_may_compile` only guesses, so that the eager trial starts early. The trial's result is
+        # used only if the script has compiled something.
         answer = _eagerly(request, stack) if _may_compile(request) else None
         first = run(request, shows_output=shows_output, is_aside=is_aside)
         with said(f"running {request.title} again, on cards with more memory or other data"):
@@ -176,7 +177,7 @@ def predict_request(
 
 
 def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Prediction:
-    """Predicts a job by running one rank of each group of equal ranks, which it finds first."""
+    """Predicts a job by running one rank of each group of equal ranks; a first run finds these."""
     with said_when_long(f"running the first rank of {request.title}, to see which ranks differ"):
         roles = find_roles(request)
     asked = replace(request, ranks=roles.ranks, runs_distinct=False)

@@ -16,7 +16,7 @@ _TEMPORARY = "temporary"
 
 
 def free_folders() -> list[Path]:
-    """Returns the real folders that a script may write to: for counters and for compiled code."""
+    """Returns the real folders that a script may change: plimsoll's counters and compiled code."""
     with suppress(InputError):  # a script runs without counters too
         private_folder()
     compiled = compiled_folder()

@@ -178,7 +178,7 @@ class AllocatorUse:
     """The memory that an allocator reserves for the run's requests.
 
     Attributes:
-        allocator: "native", "elastic" or "uncached".
+        allocator: "native" (PyTorch's), "elastic" (plimsoll's) or "uncached" (without a cache).
         conf: Its settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         peak_allocated_bytes: The most bytes in live blocks.
         peak_reserved_bytes: The most bytes reserved from a driver with unlimited memory.

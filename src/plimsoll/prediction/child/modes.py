@@ -1,4 +1,4 @@
-"""The modes of a process that runs a script on simulated GPUs: what else the process does.
+"""The modes of a process that runs a script on simulated GPUs. They differ in what is reported.
 
 AsItIs      Serves `plimsoll run --simulate`: the processes report the memory they use of each GPU.
 Groups      Runs one rank of a job alone, and reports the process groups that the rank makes.

@@ -1,4 +1,4 @@
-"""Computes what PyTorch's allocator would have reserved in a run under another allocator."""
+"""Computes what PyTorch's allocator would have reserved in a run that used another allocator."""
 
 from __future__ import annotations
 

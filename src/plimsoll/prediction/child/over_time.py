@@ -63,7 +63,7 @@ def over_time(
 
 
 def _part(level: NDArray[np.int64], steps: Sequence[int]) -> tuple[int, int, int, list[int]]:
-    """Returns the part to show: its events' bounds, its first step, and the ends of its steps."""
+    """Returns the part to show: first event, end, number of the first step, and ends of steps."""
     ends = sorted({end for end in steps if 0 < end <= len(level)})
     if len(ends) <= _MOST_STEPS:
         return 0, len(level), 1, ends

@@ -86,7 +86,7 @@ def state_of_trainer(variables: Mapping[str, Any]) -> Any:
 
 
 def loader_of(loop: ast.For, frame: FrameType) -> Any:
-    """Returns the loader that a loop iterates over, even through `enumerate` or a progress bar."""
+    """Returns the loader that a loop iterates over, also inside `enumerate` or a progress bar."""
     over: ast.expr = loop.iter
     while isinstance(over, ast.Call) and over.args and _called(over) in ("enumerate", *_BARS):
         over = over.args[0]

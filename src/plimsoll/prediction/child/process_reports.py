@@ -68,7 +68,7 @@ def _weight(reported: ProcessReport) -> tuple[bool, int]:
 
 
 def rank_use(reported: ProcessReport, cards: dict[str, Card]) -> RankUse:
-    """Returns the memory that a rank used, from its report or, if killed, from its card's file."""
+    """Returns the memory that a rank used. For a killed rank, its card's file gives the figures."""
     assert reported.rank is not None
     found, card = reported.prediction, card_of(reported, cards)
     if reported.report is None or found is None:
@@ -115,7 +115,7 @@ def _bounds(found: dict[str, Any], peak: str) -> tuple[int, int] | None:
 
 
 def _on_card(found: dict[str, Any], *, depends: bool) -> tuple[int, int] | None:
-    """Returns the range of `device_used_bytes`, from the ranges of NCCL's and reserved memory."""
+    """Returns the range of `device_used_bytes`, by the ranges of NCCL's and of reserved memory."""
     nccl, reserved = found["nccl_range_bytes"], _bounds(found, "reserved")
     if not (depends or nccl or reserved):
         return None

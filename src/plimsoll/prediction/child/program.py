@@ -25,7 +25,7 @@ from plimsoll.prediction.scratch import enter_scratch, is_held_back
 
 
 def main() -> None:
-    """Runs the script of the request, and ends the process as the script ends."""
+    """Runs the script of the request, and then ends the process in the same way as the script."""
     with os.fdopen(int(sys.argv[1])) as handed:
         request = Request.from_json(handed.read())
     if request.parent is not None:

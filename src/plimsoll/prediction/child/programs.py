@@ -33,7 +33,7 @@ _MOST_SHOWN = 80
 
 
 class StartedPrograms:
-    """Notes each Python program that this process starts without simulated GPUs from now on."""
+    """Notes, from now on, each Python program that this process starts without simulated GPUs."""
 
     def __init__(self, watchers: Watchers) -> None:
         self._commands: Counter[str] = Counter()

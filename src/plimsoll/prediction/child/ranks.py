@@ -60,7 +60,7 @@ class _Rank:
     def finish_showing(self) -> None:
         """Waits until all of the rank's output is shown, at most `_SECONDS_TO_END`.
 
-        A process that the rank started may still print after the rank has ended.
+        The time is limited because a process that the rank started may go on printing.
         """
         self._thread.join(_SECONDS_TO_END)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LINES = 10
 _FEWEST_TIMED = 2
 _SECONDS_BETWEEN_LOOKS = 2
-_FEWEST_ENDS = 3  # the first step is not timed: it plans, and allocates lasting memory
+_FEWEST_ENDS = 3  # the first step is not timed, because it does work that later steps do not
 _MOST_KEPT = 65  # only the latest ends of steps are kept; they show the usual time
 # Measured time divided by simulated time lies in these ranges (docs/predict.md): for the GPU's work
 # on chips whose kernels were measured, on other chips, and for the host's work.

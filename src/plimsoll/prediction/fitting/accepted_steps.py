@@ -1,4 +1,4 @@
-"""Finds the number whose multiples a script accepts, from a value with which it fails."""
+"""Finds the number whose multiples a script accepts, from a value with which the script fails."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ class Bracket:
         return [Try(value, scouts) for value in fresh if value >= least]
 
     def _round(self, value: float, *, scouts: bool) -> int:
-        """Rounds down to a multiple of `step` and a power of two, which more scripts accept."""
+        """Rounds down to a multiple of `step` times a power of two: more scripts accept these."""
         if value in (self.low, self.high):
             return int(value)  # this value was tried, so the script accepts it
         width = self.tolerance(value) if self.high is None else self.high - self.low

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _APART = 1.04
 """Only values at least this factor apart are compared.
 
-The memory of closer values differs more by where the allocator places blocks than by their growth.
+Between closer values, the placement of blocks changes memory more than their growth does.
 """
 
 Sample = tuple[float, float]

@@ -149,13 +149,13 @@ class Known:
         return self.cost(attempt) * (1 + _THIN * is_thin)
 
     def target(self) -> int:
-        """Returns the highest allocated peak that fits under the allocator with least waste."""
+        """Returns the highest allocated peak that fits under "elastic", which wastes the least."""
         return int((self._room - self.base.nccl_bytes) * _LEAST_REST) - MiB
 
     def margin(self, chosen: Changes) -> int:
         """Returns the bytes by which measured changes have missed their wanted peak so far.
 
-        Only the attempts count whose other changes are `chosen`.
+        Only attempts whose other changes are `chosen` count.
         """
         return self._margins.get(frozenset(chosen), 0)
 
@@ -178,7 +178,7 @@ class Known:
         return nearest.allocated_bytes() - sum(map(self.gain, others))
 
     def _is_exhausted(self, attempt: Attempt) -> bool:
-        """Returns whether measured changes seem to save no more, however low the wanted peak."""
+        """Returns whether the attempt's measured changes seem to save no more for a lower aim."""
         aim = self._aims.get(frozenset(attempt.changes))
         if aim is None or attempt.prediction is None or attempt.allocated_bytes() <= aim.with_bytes:
             return False
@@ -213,7 +213,7 @@ def plain(changes: Changes) -> Changes:
 
 
 def agree(changes: Changes) -> bool:
-    """Returns whether changes can be combined: kinds that differ and do not exclude each other."""
+    """Returns whether changes can be combined: all kinds differ, and no change excludes another."""
     kinds = [change.kind for change in changes]
     if len(set(kinds)) < len(kinds):
         return False

@@ -4,8 +4,8 @@ The search simulates the unchanged script, then each single change that could ma
 for a set of changes starts with the memory of its largest simulated subset. From this it subtracts,
 for each other change, what the change saved alone or, if that was not simulated, the most that the
 change can save. The search then simulates the fastest of the sets that should fit by their
-estimates, and the result replaces the estimate. It ends when no untried set can be better than the
-best that fits.
+estimates, and the result replaces the estimate. The search ends when no untried set can be better
+than the best set that fits.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Search:
             self.prefer_own_options()
 
     def _find_floor(self) -> None:
-        """Runs the smallest attempt under the allocator that needs least, to measure its memory."""
+        """Runs the attempt with the least memory under its best allocator, to measure it."""
         least = min(
             (each for each in self.known if each.prediction is not None),
             key=lambda attempt: attempt.least_bytes(),
@@ -257,7 +257,7 @@ class Search:
         self._take_best()
 
     def _take_best(self) -> None:
-        """Runs the best attempt under the limit, then the next best, until one fits there."""
+        """Runs the attempts with the memory limit, the best first, until one fits."""
         while True:
             found = self._best_tried()
             if found is None:
@@ -288,7 +288,7 @@ class Search:
         return self._attempts.verify(attempt.changes, use)
 
     def _best_tried(self) -> tuple[Attempt, AllocatorUse] | None:
-        """Returns the best attempt that fits: one that keeps results first, then the fastest."""
+        """Returns the fastest attempt that fits, preferring those that keep the results."""
         fitting = [(attempt, use) for attempt in self.known for use in self._uses(attempt)]
 
         def rank(found: tuple[Attempt, AllocatorUse]) -> tuple[bool, float, int]:

@@ -191,7 +191,7 @@ class Sets:
         return tuple(chosen)
 
     def _candidates_with(self, chosen: Changes) -> Iterator[tuple[float, Changes]]:
-        """Yields untried sets of `with_measured` that should fit, each after its expected cost."""
+        """Yields untried sets of `with_measured` that should fit, as pairs of cost and set."""
         without = self._known.estimate(chosen, self._known.nearest(chosen))[0]
         for changes, allocated, seconds in self.with_measured(chosen):
             is_new = not self._known.is_known(changes) and agree(changes)

@@ -71,7 +71,8 @@ def fit_within(
 ) -> Plan:
     """Finds the changes with which a script fits and is fastest, in at most 15 simulations.
 
-    If a size depends on values that are not computed, two more simulations find its range.
+    If a size depends on values that are not computed, two more simulations find the range of the
+    script's memory.
 
     Changes that keep the results come first: gradients that are freed earlier, fused optimizers, a
     loss in chunks, recomputed modules, saved tensors and optimizer state in the host's memory, the

@@ -105,7 +105,7 @@ def recipe(
     6
 
     Args:
-        name: "sft" (trains all parameters, in bfloat16), "lora", "qlora" (LoRA beside 4-bit
+        name: "sft" (trains all parameters, in bfloat16), "lora", "qlora" (LoRA with frozen 4-bit
             weights), "generate" (text), or "pretrain" (float32 under autocast).
         model: A config.json or its folder, a name on Hugging Face's hub, or the name of a timm
             model. Weights are not read.

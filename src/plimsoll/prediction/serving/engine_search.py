@@ -244,7 +244,7 @@ def _why_open(trial: EngineTrial) -> str | None:
 
 
 def _around(tried: Mapping[int, EngineTrial]) -> tuple[EngineTrial | None, EngineTrial | None]:
-    """Returns the trials of the largest value that serves and of the next larger value."""
+    """Returns two trials: that of the largest value that serves, and the next larger one's."""
     low = max((number for number, trial in tried.items() if trial.fits), default=0)
     high = min((number for number, trial in tried.items() if number > low), default=None)
     return tried.get(low), None if high is None else tried[high]

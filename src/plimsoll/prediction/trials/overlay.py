@@ -20,7 +20,7 @@ from plimsoll.prediction.trials import kernel
 from plimsoll.prediction.trials.namespaces import enter_namespaces
 
 MOST_ENTRIES = 64
-"""The limit up to which a trial makes a new folder in place of a folder with mounts, in entries."""
+"""The most entries that a folder with mounts may have if the trial is to make a new folder."""
 _ROOT = Path("/")
 _DEVICES, _PROCESSES, _SYSTEM = Path("/dev"), Path("/proc"), Path("/sys")
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108

@@ -107,7 +107,7 @@ class BlockHistory(Stretches):
             yield first, EventBatch.join(waiting)
 
     def _settle(self) -> tuple[Pairs, Lifetimes]:
-        """Returns the blocks that outlive their stretch, and the blocks before the first event."""
+        """Returns the blocks that outlive their stretch, and those older than the first event."""
         at_start = self._start_segments()
         start_addresses = np.array([b.address for s in at_start for b in s.blocks], dtype=np.uint64)
         is_used = np.zeros(len(start_addresses), dtype=bool)

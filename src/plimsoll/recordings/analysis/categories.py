@@ -1,7 +1,7 @@
 """Finds the use of each block, by one set of rules for predictions and recordings.
 
-Labels from PyTorch in the running program decide first: parameters, gradients, optimizer state.
-Then the evidence of each request decides (`evidence.py`): which part of the program requested it,
+Labels decide first. PyTorch in the running program gave them to parameters, gradients and optimizer
+state. Then the evidence of each request decides (`evidence.py`): which part of the program made it,
 in which pass, whether autograd was recording, and when the block ends. If a recording has neither
 labels nor stacks, the rules use lifetimes in relation to the steps (`lifetime_categories.py`).
 
@@ -39,7 +39,7 @@ _LEAST_RELEASED = 4
 _LEAST_STEPS = 3
 _MOSTLY = 0.75
 _MOST_CROSSED = 2
-"""The most step boundaries that an activation or input outlives. In a GAN it is two."""
+"""The most step boundaries that an activation or input outlives. Some of a GAN outlive two."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class _Rules:
         self._name("inputs", first & stays & (self._crossed <= _MOST_CROSSED))
 
     def _name_gradients(self) -> None:
-        """Names gradients, which outlive their backward pass, unless labels name gradients."""
+        """Names gradients, which outlive their backward pass. Does nothing if labels name them."""
         if (self._evidence.label == NUMBER["gradients"]).any():
             return
         start, end = self._blocks.start, self._blocks.end

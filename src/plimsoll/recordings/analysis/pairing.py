@@ -1,8 +1,8 @@
 """Pairs allocations with their frees.
 
-Events name blocks by address, and addresses are reused. Sorted by address and then by event, each
-allocation is followed by the request and the completion of its own free. So one sort pairs them
-all.
+Events name blocks by address, and addresses are reused. If the events are sorted by address and
+then by number, each allocation is followed by the request and the completion of its own free. So
+one sort pairs all events.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The changes that a script either has or lacks.
+"""The changes that are made as a whole or not at all.
 
 Recomputation and offloading are elsewhere, because each can apply to more or less of the script.
 """

@@ -38,7 +38,7 @@ from plimsoll.prediction.recipes.engines.asked_load import (
 
 
 class LoadedScheduler(Scheduler):  # type: ignore[misc]
-    """SGLang's scheduler of one rank. Rank 0 sends the requests; all ranks end after the last."""
+    """SGLang's scheduler of one rank. Rank 0 sends the requests. All ranks end after the load."""
 
     is_begun = False
 
