@@ -20,6 +20,7 @@ _OPTIONS = {
     "SGLang": ("mem_fraction_static", "the weights leave", "max_running_requests"),
 }
 """Three texts for each engine.
+
 The first is the option that sets the engine's part of the card. The second tells what leaves the
 rest of this part to the KV cache. The third is the option that bounds the parallel requests.
 """

@@ -31,6 +31,7 @@ _SECONDS_TO_ANSWER = 30
 _SECONDS_TO_END = 5
 _ENDED_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV)
 """Signals that are never the result of another rank's failure.
+
 If one of them ended a rank, this rank is the first to fail.
 """
 

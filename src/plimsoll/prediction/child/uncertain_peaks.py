@@ -50,6 +50,7 @@ If a row of data/cudnn_workspaces.csv is left out, its neighbour predicts it in 
 """
 _LATER = (0, 3, 10)
 """Factors on the delay of a block's reuse.
+
 The peaks that four jobs reached on two H100s lay in the range that these factors predict.
 """
 _LATER_WITH_SENDS = (*_LATER, 40)
