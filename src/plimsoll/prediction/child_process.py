@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 MOST_AT_A_TIME = 4
-"""The most parallel runs. Each holds PyTorch and the script's data in memory."""
+"""The largest number of parallel runs. Each run holds PyTorch and the script's data in memory."""
 _SECONDS_TO_ANSWER = 60
 _MOST_FETCHED = 8
 """The most repositories of the hub to fetch for a script. The script runs again after each."""
@@ -71,9 +71,10 @@ def run(request: Request, *, shows_output: bool = True, is_aside: bool = False) 
 
     Args:
         request: The request.
-        shows_output: The script's output goes to stderr as it comes. Otherwise plimsoll shows only
-            the output of a script that fails, once it has failed.
-        is_aside: See `started`. If it is set, Ctrl-C ends the process and raises KeyboardInterrupt.
+        shows_output: Whether the script's output goes to stderr as it comes. If not, plimsoll shows
+            only the output of a script that fails, once it has failed.
+        is_aside: See `started`. If it is set, Ctrl-C ends the child process and raises
+            KeyboardInterrupt here.
 
     Raises:
         InputError: If the script cannot be simulated.
@@ -169,7 +170,8 @@ class MissingRepositoryError(InputError):
 def _redirected(request: Request, folder: Path) -> Request:
     """Returns the request with its output files redirected into a temporary folder.
 
-    The script's own writes are in the same folder until the trial ends; the parent then reads both.
+    The script's own writes are in the same folder until the trial ends. The parent then reads the
+    output files and the writes from there.
     """
 
     def inner(wanted: str | None, name: str) -> str | None:
@@ -316,7 +318,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float, *, is_held: bool) ->
 
 
 def _prepare(setup: Setup) -> None:
-    """Builds the libraries that the script's process needs, and warns of an unknown PyTorch."""
+    """Builds the libraries that the script's process needs; warns of an unknown PyTorch version."""
     require_linux("a prediction")
     tell_if_unknown()
     build(SIMULATED_GPU)

@@ -1,10 +1,11 @@
-"""Chooses the ranks of a large job that run. Every other rank counts as equal to one of these.
+"""Chooses which ranks of a large job are run. Every other rank counts as equal to one of these.
 
-One rank runs alone first. It reports the process groups that the script makes, and those through
-which ranks send to each other (send/recv), which connect the stages of a pipeline. Stages differ in
-their memory, so the first, the second and the last stage run. In each of these stages two ranks
-run: the one that is first in its other groups, and the one that is last in them. Their memory may
-differ: if a tensor or the data is divided into unequal parts, the last part is the smallest.
+One rank runs alone first. It reports the process groups that the script makes. It also reports
+through which groups ranks send to each other (send/recv): these groups connect the stages of a
+pipeline. Stages differ in their memory, so the first, the second and the last stage are run. Each
+of these stages is run with two ranks: the first and the last rank of the stage's other process
+groups. The memory of these two may differ, because the last part is the smallest if a tensor or the
+data is divided into unequal parts.
 """
 
 from __future__ import annotations

@@ -178,7 +178,8 @@ class PredictionParts:
         gpu: The card.
         driver: "linux" or "wddm".
         allocator: The allocator whose rules the simulation follows.
-        policy: "strict", or "spill": requests beyond dedicated memory get shared memory.
+        policy: "strict", or "spill": requests beyond dedicated memory, which is the card's own, get
+            shared memory, which is host memory that the GPU uses directly.
         conf: The allocator's settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         torch: PyTorch's version.
         total_bytes: The part of the card's memory that the program can have.
@@ -193,19 +194,20 @@ class PredictionParts:
             holds the peak. If several processes use the card, the most that all have at one time.
         shared_used_bytes: The most bytes reserved in shared memory. With `wddm` the driver spills
             silently.
-        plan: How far the requests followed the plan; None without one.
-        shared: The use of shared memory, and a lower bound of its cost; None if no memory could
-            spill or be placed there. If the script does not fit, `shared`, `shared_by_category` and
-            `shared_lines` cover the run up to the failure.
+        plan: How many bytes the elastic allocator placed by its plan (docs/plans.md); None without
+            a plan.
+        shared: The use of shared memory, and a lower bound of the time that it costs; None if no
+            memory could spill or be placed there. If the script does not fit, `shared`,
+            `shared_by_category` and `shared_lines` cover the run up to the failure.
         shared_by_category: Bytes in shared memory by `CATEGORIES`, at the peak of shared memory.
         shared_lines: The source lines with the most in shared memory at that moment, most first.
         fits: Whether the script gets all the memory that it requests; None if unknown.
         may_fail_with_bytes: An allocated peak, within `peak_allocated_range_bytes`, with which the
             script would run out of memory; None if the card is large enough for the whole range.
         why_unknown: Why `fits` is unknown; None if it is known.
-        headroom_bytes: The memory that stays free at the peak, of the card and of the shared memory
-            that requests may spill into, or of the program's own limit if that is less. Negative if
-            memory is missing. All processes that use the card count.
+        headroom_bytes: The memory that stays free at the peak, on the card and in the shared memory
+            that requests may spill into. If the program's own limit leaves less, this is the rest
+            of the limit. Negative if memory is missing. All processes that use the card count.
         limit_bytes: The program's own limit on PyTorch's reserved memory, as set by
             `set_per_process_memory_fraction`; the one with the least room left, if there are
             several. None if the program set none.

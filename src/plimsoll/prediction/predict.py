@@ -85,20 +85,20 @@ def predict(
         driver: "linux", or "wddm" for Windows' driver, which spills into host memory.
         conf: The settings of PYTORCH_CUDA_ALLOC_CONF. The default is the setting of the environment
             or the script.
-        allocator: "native" (PyTorch's), "elastic" or "uncached"; "wheel" runs PyTorch's own
-            allocator code from the installed CUDA build.
-        plan: The file of a plan of places that "elastic" follows (docs/plans.md).
-        policy: "strict" or "spill". When dedicated memory is used up, a request fails under
-            "strict". Under "spill" it is served from shared memory, by the allocator with "elastic"
-            and by Windows' driver otherwise.
+        allocator: "native" (PyTorch's), "elastic" (plimsoll's), or "uncached" (PyTorch's without a
+            cache); "wheel" runs PyTorch's own allocator code from the installed CUDA build.
+        plan: The file of a plan, by which "elastic" places large blocks (docs/plans.md).
+        policy: "strict" or "spill". When the card's own memory is used up, a request fails under
+            "strict". Under "spill" it gets shared memory, which is host memory that the GPU uses
+            directly. The allocator serves such requests if it is "elastic", else Windows' driver.
         dedicated: The part of the card's own memory that the program can use.
         shared: The shared memory that requests may spill into.
         host_memory: The memory of the simulated machine, half of which is shared. It replaces
             `shared`. The default is the memory of this machine.
         values: "auto", "real" or "none". With "auto" plimsoll computes the values of tensors if
             that is cheap, with "real" all of them, with "none" only the few that lengths and
-            control flow depend on. For a value that it does not compute, plimsoll keeps bounds; if
-            the host reads the value, plimsoll draws one within them.
+            control flow depend on. For a value that it does not compute, plimsoll keeps bounds. If
+            the host reads such a value, it gets a random number within the bounds.
         unknown: The contents assumed for values that are not computed: "balanced", "most" or
             "least" (the largest or the smallest sizes), or "seed:N" (balanced, from another seed).
         steps: The number of optimizer steps after which plimsoll ends a training loop: that of
@@ -106,8 +106,8 @@ def predict(
             plimsoll does not see memory that only later steps take.
         at_most_events: The number of events after which plimsoll stops the script. A request is one
             event, a free two.
-        measure_need: Whether to run a script that ran out of memory once more. Otherwise the
-            figures are those up to the failure.
+        measure_need: Whether a script that ran out of memory is run again to find out how much it
+            needs. Otherwise the figures are those up to the failure.
         keep_writes: Whether to keep the files that the script writes, and let it reach trackers and
             hubs.
         nproc_per_node: The number of processes on each machine of a job, each with a rank, as
@@ -162,7 +162,8 @@ def predict_request(
     if not measure_need:
         return run(request, shows_output=shows_output, is_aside=is_aside)
     with ExitStack() as stack:
-        # This guess starts the eager trial early; its result is used only if `found.compiled`.
+        # `_may_compile` only guesses, so that the eager trial starts early. The trial's result is
+        # used only if the script has compiled something.
         answer = _eagerly(request, stack) if _may_compile(request) else None
         first = run(request, shows_output=shows_output, is_aside=is_aside)
         with said(f"running {request.title} again, on cards with more memory or other data"):
@@ -176,7 +177,7 @@ def predict_request(
 
 
 def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Prediction:
-    """Predicts a job by running one rank of each group of equal ranks, which it finds first."""
+    """Predicts a job by running one rank of each group of equal ranks; a first run finds these."""
     with said_when_long(f"running the first rank of {request.title}, to see which ranks differ"):
         roles = find_roles(request)
     asked = replace(request, ranks=roles.ranks, runs_distinct=False)
@@ -263,7 +264,7 @@ def _fetched(result: Prediction) -> list[Assumed]:
 
 
 def _with_outside(found: Prediction) -> list[Cause]:
-    """Adds the cause "memory outside PyTorch" if only that keeps the script from fitting."""
+    """Adds the cause "memory outside PyTorch" if the script would fit without that memory."""
     if found.limit_bytes is not None or found.shared is not None or found.headroom_bytes >= 0:
         return found.causes
     own = found.context_bytes + found.nccl_bytes + found.peak_reserved_bytes

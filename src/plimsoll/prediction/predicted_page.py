@@ -41,7 +41,7 @@ def check_page(requests: Sequence[Request], output: Path, *, force: bool) -> Non
 
 @contextmanager
 def recorded(requests: Sequence[Request]) -> Iterator[list[Request]]:
-    """Yields the requests, each with a file for its recording that is removed with the context."""
+    """Yields the requests, each with a temporary file for its recording."""
     with temporary_folder() as folder:
         yield [
             replace(request, record=str(folder / f"{number}.plim"))

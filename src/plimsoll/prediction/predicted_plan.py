@@ -1,4 +1,7 @@
-"""Makes the plan of places for a program that was predicted, or for each rank of a job."""
+"""Makes the plan for a predicted program, or for each rank of a job.
+
+A plan says where the elastic allocator places the program's large blocks (docs/plans.md).
+"""
 
 from __future__ import annotations
 

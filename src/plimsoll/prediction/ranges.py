@@ -1,4 +1,4 @@
-"""Finds the range of a prediction over all contents of unknown data, by trials at both ends."""
+"""Finds the range of a prediction over all contents of unknown data, by trials of both extremes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _ENDS: tuple[UnknownName, ...] = ("most", "least")
 def with_range(request: Request, found: Prediction) -> Prediction:
     """Adds the range over all contents of unknown data, if a size depends on such data.
 
-    It runs two more trials, one with the least and one with the most.
+    This takes two more trials: one with the contents that give the smallest sizes, one with those
+    that give the largest.
 
     Args:
         request: The request.

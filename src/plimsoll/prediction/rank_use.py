@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankUse:
-    """The memory that a rank used of a card: the one that it fills most, if it used several.
+    """The memory that a rank used of its card. If it used several cards, the one it fills most.
 
     Figures are None if the rank ended before its report, for example because another rank failed.
     `card_used_bytes` is known even then.
@@ -35,8 +35,8 @@ class RankUse:
             depends on data.
         peak_reserved_range_bytes: As in a `PredictionParts`; None if none of this rank's sizes
             depends on data.
-        device_used_range_bytes: The range of `device_used_bytes`, from the ranges of NCCL's and of
-            reserved memory; None if neither has a range.
+        device_used_range_bytes: The range of `device_used_bytes`, from the ranges of NCCL's memory
+            and of reserved memory; None if neither has a range.
         serving: How a serving engine divides the rank's card; None without one.
         stands_for: The number of ranks that this one represents, itself included.
     """

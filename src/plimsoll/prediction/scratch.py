@@ -16,7 +16,7 @@ _TEMPORARY = "temporary"
 
 
 def free_folders() -> list[Path]:
-    """Returns the real folders that a script may write to: for counters and for compiled code."""
+    """Returns the real folders that a script may change: plimsoll's counters and compiled code."""
     with suppress(InputError):  # a script runs without counters too
         private_folder()
     compiled = compiled_folder()
@@ -25,7 +25,7 @@ def free_folders() -> list[Path]:
 
 
 def is_held_back(path: Path) -> bool:
-    """Returns whether a trial keeps writes to this path from the real file."""
+    """Returns whether a trial redirects writes to this path, so that the real file is unchanged."""
     real = path.resolve()
     open_folders = (Path("/dev"), Path("/proc"), Path("/sys"), *map(Path.resolve, free_folders()))
     return not any(real.is_relative_to(folder) for folder in open_folders)

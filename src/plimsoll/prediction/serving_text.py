@@ -19,8 +19,11 @@ _OPTIONS = {
     "vLLM": ("gpu_memory_utilization", "the rest leaves", "max_num_seqs"),
     "SGLang": ("mem_fraction_static", "the weights leave", "max_running_requests"),
 }
-"""For each engine: the option that sets its part of the card; words for how the memory that is left
-for the KV cache is found; and the option that bounds the number of parallel requests."""
+"""Three texts for each engine.
+
+The first is the option that sets the engine's part of the card. The second tells what leaves the
+rest of this part to the KV cache. The third is the option that bounds the parallel requests.
+"""
 _WHILE = {
     "start": "while it starts",
     "weights": "while it loads the weights",

@@ -178,14 +178,14 @@ class AllocatorUse:
     """The memory that an allocator reserves for the run's requests.
 
     Attributes:
-        allocator: "native", "elastic" or "uncached".
+        allocator: "native" (PyTorch's), "elastic" (plimsoll's) or "uncached" (without a cache).
         conf: Its settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         peak_allocated_bytes: The most bytes in live blocks.
         peak_reserved_bytes: The most bytes reserved from a driver with unlimited memory.
         fits: Whether it serves all requests in the given memory, however late other streams finish.
             It then reserves no more than this memory, or releases cached memory in time.
-        least_bytes: The least memory in which it serves all requests, exact to one granule; None if
-            it fits, or if this was not searched.
+        least_bytes: The least memory in which it serves all requests, rounded up to the driver's
+            granularity; None if `fits`, or if no search was made.
     """
 
     allocator: str

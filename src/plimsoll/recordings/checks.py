@@ -32,7 +32,8 @@ _LONGEST_CONF = 4096
 _EVENT_BYTES = sum(np.dtype(dtype).itemsize for dtype in COLUMNS.values())
 _LEAST_MEMORY = 1 * GiB
 _MEMORY_PER_BYTE = 8  # reading PyTorch's uncompressed snapshots takes about 6 per byte
-_GOING_BY_PER_BYTE = 256  # for batches; compression shrinks similar steps to a thirtieth
+# For callers that keep one batch at a time. Compression shrinks similar steps to a thirtieth.
+_GOING_BY_PER_BYTE = 256
 _ALLOCATORS = tuple(_core.allocator_names())
 
 

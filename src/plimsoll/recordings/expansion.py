@@ -1,8 +1,8 @@
 """Checks how far compressed data would expand, before anything is decompressed.
 
 A few hundred bytes can expand to gigabytes. Each message of Arrow and each page of Parquet declares
-its decompressed size and cannot exceed it. So this file reads these sizes, and refuses any that is
-larger than what plimsoll writes. Formats: https://arrow.apache.org/docs/format and
+its decompressed size and cannot exceed it. So this module reads these sizes, and refuses sizes
+larger than those that plimsoll writes. Formats: https://arrow.apache.org/docs/format and
 https://parquet.apache.org/docs/file-format.
 """
 

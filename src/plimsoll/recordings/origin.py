@@ -1,4 +1,4 @@
-"""Describes the origin of a request, which plimsoll adds to its call stack as a frame.
+"""Describes the origin of a request, which plimsoll adds as a frame to the request's call stack.
 
 PyTorch's autograd threads have no Python frames, and a simulated backward pass has the stack of the
 forward operation. No stack shows whether autograd was recording. So plimsoll adds one frame at the

@@ -376,7 +376,10 @@ class _Stacks:
 
 
 class _StackTable:
-    """Collects call stacks by device and number for writing; each frame is written once."""
+    """Collects the call stacks to write, keyed by device and stack number.
+
+    Each frame is written only once.
+    """
 
     def __init__(self) -> None:
         self._frames: dict[Frame, int] = {}

@@ -71,7 +71,7 @@ def read_recording(
 
 
 def is_recording(path: str | PathLike[str]) -> bool:
-    """Returns whether a file has a recording's ending, or begins like no Python script."""
+    """Returns whether a file has the name's ending or the first bytes of a recording."""
     if is_recording_name(path):
         return True
     try:

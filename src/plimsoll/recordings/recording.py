@@ -171,9 +171,9 @@ class Recording:
 
     @property
     def allocator(self) -> str:
-        """The recorded allocator: "native", "elastic" or "uncached".
+        """The recorded allocator: "native", "elastic" (plimsoll's) or "uncached".
 
-        PyTorch's own snapshots name no allocator; the answer is then "native", PyTorch's own.
+        PyTorch's own snapshots name no allocator; the answer is then "native", which is PyTorch's.
         """
         return str(self.settings.get("allocator") or "native")
 

@@ -241,7 +241,7 @@ _NONE = "not a streaming trace of plimsoll"
 
 
 class _Messages(NamedTuple):
-    """Counts the batches of a stream that are safe to decompress; notes why the next is not."""
+    """The number of batches that are safe to decompress, and why the next batch is not, if any."""
 
     number: int
     damage: str | None

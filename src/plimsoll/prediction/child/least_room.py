@@ -42,7 +42,8 @@ def least_reserved_bytes(
         reserved: The most that the run itself reserved.
 
     Returns:
-        The bytes; None if unknown, because requests can spill or there are too many events.
+        The bytes. None if requests that do not fit get host memory (the policy `spill`), or if the
+        run has too many events to replay.
     """
     allocator = simulation.allocators[device]
     if simulation.setup.policy == "spill" or allocator.engine.history_size > _MOST_EVENTS:

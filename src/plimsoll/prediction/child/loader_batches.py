@@ -27,7 +27,7 @@ class LoaderBatches:
 
     @property
     def waiting_bytes(self) -> int:
-        """The bytes of the batches that would be waiting now with a busy GPU."""
+        """The bytes of the batches that would be waiting now if the GPU were busy."""
         return sum(
             count * size
             for loader, (count, size) in list(self._loaders.items())

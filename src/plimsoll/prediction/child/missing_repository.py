@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def missing_repository(error: BaseException | None) -> HubRepository | None:
     """Returns the repository whose absence caused an error; None for any other error.
 
-    It takes the repository's name from the variables of huggingface_hub's functions on the error's
-    call stack. This works for every library that loads with huggingface_hub.
+    The repository's name comes from the local variables of huggingface_hub's functions in the
+    error's traceback. This works for every library that loads with huggingface_hub.
     """
     if error is None or isinstance(error, SystemExit) or not sys.modules.get("huggingface_hub"):
         return None

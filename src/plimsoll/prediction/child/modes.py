@@ -1,10 +1,10 @@
-"""The modes of a process that runs a script on simulated GPUs: what else the process does.
+"""The modes of a process that runs a script on simulated GPUs. They differ in what is reported.
 
-AsItIs      for `plimsoll run --simulate`: its processes report what they use of each GPU
-Groups      runs one rank of a job alone, and reports the process groups that the rank makes
-Answered    for a prediction: reports what the script uses to the parent process
-Surveyed    as Answered, and reports the parts of the program that could be changed
-Job         as Answered, but starts the ranks of a job, each as a process of its own
+AsItIs      Serves `plimsoll run --simulate`: the processes report the memory they use of each GPU.
+Groups      Runs one rank of a job alone, and reports the process groups that the rank makes.
+Answered    Serves a prediction: sends a report of the memory use to the parent process.
+Surveyed    Does the same as Answered, and reports the parts of the program that could be changed.
+Job         Does the same as Answered, but starts each rank of a job as a process of its own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class AsItIs:
-    """Runs the script, and reports what its processes use if the request asks for that.
+    """Runs the script. If the request asks for it, reports the GPU memory of its processes.
 
     Attributes:
         simulation: The simulated GPUs.
@@ -111,7 +111,7 @@ class Groups(AsItIs):
 
 
 class Answered(AsItIs):
-    """Runs the script for a prediction, and reports what it uses to the parent process."""
+    """Runs the script for a prediction, and sends the parent process a report of its memory use."""
 
     def __init__(self, request: Request) -> None:
         assert request.report is not None
@@ -129,7 +129,7 @@ class Answered(AsItIs):
         self._failed_rank: int | None = None
 
     def begin(self) -> None:
-        """Begins as `AsItIs` does, and makes processes that the script starts report their use."""
+        """Begins as `AsItIs` does; the processes that the script starts report their memory too."""
         self._programs = StartedPrograms(self.simulation.watchers)
         simulate(self.simulation, self._install, processes.begin_started, asdict(self._started))
         self._bound()
@@ -188,7 +188,7 @@ class Answered(AsItIs):
         return script_run.run_script(self._request)
 
     def _tell_survey(self) -> None:
-        """Writes no survey; `Surveyed` and `Job` do."""
+        """Does nothing here. `Surveyed` and `Job` write a survey."""
 
 
 class Surveyed(Answered):

@@ -1,4 +1,4 @@
-"""Computes what PyTorch's allocator would have reserved in a run under another allocator."""
+"""Computes what PyTorch's allocator would have reserved in a run that used another allocator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class NativeReplay:
     """Keeps the requests of a run, and replays them by PyTorch's rules at the end of the run.
 
     The result is None if the replay has not seen every request. This happens if the run has too
-    many events, or if the program itself makes a recording, because an engine has one listener.
+    many events. It also happens if the program itself records its memory events, because each
+    simulated allocator sends its events to one listener only.
     """
 
     def __init__(self, simulation: Simulation) -> None:

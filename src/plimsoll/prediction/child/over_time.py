@@ -1,4 +1,4 @@
-"""Reduces a simulated run's memory over time to a picture's points."""
+"""Reduces the memory use of a simulated run over time to the few points of a picture."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def over_time(
     reserved: NDArray[np.int64],
     steps: Sequence[int],
 ) -> Timeline | None:
-    """Returns memory over a run as few points; None if the run has no events.
+    """Returns the few points of the picture; None if the run has no events.
 
-    If the run has many steps, it shows only those around the peak.
+    If the run has many steps, the picture shows only those around the peak.
 
     Args:
         blocks: The run's blocks.
@@ -63,7 +63,7 @@ def over_time(
 
 
 def _part(level: NDArray[np.int64], steps: Sequence[int]) -> tuple[int, int, int, list[int]]:
-    """Returns the part to show: its events' bounds, its first step, and the ends of its steps."""
+    """Returns the part to show: first event, end, number of the first step, and ends of steps."""
     ends = sorted({end for end in steps if 0 < end <= len(level)})
     if len(ends) <= _MOST_STEPS:
         return 0, len(level), 1, ends

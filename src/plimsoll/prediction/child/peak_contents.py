@@ -1,7 +1,7 @@
-"""Finds the live blocks at a simulated run's peak, and their uses.
+"""Finds the live blocks at a simulated run's peak, and what each of them is used for.
 
-This module is independent of PyTorch: events are columns, call stacks name the requesting lines,
-and labels the uses.
+This module is independent of PyTorch. It gets the events as columns. Call stacks name the lines
+that requested the memory, and labels say what the memory is used for.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ class Run:
         action: Codes of `Action`.
         address: Addresses.
         size: Requested bytes.
-        shared: The bytes of the block in shared memory.
+        shared: The bytes of the block in shared memory (host memory that the GPU uses directly).
         stream: The streams.
         site: The numbers of the call stacks that made the request or the free.
-        frames: Returns the call stack with a number, and its origin (`plimsoll.recordings.origin`).
-        labels: The uses of the memory at addresses.
+        frames: Takes the number of a call stack, and returns its frames, which also tell its origin
+            (`plimsoll.recordings.origin`).
+        labels: The labels of addresses, which say what the memory there is used for.
         round_request: Returns the size of the block for a request.
         steps: The events at which a step of the program ended.
     """
@@ -104,7 +105,7 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
 
     Args:
         run: The events.
-        line_of: Returns the source line of the call stack with a number.
+        line_of: Takes the number of a call stack, and returns its source line.
         lines: The number of source lines to name.
     """
     blocks, rounded = blocks_of(run)

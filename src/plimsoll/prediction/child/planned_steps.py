@@ -1,9 +1,9 @@
 """Predicts a program's number of steps from the loops around its step.
 
 The loops are those of the functions on the call stack at the end of a step: `for` over a range, a
-loader or a list, also through `enumerate` and progress bars such as tqdm's. plimsoll reads the
-variables in these functions, and calls no code of the program. A Trainer of transformers has the
-number in its state.
+loader or a list, also inside `enumerate` or a progress bar such as tqdm's. plimsoll reads the
+variables of these functions, and calls no code of the program. For a Trainer of transformers,
+plimsoll reads the number of steps from the Trainer's state.
 """
 
 from __future__ import annotations
@@ -74,9 +74,10 @@ def planned_steps(frame: FrameType | None, runners: Collection[str], done: int) 
 
 
 def state_of_trainer(variables: Mapping[str, Any]) -> Any:
-    """Returns the state of the Trainer whose method has these variables.
+    """Returns the state of the Trainer whose method has these local variables.
 
-    Returns None if no Trainer has them, or its state has no number of steps.
+    Returns None if they are not those of a Trainer's method, or if the state has no number of
+    steps.
     """
     own = variables.get("self")
     state = _attribute(_attribute(own, "trainer"), "state") or _attribute(own, "state")
@@ -85,7 +86,7 @@ def state_of_trainer(variables: Mapping[str, Any]) -> Any:
 
 
 def loader_of(loop: ast.For, frame: FrameType) -> Any:
-    """Returns the loader that a loop iterates over, even through `enumerate` or a progress bar."""
+    """Returns the loader that a loop iterates over, also inside `enumerate` or a progress bar."""
     over: ast.expr = loop.iter
     while isinstance(over, ast.Call) and over.args and _called(over) in ("enumerate", *_BARS):
         over = over.args[0]

@@ -1,4 +1,4 @@
-"""The report of one process of a predicted program, and what follows from a job's reports."""
+"""The report of one process of a predicted program, and figures computed from a job's reports."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ class ProcessReport:
 
     Attributes:
         process: The process id.
-        rank: The rank that its environment names; None without one.
+        rank: The rank in the process's environment variables; None if they name no rank.
         has_joined: Whether it joined the job itself. A process that a rank started has the rank's
             environment and does not join.
         host: The number of its machine in the job.
         report: The report of `make_report`; None if the process was killed.
-        cards: For each GPU that it used, its number and the file of its card (`cards.py`).
+        cards: A pair for each GPU that the process used: the number of the GPU, and the file of its
+            card (`cards.py`).
     """
 
     process: int
@@ -41,7 +42,7 @@ class ProcessReport:
         return None if self.report is None else self.report["prediction"]
 
     def uses(self, cards: dict[str, Card]) -> list[dict[str, Any]]:
-        """Returns a `GpuUse` for each GPU; for a killed process, from the cards' files."""
+        """Returns a `GpuUse` for each GPU. For a killed process the cards' files give the use."""
         if self.prediction is not None:
             return list(self.prediction["devices"])
         return [
@@ -67,7 +68,7 @@ def _weight(reported: ProcessReport) -> tuple[bool, int]:
 
 
 def rank_use(reported: ProcessReport, cards: dict[str, Card]) -> RankUse:
-    """Returns the memory that a rank used, from its report or, if killed, from its card's file."""
+    """Returns the memory that a rank used. For a killed rank, its card's file gives the figures."""
     assert reported.rank is not None
     found, card = reported.prediction, card_of(reported, cards)
     if reported.report is None or found is None:
@@ -114,7 +115,7 @@ def _bounds(found: dict[str, Any], peak: str) -> tuple[int, int] | None:
 
 
 def _on_card(found: dict[str, Any], *, depends: bool) -> tuple[int, int] | None:
-    """Returns the range of `device_used_bytes`, from the ranges of NCCL's and reserved memory."""
+    """Returns the range of `device_used_bytes`, by the ranges of NCCL's and of reserved memory."""
     nccl, reserved = found["nccl_range_bytes"], _bounds(found, "reserved")
     if not (depends or nccl or reserved):
         return None
@@ -125,7 +126,7 @@ def _on_card(found: dict[str, Any], *, depends: bool) -> tuple[int, int] | None:
 
 
 def card_of(reported: ProcessReport, cards: dict[str, Card]) -> Card | None:
-    """Returns the card that a report is about; for a killed process, the one it filled most."""
+    """Returns the card that a report is about; for a killed process, the card it filled most."""
     if reported.report is not None:
         return cards.get(dict(reported.cards).get(reported.report["device"], ""))
     used = [card for card in cards.values() if reported.process in card.takes]

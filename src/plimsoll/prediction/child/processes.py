@@ -1,8 +1,9 @@
 """Collects reports of the memory that the processes of a predicted program use on GPUs.
 
 Each process that uses a GPU has a file in a folder. plimsoll makes the file when the process first
-uses a GPU, so that killed processes are known, and replaces it by the report when the process ends.
-A process's memory on a card is always up to date in the card's file (`cards.py`).
+uses a GPU, and writes the report into it when the process ends. A file without a report is that of
+a process that was killed. The memory of such a process is known from the files of the cards
+(`cards.py`), which are always up to date.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class StartedProcesses:
     folder: str
 
     def watch(self, simulation: Simulation) -> None:
-        """Observes the started process in which it is called, and makes it report.
+        """Observes the process that calls this, which then writes a report when it ends.
 
         Call it before the process imports PyTorch.
         """
@@ -104,7 +105,7 @@ class StartedProcesses:
         high_water: HighWaterMarks,
         surveyor: Surveyor | None = None,
     ) -> None:
-        """Makes this process and those forked from it report, except the program's own process."""
+        """Sets up the reports of this process and its forks, except the program's own process."""
         began = time.perf_counter()
         simulation.share_cards(card_files(self.folder))
 
@@ -141,8 +142,8 @@ class StartedProcesses:
     def wait(self) -> None:
         """Waits for the processes that `multiprocessing` started, as Python does at its own end.
 
-        As Python does, it first calls the finalizers of the program's objects: some end processes,
-        as a serving engine ends its workers. It does not wait for daemons.
+        Like Python, this first calls the finalizers of the program's objects, because some of them
+        end processes: a serving engine ends its workers in this way. Daemons are not waited for.
         """
         reported = {each.process for each in self.reports}
         started = multiprocessing.active_children()
@@ -156,9 +157,10 @@ class StartedProcesses:
     def add_to(self, own: ProcessReport, failed_rank: int | None = None) -> dict[str, Any]:
         """Returns the program's report, combined with those of the processes that it started.
 
-        If other processes used GPUs, the figures are those of the rank with the least headroom;
-        without ranks, those of the process with the most memory on the fullest card. The verdict
-        counts all processes. The error is "killed" if a process used a GPU and its use is unknown.
+        If other processes used GPUs, the figures are those of the rank with the least headroom. In
+        a program without ranks, they are those of the process with the most memory on the fullest
+        card. The verdict takes all processes into account. The error is "killed" if a process used
+        a GPU and was killed before the amount was known.
 
         Args:
             own: The report of the program's own process.
@@ -203,7 +205,7 @@ class StartedProcesses:
 
 
 def begin_started(values: dict[str, Any]) -> None:
-    """Makes simulated GPUs in a started process, and makes it report their use.
+    """Makes simulated GPUs in a started process, and sets up its report of their use.
 
     Args:
         values: A `StartedProcesses`, as a dictionary.
@@ -245,8 +247,8 @@ def _failure(
     Args:
         reports: The reports of the processes.
         first: The first error of a rank, if any was noted.
-        rank: The failed rank, which `first` overrides; with None for both, the first process whose
-            report has a failure counts.
+        rank: The failed rank. It is ignored if `first` is given. If both are None, the first
+            process whose report has a failure is used.
     """
     rank = rank if first is None else first.rank
     for each in reports:

@@ -1,9 +1,9 @@
-"""The program of the process in which a script runs on simulated GPUs.
+"""The main module of the process in which a script runs on simulated GPUs.
 
-`python -m plimsoll.prediction.child.program FILE`: FILE is the number of an open file that contains
-a `Request`. The script's output and exit status are unchanged. The process is started with
-interrupts blocked, so that an interrupt during the imports waits for their end, and then ends the
-process silently.
+`python -m plimsoll.prediction.child.program FILE`: FILE is the number of an open file descriptor,
+from which the process reads a `Request`. The script's output and exit status are unchanged. The
+parent starts the process with SIGINT blocked, so that an interrupt takes effect only after the
+imports. It then ends the process silently.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from plimsoll.prediction.scratch import enter_scratch, is_held_back
 
 
 def main() -> None:
-    """Runs the script of the request, and ends the process as the script ends."""
+    """Runs the script of the request, and then ends the process in the same way as the script."""
     with os.fdopen(int(sys.argv[1])) as handed:
         request = Request.from_json(handed.read())
     if request.parent is not None:
         die_with(request.parent, signal.SIGTERM)
     if request.setup.is_eager:
-        os.environ["TORCHDYNAMO_DISABLE"] = "1"  # torch._dynamo.config takes "1"
+        os.environ["TORCHDYNAMO_DISABLE"] = "1"  # torch._dynamo.config accepts only "1"
     try:
         mode = mode_of(request)(request)
         if request.scratch is not None:

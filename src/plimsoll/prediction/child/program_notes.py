@@ -1,4 +1,4 @@
-"""Collects what the search for causes needs to know of a program, in addition to its requests."""
+"""Collects facts, besides the requests, that help to find the causes of a program's memory use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PINNED_THRESHOLD = (2, 13)
 
 
 def notes_of(simulation: Simulation, devices: dict[int, int]) -> Notes:
-    """Returns the notes of the simulated GPUs, and facts about the state of PyTorch itself.
+    """Returns what the simulated GPUs noted, and facts about the state of PyTorch itself.
 
     Args:
         simulation: The GPUs.

@@ -1,8 +1,8 @@
 """Notes the Python programs that a script starts and that get no simulated GPUs.
 
-Environment variables give the simulated GPUs to a started program. It gets none if the script
-changes its environment, or passes it an option that ignores the environment. Its GPU memory is not
-counted, and the report names the program.
+A started program gets the simulated GPUs through environment variables. It gets no GPUs if the
+script starts it with other environment variables, or with an option that makes Python ignore them.
+The GPU memory of such a program is not counted, and the report names the program.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST_SHOWN = 80
 
 
 class StartedPrograms:
-    """Notes each Python program that this process starts without simulated GPUs from now on."""
+    """Notes, from now on, each Python program that this process starts without simulated GPUs."""
 
     def __init__(self, watchers: Watchers) -> None:
         self._commands: Counter[str] = Counter()

@@ -27,10 +27,13 @@ if TYPE_CHECKING:
 
 _INTERVAL_SECONDS = 0.02
 _SECONDS_TO_ANSWER = 30
-"""The seconds that an interrupted rank has to report what it used so far."""
+"""How many seconds an interrupted rank is given to write its report."""
 _SECONDS_TO_END = 5
 _ENDED_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV)
-"""Signals that a failure of another rank never causes: a rank that they end failed by itself."""
+"""Signals that are never the result of another rank's failure.
+
+If one of them ended a rank, this rank is the first to fail.
+"""
 
 
 class _Rank:
@@ -58,7 +61,7 @@ class _Rank:
     def finish_showing(self) -> None:
         """Waits until all of the rank's output is shown, at most `_SECONDS_TO_END`.
 
-        A process that the rank started may still print after the rank has ended.
+        The time is limited because a process that the rank started may go on printing.
         """
         self._thread.join(_SECONDS_TO_END)
 
@@ -81,7 +84,7 @@ class _Rank:
 def run_ranks(request: Request) -> tuple[int | None, BaseException | None]:
     """Runs the ranks of a request to their end.
 
-    However the job ends, it ends all ranks before it returns.
+    All ranks are ended before this function returns, however the job ends.
 
     Returns:
         The rank that failed, or None; and the error that ends the job: a `SystemExit` with the
@@ -176,7 +179,7 @@ def _first_failure(ranks: list[_Rank]) -> _Rank | None:
 
 
 def _first_to_fail(ranks: list[_Rank], failed: _Rank, request: Request) -> _Rank:
-    """Returns the rank that noted the first error. It may still run when `failed` has ended."""
+    """Returns the rank that noted the first error. This rank may run longer than `failed`."""
     if request.report is None or -failed.process.returncode in _ENDED_FROM_OUTSIDE:
         return failed
     may_have_failed = {each.rank for each in ranks if each.process.poll() != 0}

@@ -22,7 +22,7 @@ class Resident:
     """Resident memory in bytes.
 
     Attributes:
-        own: Private memory that is not of a file, such as the heap.
+        own: Private memory without a file behind it, such as the heap.
         shared: Memory shared with other processes.
         most_own: The approximate maximum of `own`.
     """
@@ -33,7 +33,7 @@ class Resident:
 
 
 def resident(process: int | str = "self") -> Resident | None:
-    """Reads a process's figures, and resets the maximum; None if it has ended or is unreadable."""
+    """Returns a process's resident memory, and resets the maximum; None if it is unreadable."""
     folder = Path("/proc") / str(process)
     try:
         found = _STATUS.search((folder / "status").read_bytes())
@@ -48,9 +48,9 @@ def resident(process: int | str = "self") -> Resident | None:
 
 
 def common_bytes(process: int) -> int | None:
-    """Returns the private memory that a fork shared and no write has copied yet; None if unknown.
+    """Returns the private bytes that no write after a fork has copied yet; None if unknown.
 
-    The kernel takes milliseconds to count it.
+    The kernel takes milliseconds to count these bytes.
     """
     try:
         found = _SMAPS.search(Path(f"/proc/{process}/smaps_rollup").read_bytes())

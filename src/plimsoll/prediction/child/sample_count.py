@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from plimsoll.base.watchers import Watchers
 
 _MOST_RESULTS = 64
-"""The most results of modules that are remembered, the latest ones."""
+"""How many results of modules are remembered: the latest ones."""
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ class ScriptEnding:
         has_ended: Whether it ended by itself, with exit status 0 and without a failed kernel check.
         has_failed: Whether it ended in another way, and plimsoll did not stop it.
         device_failure: The reason why a kernel's check failed; None if all checks held.
-        out_of_memory: PyTorch's text if the script ran out of memory, or that of a serving engine
-            that refuses to start; None otherwise.
+        out_of_memory: PyTorch's message if the script ran out of memory, or the message of a
+            serving engine that refuses to start; None otherwise.
         missed_network: Whether it failed because it is offline.
         missing: The hub's repository that it failed to get; None if it did not fail for that.
     """
@@ -138,7 +138,7 @@ def _refused(simulation: Simulation, error: BaseException | None) -> str | None:
 
 
 def _refusal(simulation: Simulation) -> str | None:
-    """Returns why a serving engine refused to start, in its own text; None if it did not."""
+    """Returns a serving engine's message on why it refused to start; None if none refused."""
     return None if simulation.serving is None else simulation.serving.refusal
 
 

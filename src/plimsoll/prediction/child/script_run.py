@@ -29,8 +29,8 @@ _variables: list[dict[str, Any]] = []
 def enter_script(request: Request) -> None:
     """Sets `sys.argv` and `sys.path` as `python SCRIPT` and `python -m` do.
 
-    Call it after all imports by plimsoll: the script's own modules may have names that plimsoll
-    imports.
+    Call it after all imports by plimsoll: the script's own modules may have the same names as
+    modules that plimsoll imports.
 
     Raises:
         InputError: If the requested module does not exist.
@@ -67,8 +67,8 @@ def with_output(error: BaseException | None) -> BaseException | None:
 def end(request: Request, error: BaseException | None) -> None:
     """Ends the process as Python ends a script that raised `error`.
 
-    If a model or a data set is missing, it prints one line and no traceback, because the script has
-    no error. A parent that asked for a report prints that line itself.
+    If a model or a data set is missing, this prints one line instead of a traceback, because the
+    script is not at fault. If the parent process asked for a report, the parent prints that line.
     """
     if error is None:
         return

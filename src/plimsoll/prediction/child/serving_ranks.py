@@ -1,4 +1,4 @@
-"""Combines the reports of a serving engine's processes on how the engine divides its cards."""
+"""Combines what the processes of a serving engine report about its division of GPU memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def serving_of_all(
 ) -> dict[str, Any] | None:
     """Returns the `ServingUse` of the whole engine, as a dictionary; None if no engine ran.
 
-    Its sizes are those of the process that the report describes. Why the engine failed may come
+    Its sizes are those of the process that the report describes. The reason for a failure may come
     from another process.
 
     Args:

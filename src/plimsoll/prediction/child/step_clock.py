@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LINES = 10
 _FEWEST_TIMED = 2
 _SECONDS_BETWEEN_LOOKS = 2
-_FEWEST_ENDS = 3  # the first step is not timed: it plans, and allocates lasting memory
+_FEWEST_ENDS = 3  # the first step is not timed, because it does work that later steps do not
 _MOST_KEPT = 65  # only the latest ends of steps are kept; they show the usual time
 # Measured time divided by simulated time lies in these ranges (docs/predict.md): for the GPU's work
 # on chips whose kernels were measured, on other chips, and for the host's work.
@@ -76,9 +76,10 @@ class _Steps:
     last_second: float = 0.0
 
     def usual(self, device: int) -> tuple[_End, _End]:
-        """Returns the begin and end of the usual step: the median of those with the usual batch.
+        """Returns the begin and end of the usual step.
 
-        If two steps are in the middle, it is the shorter one, because extra work adds time.
+        This is the step of median time among the steps with the most frequent batch size. If two
+        steps are in the middle, it is the shorter of the two, because extra work adds time.
         """
         pairs = list(pairwise(self.ends))
         batches = Counter(end.samples.since(begin.samples) for begin, end in pairs)
@@ -225,7 +226,7 @@ class StepClock:
             self._plan(steps)
 
     def _watch_generation(self, kind: type) -> None:
-        """Makes calls of `generate`, Transformers' loop over a model, count as steps."""
+        """Counts each later call of `generate`, Transformers' loop over a model, as a step."""
         owner = next((base for base in kind.__mro__ if "generate" in vars(base)), None)
         if owner is None:
             return

@@ -1,4 +1,7 @@
-"""Ends a script early: if it waits for a value that never comes, at a bound, at an interrupt."""
+"""Ends a script early if it waits for a value that never comes, or exceeds a bound of events.
+
+It also notes where an interrupt ended the script.
+"""
 
 from __future__ import annotations
 

@@ -1,20 +1,20 @@
-"""Computes the range of a run's peaks if sizes of its memory or times of frees are uncertain.
+"""Computes the range of a run's peaks if sizes of blocks or times of frees are uncertain.
 
 The memory of some kernels is known only as a range. The run is replayed with other sizes of that
-memory. The extremes, all as small or all as large as possible, are not enough: the peak of reserved
-memory may occur with sizes that fit badly into each other's blocks. So sizes are also drawn at
-random, most of them the expected ones.
+memory. Two replays with all least sizes and all largest sizes are not enough: reserved memory may
+be highest with sizes in between, if a freed block is a bad fit for the next request. So sizes are
+also drawn at random. A draw gives most kernels their expected size.
 
-In a job, a block that NCCL's streams also use can be reused only when they are done. The host's
-pace decides how many requests the program makes before that. So the run is also replayed with such
-blocks reusable at once, and later: 3 and 10 times as many events after their free as in the
-simulation, and 40 times if ranks send to each other (send/recv), because a rank then waits for its
-neighbours.
+In a job, a block that NCCL's streams also use can be reused only when these streams are done. The
+host's pace decides how many requests the program makes before that. So the run is also replayed
+with other delays between the free of such a block and its reuse. The delay is counted in events: it
+is 0, 3 or 10 times that of the simulation. If ranks send to each other (send/recv), it is also 40
+times as long, because a rank then waits for its neighbours.
 
 Up to PyTorch 2.11 the driver's addresses decide which of equally large free blocks is taken. With
-one GPU they always descended in our measurements. With several they do not, so a job is also
-replayed with segments in other orders. On two H100s the order of segments alone made two runs of a
-job differ.
+one GPU the addresses always descended in our measurements. With several GPUs they do not, so a job
+is also replayed with segments in other orders. On two H100s two runs of a job differed only because
+of the order of segments.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ _AS_THOUGHT = 0.85
 If a row of data/cudnn_workspaces.csv is left out, its neighbour predicts it in 80 to 90 % of cases.
 """
 _LATER = (0, 3, 10)
-"""Factors on the delay of a block's reuse. The peaks of four jobs on two H100s lay within these."""
+"""Factors on the delay of a block's reuse.
+
+The peaks that four jobs reached on two H100s lay in the range that these factors predict.
+"""
 _LATER_WITH_SENDS = (*_LATER, 40)
 _PACES_DRAWN = 6
 _ORDERS_DRAWN = 8
@@ -163,7 +166,7 @@ class _Draw:
 
 
 def _paces(later: Sequence[int], count: int) -> Iterator[NDArray[np.float64]]:
-    """Yields factors for all late frees: first the same for all, then one drawn for each."""
+    """Yields arrays of a factor for each late free: first equal factors, then drawn ones."""
     if count == 0:
         return
     for factor in later:
@@ -265,9 +268,9 @@ class _Run:
     def _at_pace(
         self, paces: NDArray[np.float64] | None
     ) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
-        """Returns the events, with late frees moved, and the rows of kernels' uncertain memory.
+        """Returns the events, with late frees moved, and the places of kernels' uncertain memory.
 
-        Each row is the index of the event before which a kernel allocates such memory.
+        Each place is the index of the event before which a kernel allocates such memory.
         """
         if paces is None:
             return self._columns, self._places

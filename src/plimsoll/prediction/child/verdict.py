@@ -95,7 +95,7 @@ def verdict(
 
 
 def _on_other_cards(reports: list[ProcessReport]) -> list[dict[str, Any]]:
-    """Returns the `CardVerdict` of each other card, which fits if each of the processes fits it."""
+    """Returns the `CardVerdict` of each other card. A card fits if each process fits on it."""
     verdicts = [each["other_cards"] for each in map(_prediction, reports) if each]
     return [
         {

@@ -2,7 +2,8 @@
 
 `values` varies an argument. `plan_search` tries changes of the text, each on a copy of the script;
 the changes are in `changes`, each kind in a file of its own, and those for jobs in `changes.jobs`.
-`known_sets` estimates sets of changes from tried ones, and `sets_to_try` chooses the next sets.
+`known_sets` estimates the memory and time of untried sets of changes from the tried sets, and
+`sets_to_try` chooses the next sets.
 `plan_text` formats the answer, `front_picture` draws memory against time, and `plan_command` makes
 the command that runs the changed script.
 """

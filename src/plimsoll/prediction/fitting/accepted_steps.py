@@ -1,4 +1,4 @@
-"""Finds the number whose multiples a script accepts, from a value with which it fails."""
+"""Finds the number whose multiples a script accepts, from a value with which the script fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def accepted_step(
         failed: The value that failed.
         accepted: Values that the script accepted.
         step: The step demanded so far.
-        tolerance: The largest step to guess, if a smaller one would not explain the failure.
+        tolerance: The largest step to guess. A larger step is guessed only if no step up to this
+            one explains the failure.
 
     Returns:
         A multiple of `step` that divides all accepted values but not the failed one. It is the
@@ -47,5 +48,5 @@ def accepted_step(
 
 
 def without_line(reason: str) -> str:
-    """Returns an error's text without the script's line, whose number is no limit or divisor."""
+    """Returns an error's text without the place in the script, whose number is no divisor."""
     return _LINE.sub("", reason)

@@ -71,7 +71,7 @@ class Attempt:
         return 0 if self.prediction is None else self.prediction.nccl_bytes
 
     def allocated_bytes(self) -> int:
-        """Returns the peak of allocated memory on the card, without shared memory."""
+        """Returns the peak of allocated memory on the card, without host memory shared with it."""
         assert self.prediction is not None
         shared = self.prediction.shared
         return self.prediction.peak_allocated_bytes - (shared.peak_allocated_bytes if shared else 0)
@@ -153,11 +153,11 @@ class Attempts:
         return found
 
     def with_least_of(self, attempt: Attempt, use: AllocatorUse) -> Attempt:
-        """Runs the attempt under the allocator of `use`, and adds the least memory that it needs.
+        """Returns the attempt with the memory that it needs in a run under the allocator of `use`.
 
-        The attempt's own figure for this allocator is from a replay of requests made under another
-        one, without the waits and moves of memory that this allocator causes. If the script fails
-        in the run, the attempt is returned unchanged.
+        The attempt ran under another allocator. Its figure for this one is from a replay of the
+        requests, which lacks the waits and moves of memory that this allocator causes. If the
+        script fails in the new run, the attempt is returned unchanged.
         """
         with ExitStack() as stack:
             survey = stack.enter_context(temporary_folder()) / "survey.json"
@@ -169,14 +169,14 @@ class Attempts:
         return replace(attempt, survey=replace(attempt.survey, allocators=others))
 
     def verify(self, changes: Changes, use: AllocatorUse) -> Prediction:
-        """Predicts the changed script on the limited card, under the allocator that should fit."""
+        """Predicts the changed script on a card of limited memory, under the allocator of `use`."""
         self.count += 1
         request = self.request(changes, use)
         with started(request, shows_output=False, is_aside=True) as answer:
             return _finished(answer())
 
     def with_range(self, changes: Changes, use: AllocatorUse, found: Prediction) -> Prediction:
-        """Adds to a prediction of `verify` the range over all contents of unknown data."""
+        """Adds a range to a prediction of `verify`: the memory for all contents of unknown data."""
         if not found.needs_trials:
             return found
         self.count += 2
@@ -272,9 +272,9 @@ class Attempts:
         return attempt
 
     def _with_shared(self, prediction: Prediction) -> AllocatorUse:
-        """Returns the use of a card by a program that placed memory in shared memory.
+        """Returns the use of a card by a program that also placed blocks in shared host memory.
 
-        The figures are the run's own, because a replay cannot place memory there.
+        The figures are the run's own, because a replay cannot place blocks in shared memory.
         """
         assert prediction.shared is not None
         reserved = prediction.shared.peak_dedicated_bytes

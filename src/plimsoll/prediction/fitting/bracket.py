@@ -1,4 +1,7 @@
-"""Chooses the values to try from earlier results, until two values enclose the answer."""
+"""Chooses the values to try from earlier results, until two values enclose the answer.
+
+A scout is a run with unlimited memory, which only measures how much memory a value takes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ _NEAR = (1.1, 2.0, 2.5)
 _CLOSE = 1.1  # within this factor of a known value no scout is needed, even after wrong estimates
 _SURE = 0.95  # the last try is this part of the estimate, if no known value is near it
 _GROWTH = 4  # the first scout is this many times the first value
-_LEEWAY, _SCOUTS_LEEWAY = 4, 2  # values are rounded by 1/4 of the tolerance, scouts by 1/2
+# A value is rounded by up to 1/4 of the tolerance, the value of a scout by up to 1/2 of itself.
+_LEEWAY, _SCOUTS_LEEWAY = 4, 2
 _MOST_SCOUTS = 4
 _DOUBT = 0.01  # an estimate's error for each factor of two between it and the nearest known value
 
@@ -112,7 +116,7 @@ class Bracket:
         return self.at_most is not None and self.low + self.step > self.at_most
 
     def tolerance(self, value: float) -> int:
-        """Returns the difference from a value at which an inexact search ends."""
+        """Returns how far the answer may be from `value` at the end of an inexact search."""
         return max(self.step, int(value) // _TOLERANCE // self.step * self.step)
 
     @property
@@ -191,7 +195,7 @@ class Bracket:
         return [Try(value, scouts) for value in fresh if value >= least]
 
     def _round(self, value: float, *, scouts: bool) -> int:
-        """Rounds down to `step` times a power of two, which more scripts accept."""
+        """Rounds down to a multiple of `step` times a power of two: more scripts accept these."""
         if value in (self.low, self.high):
             return int(value)  # this value was tried, so the script accepts it
         width = self.tolerance(value) if self.high is None else self.high - self.low
@@ -282,7 +286,7 @@ class Bracket:
         return [low + reach] if count == 1 else [low + tolerance, low + max(reach, 2 * tolerance)]
 
     def _wrong(self, value: float) -> int:
-        """Returns the number of tried values that contradict `value` as the largest that fits."""
+        """Returns how many tried values show that `value` is not the largest that fits."""
         tried = [each for each in self.points if each.fits is not None]
         return sum(each.value >= value if each.fits else each.value <= value for each in tried)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _APART = 1.04
 """Only values at least this factor apart are compared.
 
-If values are closer, memory differs more by where blocks lie than by growth.
+Between closer values, the placement of blocks changes memory more than their growth does.
 """
 
 Sample = tuple[float, float]
@@ -46,7 +46,7 @@ def _on_line(first: Sample, other: Sample) -> float | None:
 
 
 def _on_parabola(first: Sample, second: Sample, third: Sample) -> float | None:
-    """Returns the parabola's root nearest to `first`; None without a root, or if it rises there."""
+    """Returns the root nearest to `first`; None without a root, or if the parabola rises there."""
     to_second = (second[1] - first[1]) / (second[0] - first[0])
     to_third = (third[1] - first[1]) / (third[0] - first[0])
     bend = (to_third - to_second) / (third[0] - second[0])

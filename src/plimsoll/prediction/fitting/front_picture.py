@@ -1,4 +1,7 @@
-"""Draws memory against time in the terminal, with a letter for each row of the front's table.
+"""Draws memory against time in the terminal, with a letter for each attempt of the front.
+
+The front has the attempts for which no other takes less memory and less time. The letters are also
+in the table of the front.
 
 All other attempts are dots, and the limit is a line. Letters that belong in the same cell are drawn
 side by side.
@@ -126,7 +129,7 @@ def _axis(upwards: Scale, across: Scale) -> Iterator[Text]:
 def _entries(
     looks: dict[Cell, Look], limit_bytes: int, *, is_near: bool
 ) -> Iterator[tuple[Look, str]]:
-    """Yields the entries of the legend. The limit is one even if it lies outside the picture."""
+    """Yields the entries of the legend. It has the limit even if the picture does not show it."""
     keys = sorted(look[0] for look in looks.values() if look != _OTHER)
     yield (f"{keys[0]} to {keys[-1]}", ""), "the rows above"
     if _OTHER in looks.values():

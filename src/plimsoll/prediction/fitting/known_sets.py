@@ -1,7 +1,8 @@
 """The memory and time of sets of changes, from attempts or estimates.
 
-An estimate starts with the largest subset that was tried. For each other change it subtracts the
-bytes that the change saved when tried alone or, if it was not, the most that it can save.
+An estimate starts with the largest subset of the set that was tried. For each other change, it
+subtracts the bytes that the change saved in an attempt of its own. Without such an attempt, it
+subtracts the most that the change can save.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import AllocatorUse
 
 MEASURED = ("recomputation", "offload")
-"""Kinds of change with an extent: how many modules to recompute, which tensors to offload.
+"""Kinds of change that come in degrees: how many modules to recompute, which tensors to offload.
 
 Comments and names below call these changes measured.
 """
@@ -26,12 +27,12 @@ _LEAST_REST = 0.985  # the part of the elastic allocator's reserved memory that 
 PER_CHANGE = 0.005
 """A plan with one change fewer is preferred if its step is slower by no more than this share."""
 _THIN = 0.02  # a plan with enough headroom is preferred if slower by no more than this share
-_FAR = 0.75  # measured changes that saved less than this share of what was wanted are exhausted
+_FAR = 0.75  # measured changes that save less than this share of the wanted bytes are exhausted
 
 
 @dataclass(frozen=True)
 class _Aim:
-    """The peak for which the extent of measured changes was chosen.
+    """The peak that measured changes were chosen to reach.
 
     Attributes:
         with_bytes: The wanted peak with all changes of the set.
@@ -121,7 +122,7 @@ class Known:
         return max(0, self.base.allocated_bytes() - alone.allocated_bytes())
 
     def slower(self, change: Change) -> float:
-        """Returns the seconds that a change alone added to a step, or should add if not tried."""
+        """Returns the seconds that a change alone added to a step, or an estimate if not tried."""
         alone = self.alone(change)
         if alone is None or alone.prediction is None:
             return change.costs_seconds
@@ -148,13 +149,13 @@ class Known:
         return self.cost(attempt) * (1 + _THIN * is_thin)
 
     def target(self) -> int:
-        """Returns the highest allocated peak that fits under the allocator with least waste."""
+        """Returns the highest allocated peak that fits under "elastic", which wastes the least."""
         return int((self._room - self.base.nccl_bytes) * _LEAST_REST) - MiB
 
     def margin(self, chosen: Changes) -> int:
         """Returns the bytes by which measured changes have missed their wanted peak so far.
 
-        Only the attempts count whose other changes are `chosen`.
+        Only attempts whose other changes are `chosen` count.
         """
         return self._margins.get(frozenset(chosen), 0)
 
@@ -177,7 +178,7 @@ class Known:
         return nearest.allocated_bytes() - sum(map(self.gain, others))
 
     def _is_exhausted(self, attempt: Attempt) -> bool:
-        """Returns whether measured changes seem to save no more, however low the wanted peak."""
+        """Returns whether the attempt's measured changes seem to save no more for a lower aim."""
         aim = self._aims.get(frozenset(attempt.changes))
         if aim is None or attempt.prediction is None or attempt.allocated_bytes() <= aim.with_bytes:
             return False
@@ -212,7 +213,7 @@ def plain(changes: Changes) -> Changes:
 
 
 def agree(changes: Changes) -> bool:
-    """Returns whether changes can be combined: kinds that differ and do not exclude each other."""
+    """Returns whether changes can be combined: all kinds differ, and no change excludes another."""
     kinds = [change.kind for change in changes]
     if len(set(kinds)) < len(kinds):
         return False

@@ -1,4 +1,4 @@
-"""Renames the lines of a changed script by their numbers in the unchanged script."""
+"""Gives the lines of a changed script the numbers that they have in the unchanged script."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ class FitParts:
         gpu: The card.
         vary: The argument.
         largest: The largest tried value that fits; None if none did.
-        smallest_failing: The smallest larger value that does not fit, or with which the script
-            fails; None if there was none.
+        smallest_failing: The smallest value above `largest` that does not fit, or with which the
+            script fails; None if there was none.
         stopped: Why the search ended although values between `largest` and `smallest_failing`, or
             above `largest`, may fit; None if both are close enough.
         multiple_of: The search tried only multiples of this number, as the caller or the script
@@ -92,7 +92,8 @@ class FitParts:
     def fastest(self) -> tuple[int, float] | None:
         """The batch size with the most samples a second; None if no batch was varied.
 
-        Times are estimates, so several values may count as equally fast. Then this is the largest.
+        Times are estimates, so several sizes may count as equally fast. The largest of these is
+        returned.
         """
         if "batch" not in self.vary:
             return None

@@ -46,7 +46,7 @@ def plan_command(
 
 
 def _tiers(setup: Setup) -> list[str]:
-    """Returns plimsoll's options for spilling; none if memory may not spill."""
+    """Returns plimsoll's options for spilling, which places blocks in host memory; [] if unused."""
     if setup.policy != "spill" or setup.dedicated_bytes is None:
         return []
     options = ["--policy", "spill", "--dedicated", f"{setup.dedicated_bytes // MiB}MiB"]

@@ -27,7 +27,7 @@ def write_plan_page(
     fits: bool,
     force: bool,
 ) -> ViewResult:
-    """Runs the script without and with the plan again, records both, and writes the page.
+    """Runs the script again, without and with the plan, and writes the page of both recordings.
 
     If the plan has no changes, it runs the script only once.
 

@@ -1,10 +1,11 @@
 """Finds the changes with which a script fits and its steps are fastest, by branch and bound.
 
-The search simulates the unchanged script, then each single change that could matter. To estimate a
-set of changes, it takes the largest simulated subset, and for each other change the saving that the
-change had alone, or the change's own bound if it was not simulated. It then simulates the
-fastest of the sets that should fit by their estimates, and the result replaces the estimate. The
-search ends when no untried set can be better than the best that fits.
+The search simulates the unchanged script, then each single change that could matter. The estimate
+for a set of changes starts with the memory of its largest simulated subset. From this it subtracts,
+for each other change, what the change saved alone or, if that was not simulated, the most that the
+change can save. The search then simulates the fastest of the sets that should fit by their
+estimates, and the result replaces the estimate. The search ends when no untried set can be better
+than the best set that fits.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class Search:
             self.prefer_own_options()
 
     def _find_floor(self) -> None:
-        """Runs the smallest attempt under the allocator that needs least, to measure its memory."""
+        """Runs the attempt with the least memory under its best allocator, to measure it."""
         least = min(
             (each for each in self.known if each.prediction is not None),
             key=lambda attempt: attempt.least_bytes(),
@@ -139,14 +140,14 @@ class Search:
             self._known.replace(least, self._attempts.with_least_of(least, use))
 
     def find_range(self) -> None:
-        """Adds the lowest and highest memory that unknown data may cause to the best plan."""
+        """Adds to the best plan the range of memory that it can take, depending on unknown data."""
         if self.best is not None:
             attempt, use, verified = self.best.attempt, self.best.use, self.best.verified
             verified = self._attempts.with_range(attempt.changes, use, verified)
             self.best = Best(attempt, use, verified)
 
     def prefer_own_options(self) -> None:
-        """Replaces a best plan that leaves less free than `ROOMY` by one that only sets options.
+        """Replaces a best plan that leaves less free than `ROOMY` by a plan that only sets options.
 
         The new plan sets options of the script and changes no line. It leaves room for variations
         between runs and drivers.
@@ -183,7 +184,7 @@ class Search:
         return bool(self._uses(attempt))
 
     def _sweep_budgets(self) -> None:
-        """Tries the compiled model under several activation memory budgets, then between them."""
+        """Tries the compiled model under activation memory budgets, then under budgets between."""
         survey, peak = self.base.survey, self.base.allocated_bytes()
         assert survey is not None
         budgets = list(compiled.first_budgets(survey))
@@ -256,7 +257,7 @@ class Search:
         self._take_best()
 
     def _take_best(self) -> None:
-        """Runs the best attempt under the limit, then the next best, until one fits there."""
+        """Runs the attempts with the memory limit, the best first, until one fits."""
         while True:
             found = self._best_tried()
             if found is None:
@@ -287,7 +288,7 @@ class Search:
         return self._attempts.verify(attempt.changes, use)
 
     def _best_tried(self) -> tuple[Attempt, AllocatorUse] | None:
-        """Returns the best attempt that fits: one that keeps results first, then the fastest."""
+        """Returns the fastest attempt that fits, preferring those that keep the results."""
         fitting = [(attempt, use) for attempt in self.known for use in self._uses(attempt)]
 
         def rank(found: tuple[Attempt, AllocatorUse]) -> tuple[bool, float, int]:

@@ -108,14 +108,14 @@ def _how(plan: PlanParts) -> str:
 
 
 def allocator_title(allocator: str, conf: str) -> str:
-    """Returns an allocator in words; for PyTorch's with settings, just the settings."""
+    """Returns an allocator in words, or just the settings if PyTorch's allocator has some."""
     if allocator == "native":
         return conf or "PyTorch's allocator"
     return f"plimsoll's {allocator} allocator"
 
 
 def _some(names: Sequence[str]) -> str:
-    """Returns the names in words; if there is no room for all, the first and "N more"."""
+    """Returns the names in words; if there is no room for all, the first names and "N more"."""
     count = len(names)
     while count > 1 and len(", ".join(names[:count])) > _ROOM_FOR_NAMES:
         count -= 1

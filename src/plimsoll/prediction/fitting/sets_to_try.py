@@ -129,7 +129,7 @@ class Sets:
         return alone is not None and alone.prediction is None
 
     def all_together(self, items: Sequence[Change]) -> list[Changes]:
-        """Returns the set of all changes or, if that was tried, the best with measured changes.
+        """Returns the set of all changes or, if that was tried, its best set with measured changes.
 
         The list is empty if no untried set is left.
         """
@@ -191,7 +191,7 @@ class Sets:
         return tuple(chosen)
 
     def _candidates_with(self, chosen: Changes) -> Iterator[tuple[float, Changes]]:
-        """Yields untried sets of `with_measured` that should fit, each after its expected cost."""
+        """Yields untried sets of `with_measured` that should fit, as pairs of cost and set."""
         without = self._known.estimate(chosen, self._known.nearest(chosen))[0]
         for changes, allocated, seconds in self.with_measured(chosen):
             is_new = not self._known.is_known(changes) and agree(changes)
@@ -241,8 +241,8 @@ class Sets:
             return
         reach, least = self._known.reach({"offload"}, chosen), plans[-1].peak_bytes - saved
         if least >= _ALIKE * allocated or min(reach, least) >= _ALIKE * max(reach, least):
-            # The peak has another cause: recomputation hardly lowers it, or both kinds of it lower
-            # the peak to the same level.
+            # The peak has another cause: recomputation hardly lowers it, or recomputation and
+            # offloading lower it to the same level.
             return
         saves = max(0, plans[0].peak_bytes - plans[-1].peak_bytes)
         rest = max(0, allocated - saves - target)

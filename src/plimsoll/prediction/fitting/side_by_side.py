@@ -61,7 +61,7 @@ def run_beside(requests: Sequence[Request], ended: Callable[[int, Outcome], None
         pool = stack.enter_context(ThreadPoolExecutor(len(requests)))
         futures = {}
         for number, request in enumerate(requests):
-            if request.runs_distinct:  # a first run has to find the ranks that run
+            if request.runs_distinct:  # a first run has to find out which ranks to run
                 wait = _of_roles(request)
             else:
                 output = io.BytesIO()

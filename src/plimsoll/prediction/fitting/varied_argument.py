@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def take_out(arguments: Sequence[str], name: str) -> tuple[int | None, list[str]]:
-    """Returns the argument's value, or None if it is not given, and all other arguments.
+    """Returns a pair: the argument's value (None if it is not given), and all other arguments.
 
     Raises:
         InputError: If the value is not a whole number above zero.
@@ -41,7 +41,7 @@ def put_in(arguments: Sequence[str], name: str, value: int | None) -> list[str]:
 
 
 def own_value(survey: Path, name: str) -> int | None:
-    """Returns the value that the script's `argparse` had; None if it has none above zero."""
+    """Returns the argument's value as `argparse` parsed it; None if unknown or not above zero."""
     if not survey.exists():
         return None
     uses = Survey.from_dict(json.loads(survey.read_text())).arguments

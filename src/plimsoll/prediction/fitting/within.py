@@ -71,7 +71,8 @@ def fit_within(
 ) -> Plan:
     """Finds the changes with which a script fits and is fastest, in at most 15 simulations.
 
-    If a size depends on values that are not computed, two more simulations find its range.
+    If a size depends on values that are not computed, two more simulations find the range of the
+    script's memory.
 
     Changes that keep the results come first: gradients that are freed earlier, fused optimizers, a
     loss in chunks, recomputed modules, saved tensors and optimizer state in the host's memory, the
@@ -95,9 +96,9 @@ def fit_within(
         force: Whether to replace existing files.
         compiles: Whether to try `torch.compile` too, which takes longer.
         headroom: The part of `within` that stays free, such as "2GiB" or "5%" of the card. The
-            plan's `within_bytes` is the rest. With None no memory must stay free, but the search
-            prefers a plan of the script's own options that leaves 5 % free to a faster plan that
-            leaves less.
+            plan's `within_bytes` is the rest. With None no memory has to stay free. The search then
+            still prefers a plan that only sets the script's own options and leaves 5 % free to a
+            faster plan that leaves less.
         watcher: Called when each trial begins and ends.
         options: The options of `predict`.
 

@@ -25,8 +25,8 @@ _ROTARY = ("rope_parameters", "rope_theta", "rope_scaling")
 def head_of(configuration: Configuration) -> str:
     """Returns the `AutoModelFor...` class that makes a model with a loss, such as "CausalLM".
 
-    It is the class for the model that config.json names. If that model has no head, it is the first
-    class of `_MAPPINGS` that has such models.
+    This class belongs to the model that config.json names. If that model has no head, the first
+    class of `_MAPPINGS` that exists for its type is returned.
 
     Raises:
         InputError: If there is no such class.

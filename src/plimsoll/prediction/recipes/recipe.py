@@ -45,7 +45,10 @@ _TABLE: dict[Library, dict[str, tuple[str, ...]]] = {
 _USUAL_TOKENS = 2048
 _NEW_TOKENS = 64  # the default of generate.py
 _TOKENS_STEP = 64
-"""Default lengths are rounded down to this multiple: some models use a few positions themselves."""
+"""Default lengths are rounded down to a multiple of this.
+
+The rest is left free because some models use a few positions themselves.
+"""
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ def recipe(
     6
 
     Args:
-        name: "sft" (trains all parameters, in bfloat16), "lora", "qlora" (LoRA beside 4-bit
+        name: "sft" (trains all parameters, in bfloat16), "lora", "qlora" (LoRA with frozen 4-bit
             weights), "generate" (text), or "pretrain" (float32 under autocast).
         model: A config.json or its folder, a name on Hugging Face's hub, or the name of a timm
             model. Weights are not read.

@@ -126,8 +126,8 @@ def given(arguments: Sequence[str], *names: str) -> str | None:
 def without(arguments: Sequence[str], name: str) -> list[str]:
     """Returns the arguments of an engine without an option, however often it is given.
 
-    An option that switches something takes no value, so the word behind it stays. An option whose
-    value is a number may have several.
+    An option that switches something takes no value, so the word after it stays. An option that
+    takes numbers may have several of them.
     """
     names = {name, name.replace("--", "--no-", 1), name.replace("--no-", "--", 1)}
     kept: list[str] = []
@@ -163,7 +163,7 @@ def check_engine(engine: Engine, arguments: Sequence[str]) -> None:
         arguments: The arguments of its server.
 
     Raises:
-        InputError: If it is not installed, or its arguments contain one.
+        InputError: If the engine is not installed, or its arguments contain an option of plimsoll.
     """
     command = f"{engine.command} serve"
     for each in arguments:

@@ -19,10 +19,11 @@ class Bisection:
         start: The first number to try.
         step: Only multiples of this number are tried.
         at_most: The largest number that may be tried; None for no bound.
-        is_exact: Whether to continue until neighbours enclose the answer, in any number of tries.
+        is_exact: Whether to continue until neighbouring numbers enclose the answer, however many
+            tries this takes.
         is_near: Whether the answer differs little from the start, as it does for a share of a card.
-            While only one bound is known, the distance of tries from it then doubles; otherwise the
-            tried number itself doubles or halves.
+            If so, and only one bound is known, the distance of the tries from this bound doubles
+            each time. If not, the tried number itself doubles or halves.
 
     Attributes:
         low: The largest number that works or is too little; 0 if there is none yet.

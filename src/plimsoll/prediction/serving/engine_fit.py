@@ -61,7 +61,7 @@ def fit_engine(
         gpu: The card. None looks for the smallest card, or takes an H100 if an option is searched.
         bounds: The values that may be tried.
         headroom: The memory that must stay free under load, such as "2GiB" or "5%" of the card.
-        results: The table of finished trials, .parquet, which sweeps share.
+        results: The file (.parquet) with the table of finished trials, which sweeps also use.
         progress: As for `EngineTrials`.
         options: The options of `predict`.
 
@@ -170,7 +170,7 @@ def _until_it_serves(
 
 
 def _with_length(search: EngineSearch, gpu: str, settings: dict[str, str]) -> EngineBorder:
-    """Tries settings; if the engine only refuses the length of requests, finds the longest."""
+    """Tries settings; if the engine refuses only the length of requests, finds the longest one."""
     border = search.alone(gpu, settings)
     if border.beyond is None or longest_request(border.beyond) is None:
         return border

@@ -140,7 +140,7 @@ def _about_best(fit: EngineFitParts) -> Iterator[str]:
 
 
 def _others(fit: EngineFitParts) -> Iterator[str]:
-    """Yields a line for each choice of options but the best: its answer."""
+    """Yields the answer for each choice of options, one a line, without the best answer."""
     for border in fit.found:
         if fit.vary is None or border is fit.best or not border.settings:
             continue

@@ -181,7 +181,7 @@ class EngineSearch:
     def _first(
         self, gpu: str, vary: str, settings: Mapping[str, str]
     ) -> tuple[float | None, EngineTrial | None]:
-        """Returns the first value to try, and the trial that found it if it is the engine's own.
+        """Returns the first value to try, and the trial that showed it if the engine chose it.
 
         The value is None if no value can help, or if the engine's trial stays without an answer.
         """
@@ -244,7 +244,7 @@ def _why_open(trial: EngineTrial) -> str | None:
 
 
 def _around(tried: Mapping[int, EngineTrial]) -> tuple[EngineTrial | None, EngineTrial | None]:
-    """Returns the trial with the largest value that serves, and that with the next larger value."""
+    """Returns two trials: that of the largest value that serves, and the next larger one's."""
     low = max((number for number, trial in tried.items() if trial.fits), default=0)
     high = min((number for number, trial in tried.items() if number > low), default=None)
     return tried.get(low), None if high is None else tried[high]

@@ -44,7 +44,7 @@ class EngineTrials:
         arguments: The arguments after `vllm serve`.
         options: The options of each prediction, except the card.
         headroom: The memory that must stay free under load.
-        kept: The table of finished trials, which sweeps share; None without a table.
+        kept: The table of finished trials, which sweeps also use; None without a table.
         progress: Called before a trial with the card, the settings and None, and after it with the
             card, the settings and the trial.
 

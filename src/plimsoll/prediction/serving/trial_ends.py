@@ -1,4 +1,4 @@
-"""Judges from how an engine's trial ended which other values of an option may serve."""
+"""Tells, by the way an engine's trial ended, which other values of an option may serve."""
 
 from __future__ import annotations
 

@@ -36,7 +36,10 @@ class Varied:
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> Varied:
-        """Parses texts like `--max-model-len`, to search, and `--quantization=none,fp8`, to choose.
+        """Parses the texts of `--vary`.
+
+        `--max-model-len` asks for a search of the option's best value. `--quantization=none,fp8`
+        asks for a search with each of these values.
 
         Raises:
             InputError: If a text is not an option, or several options have no values.

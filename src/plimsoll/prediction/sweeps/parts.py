@@ -24,7 +24,7 @@ class Case:
         gpu: The card; None for the recorded card.
         conf: The allocator's settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF; None for the
             recorded ones.
-        allocator: "native", "elastic" or "uncached".
+        allocator: "native" (PyTorch's), "elastic" (plimsoll's) or "uncached" (without a cache).
     """
 
     kind: str

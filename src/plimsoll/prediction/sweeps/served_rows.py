@@ -15,7 +15,7 @@ SERVES = "serves"
 
 
 def serving_of(row: Row) -> ServingUse | None:
-    """Returns how the engine divided the card; None for a row without that."""
+    """Returns how the engine divided the card; None if the row does not tell."""
     account = row.result.get("serving") if isinstance(row.result, dict) else None
     return None if account is None else ServingUse.from_dict(account)
 

@@ -1,4 +1,4 @@
-"""The holder of a trial: the process that starts a program and keeps its writes from real files.
+"""The holder of a trial: the process that starts a program and protects real files from its writes.
 
     python -m plimsoll.prediction.trials.holder SETTINGS COMMAND...
 

@@ -11,7 +11,7 @@ from plimsoll.prediction.trials.wall import Refused
 
 @dataclass(frozen=True)
 class KeptApart:
-    """How a trial kept the program's writes from real files, and what the kernel refused.
+    """How a trial protected real files from the program's writes, and what the kernel refused.
 
     Attributes:
         kind: How writes were redirected.

@@ -1,4 +1,4 @@
-"""The ways in which a trial keeps a program's writes from real files, the strongest first."""
+"""The ways in which a trial protects real files from a program's writes, the strongest first."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ _VARIABLE = "PLIMSOLL_TRIAL"
 
 
 class Kind(StrEnum):
-    """How a trial keeps a program's writes from real files."""
+    """How a trial protects real files from a program's writes."""
 
     OVERLAY = "overlay"
     """The kernel puts an overlay over every folder that the program sees."""
     WALL = "wall"
     """A library loaded before libc redirects writes; the kernel refuses writes that bypass it."""
     LAYER = "layer"
-    """Preloads the library without the kernel's refusals: writes past it reach real files."""
+    """The library redirects writes as with `WALL`, but the kernel refuses none: writes that bypass
+    the library reach real files."""
 
 
 def wanted_kind() -> Kind | None:

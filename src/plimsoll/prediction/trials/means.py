@@ -1,4 +1,4 @@
-"""Implements each kind of trial: how a program's writes are kept from real files.
+"""Implements each kind of trial: how real files are protected from a program's writes.
 
 The *holder* is the process that plimsoll starts for a trial. It starts the program, waits for its
 end, and lists what the program wrote.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Means(Protocol):
-    """One way to keep a program's writes from real files.
+    """One way to protect real files from a program's writes.
 
     Attributes:
         environment: The environment variables that the program must get.
@@ -70,7 +70,7 @@ class Means(Protocol):
 
 
 class _Silent:
-    """The kinds for which the holder has nothing to do while the program runs."""
+    """The base of the kinds for which the holder has nothing to do while the program runs."""
 
     listener: int | None = None
 

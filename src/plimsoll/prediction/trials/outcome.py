@@ -48,8 +48,8 @@ class Outcome:
     """The result of a trial.
 
     Attributes:
-        kept_apart: How the program's writes were kept from real files; None if that failed, so that
-            the program never began.
+        kept_apart: How real files were protected from the program's writes; None if no protection
+            could be set up, so that the program never began.
         status: The program's exit status; negative for a signal.
         written: The files that the program wrote, the largest first.
         failure: Why the program never began; empty if it did.

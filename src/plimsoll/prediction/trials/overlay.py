@@ -1,6 +1,6 @@
-"""Gives a trial an overlay: it sees every folder of the machine, and its writes go elsewhere.
+"""Gives a trial overlays: the trial sees every folder of the machine, and its writes go elsewhere.
 
-The trial gets a new root with an overlay over each folder of the real one. Writes go to an upper
+The trial gets a new root with an overlay over each folder of the real root. Writes go to an upper
 folder, which is deleted with the trial. The kernel lets no ordinary user put an overlay over a
 folder that contains mounts. For such a folder the trial makes a new folder with the same entries.
 If the folder has more than `MOST_ENTRIES`, the trial sees the real one read-only.
@@ -20,7 +20,7 @@ from plimsoll.prediction.trials import kernel
 from plimsoll.prediction.trials.namespaces import enter_namespaces
 
 MOST_ENTRIES = 64
-"""The most entries of a folder with mounts for which the trial makes a new folder."""
+"""The most entries that a folder with mounts may have if the trial is to make a new folder."""
 _ROOT = Path("/")
 _DEVICES, _PROCESSES, _SYSTEM = Path("/dev"), Path("/proc"), Path("/sys")
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108

@@ -41,7 +41,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def own(folder: Path) -> int:
-    """Keeps `sweep` from removing a trial's folder until the returned file descriptor is closed.
+    """Prevents `sweep` from removing a trial's folder until the returned descriptor is closed.
 
     Raises:
         OSError: If the file system is full, or the folder does not exist.

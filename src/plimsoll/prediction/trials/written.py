@@ -37,7 +37,7 @@ def largest_first(found: Sequence[Written]) -> list[Written]:
 
 
 def changed_in(layers: Sequence[Layer], root: Path) -> list[Written]:
-    """Returns the files that the script wrote or removed: upper folders and root show them."""
+    """Returns the files that the script wrote or removed, by the upper folders and the root."""
     found = [one for layer in layers for one in _changed(layer.upper, layer.lower)]
     return largest_first([*found, *_new(root, Path("/"))])
 
@@ -104,7 +104,7 @@ def _is_opaque(folder: Path) -> bool:
 
 
 def _state(status: os.stat_result) -> tuple[int, ...]:
-    """Returns the properties that tell a changed file; an unchanged copy has the real file's."""
+    """Returns the properties by which `compared` tells whether a file was changed."""
     return (status.st_mode, status.st_size, status.st_mtime_ns)
 
 

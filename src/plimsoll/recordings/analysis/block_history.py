@@ -1,8 +1,8 @@
 """Reads a history of any length in stretches: parts with the full lifetimes of their blocks.
 
 A first pass over the history pairs allocations and frees. The events of blocks that are still live
-at the end of a stretch are carried to the next one. Only the ends of blocks that outlive their
-stretch are kept; these are few. Each further pass yields the stretches in order.
+at the end of a stretch are carried to the next stretch. The pass keeps only the pairs of blocks
+that outlive their stretch, which are few. Each further pass yields the stretches in order.
 
 A block that was allocated before the first event has no allocation in the history: it has only a
 free, or it is in the final segments.
@@ -50,7 +50,7 @@ class BlockHistory(Stretches):
 
     Attributes:
         event_count: The number of events.
-        before: The blocks that were live before the first event, by address.
+        before: The blocks that were live before the first event, in the order of their addresses.
         begin_us: The time of the first event, in microseconds since the epoch.
         end_us: The latest time of all events.
     """
@@ -107,7 +107,7 @@ class BlockHistory(Stretches):
             yield first, EventBatch.join(waiting)
 
     def _settle(self) -> tuple[Pairs, Lifetimes]:
-        """Returns the blocks that outlive their stretch, and the blocks before the first event."""
+        """Returns the blocks that outlive their stretch, and those older than the first event."""
         at_start = self._start_segments()
         start_addresses = np.array([b.address for s in at_start for b in s.blocks], dtype=np.uint64)
         is_used = np.zeros(len(start_addresses), dtype=bool)
@@ -145,7 +145,7 @@ class BlockHistory(Stretches):
         return ends, before[np.argsort(before.address, kind="stable")]
 
     def _start_segments(self) -> Sequence[_core.SegmentInfo]:
-        """Returns the initial segments if a recording is truncated, so has no final ones."""
+        """Returns the initial segments, if a truncated recording has no final segments."""
         if self._trace.segments:
             return []
         with suppress(InputError):
@@ -233,7 +233,7 @@ def _with_untouched(
     known: NDArray[np.uint64],
     pools: dict[tuple[int, int], int],
 ) -> Lifetimes:
-    """Adds the blocks of `segments` without any event: their addresses are not in `known`."""
+    """Adds the blocks of `segments` that have no event: no `known` address is theirs."""
     seen = set(known.tolist())
     untouched = [
         (

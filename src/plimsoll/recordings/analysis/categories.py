@@ -1,7 +1,7 @@
 """Finds the use of each block, by one set of rules for predictions and recordings.
 
-Labels from PyTorch in the running program decide first: parameters, gradients, optimizer state.
-Then the evidence of each request decides (`evidence.py`): which part of the program requested it,
+Labels decide first. PyTorch in the running program gave them to parameters, gradients and optimizer
+state. Then the evidence of each request decides (`evidence.py`): which part of the program made it,
 in which pass, whether autograd was recording, and when the block ends. If a recording has neither
 labels nor stacks, the rules use lifetimes in relation to the steps (`lifetime_categories.py`).
 
@@ -39,7 +39,7 @@ _LEAST_RELEASED = 4
 _LEAST_STEPS = 3
 _MOSTLY = 0.75
 _MOST_CROSSED = 2
-"""The most step boundaries that an activation or input outlives. In a GAN it is two."""
+"""The most step boundaries that an activation or input outlives. Some of a GAN outlive two."""
 
 
 @dataclass(frozen=True)
@@ -168,8 +168,8 @@ class _Rules:
 
         Dropping the last result of a forward pass frees all blocks that autograd saved for it, one
         after another without a request between them. A function that returns also frees blocks in a
-        row. So a row counts as a graph only if it has at least four blocks, and at least three
-        quarters as many blocks as there are candidates live after the row.
+        row. So frees in a row count as a dropped graph only if they free at least four blocks, and
+        at least three quarters as many blocks as there are candidates that stay live.
         """
         found = np.flatnonzero(candidates & (self._blocks.end < self._blocks.event_count))
         result = np.zeros(len(candidates), dtype=np.bool_)
@@ -201,7 +201,7 @@ class _Rules:
         self._name("inputs", first & stays & (self._crossed <= _MOST_CROSSED))
 
     def _name_gradients(self) -> None:
-        """Names gradients, which outlive their backward pass, unless labels name gradients."""
+        """Names gradients, which outlive their backward pass. Does nothing if labels name them."""
         if (self._evidence.label == NUMBER["gradients"]).any():
             return
         start, end = self._blocks.start, self._blocks.end

@@ -184,7 +184,7 @@ def _names(pattern: re.Pattern[str], frames: Sequence[Frame]) -> bool:
 def _label_of(
     lifetimes: Lifetimes, labels: Sequence[Label], categories: Sequence[str]
 ) -> NDArray[np.int16]:
-    """Returns each block's last label: one for its address, made while the block was live."""
+    """Returns the last label that each block's address got while the block was live."""
     found = np.full(len(lifetimes), -1, dtype=np.int16)
     number = {name: i for i, name in enumerate(categories)}
     known = [label for label in labels if label.category in number]

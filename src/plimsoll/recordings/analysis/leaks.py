@@ -26,7 +26,7 @@ LEAST_STEPS = 8  # fewer steps may show growth by chance
 _LEAST_CONFIDENCE = 0.99
 _MOST_MOMENTS = 200  # few enough to compare all pairs of moments
 _MOST_GIVEN_BACK = 0.1  # a leak frees at most this share of its growth
-_LEAST_IN_LATER_HALF = 0.5  # the later half's least slope, as a share of the whole slope
+_LEAST_IN_LATER_HALF = 0.5  # the later half of a leak has at least this share of the whole slope
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,10 @@ def categories_by_lifetimes(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.ui
 def _together(
     lifetimes: Lifetimes, blocks: NDArray[np.int64], sizes: Counter[int]
 ) -> NDArray[np.int64]:
-    """Returns the gradients: blocks that are live when live blocks best match parameters' sizes."""
+    """Returns the gradients among a step's blocks of parameters' sizes.
+
+    They are live together at the moment when the sizes of live blocks best match all parameters.
+    """
     if len(blocks) == 0:
         return blocks
     events = np.concatenate([lifetimes.start[blocks], lifetimes.end[blocks]])

@@ -1,8 +1,8 @@
 """Pairs allocations with their frees.
 
-Events name blocks by address, and addresses are reused. Sorted by address and then by event, each
-allocation is followed by the request and the completion of its own free. So one sort pairs them
-all.
+Events name blocks by address, and addresses are reused. If the events are sorted by address and
+then by number, each allocation is followed by the request and the completion of its own free. So
+one sort pairs all events.
 """
 
 from __future__ import annotations
@@ -69,12 +69,14 @@ class Pairs:
     """Blocks, in the order of their first events, as columns.
 
     Attributes:
-        opening: The block's first event: its allocation, or its free if that is missing. int64.
+        opening: The block's first event: its allocation, or its free if the allocation is missing.
+            int64.
         is_known: Whether the first event is its allocation.
-        end: The event that requested its free; -1 if it is older than the first event. int64.
+        end: The event that requested its free. It is -1 if the request is older than the first
+            event, and the number of events in the whole history if there is no request. int64.
         end_rank: The number of allocations before `end`. int64.
-        completed: The event that completed the free. int64. Without such an event, this and `end`
-            are the number of events of the whole history.
+        completed: The event that completed the free; the number of events in the whole history if
+            there is none. int64.
         address: Addresses. uint64.
     """
 

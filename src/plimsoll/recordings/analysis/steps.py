@@ -9,9 +9,9 @@ properties of steps:
 - The boundaries are evenly spaced, and cover the history.
 - Little memory is live at the boundaries, compared with the rest of the step.
 
-If two proposals are about equally good, and one has several times as many steps, it is taken: the
-other takes several steps for one. In a long history only the middle is searched; the kind of
-block that begins a step there begins a step everywhere.
+If two proposals are about equally good, and one has several times as many steps, the one with more
+steps is taken, because the other counts several steps as one. In a long history only the middle is
+searched. The kind of block that begins a step there begins a step everywhere.
 """
 
 from __future__ import annotations

@@ -220,10 +220,11 @@ class Facts:
         return found
 
     def callers_line(self, blocks: NDArray[np.int64]) -> str | None:
-        """Returns the innermost user's line above these blocks that training does not use.
+        """Returns the user's line, not run by training, that led to the most of these bytes.
 
-        A line in a module's `forward` also runs in training, so the search goes outwards from it
-        through the callers. Returns None if training uses every line.
+        A line in a module's `forward` also runs in training, so each call stack is searched from
+        its innermost line through the callers, up to the first line that training does not run.
+        Returns None if there is no such line.
         """
         trained = self.blocks.stack[self.is_trained & (self.blocks.stack > 0)]
         taken: set[str] = set()

@@ -31,7 +31,7 @@ _LEAST_SHARE = 0.05
 _MUCH_LONGER = 3
 """A stretch between two step ends is searched for a loop if it is this many steps long."""
 _MOST_SEARCHED = 1 << 20
-"""A longer stretch between two step ends is not searched. In events."""
+"""The most events that are searched, from the beginning of such a stretch."""
 
 
 def kept_over_passes(facts: Facts) -> Cause | None:

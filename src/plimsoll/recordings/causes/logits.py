@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 0.3
 _FEWEST, _MOST = 2, 8
-"""The number of tensors of a loss: logits in two types, their logarithms, and gradients."""
+"""The fewest and the most tensors of a loss: logits in two types, their logarithms, gradients."""
 _LOSSES = ("cross_entropy", "nll_loss")
 
 

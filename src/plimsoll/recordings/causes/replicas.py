@@ -14,7 +14,7 @@ _LEAST_SHARE = 0.2
 
 
 def data_parallel(facts: Facts) -> Cause | None:
-    """Finds DataParallel if the first card's peak is a fifth higher than the next one."""
+    """Finds DataParallel, if other cards' peaks are at least a fifth below the first card's."""
     devices = facts.notes.devices
     others = [size for device, size in devices.items() if device != 0]
     if not others or not facts.is_live_under(_is_of_replicas).any():

@@ -23,7 +23,7 @@ _EXPANDABLE = "expandable_segments:True"
 
 
 def try_allocators(simulation: Simulation, device: int, room: int | None) -> list[AllocatorUse]:
-    """Replays a run's requests under its own settings and other ones, and returns each use.
+    """Replays a run's requests under the run's own settings and others; returns the use of each.
 
     Args:
         simulation: The GPUs of the run.
@@ -73,7 +73,7 @@ def _try(
 
 
 def _least(bounds: tuple[int, int], serves: Callable[[int], bool]) -> int:
-    """Returns the least memory between two bounds that suffices, exact to one granule."""
+    """Returns the least memory between two bounds that suffices, rounded up to a `GRANULE`."""
     low, high = bounds[0] // GRANULE, -(-bounds[1] // GRANULE)
     while high - low > 1:
         middle = (low + high) // 2

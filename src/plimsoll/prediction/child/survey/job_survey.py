@@ -1,4 +1,6 @@
-"""Makes the survey of a job: its first rank's, with the memory figures of the fullest rank.
+"""Makes the survey of a job, which lists the parts of its program that could be changed.
+
+The survey is that of the first rank, with the allocators' memory figures of the fullest rank.
 
 Each rank writes a file beside the requested one; the process that started the ranks combines them.
 """
@@ -68,9 +70,10 @@ def join_surveys(request: Request) -> None:
 
 
 def _fullest(ranks: Sequence[Sequence[AllocatorUse]], of: AllocatorUse) -> AllocatorUse:
-    """Returns an allocator's use on the rank where it reserves most; `fits` counts all ranks.
+    """Returns an allocator's use on the rank where it reserves most.
 
-    `least_bytes` is the largest of all ranks. A rank that fits has none, and needs less.
+    `fits` says whether all ranks fit. `least_bytes` is the largest of all ranks; a rank that fits
+    has no such figure, and needs less than the others.
     """
     uses = [
         use

@@ -65,7 +65,7 @@ class Optimizers:
         noted.gradient_bytes = max(noted.gradient_bytes, sum(_gradients(optimizer)))
 
     def note_call(self) -> None:
-        """Notes a call of an outermost module, and which gradients are still in memory then."""
+        """Notes, at a call of an outermost module, which optimizers' gradients are in memory."""
         for noted in self._optimizers.values():
             if noted.steps and any(_gradients(noted.optimizer)):
                 noted.kept_gradients += 1

@@ -1,4 +1,4 @@
-"""Finds the running lines that are of the script itself, not of libraries."""
+"""Finds the lines that are being executed in the script itself, leaving out those of libraries."""
 
 from __future__ import annotations
 

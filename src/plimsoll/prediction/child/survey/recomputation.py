@@ -2,9 +2,10 @@
 
 Between its forward and its backward pass, a recomputed module keeps only its inputs, which are
 outputs of earlier modules. Dynamic programming over the tree of calls finds the sets of modules
-that save the most bytes for their time. The lifetimes of a simulated step's blocks give the peak of
-a set: the blocks that a module keeps are freed at the end of its call, and all are allocated again
-when its backward pass would free the first of them.
+that save the most bytes for their time. The peak with a set of recomputed modules is computed from
+the lifetimes of a simulated step's blocks. The blocks that a recomputed module keeps for its
+backward pass are freed at the end of its call. All of them are allocated again at the moment when
+the backward pass would free the first of them.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def recomputations(
         end: The event after the step.
 
     Returns:
-        The sets, the fastest and highest peak first. Each has a lower peak than all faster ones.
+        The sets, from the fastest to the slowest. Each has a lower peak than all faster ones.
     """
     step = _Step(blocks, sizes, begin, end)
     if not len(step.level):
@@ -211,8 +212,9 @@ class _Choice:
         bytes: The bytes that its recomputation saves.
         seconds: The time that its calls took.
         inner: The choices within it.
-        place: The moment of its first call. Of two equal modules the earlier is the better choice:
-            the backward pass recomputes it after it freed the blocks of the later one.
+        place: The moment of the module's first call. If two modules are equal, the earlier one is
+            the better choice: when the backward pass recomputes the earlier module, the blocks of
+            the later module have been freed.
     """
 
     module: Module
@@ -249,7 +251,7 @@ def _choices(modules: list[Module], step: _Step, least: int) -> Iterator[_Choice
 
 
 class _Best:
-    """The best plan for each number of units of saved bytes: its seconds and its modules.
+    """The seconds and the modules of the best plan for each number of units of saved bytes.
 
     A plan is a set of modules to recompute. The best one takes the least seconds.
     """
@@ -289,7 +291,7 @@ class _Best:
         return _Best(seconds, chosen)._monotonic()
 
     def _monotonic(self) -> _Best:
-        """Replaces each plan by the one for more bytes if that takes less time; returns itself."""
+        """Replaces each plan by a plan that saves more bytes in less time, if any; returns self."""
         for at in range(len(self.seconds) - 2, -1, -1):
             if self.seconds[at + 1] < self.seconds[at]:
                 self.seconds[at], self.chosen[at] = self.seconds[at + 1], self.chosen[at + 1]

@@ -1,4 +1,4 @@
-"""Surveys a program while it runs on simulated GPUs."""
+"""Surveys a program while it runs on simulated GPUs: finds its parts that could be changed."""
 
 from __future__ import annotations
 

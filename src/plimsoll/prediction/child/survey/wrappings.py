@@ -22,7 +22,7 @@ class Wrappings:
     """Observes every wrapping of a model.
 
     Args:
-        watchers: Keeps errors in the observation from reaching the program.
+        watchers: Catches errors in the observing code, so that the program does not see them.
         any_optimizer: Returns whether an optimizer exists yet.
     """
 
@@ -51,7 +51,7 @@ class Wrappings:
         self._found.setdefault(innermost_place(), (module, not self._any_optimizer()))
 
     def uses(self) -> list[Wrapping]:
-        """Returns the wrappings in order."""
+        """Returns the wrappings in the order in which they were made."""
         return [
             Wrapping(type(module).__name__, made, _settings(module), comes_first)
             for made, (module, comes_first) in self._found.items()

@@ -1,4 +1,4 @@
-"""Smaller batches with gradient accumulation, by the script's options or its Trainer."""
+"""Divides the batch and accumulates gradients, through the script's options or its Trainer."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _TRAINER_DEFAULT = 8
 
 
 def options_for(survey: Survey, parts: int) -> tuple[tuple[str, str], ...]:
-    """Returns the script's options for batch and accumulation with values that divide the batch.
+    """Returns the options that divide the script's batch, and their values for `parts` parts.
 
-    Returns none if the script lacks one of these options, or the batch is not divisible.
+    These are an option for the batch size and one for the accumulation steps. Returns an empty
+    tuple if the script lacks one of them, or if the batch is not divisible.
     """
     batch = next(_known(survey.arguments, _BATCH), None)
     steps = next(_known(survey.arguments, _STEPS), None)
@@ -46,7 +47,7 @@ def _known(arguments: list[ArgumentUse], pattern: re.Pattern[str]) -> Iterator[t
 
 
 def has_trainer(script: ScriptText) -> bool:
-    """Returns whether the script makes arguments of Transformers' Trainer or of a derived one."""
+    """Returns whether the script makes Transformers' `TrainingArguments` or derived arguments."""
     return next(_trainer_calls(script), None) is not None
 
 

@@ -22,7 +22,7 @@ _MOST_PARTS = 16
 def batch_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
     """Yields changes that split the batch into 2, 4, … parts.
 
-    Each sets the script's options, changes its Trainer, or adds a loop to its text.
+    Each change sets the script's options, changes its Trainer, or adds a loop to its text.
 
     Args:
         survey: The survey of the unchanged script.

@@ -1,4 +1,4 @@
-"""Changes of DistributedDataParallel that reduce what each rank keeps beside the model."""
+"""Changes to a script with DistributedDataParallel that reduce the memory of each rank."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SHARD = "torch.distributed.fsdp.fully_shard"
 
 
 def data_parallel_changes(survey: Survey) -> Iterator[Change]:
-    """Yields the change that keeps one copy of the gradients, not two, and one that shards."""
+    """Yields two changes: one keeps a single copy of the gradients, the other shards the model."""
     wrapping = wrapped_model.only_wrapping(survey, wrapped_model.DATA_PARALLEL)
     if wrapping is None or len(survey.optimizers) != 1:
         return

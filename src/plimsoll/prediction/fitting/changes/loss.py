@@ -1,4 +1,4 @@
-"""Computes the loss over many classes in chunks, with or without the head before it."""
+"""Computes the loss over many classes in chunks, alone or with the layer that makes the logits."""
 
 from __future__ import annotations
 

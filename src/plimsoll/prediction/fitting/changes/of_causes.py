@@ -132,7 +132,7 @@ def _letting_go(cause: Cause, script: ScriptText) -> ScriptText:
         find, ending = _collected, ".detach().cpu()"
     was = script
     for _ in range(_MOST_VALUES):
-        # Each edit changes the text, so the next value is looked for after it.
+        # Each edit changes the text, so every round searches the new text for the next value.
         value = next(find(_loop_around(script, line)), None)
         if value is None:
             break

@@ -1,4 +1,7 @@
-"""The changes that apply as a whole, unlike recomputation and offloading, which have an extent."""
+"""The changes that are made as a whole or not at all.
+
+Recomputation and offloading are elsewhere, because each can apply to more or less of the script.
+"""
 
 from __future__ import annotations
 

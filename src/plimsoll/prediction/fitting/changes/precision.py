@@ -18,7 +18,7 @@ _HALVES = ("bfloat16", "float16")
 
 
 def precision_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
-    """Yields the change that computes in bfloat16, and the one that keeps parameters in it."""
+    """Yields a change that computes in bfloat16, and one that keeps parameters in bfloat16."""
     model = only_model(survey)
     if model is None:
         return

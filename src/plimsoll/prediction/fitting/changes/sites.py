@@ -1,4 +1,4 @@
-"""Finds the statements in a script that changes apply to."""
+"""Finds the statements of a script to which changes apply."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Pass:
         block: The block.
         first: The index of the statement that calls the model.
         last: The index of the statement that calls `backward`.
-        call: The model's call, as the survey has it.
+        call: The model's call, as the survey noted it.
     """
 
     function: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef

@@ -22,7 +22,7 @@ def smaller_optimizers(
     with_eight_bits: Callable[[ScriptText], ScriptText],
     with_adafactor: Callable[[ScriptText], ScriptText],
 ) -> Iterator[Change]:
-    """Yields the change to Adafactor, and that to 8-bit Adam if bitsandbytes is installed.
+    """Yields a change to 8-bit Adam, if bitsandbytes is installed, and a change to Adafactor.
 
     Args:
         use: The script's optimizer.

@@ -26,7 +26,7 @@ def asked_lengths(load: argparse.Namespace) -> list[tuple[int, int]] | None:
 
 
 def read_lengths(path: Path) -> list[tuple[int, int]]:
-    """Reads requests from a file, whose lines each have the tokens of the prompt and the answer."""
+    """Reads a file with a line for each request: the tokens of its prompt and of its answer."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:

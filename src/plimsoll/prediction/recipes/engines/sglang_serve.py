@@ -1,8 +1,8 @@
 """Serves a model with SGLang, as `sglang serve MODEL ...` does, under a load of made-up requests.
 
-As in SGLang's server, each rank runs one of its schedulers, which hold all of its GPU memory. The
-server's other processes, which turn text into tokens and back, do not run. The script takes the
-options of `asked_load`, and passes the rest to SGLang.
+As in SGLang's server, each rank runs one of SGLang's schedulers. The schedulers hold all GPU memory
+of the server. The server's other processes, which turn text into tokens and back, do not run. The
+script takes the options of `asked_load`, and passes the rest to SGLang.
 """
 
 import multiprocessing
@@ -38,7 +38,7 @@ from plimsoll.prediction.recipes.engines.asked_load import (
 
 
 class LoadedScheduler(Scheduler):  # type: ignore[misc]
-    """SGLang's scheduler of one rank. Rank 0 sends the requests; all ranks end after the last."""
+    """SGLang's scheduler of one rank. Rank 0 sends the requests. All ranks end after the load."""
 
     is_begun = False
 
@@ -90,8 +90,8 @@ class LoadedScheduler(Scheduler):  # type: ignore[misc]
     def run_batch(self, *arguments: Any, **named: Any) -> Any:
         """Runs one step.
 
-        In a load of a hundred steps, it replaces the requests half-way by requests of all lengths,
-        and ends the load after the last step.
+        If the load is a hundred steps, replaces the requests by requests of all lengths after half
+        of the steps, and ends the load after the last step.
         """
         result = super().run_batch(*arguments, **named)
         if self.is_begun and not self.waits_for_all:

@@ -1,8 +1,8 @@
 """Serves a model with vLLM, as `vllm serve MODEL ...` does, under a load of made-up requests.
 
 The script takes the options of `asked_load`, and passes the rest to `vllm serve`.
-Without options for the load it is a hundred steps: first as many requests as can run at once, which
-together fill a step with tokens, then requests of all lengths.
+Without such options the load is a hundred steps. In the first half, as many requests run as can run
+at once, and together they fill a step with tokens. In the second half, requests of all lengths run.
 """
 
 import argparse
@@ -131,7 +131,7 @@ def start_engines(count: int) -> None:
 def send_all_kinds(traffic: Load, config: VllmConfig) -> None:
     """Sends as many requests as can run at once, and later requests of all lengths.
 
-    Each runs for half of the hundred steps.
+    The first requests run for half of the hundred steps, the later ones for the other half.
     """
     most = config.scheduler_config.max_num_seqs
     budget = config.scheduler_config.max_num_batched_tokens

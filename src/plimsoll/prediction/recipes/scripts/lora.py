@@ -1,4 +1,4 @@
-"""Fine-tune a model by LoRA: small matrices learn beside weights in bfloat16.
+"""Fine-tune a model by LoRA: train small matrices beside frozen weights in bfloat16.
 
 Weights and data are made up; `from_pretrained` instead of `from_config` reads real weights.
 """

@@ -1,4 +1,4 @@
-"""Fine-tune a model by QLoRA: small matrices learn beside 4-bit weights, here made up."""
+"""Fine-tune a model by QLoRA: train small matrices beside frozen, made-up 4-bit weights."""
 
 import argparse
 
