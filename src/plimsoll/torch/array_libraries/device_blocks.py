@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 DEFAULT_STREAM = 0
-_IDLE = 1  # also the default stream; the engine keeps idle memory under this number
+_IDLE = 1  # the engine keeps idle memory under 1, which CUDA also uses for the default stream
 _MADE_BY_SOMEBODY = 3  # streams that a program made have this number or a higher one
 
 
@@ -82,7 +82,7 @@ def is_made(stream: int) -> bool:
 def event_stream(stream: int) -> int:
     """Returns the stream on which to record an event that waits for the work queued on `stream`.
 
-    For a thread's own default stream it is the default stream, which synchronizes with it.
+    For a thread's own default stream, returns the process's default stream, which waits for it.
     """
     return stream if is_made(stream) else DEFAULT_STREAM
 

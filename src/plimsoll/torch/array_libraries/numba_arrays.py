@@ -27,7 +27,7 @@ _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
 def manager_type(cuda: Any, memories: Memories) -> Any:
-    """Returns the class of which Numba makes one object, a memory manager, for each GPU.
+    """Returns a class of memory managers. Numba makes one object of the class for each GPU.
 
     Args:
         cuda: The module `numba.cuda`.

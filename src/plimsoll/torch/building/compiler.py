@@ -49,7 +49,7 @@ class Recipe:
     Attributes:
         name: The beginning of the file's name.
         purpose: The library's purpose, for errors and lines of progress.
-        sources: The folder of its sources, which may also lie in folders inside it.
+        sources: The folder of its sources. Subfolders may contain sources too.
         flags: Compiler flags in addition to those of all libraries.
         libraries: The libraries of PyTorch that it is linked to.
         needs_cuda: Whether its sources include the headers of CUDA's runtime.
@@ -144,7 +144,8 @@ def _place_of(recipe: Recipe) -> Path:
 
 
 def digest_of(recipe: Recipe) -> str:
-    """Returns a digest of a library's sources and flags that ignores where the sources are."""
+    """Returns a digest of a library's sources and flags. The sources' location does not change
+    it."""
     flags = " ".join([*_FLAGS, *recipe.flags]).replace(str(recipe.sources), "")
     digest = hashlib.sha256(flags.encode())
     folders = [recipe.sources, _INCLUDE]
@@ -340,7 +341,7 @@ def _first_error(output: str) -> str:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Turns signals that would end the process into SystemExit, so that no files are left."""
+    """Turns signals that would end the process into SystemExit, so temporary files are removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -63,7 +63,8 @@ class TorchEvents:
             self._torch._C._cuda_record_memory_history = self._record_memory_history
 
     def _watch_history(self) -> None:
-        """Notes if the program records history itself: its recording then gathers the stacks."""
+        """Notices when the program itself turns on PyTorch's memory history, and lets it gather the
+        stacks."""
         self._record_memory_history = self._torch._C._cuda_record_memory_history
 
         def record_memory_history(*arguments: Any, **named: Any) -> Any:

@@ -183,7 +183,8 @@ void Allocator::note_first_block(const Device& device, const void* pointer) {
 
 // Makes the last attempts after an engine found no memory. It first calls PyTorch's callbacks,
 // which free memory that other processes have finished using. PyTorch's own allocator calls them
-// before it asks the driver; here the engine has already counted a failure.
+// before it asks the driver. Here they run only after the engine has failed and has counted the
+// failure in its statistics.
 uint64_t Allocator::recover(Device& device, size_t size, cudaStream_t stream, int status) {
   uint64_t address = 0;
   const std::string text = api->last_error();
@@ -344,8 +345,8 @@ void Allocator::enablePeerAccess(DeviceIndex index, DeviceIndex accessed) {
   device(accessed).add_peer(index);
 }
 
-// Copies memory between devices. If peer access is off, memory mapped in pieces can be copied only
-// by the peer form of the copy.
+// Copies memory between devices. If peer access is off, only cudaMemcpyPeerAsync can copy memory
+// that is mapped in pieces.
 cudaError_t Allocator::memcpyAsync(void* destination, int destination_device, const void* source,
                                    int source_device, size_t size, cudaStream_t stream,
                                    bool p2p_enabled) {

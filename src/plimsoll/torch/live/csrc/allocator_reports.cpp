@@ -109,7 +109,7 @@ void Allocator::emptyCache(MempoolId_t pool) {
 }
 
 void Allocator::cacheInfo(DeviceIndex index, size_t* largest) {
-  if (*largest == 0) {  // PyTorch then starts with all of the GPU's memory
+  if (*largest == 0) {  // PyTorch then begins with the GPU's free memory
     const c10::cuda::CUDAGuard guard(index);
     size_t total = 0;
     C10_CUDA_CHECK(cudaMemGetInfo(largest, &total));

@@ -40,7 +40,7 @@ def fit_compiler(torch: ModuleType, simulation: Simulation) -> None:
     guards = torch._C._dynamo.guards
 
     def empty_strided(size: Any, stride: Any, dtype: Any) -> Any:
-        """Allocates a tensor; like PyTorch's function of this name, invisible to dispatch modes."""
+        """Allocates a tensor. Dispatch modes do not see the call, as with PyTorch's function."""
         simulation.leftovers.collect()
         with torch._C._DisableTorchDispatch():
             return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
@@ -136,7 +136,8 @@ def compile_anew(module: ModuleType, execute: Callable[[], None]) -> None:
 
     @functools.wraps(look_up)
     def look_up_saved(*arguments: Any, **named: Any) -> Any:
-        """Looks up a graph if PyTorch passes None as the configuration, to load a saved graph."""
+        """Looks up a graph only if `aot_config` is None, as it is when PyTorch loads a saved
+        graph."""
         config = named["aot_config"] if "aot_config" in named else arguments[-1]
         return look_up(*arguments, **named) if config is None else None
 

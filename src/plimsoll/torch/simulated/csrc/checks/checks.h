@@ -44,7 +44,7 @@ void add_embedding(WrittenOut& kernels);
 struct Limits {
   double low = 0;
   double high = 0;
-  std::optional<std::int64_t> except = std::nullopt;  // a number outside that is accepted too
+  std::optional<std::int64_t> except = std::nullopt;  // is accepted although it lies outside
 };
 
 // Returns a refused number as text, for an error message.

@@ -67,7 +67,8 @@ std::string counts_of(const std::vector<Tensor>& tensors) {
   return text;
 }
 
-// Returns the ranks' contributions at this place of their lists; shorter lists have none.
+// Returns the contribution of each rank at this place of the rank's list. Throws if a list is
+// shorter.
 std::vector<Given> of_place(const OfRanks& ranks, std::size_t place) {
   std::vector<Given> given;
   for (const auto& rank : ranks) {
@@ -207,8 +208,9 @@ void SimulatedGroup::launch(double bytes, const c10::Stream& stream,
 
 // Releases tensors as NCCL's watchdog does. The watchdog's thread looks ten times a second for
 // collectives that are done on the GPU, and the next collective then releases their tensors. The
-// time of its last look is unknown: for the most memory it is as early as possible. For the least
-// memory every collective counts as done, because the host may be slow, as while kernels load.
+// time of the watchdog's last look is unknown. The upper bound of memory assumes that it was as
+// early as possible. The lower bound assumes that all collectives were done by then, because the
+// host may have been slow, for example while it loaded kernels.
 void SimulatedGroup::let_go(c10::DeviceIndex device) {
   std::vector<std::shared_ptr<Shelf>> done;
   std::uint64_t open_bytes = 0;
@@ -517,8 +519,8 @@ SimulatedGroup::WorkPtr SimulatedGroup::alltoall_base(Tensor& output, Tensor& in
            series_of(series, (rank * ranks.size()) + mine));
     }
   };
-  // A single rank copies equal parts to itself. Parts of given sizes it sends to itself by a kernel
-  // (measured).
+  // A single rank copies equal parts to itself. If the program gives the parts' sizes, the rank
+  // sends them to itself by a kernel (measured).
   const bool is_even = to_take.empty() && to_give.empty();
   const std::string pattern = peers(true, true, !is_even);
   return run(std::move(made), OpType::ALLTOALL_BASE, options.asyncOp, pattern);

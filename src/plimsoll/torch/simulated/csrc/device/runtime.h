@@ -88,7 +88,7 @@ enum class Phase : std::uint8_t { forward, backward };
 struct CurrentOperation {
   std::uint32_t name = 0;
   Role role = Role::output;
-  bool has_grad_fn = false;  // autograd records the operation, and the result is a part of it
+  bool has_grad_fn = false;  // the memory is for the result of an operation that autograd records
 };
 
 // The call site of a request; the memory history refers to it by number. Shared with Python.
@@ -146,7 +146,7 @@ struct Callbacks {
   Callback out_of_memory;  // takes a device and the requested bytes
   // Returns whether the calling thread runs a loop that does not end by itself.
   Callback is_in_open_loop;
-  // Returns whether the calling thread reads a value now for a condition of the program.
+  // Returns whether the calling thread reads a value for a condition, such as that of an `if`.
   Callback is_tested;
   // Returns whether to stop the program because, at this call stack, it polls for a value that will
   // never come.

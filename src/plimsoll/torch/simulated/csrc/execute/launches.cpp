@@ -30,12 +30,13 @@ c10::DeviceIndex begin(at::TensorList written) {
   return device;
 }
 
-// plimsoll::launch: launches a kernel on the current device and stream that reads and writes
-// `bytes` in all.
+// plimsoll::launch: launches a kernel on the current device and stream. The kernel reads and writes
+// `bytes` in total.
 //
-// `product` holds the number of matrices, rows, columns and terms, or is empty. `tile` holds rows,
-// columns and terms of a block, buffers, warps, whether 32-bit numbers may be rounded to TF32, and
-// whether terms are adjacent in memory. `type` is the number type of both operands.
+// `product` holds the number of matrices, rows, columns and terms, or is empty. `tile` holds seven
+// numbers: the rows, columns and terms of a block; the number of buffers; the number of warps; 1 if
+// 32-bit numbers may be rounded to TF32; and 1 if terms are adjacent in memory. `type` is the
+// number type of both operands.
 void launch(at::TensorList written, double bytes, at::ArrayRef<double> product,
             at::IntArrayRef tile, at::ScalarType type) {
   Runtime& state = runtime();

@@ -37,7 +37,8 @@ double longest(const Tensor& tensor) {
   return static_cast<double>(most);
 }
 
-// Returns the expected number of nonzero elements, by the description of the tensor's values.
+// Returns the expected number of nonzero elements. `of` describes the tensor's values: their bounds
+// and chances.
 std::int64_t expected_true(const Description& of, const Tensor& tensor) {
   const auto count = static_cast<double>(tensor.numel());
   if (of.is_constant()) return of.low != 0 ? tensor.numel() : 0;

@@ -19,8 +19,8 @@ struct Sorted {
   bool is_bag = false;
 };
 
-// Takes the memory for the gradients of rows. The kernels sort the indices, sum up to ten equal
-// ones at a time, and then add up these partial sums for each row.
+// Takes the memory for the gradients of rows. The kernels sort the indices, add the gradients of at
+// most ten equal indices at a time, and then add up these partial sums for each row.
 void sorted_gradients(Call& call, const at::Tensor& grad, const at::Tensor& indices,
                       std::int64_t rows, Sorted options) {
   const std::int64_t count = indices.numel();

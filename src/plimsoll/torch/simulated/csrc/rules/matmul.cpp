@@ -31,8 +31,8 @@ void copy_for_blas(Call& call, const at::Tensor& matrix) {
   }
 }
 
-// Returns whether cublasLt adds the bias as part of the product; only a bias with one dimension can
-// be added so. `beta` is the index of the argument that scales the bias.
+// Returns whether cublasLt adds the bias as part of the product. This requires a bias with one
+// dimension. `beta` is the index of the argument that scales the bias.
 bool adds_bias_in_product(const Call& call, const at::Tensor& bias, const at::Tensor& left,
                           const at::Tensor& right, std::size_t beta = 3) {
   return bias.dim() == 1 && bias.is_contiguous() && left.dim() == 2 && right.dim() == 2 &&

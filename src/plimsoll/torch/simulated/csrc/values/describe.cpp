@@ -73,8 +73,8 @@ void describe_origin(const Operands& of, const Written& written, Known& known) {
   if (kept.is_known()) {
     const Origin& mask = replaced->mask;
     const Origin fresh = operand_origin(of, replaced->fresh);
-    // Only newly drawn elements settle the condition: constants, and numbers computed from the
-    // old elements, may meet it again.
+    // The replacement settles the mask's condition only if the new elements are newly drawn.
+    // Constants, and numbers computed from the old elements, may meet the condition again.
     const bool is_drawn_anew = fresh.is_known() && !fresh.is_of(kept);
     known.origin = kept.with_replaced(
         replaced->share,
