@@ -1,10 +1,11 @@
 """Allocates GPU memory for array libraries, and decides when freed memory may be reused.
 
-An engine keeps free memory by stream. A request on a stream may get memory that was freed on the
-same stream, because the stream finishes the old work first. This requires a stream that lives as
-long as the process and that the engine can identify. All other streams get *idle* memory: no queued
-work uses it, so any stream may use it at once. When a block of idle memory is freed, plimsoll
-records a CUDA event; once the event has completed, the memory is idle again.
+An engine, plimsoll's allocator of one GPU, keeps the free memory of each stream apart. A request on
+a stream may get memory that was freed on the same stream, because the stream finishes the old work
+first. This requires a stream that lives as long as the process and that the engine can identify.
+All other streams get *idle* memory: no queued work uses it, so any stream may use it at once. When
+a block of idle memory is freed, plimsoll records a CUDA event; once the event has completed, the
+memory is idle again.
 
 Streams are numbers, as in CUDA's driver. 0 and 1 are the default stream, and 2 is each thread's own
 default stream (CU_STREAM_LEGACY and CU_STREAM_PER_THREAD in cuda.h). Higher numbers are streams

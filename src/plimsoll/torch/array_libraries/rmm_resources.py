@@ -77,7 +77,7 @@ def check() -> None:
     """Imports RMM and checks its version.
 
     Raises:
-        InputError: If it is too old to pass a stream.
+        InputError: If RMM is too old: its streams then have no `__cuda_stream__`.
     """
     rmm = importlib.import_module("rmm")
     stream = importlib.import_module("rmm.pylibrmm.stream")

@@ -62,7 +62,7 @@ class _Choice:
 
 
 class LiveEngines:
-    """The engines of this process, one for each GPU.
+    """The engines of this process: plimsoll's allocators, one for each GPU.
 
     An engine is never destroyed. It serves requests only once its limits have been set.
     """
@@ -120,8 +120,7 @@ class LiveEngines:
         print(printable(f"plimsoll: {self._plan_file} has no plan for {whose}"), file=sys.stderr)
 
     def plan_uses(self) -> dict[int, PlanUse]:
-        """Returns for each used GPU how well its requests followed the plan; empty if there is no
-        plan."""
+        """Returns for each used GPU how well its requests followed the plan; empty without a plan."""
         if self._plan is None:
             return {}
         return {
@@ -149,7 +148,7 @@ class LiveEngines:
             return dict(self._open)
 
     def configure(self, conf: str) -> bool:
-        """Applies settings that the program gave to PyTorch to all engines, including future ones.
+        """Makes all engines, now and later, follow settings that the program gave to PyTorch.
 
         An engine that follows PyTorch's rules applies them to its later requests, as PyTorch's own
         allocator does.
@@ -299,8 +298,7 @@ def _put_under_pytorch(engines: LiveEngines, conf: str | None) -> Any:
 
 
 def _check_sizes(tiers: Tiers, nvml: Nvml | None = None) -> None:
-    """Raises InputError for a size that no card has, or that is more than half of the host's
-    memory."""
+    """Refuses sizes that no card has, and sizes above half of the host's memory."""
     host = _core.host_memory()[1] // 2
     if tiers.shared_bytes is not None and tiers.shared_bytes > host:
         raise InputError(
@@ -389,7 +387,7 @@ def _settings(torch: Any) -> Callable[[str], None]:
 
 
 def _follow_settings(torch: Any, engines: LiveEngines) -> None:
-    """Makes settings that the program gives to PyTorch from now on apply to the engines too."""
+    """Makes the engines follow the settings that the program gives to PyTorch from now on."""
     set_in_torch = _settings(torch)
 
     def set_settings(conf: str) -> None:

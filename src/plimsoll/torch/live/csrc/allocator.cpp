@@ -150,8 +150,9 @@ void* Allocator::malloc(Device& device, size_t size, cudaStream_t stream) {
   if (begun_pools_.load(std::memory_order_relaxed) == 0) [[likely]] {
     status = api->malloc(engine, size, as_number(stream), 0, &address);
   } else {
-    // Taking memory from the driver is allowed during a capture, because the graph does not capture
-    // it. It would do harm only if the program freed the memory before the graph runs.
+    // During a capture, memory may be taken from the driver, because the graph does not capture the
+    // driver's call. The call would do harm only if the program freed the memory before the graph
+    // runs.
     const c10::cuda::CUDAStreamCaptureModeGuard guard(cudaStreamCaptureModeRelaxed);
     status = api->malloc(engine, size, as_number(stream), 0, &address);
   }

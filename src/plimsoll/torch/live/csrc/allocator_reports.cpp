@@ -71,7 +71,7 @@ DeviceStats Allocator::getDeviceStats(DeviceIndex index) {
     result.max_split_size = statistics.max_split_size;
     set_rejections(result, statistics.num_oom_rejections);
   }
-  if (custom_pools_.any()) {  // an upper bound: two peaks may be at different times
+  if (custom_pools_.any()) {  // the sum of the peaks is an upper bound: they may differ in time
     add_all(result, original_->getDeviceStats(index));
   }
   return result;

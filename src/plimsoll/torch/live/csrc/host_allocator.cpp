@@ -34,8 +34,8 @@ at::DurationStat torch_stat(const plimsoll_call_time& time) {
   return result;
 }
 
-// Fills PyTorch's statistics. "allocated" means the memory that the program holds in PyTorch 2.9,
-// and the memory taken from the system in later versions.
+// Fills PyTorch's statistics. In PyTorch 2.9, "allocated" means the memory that the program holds.
+// In later versions, it means the memory that was taken from the system.
 template <typename Stats>
 void fill(Stats& result, const plimsoll_host_statistics& now) {
   if constexpr (requires { result.active_requests; }) {

@@ -1,4 +1,4 @@
-// Records the events of PyTorch's CUDA allocator, PyTorch's own or plimsoll's, into a buffer.
+// Records the events of the CUDA allocator that PyTorch uses, its own or plimsoll's, into a buffer.
 //
 // PyTorch calls trackers while it holds the allocator's lock, so a tracker must not wait for the
 // interpreter's lock. Therefore the call stack gets its number earlier, when PyTorch gathers the

@@ -104,8 +104,7 @@ def simulate_kernels(
         return SimulatedKernel(src, metadata, written, counts, module, lowering, folder)
 
     def tune(_: Any, __: Any, ___: Any, benchmark: Callable[[], None]) -> bool:
-        """Always benchmarks, because Triton's cache folder may hold the results of runs on a real
-        GPU."""
+        """Always benchmarks: Triton's cache folder may hold the results of runs on a real GPU."""
         benchmark()
         return False
 
@@ -118,8 +117,10 @@ def simulate_kernels(
 
 
 def _is_inductors(function: Any) -> bool:
-    """Returns whether Inductor made a kernel. Inductor's files also contain the program's own
-    kernels."""
+    """Returns whether Inductor made a kernel.
+
+    Inductor's files also contain the program's own kernels.
+    """
     code = getattr(getattr(function, "fn", None), "__code__", None)
     if code is None or not is_generated(str(code.co_filename)):
         return False
@@ -235,8 +236,9 @@ class SimulatedKernel:
             return _ASSUMED
 
     def _init_handles(self) -> None:
-        """Checks whether a template's blocks fit into on-chip shared memory. Triton calls this
-        method to load a kernel's code; here there is none.
+        """Checks whether a template's blocks fit into on-chip shared memory.
+
+        Triton calls this method to load a kernel's code; here there is none.
 
         Raises:
             OutOfResources: Triton's error, if a template's blocks are too large for the card.
@@ -364,8 +366,7 @@ class SimulatedKernel:
 
 
 def _known_elements(tensor: Any) -> Any:
-    """Returns the values in a tensor's storage from its first element on; None if they are
-    unknown."""
+    """Returns the values in a tensor's storage from its first element on; None if unknown."""
     import torch
 
     if not isinstance(tensor, torch.Tensor) or tensor.is_floating_point() or tensor.is_complex():

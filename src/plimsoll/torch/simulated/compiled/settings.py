@@ -103,7 +103,7 @@ def keep_in(folder: Callable[[], Path], module: ModuleType, execute: Callable[[]
 def compile_here(module: ModuleType, execute: Callable[[], None]) -> None:
     """Loads `torch._inductor.async_compile`, and keeps compilations in this process.
 
-    Other processes have no simulated GPUs.
+    The compiler's worker processes would have no simulated GPUs.
     """
     execute()
     module.get_compile_threads = lambda: 1  # type: ignore[attr-defined]

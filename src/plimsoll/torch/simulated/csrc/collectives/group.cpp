@@ -25,7 +25,8 @@ using at::Tensor;
 using c10d::OpType;
 using OfRanks = std::vector<std::vector<Given>>;
 
-// The time between the watchdog's looks for finished collectives (kWatchdogThreadSleepMillis).
+// The interval at which NCCL's watchdog looks for finished collectives
+// (kWatchdogThreadSleepMillis).
 constexpr double kWatchdogNs = 100e6;
 // The host's time for a collective, and the GPU's time before any bytes move. Estimated.
 constexpr double kCollectiveHostNs = 40000;
@@ -78,8 +79,8 @@ std::vector<Given> of_place(const OfRanks& ranks, std::size_t place) {
   return given;
 }
 
-// Returns the series of random values for a part of a meeting. It is the same on all ranks that
-// receive the part.
+// Returns a number that selects the random values for one part of an exchange, a meeting. The
+// number is the same on all ranks that receive the part.
 std::uint64_t series_of(std::uint64_t meeting, std::size_t part) {
   return (meeting + part + 1) * 0x9E3779B97F4A7C15ULL;
 }

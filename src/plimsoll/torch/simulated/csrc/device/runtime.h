@@ -108,7 +108,7 @@ struct Assumption {
   std::uint32_t operation = 0;
   std::uint32_t what = 0;  // the number of the assumption's text, as name() returns it
   std::uint32_t count = 0;
-  std::uint64_t bytes = 0;  // for unknown memory: the largest total of one call's tensors
+  std::uint64_t bytes = 0;  // if memory is unknown: the largest sum of one call's tensors
 };
 
 // Memory of uncertain size that a kernel takes and frees at once. Shared with Python.

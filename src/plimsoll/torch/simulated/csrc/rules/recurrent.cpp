@@ -54,7 +54,8 @@ std::vector<std::int64_t> with_last(at::IntArrayRef sizes, std::size_t last) {
   return made;
 }
 
-// Copies the input so that time is its first dimension, if it is not yet.
+// Takes memory for a copy of the input with time as the first dimension, unless the input is
+// contiguous in that order.
 void turn_input(Call& call, std::size_t mode) {
   const Tensor input = call.tensor(0);
   const Tensor in_time = turns_batch(call, mode) ? input.transpose(0, 1) : input;

@@ -137,8 +137,7 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
 }
 
 // The host's costs of one element, in the unit of cost_of. kPerDrawnElement is for operations that
-// draw random numbers, which take logarithms. kPerElement is for all other operations, which are
-// limited by memory.
+// draw random numbers. kPerElement is for all other operations, which are limited by memory.
 constexpr double kPerElement = 16;
 constexpr double kPerDrawnElement = 100;
 // How many times slower the host multiplies half precision than single precision.
@@ -332,8 +331,8 @@ void compute_values(const Call& call) {
   const bool is_unsure = is_captured || !arguments.can_be_read || arguments.worst > Source::random;
   if (is_unsure && call.info().has(kFindsFinite)) return find_finite(call);
   std::vector<Known> known;
-  // Random numbers are described even if they are computed, because known_of searches only small
-  // tensors, and finds only the bounds of the numbers, not their distribution.
+  // Random numbers are described even if they are computed. The reason: known_of looks at the
+  // numbers of small tensors only, and finds only their bounds, not their distribution.
   if (is_unsure || is_random || arguments.worst == Source::random) {
     known = describe(call, *written);
     if (is_unsure && are_constant(known)) return note(*written, known);

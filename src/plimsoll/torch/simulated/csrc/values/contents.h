@@ -40,7 +40,7 @@ class Contents final : public ContentsOfAllocation {
     Description description;
     c10::ScalarType type = c10::ScalarType::Byte;  // of the numbers that were written
     bool is_unwritten = false;                     // never written: the numbers may be anything
-    std::uint64_t series = 0;                      // the series from which the part is drawn
+    std::uint64_t series = 0;                      // the random series from which values are drawn
     std::uint64_t first = 0;    // the position of the first element in the series
     std::uint64_t capture = 0;  // the CUDA graph's capture that wrote it; 0 for none
     Origin origin;

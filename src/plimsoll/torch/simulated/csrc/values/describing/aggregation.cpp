@@ -1,4 +1,5 @@
-// Rules for operations that combine several numbers into one: sums, extremes, distances, losses.
+// Describes the results of operations that combine several numbers into one: sums, extremes,
+// distances, losses.
 #include <algorithm>
 #include <cmath>
 #include <vector>
