@@ -36,7 +36,7 @@ class Memory(Protocol):
         """Frees a block."""
 
     def record_stream(self, address: int, stream: int) -> None:
-        """Delays the block's reuse until the stream has done the work queued when it is freed."""
+        """Delays reuse of a block until the stream's work from before the free is done."""
 
     def memory_info(self) -> tuple[int, int]:
         """Returns the card's free and total bytes."""

@@ -120,7 +120,7 @@ class LiveEngines:
         print(printable(f"plimsoll: {self._plan_file} has no plan for {whose}"), file=sys.stderr)
 
     def plan_uses(self) -> dict[int, PlanUse]:
-        """Returns for each used GPU how well its requests followed the plan; empty without a plan."""
+        """Returns how well each used GPU's requests followed the plan; empty without a plan."""
         if self._plan is None:
             return {}
         return {

@@ -16,8 +16,8 @@ namespace plimsoll::live {
 // tracked.
 void start_recording(const plimsoll_recorder_api* api, plimsoll_event_buffer* buffer, bool stacks);
 
-// Stops writing events. With `gives_back_stacks`, it removes its function for gathering stacks; the
-// function must still be in place.
+// Stops writing events. With `gives_back_stacks`, it also removes the function for gathering stacks
+// that start_recording has set; that function must still be in place.
 void stop_recording(bool gives_back_stacks);
 
 }  // namespace plimsoll::live

@@ -59,7 +59,7 @@ struct HistoryRequest {
 
 class VersionedAllocator : public torch_allocator::CUDAAllocator {
  public:
-  using CUDAAllocator::recordStream;  // also the form that takes a c10::Stream
+  using CUDAAllocator::recordStream;  // keeps the overload that takes a c10::Stream
 
   virtual SnapshotInfo take_snapshot(MempoolId_t pool, bool includes_traces) = 0;
   virtual void record(const HistoryRequest& request) = 0;

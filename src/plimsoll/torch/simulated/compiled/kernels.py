@@ -161,7 +161,7 @@ def _inline(ir: Any, context: Any, module: Any) -> None:
 
 
 def _named(src: Any, numbers: set[int] | None) -> set[str]:
-    """Returns the names of the arguments with these numbers; constants are not counted."""
+    """Returns the names of the arguments with these numbers, which do not count constants."""
     names = [name for name, kind in src.signature.items() if kind != "constexpr"]
     if numbers is None or max(numbers) >= len(names):
         return set()
@@ -176,7 +176,7 @@ class NoCode:
 
 
 class SimulatedKernel:
-    """The part of the result of `triton.compile` that Triton and Inductor read."""
+    """Stands in for the result of `triton.compile`, with what Triton and Inductor read of it."""
 
     asm = NoCode()
     function = 0

@@ -1,4 +1,4 @@
-"""Makes PyTorch's compiler work in this process, and cache in folders for simulated GPUs.
+"""Makes PyTorch's compiler work in this process, with caches that are only for simulated GPUs.
 
 A real run must not find these caches. Their keys, the card's name and the versions, are the same as
 for a real card, so the caches need separate folders.

@@ -74,7 +74,7 @@ struct Device {
   std::atomic<std::uint64_t> live_bytes = 0;  // before rounding
   std::atomic<bool> is_used = false;          // the device has a context
   std::atomic<std::uint32_t> loaded = 0;      // one bit for each Library
-  std::atomic<std::uint64_t> capture = 0;     // the capture of a CUDA graph under way; 0 for none
+  std::atomic<std::uint64_t> capture = 0;     // number of the graph capture under way; 0 for none
   Clock clock;
   std::vector<StackTime> stack_times;  // indexed by stack number
 };
@@ -108,7 +108,7 @@ struct Assumption {
   std::uint32_t operation = 0;
   std::uint32_t what = 0;  // the number of the assumption's text, as name() returns it
   std::uint32_t count = 0;
-  std::uint64_t bytes = 0;  // if memory is unknown: the largest sum of one call's tensors
+  std::uint64_t bytes = 0;  // if a kernel's memory is unknown: tensor bytes of its largest call
 };
 
 // Memory of uncertain size that a kernel takes and frees at once. Shared with Python.

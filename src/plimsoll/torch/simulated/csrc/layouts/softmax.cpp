@@ -144,7 +144,7 @@ Tensor softmax_backward(const Tensor& given_grad, const Tensor& given_output,
   if (within <= 0) {
     bounds = at::empty({output._nnz()}, indices.options());
     pools = find_pools(kernel, output, values, dim, false);
-  } else {  // compares on the host
+  } else {  // PyTorch compares the indices on the host
     kernel.wait();
   }
   kernel.launch(4 * bytes_of_all({values, grad_values}));

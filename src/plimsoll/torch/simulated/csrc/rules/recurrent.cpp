@@ -191,7 +191,7 @@ void recurrent_backward(Call& call) {
   call.release(buffer);
 }
 
-// Makes a weight a view of the buffer, and copies what is known of its values there.
+// Makes a weight a view of the buffer, and copies the known part of its values into the buffer.
 void move_weight(const Tensor& weight, const Tensor& buffer, std::int64_t offset) {
   const WithContentsScope real;
   const Known known = known_of(weight);

@@ -48,7 +48,7 @@ Weighted plain_attention(Call& call, const at::Tensor& query, std::int64_t heads
   call.release(joint);
   std::size_t scores = call.temporary(weights * query.itemsize());
   take_blas_workspace(call);
-  if (mask.defined()) {  // converted to booleans
+  if (mask.defined()) {  // PyTorch converts the mask to booleans
     const std::size_t truth = call.temporary(mask_type == kOfPositions ? weights : elements(mask));
     const std::size_t masked = call.temporary(weights * query.itemsize());
     call.release(scores);

@@ -195,8 +195,8 @@ bool is_worth_it(const Call& call, const Arguments& arguments,
   return has_room;
 }
 
-// Returns the call's arguments as host tensors; none if the budget has no room. A tensor that the
-// call writes shares memory with its values.
+// Returns the call's arguments as host tensors; none if the budget has no room. If the call writes
+// a tensor, the host tensor shares memory with the values that plimsoll keeps.
 std::optional<torch::jit::Stack> arguments_on_host(const Call& call) {
   const OperationInfo& info = call.info();
   torch::jit::Stack values;

@@ -65,7 +65,8 @@ Origin operand_origin(const Operands& of, std::size_t i) {
   return tensor.defined() && is_simulated(tensor) ? origin_of(tensor) : Origin();
 }
 
-// Sets the result's origin, and corrects the description by what the origin implies.
+// Sets the result's origin (how it was computed; see origin.h), and corrects the description by
+// what the origin implies.
 void describe_origin(const Operands& of, const Written& written, Known& known) {
   const bool is_truth = written.tensor.scalar_type() == at::kBool;
   const auto replaced = written.result == 0 ? replacement_of(of) : std::nullopt;
