@@ -72,7 +72,7 @@ def record(
 
 
 def events_of(allocator: Allocator | None) -> Callable[[], EventSource]:
-    """Returns a function that returns the events of `allocator`, or of this process's GPUs."""
+    """Returns a function that returns the events of `allocator`; None means this process's GPUs."""
     return events_of_process if allocator is None else lambda: AllocatorEvents(allocator)
 
 

@@ -74,8 +74,8 @@ void describe_origin(const Operands& of, const Written& written, Known& known) {
   if (kept.is_known()) {
     const Origin& mask = replaced->mask;
     const Origin fresh = operand_origin(of, replaced->fresh);
-    // The replacement settles the mask's condition only if the new elements are newly drawn.
-    // Constants, and numbers computed from the old elements, may meet the condition again.
+    // If the new elements are newly drawn, the mask's condition counts as settled (see origin.h).
+    // If they are constants, or computed from the old elements, they may meet the condition again.
     const bool is_drawn_anew = fresh.is_known() && !fresh.is_of(kept);
     known.origin = kept.with_replaced(
         replaced->share,
