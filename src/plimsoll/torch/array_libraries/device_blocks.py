@@ -1,10 +1,11 @@
 """Allocates GPU memory for array libraries, and decides when freed memory may be reused.
 
-An engine keeps free memory by stream. A request on a stream may get memory that was freed on the
-same stream, because the stream finishes the old work first. This requires a stream that lives as
-long as the process and that the engine can identify. All other streams get *idle* memory: no queued
-work uses it, so any stream may use it at once. When a block of idle memory is freed, plimsoll
-records a CUDA event; once the event has completed, the memory is idle again.
+An engine, plimsoll's allocator of one GPU, keeps the free memory of each stream apart. A request on
+a stream may get memory that was freed on the same stream, because the stream finishes the old work
+first. This requires a stream that lives as long as the process and that the engine can identify.
+All other streams get *idle* memory: no queued work uses it, so any stream may use it at once. When
+a block of idle memory is freed, plimsoll records a CUDA event; once the event has completed, the
+memory is idle again.
 
 Streams are numbers, as in CUDA's driver. 0 and 1 are the default stream, and 2 is each thread's own
 default stream (CU_STREAM_LEGACY and CU_STREAM_PER_THREAD in cuda.h). Higher numbers are streams
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 DEFAULT_STREAM = 0
-_IDLE = 1  # also the default stream; the engine keeps idle memory under this number
+_IDLE = 1  # the engine keeps idle memory under 1, which CUDA also uses for the default stream
 _MADE_BY_SOMEBODY = 3  # streams that a program made have this number or a higher one
 
 
@@ -35,7 +36,7 @@ class Memory(Protocol):
         """Frees a block."""
 
     def record_stream(self, address: int, stream: int) -> None:
-        """Delays the block's reuse until the stream has done the work queued when it is freed."""
+        """Delays reuse of a block until the stream's work from before the free is done."""
 
     def memory_info(self) -> tuple[int, int]:
         """Returns the card's free and total bytes."""
@@ -82,7 +83,7 @@ def is_made(stream: int) -> bool:
 def event_stream(stream: int) -> int:
     """Returns the stream on which to record an event that waits for the work queued on `stream`.
 
-    For a thread's own default stream it is the default stream, which synchronizes with it.
+    For a thread's own default stream, returns the process's default stream, which waits for it.
     """
     return stream if is_made(stream) else DEFAULT_STREAM
 

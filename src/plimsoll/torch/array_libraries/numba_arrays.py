@@ -1,9 +1,9 @@
 """Serves Numba's device arrays through Numba's interface for external memory management (EMM).
 
-Numba does not say on which stream an array is used; it may be any. Numba's own manager frees memory
-by cuMemFree, which waits for the device. plimsoll gives an array idle memory, which no queued work
-uses. When the array is destroyed, plimsoll records a CUDA event, so the host does not wait: the
-memory is idle again once the event has completed.
+Numba does not say on which streams an array is used. Numba's own manager frees memory by cuMemFree,
+which waits for the device. plimsoll gives an array idle memory, which no queued work uses. When the
+array is destroyed, plimsoll records a CUDA event, so the host does not wait: the memory is idle
+again once the event has completed.
 
 The interface is `numba.cuda.BaseCUDAMemoryManager`, version 1, the same in Numba and in the package
 numba-cuda. Page-locked and managed memory still come from Numba.
@@ -27,7 +27,7 @@ _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
 def manager_type(cuda: Any, memories: Memories) -> Any:
-    """Returns the class of which Numba makes one object, a memory manager, for each GPU.
+    """Returns a class of memory managers. Numba makes one object of the class for each GPU.
 
     Args:
         cuda: The module `numba.cuda`.

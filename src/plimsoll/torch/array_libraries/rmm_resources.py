@@ -3,8 +3,8 @@
 Each GPU gets a `rmm.mr.CallbackMemoryResource`. RMM passes the stream on which a buffer is made and
 the stream on which it is destroyed. Memory of the default stream can be reused on that stream at
 once, because its work runs in order. Other streams may be destroyed at any time. So their buffers
-get idle memory; when a buffer is destroyed, plimsoll records a CUDA event on its stream, and the
-memory is idle again once the event has completed.
+get idle memory, which no queued work uses. When a buffer is destroyed, plimsoll records a CUDA
+event on its stream, and the memory is idle again once the event has completed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def check() -> None:
     """Imports RMM and checks its version.
 
     Raises:
-        InputError: If it is too old to pass a stream.
+        InputError: If RMM is too old: its streams then have no `__cuda_stream__`.
     """
     rmm = importlib.import_module("rmm")
     stream = importlib.import_module("rmm.pylibrmm.stream")

@@ -1,7 +1,7 @@
 """The folder of libraries that were built on this machine. Only the user can write to it.
 
-The last bytes of a file, which the loader ignores, are a digest of the rest. So a file that a full
-disk or a bad sector has damaged is recognized.
+The last bytes of each file are a digest of the rest; the loader ignores them. By the digest,
+plimsoll recognizes a file that a full disk or a bad sector has damaged.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 def cache_folder() -> Path:
     """Returns the user's folder of libraries, in XDG_CACHE_HOME or else in ~/.cache.
 
-    If other users could write there, or the user cannot, it is a folder of the user's own in the
-    system's folder for temporary files.
+    If other users could write there, or this user cannot, returns instead a folder that belongs to
+    this user, inside the system's folder for temporary files.
 
     Raises:
         InputError: If there is no folder to which only the user can write.
@@ -88,7 +88,10 @@ def who_else_may_write(path: Path) -> str | None:
 
 
 def _roots() -> set[int]:
-    """Returns who owns the system's folders: root, or `nobody` in a user namespace without root."""
+    """Returns the users who may own the system's folders.
+
+    They are root, and `nobody` in a user namespace that has no root.
+    """
     try:
         ranges = Path("/proc/self/uid_map").read_text().splitlines()
         has_root = any(line.split()[1] == "0" for line in ranges)
@@ -107,7 +110,10 @@ def seal(path: Path) -> None:
 
 
 def is_usable(path: Path) -> bool:
-    """Returns whether a sealed file exists, undamaged and the user's own; prints what is wrong."""
+    """Returns whether a sealed file exists, is undamaged, and only the user may write to it.
+
+    If the file exists but cannot be used, prints why.
+    """
     try:
         problem = who_else_may_write(path)
         contents = path.read_bytes()

@@ -49,13 +49,13 @@ class Recipe:
     Attributes:
         name: The beginning of the file's name.
         purpose: The library's purpose, for errors and lines of progress.
-        sources: The folder of its sources, which may also lie in folders inside it.
+        sources: The folder of its sources. Subfolders may contain sources too.
         flags: Compiler flags in addition to those of all libraries.
         libraries: The libraries of PyTorch that it is linked to.
         needs_cuda: Whether its sources include the headers of CUDA's runtime.
         check: A Python module that tests the library, for a PyTorch newer than the known versions.
-            It gets the library's file; if the library does not work, it fails and prints the
-            reason as its last line.
+            The module gets the library's file as an argument; if the library does not work, the
+            module fails and prints the reason as its last line.
         tables: The folder of its data files. The sources include NAME.txt or NAME.csv as NAME.inc.
         exports: The linker's script with the names that the library exports.
     """
@@ -144,7 +144,10 @@ def _place_of(recipe: Recipe) -> Path:
 
 
 def digest_of(recipe: Recipe) -> str:
-    """Returns a digest of a library's sources and flags that ignores where the sources are."""
+    """Returns a digest of a library's sources and flags.
+
+    The digest does not depend on where the sources are.
+    """
     flags = " ".join([*_FLAGS, *recipe.flags]).replace(str(recipe.sources), "")
     digest = hashlib.sha256(flags.encode())
     folders = [recipe.sources, _INCLUDE]
@@ -340,7 +343,7 @@ def _first_error(output: str) -> str:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Turns signals that would end the process into SystemExit, so that no files are left."""
+    """Turns signals that would end the process into SystemExit, so temporary files are removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -359,7 +362,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _check(recipe: Recipe, library: Path) -> None:
-    """Tests a library if plimsoll was not tested with this PyTorch; raises if it does not work."""
+    """Tests a library under a PyTorch with which plimsoll was not tested; raises if it fails."""
     if recipe.check is None or versions.is_known():
         return
     command = [sys.executable, "-P", "-m", recipe.check, str(library)]

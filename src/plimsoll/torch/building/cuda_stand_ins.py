@@ -1,4 +1,4 @@
-"""Loads libraries that were compiled for CUDA under a PyTorch that was built without CUDA.
+"""Lets a PyTorch that was built without CUDA load libraries that were compiled for CUDA.
 
 Such a library needs other libraries that are missing: NVIDIA's, and the CUDA parts of PyTorch. On
 simulated GPUs none of their code runs, because simulated kernels replace CUDA's. So plimsoll makes
@@ -67,7 +67,7 @@ class _Symbol:
                 f"alignas(64) char s{number}[4096] = {{}}; }}\n"
             )
         if self.name.startswith("__cuda"):
-            body = "return 0;"  # registers a kernel
+            body = "return 0;"  # the compiler's code calls such a function to register a kernel
         elif self.name.endswith(("ErrorString", "ErrorName")):
             body = 'return reinterpret_cast<long>("there is no GPU");'
         elif self.version or _OF_DRIVER.match(self.name):

@@ -15,7 +15,7 @@ from plimsoll.torch.building import versions
 FOLDER = Path(__file__).parent / "libraries"
 """The folder with the libraries. Only wheels have it."""
 _OFFICIAL = re.compile(r"(\d+\.\d+\.\d+)(\+(cpu|cu\d+))?")
-"""Matches versions of PyTorch's own releases for CPU and CUDA, but no other builds or GPUs."""
+"""Matches the version of an official release of PyTorch for the CPU or CUDA, and no other build."""
 _RELEASE = re.compile(r"-torch([\d.]+)-\w+\.so")
 
 
@@ -43,7 +43,7 @@ def find(name: str, digest: str) -> Path | None:
 
 
 def note_of_releases(name: str) -> str:
-    """Returns the end of an error, which lists the releases with a prebuilt library; may be ""."""
+    """Returns the end of an error message: which releases have a prebuilt library; may be ""."""
     files = FOLDER.glob(f"{name}-torch*.so")
     releases = [match[1] for file in files if (match := _RELEASE.search(file.name))]
     if not releases:

@@ -1,9 +1,9 @@
 """Finds the installed PyTorch's version and the rules for it, without importing PyTorch.
 
 include/plimsoll/torch_versions.inc lists the versions whose rules are known, and for each rule the
-first version that follows it. A newer PyTorch gets the rules of the newest known version and a
-notice, and libraries that are built for it are tested. docs/versions.md lists the tests under each
-version.
+first version that follows it. Under a newer PyTorch, plimsoll follows the rules of the newest known
+version, prints a notice, and tests the libraries that it builds. docs/versions.md lists the tests
+under each version.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class _Choice:
 
 
 class LiveEngines:
-    """The engines of this process, one for each GPU.
+    """The engines of this process: plimsoll's allocators, one for each GPU.
 
     An engine is never destroyed. It serves requests only once its limits have been set.
     """
@@ -86,7 +86,8 @@ class LiveEngines:
         """Returns the engine of a GPU.
 
         Raises:
-            InputError: If this GPU cannot have the limits; then each request raises it.
+            InputError: If the limits cannot be set on this GPU. Each later request then raises the
+                error again.
             RuntimeError: If there is no such GPU, or it cannot be used.
         """
         with self._lock:
@@ -119,7 +120,7 @@ class LiveEngines:
         print(printable(f"plimsoll: {self._plan_file} has no plan for {whose}"), file=sys.stderr)
 
     def plan_uses(self) -> dict[int, PlanUse]:
-        """Returns for each used GPU how well its requests followed the plan; empty without one."""
+        """Returns how well each used GPU's requests followed the plan; empty without a plan."""
         if self._plan is None:
             return {}
         return {
@@ -147,10 +148,10 @@ class LiveEngines:
             return dict(self._open)
 
     def configure(self, conf: str) -> bool:
-        """Applies settings that the program gave to PyTorch to all engines, including future ones.
+        """Makes all engines, now and later, follow settings that the program gave to PyTorch.
 
-        They affect an engine's later requests if it follows PyTorch's rules, as in PyTorch's own
-        allocator.
+        An engine that follows PyTorch's rules applies them to its later requests, as PyTorch's own
+        allocator does.
 
         Returns:
             Whether the settings have an effect; False if the open engines do not follow settings.
@@ -231,7 +232,8 @@ def put_in_place(
         allocator: The allocator's name.
         conf: Settings in the form of PYTORCH_CUDA_ALLOC_CONF; None reads the environment.
         tiers: The settings of memory tiers on every GPU.
-        plan: The file of a plan of places that the elastic allocator follows.
+        plan: The file of a plan, which has an address for each large request. The elastic allocator
+            follows it.
         keeps_summary: Whether the engines collect the data for `LiveEngines.summaries`.
         under_pytorch: Whether to put the engines under PyTorch, if no earlier call has done so.
 
@@ -296,7 +298,7 @@ def _put_under_pytorch(engines: LiveEngines, conf: str | None) -> Any:
 
 
 def _check_sizes(tiers: Tiers, nvml: Nvml | None = None) -> None:
-    """Refuses sizes larger than every card's memory or the host's, if known before CUDA starts."""
+    """Refuses sizes that no card has, and sizes above half of the host's memory."""
     host = _core.host_memory()[1] // 2
     if tiers.shared_bytes is not None and tiers.shared_bytes > host:
         raise InputError(
@@ -385,7 +387,7 @@ def _settings(torch: Any) -> Callable[[str], None]:
 
 
 def _follow_settings(torch: Any, engines: LiveEngines) -> None:
-    """Makes settings that the program gives to PyTorch from now on apply to the engines too."""
+    """Makes the engines follow the settings that the program gives to PyTorch from now on."""
     set_in_torch = _settings(torch)
 
     def set_settings(conf: str) -> None:

@@ -1,4 +1,7 @@
-"""The events of PyTorch's CUDA allocator, PyTorch's own or plimsoll's, which the bridge records."""
+"""The events of the CUDA allocator that PyTorch uses: its own or plimsoll's.
+
+The bridge, a C++ library, records them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _RECORDS, _IN_BACKWARD, _BITS = 1, 2, 3
 
 
 class TorchEvents:
-    """Records the events of PyTorch's CUDA allocator, PyTorch's own or plimsoll's."""
+    """Records the events of the CUDA allocator that PyTorch uses, its own or plimsoll's."""
 
     is_simulated = False
 
@@ -63,7 +66,7 @@ class TorchEvents:
             self._torch._C._cuda_record_memory_history = self._record_memory_history
 
     def _watch_history(self) -> None:
-        """Notes if the program records history itself: its recording then gathers the stacks."""
+        """Notices when the program turns on PyTorch's memory history, which then gathers stacks."""
         self._record_memory_history = self._torch._C._cuda_record_memory_history
 
         def record_memory_history(*arguments: Any, **named: Any) -> Any:

@@ -23,7 +23,7 @@ def begin_started_with(begin: Callable[[dict[str, Any]], None], values: dict[str
     """Makes every process that this one starts call `begin` before it imports PyTorch.
 
     Args:
-        begin: A function at the top of a module, so that the new process can import it.
+        begin: A top-level function of a module, so that the new process can import it.
         values: The argument of `begin`, which must be expressible in JSON.
     """
     asked = {"module": begin.__module__, "function": begin.__name__, "values": values}

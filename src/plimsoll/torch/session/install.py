@@ -74,8 +74,8 @@ def install(
         dedicated: How much of each card's own memory PyTorch may use, in bytes or as "6GiB".
         shared: How much host memory each GPU may use; by default, half of the host's memory.
         rebalance: When spilled memory moves back to the card; see `plimsoll.set_tiers`.
-        plan: The file of a plan of places, which "elastic" follows (docs/plans.md). Simulated GPUs
-            have their plan from the start.
+        plan: The file of a plan: an address for each large request, which "elastic" follows
+            (docs/plans.md). Simulated GPUs have their plan from the start.
         pytorch: Whether PyTorch uses the allocator. With False, PyTorch need not be installed; this
             is for programs that use only other libraries.
         cupy: Whether CuPy's arrays use the allocator. docs/live.md explains the libraries.

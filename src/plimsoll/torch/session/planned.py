@@ -1,4 +1,4 @@
-"""Tells the user how well a process's plan of places fits."""
+"""Tells the user how well a process's plan fits: the plan has an address for each large request."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def record(
 
 
 def events_of(allocator: Allocator | None) -> Callable[[], EventSource]:
-    """Returns a function that returns the events of `allocator`, or of this process's GPUs."""
+    """Returns a function that returns the events of `allocator`; None means this process's GPUs."""
     return events_of_process if allocator is None else lambda: AllocatorEvents(allocator)
 
 
@@ -104,8 +104,8 @@ def events_of_process() -> EventSource:
 def record_from_environment() -> None:
     """Records from now to the end of the process, if PLIMSOLL_RECORD names a file.
 
-    If that file is `run.plim`, a process that has a rank from a launcher writes `run.rank0.plim`,
-    and a process that was started by a recording process or by `multiprocessing` writes
+    If that file is `run.plim`, a process that has a rank from a launcher writes `run.rank0.plim`. A
+    process that was started by a recording process or by `multiprocessing` writes
     `run.PROCESS.plim`. A rank that starts again writes `run.rank0-2.plim`. If the recording cannot
     begin, the process ends.
     """

@@ -150,8 +150,9 @@ void* Allocator::malloc(Device& device, size_t size, cudaStream_t stream) {
   if (begun_pools_.load(std::memory_order_relaxed) == 0) [[likely]] {
     status = api->malloc(engine, size, as_number(stream), 0, &address);
   } else {
-    // Taking memory from the driver is allowed during a capture, because the graph does not capture
-    // it. It would do harm only if the program freed the memory before the graph runs.
+    // During a capture, memory may be taken from the driver, because the graph does not capture the
+    // driver's call. The call would do harm only if the program freed the memory before the graph
+    // runs.
     const c10::cuda::CUDAStreamCaptureModeGuard guard(cudaStreamCaptureModeRelaxed);
     status = api->malloc(engine, size, as_number(stream), 0, &address);
   }
@@ -183,7 +184,8 @@ void Allocator::note_first_block(const Device& device, const void* pointer) {
 
 // Makes the last attempts after an engine found no memory. It first calls PyTorch's callbacks,
 // which free memory that other processes have finished using. PyTorch's own allocator calls them
-// before it asks the driver; here the engine has already counted a failure.
+// before it asks the driver. Here they run only after the engine has failed and has counted the
+// failure in its statistics.
 uint64_t Allocator::recover(Device& device, size_t size, cudaStream_t stream, int status) {
   uint64_t address = 0;
   const std::string text = api->last_error();
@@ -344,8 +346,8 @@ void Allocator::enablePeerAccess(DeviceIndex index, DeviceIndex accessed) {
   device(accessed).add_peer(index);
 }
 
-// Copies memory between devices. If peer access is off, memory mapped in pieces can be copied only
-// by the peer form of the copy.
+// Copies memory between devices. If peer access is off, only cudaMemcpyPeerAsync can copy memory
+// that is mapped in pieces.
 cudaError_t Allocator::memcpyAsync(void* destination, int destination_device, const void* source,
                                    int source_device, size_t size, cudaStream_t stream,
                                    bool p2p_enabled) {

@@ -1,14 +1,14 @@
 // PyTorch's CUDA allocator, implemented by plimsoll's engines.
 //
-// A request finds the current device and stream, calls the device's engine, and returns. It takes
-// no lock, searches no map and allocates nothing on the heap. The rest of this class translates
-// between PyTorch's types and the engines'. It also calls observers of events and of failed
-// requests when PyTorch's own allocator would, and holds no lock during these calls.
+// To serve a request, this class finds the current device and stream, and calls the device's
+// engine. It takes no lock, searches no map and allocates nothing on the heap. The rest of this
+// class translates between PyTorch's types and the engines'. It also calls observers of events and
+// of failed requests when PyTorch's own allocator would, and holds no lock during these calls.
 //
 // PyTorch's own allocator, the "original", still serves memory that does not come from an engine.
 // That is the memory of pools over the user's own allocator (CustomPools), of requests while
-// caching is switched off, and of pointers from before the installation. Memory that other
-// processes share by CUDA's handles is served there too.
+// caching is switched off, and of pointers from before the installation. The original also opens
+// memory that other processes share through CUDA IPC handles.
 #pragma once
 
 #include <array>
@@ -122,7 +122,7 @@ class Allocator final : public VersionedAllocator {
   const Original original_;
   const OpenEngine open_;
   std::atomic<bool> is_enabled_;
-  std::atomic<int> begun_pools_ = 0;  // pools of any kind, on any device
+  std::atomic<int> begun_pools_ = 0;  // pools that now receive requests
   int device_count_ = 0;
   std::array<Device, C10_COMPILE_TIME_MAX_GPUS> devices_;
   CustomPools custom_pools_;

@@ -71,7 +71,7 @@ DeviceStats Allocator::getDeviceStats(DeviceIndex index) {
     result.max_split_size = statistics.max_split_size;
     set_rejections(result, statistics.num_oom_rejections);
   }
-  if (custom_pools_.any()) {  // an upper bound: two peaks may be at different times
+  if (custom_pools_.any()) {  // the sum of the peaks is an upper bound: they may differ in time
     add_all(result, original_->getDeviceStats(index));
   }
   return result;
@@ -109,7 +109,7 @@ void Allocator::emptyCache(MempoolId_t pool) {
 }
 
 void Allocator::cacheInfo(DeviceIndex index, size_t* largest) {
-  if (*largest == 0) {  // PyTorch then starts with all of the GPU's memory
+  if (*largest == 0) {  // PyTorch then begins with the GPU's free memory
     const c10::cuda::CUDAGuard guard(index);
     size_t total = 0;
     C10_CUDA_CHECK(cudaMemGetInfo(largest, &total));

@@ -1,5 +1,6 @@
-// A GPU and its engine. The engine is opened at the first request, because opening makes a context
-// on the GPU, and a process may see GPUs that it never uses. Until then this class keeps the
+// A GPU and its engine, which allocates its memory. The engine is opened at the first request,
+// because opening makes a context on the GPU, and a process may see GPUs that it never uses. Until
+// then this class keeps the
 // settings: limit, peers and observer.
 #pragma once
 
@@ -57,8 +58,8 @@ class Device {
   void add_peer(int device);
   void set_observer(Observe observe, void* data);
 
-  // Returns the live block of this GPU that contains a pointer, and the pointer's place in it; none
-  // if no block contains it.
+  // Returns the live block of this GPU that contains a pointer, with the block's segment; none if
+  // no block contains the pointer.
   [[nodiscard]] std::optional<plimsoll_place> locate(const void* pointer) const;
 
  private:

@@ -34,8 +34,8 @@ at::DurationStat torch_stat(const plimsoll_call_time& time) {
   return result;
 }
 
-// Fills PyTorch's statistics. "allocated" means the memory that the program holds in PyTorch 2.9,
-// and the memory taken from the system in later versions.
+// Fills PyTorch's statistics. In PyTorch 2.9, "allocated" means the memory that the program holds.
+// In later versions, it means the memory that was taken from the system.
 template <typename Stats>
 void fill(Stats& result, const plimsoll_host_statistics& now) {
   if constexpr (requires { result.active_requests; }) {
@@ -65,7 +65,8 @@ void install_host_allocator(OpenEngine open) {
   at::setHostAllocator(c10::DeviceType::CUDA, new HostAllocator(original, open), kPriority);
 }
 
-// Returns a device's engine. The device allocator has the same engine; either of the two opens it.
+// Returns a device's engine. The allocator of GPU memory uses the same engine. Whichever allocator
+// needs the engine first opens it.
 plimsoll_engine* HostAllocator::engine(DeviceIndex index) {
   auto& known = engines_.at(static_cast<size_t>(index));
   if (plimsoll_engine* engine = known.load(std::memory_order_acquire)) return engine;
@@ -105,8 +106,8 @@ void HostAllocator::copy_data(void* destination, const void* source, size_t size
   default_copy_data(destination, source, size);
 }
 
-// Notes that a stream uses pinned memory. For a tensor from this allocator, `context` is the
-// block's address; for a tensor over a part of a block it is not, so `pointer` is tried too.
+// Notes that a stream uses pinned memory. `context` is the block's address for a tensor that this
+// allocator made, but not for a tensor over a part of a block. So `pointer` is tried too.
 bool HostAllocator::record_event(void* pointer, void* context, c10::Stream stream) {
   plimsoll_engine* used = engine(stream.device_index());
   const c10::cuda::CUDAStream cuda_stream(c10::cuda::CUDAStream::UNCHECKED, stream);

@@ -1,5 +1,5 @@
-// An allocator for PyTorch's pinned memory that takes it from the process's pool of page-locked
-// memory. It serves `pin_memory()`, including a DataLoader's pinned batches.
+// An allocator for PyTorch's pinned memory. It takes the memory from the process's pool of
+// page-locked memory. It serves `pin_memory()`, including a DataLoader's pinned batches.
 //
 // Settings of PyTorch's own pinned allocator have no effect: pinned_use_cuda_host_register,
 // pinned_reserve_segment_size_mb, pinned_use_background_threads.
@@ -27,8 +27,8 @@ class HostAllocator final : public at::HostAllocator {
   void copy_data(void* destination, const void* source, size_t size) const override;
   bool record_event(void* pointer, void* context, c10::Stream stream) override;
   void empty_cache() override;
-  // Returns the statistics of this allocator's blocks, without `bucket_allocation`: the number of
-  // the driver's allocations by size.
+  // Returns the statistics of this allocator's blocks. `bucket_allocation`, which counts the
+  // driver's allocations by size, stays 0.
   at::HostStats get_stats() override;
   void reset_accumulated_stats() override;
   void reset_peak_stats() override;

@@ -111,8 +111,9 @@ void start_recording(const plimsoll_recorder_api* api, plimsoll_event_buffer* bu
 void stop_recording(bool gives_back_stacks) {
   sink.store(nullptr, std::memory_order_release);
   if (gives_back_stacks) {
-    // PyTorch releases the function before it stops calling it. So recording is first set to never
-    // call the function, and then switched off.
+    // When PyTorch's recording is switched off, PyTorch forgets the stack function a moment before
+    // it stops calling the function. So recording is first set to never call it, and then switched
+    // off.
     Original(torch_allocator::get())
         .record({true, number_stack, 1, RecordContext::NEVER, true, all_actions()});
     Original(torch_allocator::get()).record({false, nullptr, 1, RecordContext::NEVER, true, {}});

@@ -1,4 +1,4 @@
-// Records the events of PyTorch's CUDA allocator, PyTorch's own or plimsoll's, into a buffer.
+// Records the events of the CUDA allocator that PyTorch uses, its own or plimsoll's, into a buffer.
 //
 // PyTorch calls trackers while it holds the allocator's lock, so a tracker must not wait for the
 // interpreter's lock. Therefore the call stack gets its number earlier, when PyTorch gathers the
@@ -16,8 +16,8 @@ namespace plimsoll::live {
 // tracked.
 void start_recording(const plimsoll_recorder_api* api, plimsoll_event_buffer* buffer, bool stacks);
 
-// Stops writing events. With `gives_back_stacks`, it removes its function for gathering stacks; the
-// function must still be in place.
+// Stops writing events. With `gives_back_stacks`, it also removes the function for gathering stacks
+// that start_recording has set; that function must still be in place.
 void stop_recording(bool gives_back_stacks);
 
 }  // namespace plimsoll::live

@@ -1,7 +1,8 @@
 // The differences between PyTorch versions in the allocator's interface. No other file knows them.
-// In `VersionedAllocator`, each version's signature of a function forwards to the newest one, which
-// has a name of its own and is implemented by `Allocator`. `Original` does the reverse: it calls
-// PyTorch's own allocator with the signature of the running version.
+// `VersionedAllocator` overrides the functions with the signatures of the running version. Each
+// override calls a virtual function whose signature is the same for all versions; `Allocator`
+// implements that function. `Original` does the reverse: it calls PyTorch's own allocator with the
+// signature of the running version.
 #pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -46,7 +47,7 @@ using OomRejectionObserver = torch_allocator::OomRejectionObserver;
 using OomRejectionObserver = std::function<void(int64_t, size_t, size_t, size_t)>;
 #endif
 
-// The arguments of recordHistory that any version has.
+// All arguments that recordHistory has in one version or another.
 struct HistoryRequest {
   bool is_enabled = false;
   CreateContextFn recorder = nullptr;
@@ -58,7 +59,7 @@ struct HistoryRequest {
 
 class VersionedAllocator : public torch_allocator::CUDAAllocator {
  public:
-  using CUDAAllocator::recordStream;  // also the form that takes a c10::Stream
+  using CUDAAllocator::recordStream;  // keeps the overload that takes a c10::Stream
 
   virtual SnapshotInfo take_snapshot(MempoolId_t pool, bool includes_traces) = 0;
   virtual void record(const HistoryRequest& request) = 0;

@@ -38,7 +38,8 @@ _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.NotEq: np.not_equal,
 }
 Values = Callable[[Any], "np.ndarray[Any, Any] | None"]
-"""A function that returns the elements from a tensor's first to its storage's end, or None."""
+"""A function of a tensor that returns the values in its storage, beginning with the tensor's first
+element; None if they are unknown."""
 
 
 class _UndecidedError(Exception):

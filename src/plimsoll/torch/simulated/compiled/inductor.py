@@ -40,7 +40,7 @@ def fit_compiler(torch: ModuleType, simulation: Simulation) -> None:
     guards = torch._C._dynamo.guards
 
     def empty_strided(size: Any, stride: Any, dtype: Any) -> Any:
-        """Allocates a tensor; like PyTorch's function of this name, invisible to dispatch modes."""
+        """Allocates a tensor. Dispatch modes do not see the call, as with PyTorch's function."""
         simulation.leftovers.collect()
         with torch._C._DisableTorchDispatch():
             return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
@@ -57,7 +57,7 @@ def set_defaults(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def solve_with_values(library: Library, module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads the partitioner; gives large tensors contents while it chooses what to save."""
+    """Loads the partitioner. While it chooses what to save, large tensors have contents too."""
     execute()
     choose = module.choose_saved_values_set
 
@@ -95,7 +95,7 @@ def benchmark_again(
 
 
 def tune_again(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._inductor.codecache`; graphs with tuned matrix products are not cached."""
+    """Loads `torch._inductor.codecache`, and keeps graphs with tuned products out of its cache."""
     execute()
     check = module.FxGraphCache._check_can_cache
 
@@ -136,7 +136,7 @@ def compile_anew(module: ModuleType, execute: Callable[[], None]) -> None:
 
     @functools.wraps(look_up)
     def look_up_saved(*arguments: Any, **named: Any) -> Any:
-        """Looks up a graph if PyTorch passes None as the configuration, to load a saved graph."""
+        """Looks up a graph only if `aot_config` is None: PyTorch then loads a saved graph."""
         config = named["aot_config"] if "aot_config" in named else arguments[-1]
         return look_up(*arguments, **named) if config is None else None
 

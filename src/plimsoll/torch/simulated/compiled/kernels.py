@@ -1,7 +1,8 @@
 """Triton's kernels on simulated GPUs: a launch takes memory and time, and computes nothing.
 
-`triton.compile` makes every kernel, of a program or of Inductor. plimsoll replaces it: the kernel
-that it then returns computes nothing. A kernel is really compiled only if plimsoll needs one of two
+`triton.compile` makes every kernel, of a program or of Inductor. plimsoll replaces this function
+with one whose kernels compute nothing. A kernel is really compiled only if plimsoll needs one of
+two
 properties: its scratch memory, if it uses tensor descriptors on the device; or its number of
 registers, because Inductor halves the blocks of reductions whose threads need many.
 """
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _ASSUMED = Registers(used=32, spilled=0)
-"""The assumed registers of a thread, for kernels on whose registers no choice depends."""
+"""The assumed registers of a thread, for kernels whose number of registers decides nothing."""
 _MOST_THREADS = 1024
 """The most threads of a block."""
 _SHARED = 1024
@@ -103,7 +104,7 @@ def simulate_kernels(
         return SimulatedKernel(src, metadata, written, counts, module, lowering, folder)
 
     def tune(_: Any, __: Any, ___: Any, benchmark: Callable[[], None]) -> bool:
-        """Benchmarks again, because the folder also has the configurations of real runs."""
+        """Always benchmarks: Triton's cache folder may hold the results of runs on a real GPU."""
         benchmark()
         return False
 
@@ -116,7 +117,10 @@ def simulate_kernels(
 
 
 def _is_inductors(function: Any) -> bool:
-    """Returns whether Inductor made a kernel; its files also contain the program's own kernels."""
+    """Returns whether Inductor made a kernel.
+
+    Inductor's files also contain the program's own kernels.
+    """
     code = getattr(getattr(function, "fn", None), "__code__", None)
     if code is None or not is_generated(str(code.co_filename)):
         return False
@@ -157,7 +161,7 @@ def _inline(ir: Any, context: Any, module: Any) -> None:
 
 
 def _named(src: Any, numbers: set[int] | None) -> set[str]:
-    """Returns the names of the arguments with these numbers; constants are not counted."""
+    """Returns the names of the arguments with these numbers, which do not count constants."""
     names = [name for name, kind in src.signature.items() if kind != "constexpr"]
     if numbers is None or max(numbers) >= len(names):
         return set()
@@ -172,7 +176,7 @@ class NoCode:
 
 
 class SimulatedKernel:
-    """The part of the result of `triton.compile` that Triton and Inductor read."""
+    """Stands in for the result of `triton.compile`, with what Triton and Inductor read of it."""
 
     asm = NoCode()
     function = 0
@@ -232,7 +236,9 @@ class SimulatedKernel:
             return _ASSUMED
 
     def _init_handles(self) -> None:
-        """Checks the on-chip shared memory of templates; there is no code to load.
+        """Checks whether a template's blocks fit into on-chip shared memory.
+
+        Triton calls this method to load a kernel's code; here there is none.
 
         Raises:
             OutOfResources: Triton's error, if a template's blocks are too large for the card.
@@ -360,7 +366,7 @@ class SimulatedKernel:
 
 
 def _known_elements(tensor: Any) -> Any:
-    """Returns the elements from the tensor's first to its storage's end; None if unknown."""
+    """Returns the values in a tensor's storage from its first element on; None if unknown."""
     import torch
 
     if not isinstance(tensor, torch.Tensor) or tensor.is_floating_point() or tensor.is_complex():

@@ -40,7 +40,7 @@ class Lowering:
     Args:
         src: The kernel: Triton's ASTSource.
         target: The card's architecture: Triton's GPUTarget.
-        backend: Triton's backend for it.
+        backend: Triton's backend for that architecture.
         options: The compiler's options, as the backend parsed them.
         compiler: The module `triton.compiler.compiler`.
     """
@@ -69,7 +69,7 @@ class Lowering:
         return self._src.make_ir(*given[len(given) - taken :]), context
 
     def until(self, *ends: str) -> tuple[Any, dict[str, Any]]:
-        """Compiles until one of these stages is done; returns its code and the metadata so far."""
+        """Compiles up to the first stage of `ends`, without it; returns the code and metadata."""
         module, context = self.parsed()
         metadata: dict[str, Any] = {"target": self._target, **self._options.__dict__}
         stages: dict[str, Any] = {}

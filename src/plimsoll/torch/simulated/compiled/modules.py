@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 def compiler_modules(
     simulation: Simulation,
 ) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
-    """Returns the functions that load changed modules, by name; they get module and `execute`."""
+    """Returns a function for each module that is changed, by the module's name.
+
+    The function gets the module and `execute`; it loads and changes the module.
+    """
     folder = partial(folder_for, simulation.profiles, simulation.library.lib._name)
     first_calls = simulation.first_calls
     return {

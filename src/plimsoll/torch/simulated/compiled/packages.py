@@ -14,7 +14,7 @@ REFUSING = {
     "torch._inductor.compile_fx": "compile_fx_aot",
     "torch._inductor.package.package": "load_package",
 }
-"""The function that makes or loads packages, by the module that `refuse_packages` loads."""
+"""For each module that `refuse_packages` loads, its function that makes or loads packages."""
 _CODE = (".cubin", ".fatbin", ".ptx")
 
 

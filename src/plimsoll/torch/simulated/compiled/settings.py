@@ -1,4 +1,4 @@
-"""Makes PyTorch's compiler work in this process, and cache in folders for simulated GPUs.
+"""Makes PyTorch's compiler work in this process, with caches that are only for simulated GPUs.
 
 A real run must not find these caches. Their keys, the card's name and the versions, are the same as
 for a real card, so the caches need separate folders.
@@ -103,7 +103,7 @@ def keep_in(folder: Callable[[], Path], module: ModuleType, execute: Callable[[]
 def compile_here(module: ModuleType, execute: Callable[[], None]) -> None:
     """Loads `torch._inductor.async_compile`, and keeps compilations in this process.
 
-    Other processes have no simulated GPUs.
+    The compiler's worker processes would have no simulated GPUs.
     """
     execute()
     module.get_compile_threads = lambda: 1  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ _ALONG_TERMS = (
 )
 _TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 OPERANDS = {"arg_A": "arg_B", "arg_X": "arg_W"}
-"""The second operand's name by the first's, for matrix products and for convolutions."""
+"""Maps the first operand's name to the second's, in matrix products and in convolutions."""
 _RESULTS = ("out_ptr", "in_out_ptr")
 """The beginnings of the result's name; if kernels are fused, a number follows."""
 _BITS = re.compile(r"\*(?:fp|bf|u|i)(\d+)")
@@ -56,7 +56,7 @@ class Template:
 
         On Hopper, groups of four warps multiply from on-chip shared memory, which holds all
         buffers. Otherwise one operand is in registers, and shared memory holds one buffer less.
-        Observed with Triton 3.6 on an H200, from the tiles that were too large.
+        Observed with Triton 3.6 on an H200, where Triton refused tiles that were too large.
         """
         by_group = chip.multiplies_by_warp_groups and self.rows >= _ROWS_OF_WARPGROUP
         buffers = self.buffers if by_group else max(1, self.buffers - 1)

@@ -1,6 +1,6 @@
-// Checks of the data that kernels work on: those that kernels make on the device (PyTorch's
-// CUDA_KERNEL_ASSERT), and those that PyTorch makes on the host with a value it reads back. Each
-// file of this folder has a table of checks.
+// Checks of the data that kernels work on. Kernels make some checks on the device (PyTorch's
+// CUDA_KERNEL_ASSERT). PyTorch makes other checks on the host, with a value that it reads back.
+// Each file of this folder has a table of checks.
 //
 // A check can fail only for known data. It then ends the program as on a GPU: either with an error
 // at once, or with an error of the GPU, after which every CUDA call fails. If only made-up
@@ -44,14 +44,14 @@ void add_embedding(WrittenOut& kernels);
 struct Limits {
   double low = 0;
   double high = 0;
-  std::optional<std::int64_t> except = std::nullopt;  // a number outside that is accepted too
+  std::optional<std::int64_t> except = std::nullopt;  // is accepted although it lies outside
 };
 
 // Returns a refused number as text, for an error message.
 std::string number_text(double number);
 
 // Returns a number of the tensor that is outside the limits or NaN. `operation` is the number of
-// the operation's name.
+// the operation's name, as Runtime::name returns it.
 //
 // Returns nothing if all numbers are within the limits, or if the numbers are unknown; the report
 // then says that the check is undecided.

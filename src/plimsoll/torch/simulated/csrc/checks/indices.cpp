@@ -171,7 +171,7 @@ void counted(const Call& call) {  // bincount(self, weights, minlength)
 
 // Checks the compressed rows or columns of (is_crow, compressed_idx, plain_idx, cdim, dim, nnz).
 // The compressed indices must start at 0 and never fall. Within a row or column, the plain indices
-// must rise and differ.
+// must strictly increase.
 void compressed(const Call& call) {
   const Tensor ends = known_values(call.tensor(1));
   const Tensor plain = known_values(call.tensor(2));

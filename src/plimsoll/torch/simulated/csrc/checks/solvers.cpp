@@ -45,8 +45,8 @@ void singular_values(const Call& call) {
   }
 }
 
-// cuSOLVER's status shows this error; the results do not. The check must not run LAPACK on the host
-// instead: LAPACK was seen to write outside its memory for such matrices.
+// The error shows in cuSOLVER's status, not in the results. The check must not run LAPACK on the
+// host to find it: LAPACK was seen to write outside its memory for such matrices.
 void general_eigenvalues(const Call& call) {
   TORCH_CHECK(!has_infinite(call.tensor(0)),
               "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnXgeev`: the "

@@ -29,8 +29,9 @@ struct Collected {
 };
 // Waits until all ranks have sent their bytes. Throws if a rank will never take part.
 Collected collect(std::uint64_t number);
-// Notes that a group uses an NCCL communicator on a device, for collectives or for sends between
-// the ranks of the pattern. The first use of a `key` takes the communicator's memory.
+// Notes that a group uses an NCCL communicator on a device. `pattern` is "ring" for a collective;
+// otherwise it names the peers, such as "to 1,2 from 3". The first use of a `key` takes the
+// communicator's memory.
 void need_communicator(std::uint64_t group, int device, std::string_view key,
                        std::string_view pattern);
 // Drops the group's communicators and frees their memory.

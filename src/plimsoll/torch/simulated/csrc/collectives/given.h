@@ -1,4 +1,5 @@
-// A rank's contribution to a collective: values if they are known, otherwise a description.
+// A rank's contribution to a collective: values if they are known, otherwise a description, such as
+// the values' bounds.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +31,7 @@ Given part_of(const Given& given, std::int64_t first, std::int64_t count);
 // Combines the contributions of all ranks, as an all-reduce does.
 Given reduced(const std::vector<Given>& of_ranks, c10d::ReduceOp::RedOpType how);
 // Writes a contribution to a tensor. Unknown elements get random values; ranks that pass the same
-// `series` get the same ones.
+// `series` get the same values.
 void take(const at::Tensor& tensor, const Given& given, std::uint64_t series);
 
 // Converts contributions to bytes and back. The processes on both ends run the same program.

@@ -25,7 +25,8 @@ using at::Tensor;
 using c10d::OpType;
 using OfRanks = std::vector<std::vector<Given>>;
 
-// The time between the watchdog's looks for finished collectives (kWatchdogThreadSleepMillis).
+// The interval at which NCCL's watchdog looks for finished collectives
+// (kWatchdogThreadSleepMillis).
 constexpr double kWatchdogNs = 100e6;
 // The host's time for a collective, and the GPU's time before any bytes move. Estimated.
 constexpr double kCollectiveHostNs = 40000;
@@ -67,7 +68,8 @@ std::string counts_of(const std::vector<Tensor>& tensors) {
   return text;
 }
 
-// Returns the ranks' contributions at this place of their lists; shorter lists have none.
+// Returns the contribution of each rank at this place of the rank's list. Throws if a list is
+// shorter.
 std::vector<Given> of_place(const OfRanks& ranks, std::size_t place) {
   std::vector<Given> given;
   for (const auto& rank : ranks) {
@@ -77,8 +79,8 @@ std::vector<Given> of_place(const OfRanks& ranks, std::size_t place) {
   return given;
 }
 
-// Returns the series of random values for a part of a meeting. It is the same on all ranks that
-// receive the part.
+// Returns a number that selects the random values for one part of a meeting, an exchange of ranks.
+// The number is the same on all ranks that receive the part.
 std::uint64_t series_of(std::uint64_t meeting, std::size_t part) {
   return (meeting + part + 1) * 0x9E3779B97F4A7C15ULL;
 }
@@ -126,7 +128,7 @@ bool is_on_device(const std::vector<Tensor>& tensors) {
   return !tensors.empty() && tensors[0].is_cuda();
 }
 
-// Makes one tensor with room for a list of equal tensors, as PyTorch's newLikeFlat does.
+// Makes one tensor with room for a list of tensors of equal size, as PyTorch's newLikeFlat does.
 Tensor flat_like(const std::vector<Tensor>& tensors) {
   std::vector<std::int64_t> sizes{static_cast<std::int64_t>(tensors.size())};
   sizes.insert(sizes.end(), tensors[0].sizes().begin(), tensors[0].sizes().end());
@@ -207,8 +209,9 @@ void SimulatedGroup::launch(double bytes, const c10::Stream& stream,
 
 // Releases tensors as NCCL's watchdog does. The watchdog's thread looks ten times a second for
 // collectives that are done on the GPU, and the next collective then releases their tensors. The
-// time of its last look is unknown: for the most memory it is as early as possible. For the least
-// memory every collective counts as done, because the host may be slow, as while kernels load.
+// time of the watchdog's last look is unknown. The upper bound of memory assumes that it was as
+// early as possible. The lower bound assumes that all collectives were done by then, because the
+// host may have been slow, for example while it loaded kernels.
 void SimulatedGroup::let_go(c10::DeviceIndex device) {
   std::vector<std::shared_ptr<Shelf>> done;
   std::uint64_t open_bytes = 0;
@@ -219,7 +222,7 @@ void SimulatedGroup::let_go(c10::DeviceIndex device) {
     const double last = watched_since_ns_ + (looks * kWatchdogNs);
     double seen = last;
     if (unknown() == Unknown::most) seen = now - kWatchdogNs;
-    if (is_successor_) seen = now;  // the successor's watchdog looks each time
+    if (is_successor_) seen = now;  // the successor looks before each collective
     if (unknown() == Unknown::least) seen = std::numeric_limits<double>::infinity();
     while (!running_.empty() && running_.front().ends_ns <= seen) {
       done.push_back(running_.front().shelf);
@@ -517,8 +520,8 @@ SimulatedGroup::WorkPtr SimulatedGroup::alltoall_base(Tensor& output, Tensor& in
            series_of(series, (rank * ranks.size()) + mine));
     }
   };
-  // A single rank copies equal parts to itself. Parts of given sizes it sends to itself by a kernel
-  // (measured).
+  // A single rank copies equal parts to itself. If the program gives the parts' sizes, the rank
+  // sends them to itself by a kernel (measured).
   const bool is_even = to_take.empty() && to_give.empty();
   const std::string pattern = peers(true, true, !is_even);
   return run(std::move(made), OpType::ALLTOALL_BASE, options.asyncOp, pattern);

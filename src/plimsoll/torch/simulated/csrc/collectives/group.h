@@ -1,8 +1,9 @@
 // The backend of a process group on simulated GPUs. It takes memory and streams as ProcessGroupNCCL
 // does; for host tensors it acts as gloo. The ranks exchange bytes by exchange.h.
 //
-// The rules are those of torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp. Since PyTorch 2.15,
-// programs get the successor of this class under the same name, so the rules are the successor's.
+// The rules are those of torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp. Since PyTorch 2.15, a
+// program that asks for "nccl" gets a new class, here called the successor of ProcessGroupNCCL. The
+// group then follows the successor's rules.
 #pragma once
 
 #include <cstdint>
@@ -91,7 +92,8 @@ class SimulatedGroup final : public c10d::Backend {
   [[nodiscard]] Collective make(const char* what, std::string agreed, Tensors inputs,
                                 Tensors outputs) const;
   c10::Stream stream_of(const std::string& key, c10::Device device);
-  // Queues the transfer of `bytes`. The watchdog may release the shelf's tensors once it is done.
+  // Queues the transfer of `bytes`. The watchdog may release the shelf's tensors once the transfer
+  // is done.
   void launch(double bytes, const c10::Stream& stream, const std::shared_ptr<Shelf>& shelf);
   // Releases the tensors of all collectives that the watchdog has seen complete by now.
   void let_go(c10::DeviceIndex device);

@@ -47,7 +47,7 @@ class Shelf {
   std::vector<at::Tensor> tensors_;
 };
 
-// A meeting of ranks whose result this rank has still to take, once.
+// An exchange between ranks whose result this rank has not taken yet.
 class Pending {
  public:
   explicit Pending(Collective collective);

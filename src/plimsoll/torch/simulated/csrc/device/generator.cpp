@@ -15,7 +15,8 @@ using c10::DeviceType;
 
 bool next_generator_is_default = false;
 
-// The seed and offset of a Philox generator. A host generator that is set to them draws the values.
+// The seed and offset of a Philox generator. The values themselves are drawn by a host generator
+// that is set to this seed and offset.
 class Generator final : public c10::GeneratorImpl {
  public:
   explicit Generator(DeviceIndex index)

@@ -1,4 +1,5 @@
-// The memory of simulated tensors: an address from the engine, and the known part of the contents.
+// The memory of simulated tensors: an address from the engine, plimsoll's allocator, and the known
+// part of the contents.
 #pragma once
 
 #include <ATen/core/Tensor.h>

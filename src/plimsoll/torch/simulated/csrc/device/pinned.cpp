@@ -205,7 +205,7 @@ class PinnedAllocator final : public c10::Allocator {
   };
   struct Registered {
     std::size_t size = 0;
-    std::uint64_t accounted = 0;  // its address in the engine
+    std::uint64_t accounted = 0;  // its address in the simulated driver
   };
 
   void* take(std::size_t size) {
@@ -293,7 +293,7 @@ class PinnedAllocator final : public c10::Allocator {
   std::deque<Waiting> waiting_;
   std::multimap<std::size_t, void*> free_;
   std::map<void*, Registered> registered_;
-  std::map<void*, std::uint64_t> accounts_;  // each block's address in the engine
+  std::map<void*, std::uint64_t> accounts_;  // each block's address in the simulated driver
   PinnedStatistics statistics_;
   PinnedLimits limits_;
 };

@@ -74,7 +74,7 @@ struct Device {
   std::atomic<std::uint64_t> live_bytes = 0;  // before rounding
   std::atomic<bool> is_used = false;          // the device has a context
   std::atomic<std::uint32_t> loaded = 0;      // one bit for each Library
-  std::atomic<std::uint64_t> capture = 0;     // the capture of a CUDA graph under way; 0 for none
+  std::atomic<std::uint64_t> capture = 0;     // number of the graph capture under way; 0 for none
   Clock clock;
   std::vector<StackTime> stack_times;  // indexed by stack number
 };
@@ -88,7 +88,7 @@ enum class Phase : std::uint8_t { forward, backward };
 struct CurrentOperation {
   std::uint32_t name = 0;
   Role role = Role::output;
-  bool has_grad_fn = false;  // autograd records the operation, and the result is a part of it
+  bool has_grad_fn = false;  // the memory is for the result of an operation that autograd records
 };
 
 // The call site of a request; the memory history refers to it by number. Shared with Python.
@@ -108,7 +108,7 @@ struct Assumption {
   std::uint32_t operation = 0;
   std::uint32_t what = 0;  // the number of the assumption's text, as name() returns it
   std::uint32_t count = 0;
-  std::uint64_t bytes = 0;  // for unknown memory: the largest total of one call's tensors
+  std::uint64_t bytes = 0;  // if a kernel's memory is unknown: tensor bytes of its largest call
 };
 
 // Memory of uncertain size that a kernel takes and frees at once. Shared with Python.
@@ -146,7 +146,7 @@ struct Callbacks {
   Callback out_of_memory;  // takes a device and the requested bytes
   // Returns whether the calling thread runs a loop that does not end by itself.
   Callback is_in_open_loop;
-  // Returns whether the calling thread reads a value now for a condition of the program.
+  // Returns whether the calling thread reads a value for a condition, such as that of an `if`.
   Callback is_tested;
   // Returns whether to stop the program because, at this call stack, it polls for a value that will
   // never come.

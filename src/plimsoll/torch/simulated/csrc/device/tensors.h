@@ -1,5 +1,5 @@
 // Simulated tensors: shapes without memory, for PyTorch's Meta kernels, and tensors on a device,
-// whose memory is the engine's.
+// whose addresses come from plimsoll's allocator.
 #pragma once
 
 #include <ATen/core/Tensor.h>

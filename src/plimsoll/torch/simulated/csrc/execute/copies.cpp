@@ -121,8 +121,9 @@ void launch_between(c10::DeviceIndex source, c10::DeviceIndex target, double byt
 }
 
 // Returns whether the host goes on while memory that is not page-locked is copied to a device. CUDA
-// stages such memory: up to 64 KiB at once, and more only in step with the stream (NVIDIA's "API
-// synchronization behavior", and the CUDA programming guide on asynchronous copies).
+// copies such memory into a staging buffer: up to 64 KiB at once, and more only as the stream
+// proceeds (NVIDIA's "API synchronization behavior", and the CUDA programming guide on asynchronous
+// copies).
 bool is_staged_at_once(double bytes, c10::DeviceIndex target) {
   constexpr double kMostAtOnce = 65536;
   return bytes <= kMostAtOnce || runtime().current_capture(target) != 0;

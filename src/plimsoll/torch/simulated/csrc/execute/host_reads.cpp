@@ -1,4 +1,4 @@
-// Reads by the host from a device: of single values, and of the result of aten::equal.
+// Simulates how the host reads from a device: single values, and the result of aten::equal.
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/equal.h>
 

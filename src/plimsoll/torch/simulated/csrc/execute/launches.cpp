@@ -1,5 +1,6 @@
 // Kernels that no PyTorch operation launches: Triton kernels of torch.compile, of programs and of
-// libraries. plimsoll does not know what they compute, so it describes the tensors that they write.
+// libraries. plimsoll does not know what they compute, so the tensors that they write may have any
+// values of their types.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -30,12 +31,16 @@ c10::DeviceIndex begin(at::TensorList written) {
   return device;
 }
 
-// plimsoll::launch: launches a kernel on the current device and stream that reads and writes
-// `bytes` in all.
+// plimsoll::launch: launches a kernel on the current device and stream. The kernel reads and writes
+// `bytes` in total.
 //
-// `product` holds the number of matrices, rows, columns and terms, or is empty. `tile` holds rows,
-// columns and terms of a block, buffers, warps, whether 32-bit numbers may be rounded to TF32, and
-// whether terms are adjacent in memory. `type` is the number type of both operands.
+// `product` holds the number of matrices, rows, columns and terms, or is empty. `type` is the type
+// of the numbers in both operands. `tile` holds seven numbers:
+// - the rows, columns and terms of a block,
+// - the number of buffers for operands,
+// - the number of warps,
+// - whether 32-bit numbers may be rounded to TF32,
+// - whether the terms of a sum are adjacent in memory.
 void launch(at::TensorList written, double bytes, at::ArrayRef<double> product,
             at::IntArrayRef tile, at::ScalarType type) {
   Runtime& state = runtime();

@@ -1,5 +1,5 @@
 // Kernels that libraries launch on plain addresses, bypassing PyTorch. plimsoll does not know what
-// they compute, so it describes the tensors that they write.
+// they compute, so the tensors that they write may have any values of their types.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>

@@ -152,7 +152,7 @@ void launch(const Call& call) {
   state.launch(call.device(), Work::compute, time);
 }
 
-// Increases the version counters of the tensors in a list that the kernel wrote, as PyTorch's
+// If the kernel wrote to a list of tensors, increases the tensors' version counters, as PyTorch's
 // _foreach_ kernels do (aten/src/ATen/native/cuda/Foreach*.cu). For a single tensor, a kernel that
 // the dispatcher calls earlier increases the counter.
 void count_writes(const Call& call) {

@@ -37,7 +37,8 @@ double longest(const Tensor& tensor) {
   return static_cast<double>(most);
 }
 
-// Returns the expected number of nonzero elements, by the description of the tensor's values.
+// Returns the expected number of nonzero elements. `of` describes the tensor's values: their bounds
+// and chances.
 std::int64_t expected_true(const Description& of, const Tensor& tensor) {
   const auto count = static_cast<double>(tensor.numel());
   if (of.is_constant()) return of.low != 0 ? tensor.numel() : 0;
@@ -126,8 +127,8 @@ void likely(const Tensor& truth, double share) {
 }
 
 // plimsoll::mostly: declares that a fraction `share` of the numbers equals `at`, if they depend
-// only on unknown data. If unknown values are chosen for the most memory, the fraction is one half,
-// so that equal and other numbers occur.
+// only on unknown data. If plimsoll chooses unknown values for the most memory, the fraction is one
+// half, so that both equal and different numbers occur.
 void mostly(const Tensor& numbers, double at, double share) {
   const Known known = known_of(numbers);
   if (known.source < Source::assumed || unknown() == Unknown::least) return;

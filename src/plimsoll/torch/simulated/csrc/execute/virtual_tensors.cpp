@@ -65,8 +65,8 @@ class MappingAllocator final : public c10::Allocator {
   bool is_budgeted_;
 };
 
-// Return the allocators of large host tensors: the first for tensors without contents, the second
-// for tensors with contents, which it allocates as long as the budget has room.
+// Return the allocators of large host tensors. The first is for tensors without contents. The
+// second is for tensors with contents, which are made as long as the budget has room.
 c10::Allocator* virtual_allocator() {
   static auto* const allocator = new MappingAllocator(false);
   return allocator;
@@ -200,8 +200,9 @@ void register_virtual_tensors() {
   static auto* const fallback =
       new torch::Library(torch::Library::IMPL, "_", kVirtualKey, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&run_virtual>());
-  // PyTorch treats the dispatch key as a backend. For a backend it prefers an operation's kernel
-  // for all backends to a fallback, so operations with such a kernel are registered one by one.
+  // PyTorch treats the dispatch key as a backend. If an operation has a kernel for all backends,
+  // PyTorch prefers that kernel to a backend's fallback. So such operations are registered one by
+  // one.
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);

@@ -49,7 +49,7 @@ struct Search {
 // Chooses which tensor to search in, as PyTorch does: a tensor that is already sorted, or else the
 // larger one.
 Search choose(const Tensor& x, const Tensor& y, const Hash& x_hash) {
-  constexpr std::int64_t kMostCopies = 50;  //   // elements per coordinate, on average
+  constexpr std::int64_t kMostCopies = 50;  // elements per coordinate, on average
   const bool is_by_order = x.is_coalesced() != y.is_coalesced();
   const bool is_in_x = is_by_order ? x.is_coalesced() : x._nnz() >= y._nnz();
   Search search = is_in_x ? Search{y, x, {}, x_hash} : Search{x, y, x_hash, {}};

@@ -42,8 +42,8 @@ void compute(const at::Tensor& result, const std::vector<at::Tensor>& of, double
              const Computation& computation, const Description& otherwise = {});
 
 // Note what is known of the result. The first function notes that its elements are elements of
-// `of`, or any finite numbers if `of` is undefined. The second notes that some elements are
-// `padding`.
+// `of`, or any finite numbers if `of` is undefined. The second notes that each element is an
+// element of `of` or equals `padding`.
 void note_as(const at::Tensor& result, const at::Tensor& of);
 void note_padded(const at::Tensor& result, const at::Tensor& of, double padding);
 

@@ -24,7 +24,8 @@ constexpr const char* kCompressedKernels[] = {
 constexpr const char* kNestedKernels[] = {
 #include "nested_kernels.inc"
 };
-// Operations that call operations on strided tensors but neither take nor return a strided tensor.
+// Operations whose arguments or results are sparse or nested, although they consist of operations
+// on strided tensors.
 constexpr const char* kComposed[] = {
 #include "composed_layouts.inc"
 };

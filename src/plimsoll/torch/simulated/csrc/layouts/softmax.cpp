@@ -59,8 +59,8 @@ Pools find_pools(const LayoutKernel& kernel, const Tensor& sparse, const Tensor&
   pools.sorted = at::empty({count}, index);
   (void)kernel.temporary(cub::merge_sort(items, 8, 0));
   pools.sizes = at::empty({count}, index);
-  // Thrust counts equal numbers here. Its memory is estimated: it is that of another Thrust
-  // algorithm over keys.
+  // Thrust counts equal numbers here. The memory for counting is estimated: it is taken to be that
+  // of Thrust's unique_by_key.
   (void)kernel.temporary(cub::unique_by_long_key(items));
   kernel.assume("the scratch with which Thrust counts a sparse tensor's rows is estimated");
   kernel.launch(6 * bytes_of_all({offsets, pools.sorted}));
@@ -144,7 +144,7 @@ Tensor softmax_backward(const Tensor& given_grad, const Tensor& given_output,
   if (within <= 0) {
     bounds = at::empty({output._nnz()}, indices.options());
     pools = find_pools(kernel, output, values, dim, false);
-  } else {  // compares on the host
+  } else {  // PyTorch compares the indices on the host
     kernel.wait();
   }
   kernel.launch(4 * bytes_of_all({values, grad_values}));

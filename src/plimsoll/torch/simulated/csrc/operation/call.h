@@ -121,7 +121,7 @@ class Call {
   bool is_inferred_ = false;
   torch::jit::Stack shapes_;
   std::vector<c10::IValue> results_;
-  std::vector<bool> is_decided_;  // for each result: has a step allocated it, or the rule set it
+  std::vector<bool> is_decided_;  // for each result: whether a step allocates it or the rule set it
   std::vector<Step> steps_;
   std::vector<Kept> kept_;
   std::vector<Multiplication> multiplications_;

@@ -19,7 +19,7 @@ enum Trait : std::uint16_t {
   kTakesIndices = 1 << 0,  // a list of indices, as in x[i, j]; host indices are moved to the device
   kOnLists = 1 << 1,       // runs on each tensor of a list
   kMixesDevices = 1 << 2,  // takes operands on several devices
-  kByIterator = 1 << 3,    // TensorIterator refuses operands on several devices, with its text
+  kByIterator = 1 << 3,    // TensorIterator raises the error for operands on several devices
   kOverwrites = 1 << 4,    // the result does not depend on the old contents of the written tensor
   kReadByHost = 1 << 5,    // the host waits for a value and uses it
   kMovesStorage = 1 << 6,  // replaces or resizes a storage; computes nothing

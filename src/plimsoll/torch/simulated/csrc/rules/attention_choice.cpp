@@ -27,7 +27,7 @@ namespace {
 using at::SDPBackend;
 using at::Tensor;
 
-// The beginning of an assumption's text; library.py has the same one as MATH_ATTENTION.
+// An assumption's text begins with these words; library.py has the same words in MATH_ATTENTION.
 constexpr std::string_view kMathAttention = "attention runs the math kernel: ";
 
 const Chip& chip_of(const Tensor& tensor) {

@@ -16,8 +16,8 @@ struct AttentionCall {
   bool enable_gqa = false;
 };
 
-// The first function returns whether a kernel can run a call, the second the kernel that PyTorch
-// chooses. The numbers of kernels are PyTorch's: math 0, flash 1, efficient 2, cuDNN 3.
+// The first function returns whether a kernel can run a call. The second returns the number of the
+// kernel that PyTorch chooses. The numbers are PyTorch's: math 0, flash 1, efficient 2, cuDNN 3.
 bool fits_attention(const AttentionCall& call, std::int64_t backend);
 std::int64_t choose_attention(const AttentionCall& call);
 

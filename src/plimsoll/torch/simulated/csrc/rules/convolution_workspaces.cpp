@@ -136,7 +136,8 @@ const Neighbours& neighbours_of(const Convolution& call, Plan plan) {
         if (candidate.first < kept.first) std::swap(candidate, kept);
       }
     }
-    // If fewer entries can be compared, the most similar one fills up the array.
+    // If fewer than kNeighbours entries can be compared, the most similar one fills the rest of the
+    // array.
     std::ranges::transform(nearest, found.entries.begin(), [&](const auto& each) {
       return std::isinf(each.first) ? nearest[0].second : each.second;
     });

@@ -12,7 +12,8 @@
 
 namespace plimsoll::simulated {
 
-// The kinds of convolutions: over 2-D images, 1-D lines or 3-D volumes; `Back` is transposed.
+// The kinds of convolutions: over 2-D images, 1-D lines or 3-D volumes; `Back` marks a transposed
+// convolution.
 enum Kind : std::int32_t { kImages, kImagesBack, kLines, kVolumes, kVolumesBack };
 
 // The bytes of a convolution's input, weight and output.

@@ -104,7 +104,7 @@ void unique(Call& call) {  // _unique(self, sorted, inverse) and _unique2(..., c
 
 // Takes the memory for finding the distinct slices along a dimension. cub's merge sort compares the
 // slices; the size of its temporary memory is fitted to recordings.
-void unique_dim(Call& call) {  // (self, dim, sorted, inverse, counts), consecutive: no sorted
+void unique_dim(Call& call) {  // (self, dim, [sorted,] inverse, counts)
   const bool consecutive = call.argument_count() == 4;
   const at::Tensor self = call.tensor(0);
   const std::int64_t dim = dimension_of(call, 1, self);

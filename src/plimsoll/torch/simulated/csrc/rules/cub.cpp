@@ -58,7 +58,7 @@ std::size_t merge_sort(std::size_t items, std::size_t key, std::size_t value) {
 std::size_t scan(std::size_t items, c10::ScalarType type) {
   const std::size_t size = c10::elementSize(type);
   const std::size_t tile = 128 * std::clamp<std::size_t>(15 * 4 / size, 1, 30);
-  if (c10::isReducedFloatingType(type) || size > 8) {  // too large for a tile's state
+  if (c10::isReducedFloatingType(type) || size > 8) {  // values are too large for a tile's state
     return blocks({blocks({tile_states(items, tile, 4), tile_states(items, tile, size),
                            tile_states(items, tile, size)})});
   }

@@ -13,9 +13,9 @@ void sum_pairs(Call& call, const at::Tensor& pairs, std::int64_t dimension) {
   reduce_to_sum(call, call.shape_of_result(0), pairs, dimension);
 }
 
-// Simulates _cdist_backward(grad, x1, x2, p, cdist).
-// It copies points of which a batch uses the same again, sums into one matrix per batch, and takes
-// no memory for pairs if p is 0 (aten/src/ATen/native/Distance.cpp, cuda/DistanceKernel.cu).
+// Simulates _cdist_backward(grad, x1, x2, p, cdist). It copies a tensor of points that is broadcast
+// over the batch. It sums the gradients of pairs into one matrix per batch; if p is 0, it takes no
+// memory for them (aten/src/ATen/native/Distance.cpp, cuda/DistanceKernel.cu).
 void cdist_backward(Call& call) {
   const at::Tensor grad = call.tensor(0);
   const at::Tensor points = call.tensor(1);

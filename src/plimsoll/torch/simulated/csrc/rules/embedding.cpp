@@ -1,4 +1,5 @@
-// Embeddings. The kernels that compute their gradients sort the indices and then sum up row by row.
+// Embeddings. The kernels that compute their gradients sort the indices, and then add up each row's
+// gradients.
 #include <ATen/Context.h>
 #include <ATen/ops/sort.h>
 
@@ -19,8 +20,8 @@ struct Sorted {
   bool is_bag = false;
 };
 
-// Takes the memory for the gradients of rows. The kernels sort the indices, sum up to ten equal
-// ones at a time, and then add up these partial sums for each row.
+// Takes the memory for the gradients of rows. The kernels sort the indices, add the gradients of at
+// most ten equal indices at a time, and then add up these partial sums for each row.
 void sorted_gradients(Call& call, const at::Tensor& grad, const at::Tensor& indices,
                       std::int64_t rows, Sorted options) {
   const std::int64_t count = indices.numel();
@@ -54,7 +55,7 @@ void sorted_gradients(Call& call, const at::Tensor& grad, const at::Tensor& indi
   take(partials, size);
   const std::int64_t width = grad.size(-1);
   const std::size_t sum_size = std::max<std::size_t>(grad.itemsize(), 4);
-  // If there are few rows, a kernel adds them up with atomics and keeps no partial sums.
+  // If there are few rows, a kernel adds up the gradients with atomics and keeps no partial sums.
   const std::int64_t warps = ceil_div(width, 32) * 32;
   const std::int64_t grid = ceil_div(segments * warps, std::min<std::int64_t>(warps, 1024));
   if (!options.is_bag && grid < call.properties().multiprocessors * 4 && partials > grid * 4 &&

@@ -21,8 +21,8 @@ bool needs_fft_workspace(std::int64_t length) {
   return length > 8192 || has_factor_above(length, 31);
 }
 
-// Returns the workspace for a length with large prime factors. cuFFT computes it as a convolution
-// whose length is a power of two.
+// Returns the workspace for a length with large prime factors. cuFFT computes such a transform as a
+// convolution whose length is a power of two.
 std::size_t convolution_fft_bytes(std::size_t length, std::size_t item) {
   return item * (2 * std::bit_ceil(2 * length) + length) + 512;
 }
@@ -48,8 +48,8 @@ void real_fft_workspace(Call& call, const at::Tensor& real, std::int64_t length)
   call.release_last();
 }
 
-// Returns whether cuFFT transforms the dimensions in one call: up to three, unless they are the
-// first two.
+// Returns whether cuFFT transforms the dimensions in one call. It does for one dimension, and for
+// two or three dimensions unless these begin with 0 and 1.
 bool is_one_transform(const std::vector<std::int64_t>& dims) {
   return dims.size() == 1 || (dims.size() <= 3 && !(dims[0] == 0 && dims[1] == 1));
 }

@@ -31,8 +31,8 @@ void copy_for_blas(Call& call, const at::Tensor& matrix) {
   }
 }
 
-// Returns whether cublasLt adds the bias as part of the product; only a bias with one dimension can
-// be added so. `beta` is the index of the argument that scales the bias.
+// Returns whether cublasLt adds the bias as part of the product. This requires a bias with one
+// dimension. `beta` is the index of the argument that scales the bias.
 bool adds_bias_in_product(const Call& call, const at::Tensor& bias, const at::Tensor& left,
                           const at::Tensor& right, std::size_t beta = 3) {
   return bias.dim() == 1 && bias.is_contiguous() && left.dim() == 2 && right.dim() == 2 &&
@@ -158,7 +158,7 @@ void scaled_mm(Call& call) {
   call.allocate_all();
   take_lt_workspace(call);
   const auto size = [](std::int64_t of) { return static_cast<double>(of); };
-  // 8-bit products are twice as fast as half precision, so this notes half a product in half
+  // 8-bit products are twice as fast as half precision, so the rule notes half a product in half
   // precision.
   call.note_multiplication(
       Product{0.5, size(left.size(0)), size(right.size(1)), size(left.size(1)), at::kHalf});
@@ -215,7 +215,7 @@ void grouped_mm(Call& call) {
   note_groups(call, left, right, static_cast<double>(std::max<std::int64_t>(1, groups)));
   if (left.scalar_type() == at::kBFloat16 && chip_of(call.properties()).grouped_products != 0) {
     call.temporary(60 * static_cast<std::size_t>(groups));
-    constexpr std::size_t kCutlassWorkspace = 67584;  // from recordings
+    constexpr std::size_t kCutlassWorkspace = 67584;  // from recordings of a GPU
     call.temporary(kCutlassWorkspace);
     return;
   }

@@ -197,7 +197,7 @@ void gathered_statistics(Call& call) {
   }
 }
 
-// Returns whether the kernels of these operations go through the input channel by channel
+// Returns whether these operations use their channels-last kernels for the input
 // (batch_norm_use_channels_last_kernels in aten/src/ATen/native/cuda/Normalization.cu).
 bool reads_channels_last(const Tensor& input) {
   return input.is_contiguous(at::MemoryFormat::ChannelsLast) ||

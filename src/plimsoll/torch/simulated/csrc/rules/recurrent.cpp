@@ -54,7 +54,8 @@ std::vector<std::int64_t> with_last(at::IntArrayRef sizes, std::size_t last) {
   return made;
 }
 
-// Copies the input so that time is its first dimension, if it is not yet.
+// Takes memory for a copy of the input with time as the first dimension, unless the input is
+// contiguous in that order.
 void turn_input(Call& call, std::size_t mode) {
   const Tensor input = call.tensor(0);
   const Tensor in_time = turns_batch(call, mode) ? input.transpose(0, 1) : input;
@@ -190,7 +191,7 @@ void recurrent_backward(Call& call) {
   call.release(buffer);
 }
 
-// Makes a weight a view of the buffer, and copies what is known of its values there.
+// Makes a weight a view of the buffer, and copies the known part of its values into the buffer.
 void move_weight(const Tensor& weight, const Tensor& buffer, std::int64_t offset) {
   const WithContentsScope real;
   const Known known = known_of(weight);

@@ -50,8 +50,8 @@ struct Launch {
   }
 };
 
-// Returns how many outputs a thread loads at once. It can be several if the reduced dimension is
-// not the one whose elements are adjacent in memory.
+// Returns for how many outputs a thread loads inputs at once. The number can be above 1 if the
+// reduced dimension is not the one whose elements are adjacent in memory.
 int output_vector(const at::TensorIterator& iterator, std::size_t element) {
   const int input = iterator.ntensors() - 1;
   int vector = 4;

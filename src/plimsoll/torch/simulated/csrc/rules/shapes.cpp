@@ -1,4 +1,4 @@
-// Operations whose Meta kernel PyTorch lacks: the rule also sets the shapes of the results.
+// Operations for which PyTorch has no Meta kernel. So their rules also set the results' shapes.
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/logsumexp.h>
 
@@ -87,7 +87,7 @@ void ctc_loss_backward(Call& call) {
 
 void like_second(Call& call) { call.set_shape(0, like(call.tensor(1))); }
 
-// --- least squares -------------------------------------------------------------------------------
+// --- padding, and tensors that are not simulated -------------------------------------------------
 
 // Simulates the second part of _padded_dense_to_jagged_forward(dense, offsets, total). The result
 // has the rows without their padding.

@@ -22,10 +22,10 @@ void sort_inner(Call& call, const at::Tensor& self, std::int64_t dim) {
   const std::size_t count = static_cast<std::size_t>(self.size(dim));
   const std::size_t numel = elements(self);
   const std::size_t key = self.itemsize();
-  if (count <= 4096) return scratch(call, count * 8);  // sorts in place; needs indices 0, 1, …
+  if (count <= 4096) return scratch(call, count * 8);  // sorts in place; takes an array of indices
   std::vector<std::size_t> kept;
   const bool in_order = self.is_non_overlapping_and_dense() && self.stride(dim) == 1;
-  if (!in_order) {  // copies with this dimension last; results are copied back
+  if (!in_order) {  // the kernel copies the input with this dimension last, and the results back
     kept.push_back(call.temporary(numel * key));
     if (self.is_non_overlapping_and_dense() || dim != self.dim() - 1) {
       kept.push_back(call.temporary(numel * key));
@@ -39,7 +39,7 @@ void sort_inner(Call& call, const at::Tensor& self, std::int64_t dim) {
     for (std::size_t i = 0; i < segments; ++i) {
       scratch(call, cub::radix_sort(count, key, 8, bits_of(self), is_float));
     }
-  } else if (segments < 128) {  // sorts all elements together, then by segment
+  } else if (segments < 128) {  // the kernel sorts all elements together, then by segment
     kept.push_back(call.temporary(numel * 8));
     kept.push_back(call.temporary(numel * 8));
     const std::size_t keys = call.temporary(numel * key);
@@ -115,7 +115,7 @@ void topk(Call& call) {  // (self, k, dim, largest, sorted)
     release_backwards(call, kept);
   }
   const std::int64_t k = call.argument(1).toInt();
-  if (call.argument(4).toBool() && k > 4096) {  // sorts the result and copies it back
+  if (call.argument(4).toBool() && k > 4096) {  // the kernel sorts the result and copies it back
     const std::size_t count = elements(self) / size * static_cast<std::size_t>(k);
     const std::size_t indices = call.temporary(count * 8);
     const std::size_t values = call.temporary(count * self.itemsize());

@@ -24,15 +24,15 @@ std::size_t fused_attention(Call& call, const at::Tensor& query) {
   return output;
 }
 
-// The memory, by its number in the call, that attention still holds before its last layer: of the
-// split query, key and value, of the scores, and of the last layer's input.
+// The numbers of the temporaries that attention still holds before its last linear layer: `inner`
+// holds the split query, key and value, and `context` is the last layer's input.
 struct Weighted {
   std::size_t inner;
   std::size_t scores;
   std::size_t context;
 };
 
-// PyTorch's mask type 0: a mask over positions that all sequences of a batch share.
+// PyTorch's mask type 0: all sequences of a batch share one mask over pairs of positions.
 constexpr std::int64_t kOfPositions = 0;
 
 // Takes the memory of scores, softmax and weighted values. `keeps_scores` means that a later
@@ -48,7 +48,7 @@ Weighted plain_attention(Call& call, const at::Tensor& query, std::int64_t heads
   call.release(joint);
   std::size_t scores = call.temporary(weights * query.itemsize());
   take_blas_workspace(call);
-  if (mask.defined()) {  // converted to booleans
+  if (mask.defined()) {  // PyTorch converts the mask to booleans
     const std::size_t truth = call.temporary(mask_type == kOfPositions ? weights : elements(mask));
     const std::size_t masked = call.temporary(weights * query.itemsize());
     call.release(scores);
@@ -97,7 +97,7 @@ void encoder_layer(Call& call) {
   const auto inner_width = static_cast<std::size_t>(call.tensor(14).size(0));
   call.set_shape(0, meta_contiguous(input));
 
-  // A norm keeps means and deviations until it is done. The last norm of a layer returns its
+  // A norm keeps means and deviations until it is done. The output of the last norm is the layer's
   // result.
   const auto norm = [&](bool is_result) {
     std::size_t output = 0;

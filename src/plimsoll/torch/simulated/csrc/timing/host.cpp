@@ -48,8 +48,8 @@ bool begins_backward() {
 }  // namespace
 
 // Returns the host's time for a call: for the call itself, for Python's work around it, and for the
-// autograd engine. The constants lie in the middle of measurements on the hosts of H200s and H100s,
-// which differ by half (benchmarks/host.py, steps.py).
+// autograd engine. The constants lie in the middle of the times measured on the hosts of H200s and
+// H100s (benchmarks/host.py, steps.py). These times differ by half from host to host.
 double host_ns(const Call& call, const KernelTime* row) {
   constexpr double kAny = 8000;
   constexpr double kAround = 17000;

@@ -19,8 +19,8 @@ constexpr KernelTime kTimes[] = {
 #include "kernel_times.inc"
 };
 
-// A copy of a long vector reaches this fraction of the memory bandwidth. A copy within the cache
-// is faster by `kFasterCopies`.
+// A copy of a long vector reaches this fraction of the memory bandwidth. A copy within the cache is
+// `kFasterCopies` times as fast.
 constexpr double kReached = .908;
 constexpr double kFasterCopies = 1.75;
 
@@ -257,8 +257,9 @@ double contiguous_ns(const Tensor& from, const DeviceProperties& on) {
   return time_of(pointwise_time(is_along ? Layout::strided : Layout::transposed), moved, on);
 }
 
-// Returns the time of summing a tensor over its images, as part of another operation. The model is
-// fitted to the gradients of convolutions' biases; it does not depend on the tensor's layout.
+// Returns the time of summing a tensor over all dimensions but the channels, as part of another
+// operation. The model is fitted to the gradients of convolutions' biases; it does not depend on
+// the tensor's layout.
 double reduction_ns(const Tensor& tensor, const DeviceProperties& on) {
   constexpr double kStartNs = 4000;
   constexpr double kNumberNs = 3.3e-3;

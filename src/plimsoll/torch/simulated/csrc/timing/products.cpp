@@ -102,7 +102,7 @@ double multiplied_ns(const Product& p, const DeviceProperties& on) {
   const bool is_vector = std::min(p.rows, p.columns) <= 2;
   const double multiplied = is_vector ? 2000 : tiled_ns(p, kind, on);
   // `unaligned` was measured with rows that may begin at any element. If rows begin only at every
-  // second element, one load reads twice as many.
+  // second element, one load reads twice as many elements.
   const double narrow =
       p.alignment < 16 ? kind.unaligned * item / static_cast<double>(p.alignment) : 1;
   return kind.start_ns + std::max(multiplied, moved) * std::max(1.0, narrow);
@@ -116,7 +116,7 @@ double template_ns(const Product& p, const TemplateTile& tile, const DevicePrope
   constexpr double kSharedBytes = 227 << 10, kMostWarps = 64,
                    kRegisters = 65536;      // per multiprocessor
   constexpr double kRegistersBesides = 64;  // registers per thread that hold no results
-  constexpr double kWaitingAlone = 0.7;     // share of the rate if a multiprocessor runs one block
+  constexpr double kWaitingAlone = 0.7;     // share of the waiting that one block alone cannot hide
   const bool is_on_cores = has_tensor_cores_for(p.type, on);
   const double latency_ns = is_on_cores ? 650 : 900;
   const double bytes_per_ns = is_on_cores ? 80 : 105;  // per multiprocessor
@@ -203,8 +203,8 @@ double multiplied_ns(const ConvolutionWork& w, const DeviceProperties& on) {
 }
 
 // Returns the time that the multiplications of attention take, fitted to 256 calls of the three
-// attention kernels. The rates are those of an H200: for half precision on tensor cores, for floats
-// without them.
+// attention kernels. The rates are those of an H200: in half precision with tensor cores, in
+// float32 without tensor cores.
 double multiplied_ns(const AttentionWork& w, const DeviceProperties& on) {
   struct Row {
     double start_ns, narrow, wide, diagonal;

@@ -1,5 +1,5 @@
 // The writes of CUDA graphs. Values are not computed during a capture, because each replay works on
-// other numbers. A note about a written tensor holds for all replays; each replay draws new
+// other numbers. The description of a written tensor holds for all replays. Each replay draws new
 // numbers for the tensor.
 #pragma once
 

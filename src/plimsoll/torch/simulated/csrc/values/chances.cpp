@@ -28,7 +28,8 @@ Moments moments_of(const Description& of) {
 
 bool is_spread(const Description& of) { return of.is_random() || of.is_constant(); }
 
-// Returns the chance that `one` is less, from both distributions. The bounds must leave it open.
+// Returns the chance that a number of `one` is less than a number of `other`, from both
+// distributions. Call it only if the bounds of the numbers do not decide the comparison.
 double chance_of_spread(const Description& one, const Description& other, bool or_equal,
                         bool are_integers) {
   // The bounds did not decide, so the chance is neither 0 nor 1.
@@ -63,8 +64,9 @@ std::optional<double> less_by_bounds(const Description& one, const Description& 
   return std::nullopt;
 }
 
-// Returns the chance that elements of `of` are less than `number` (`is_first`), or greater.
-// Elements that are atoms do not count. Numbers that may have fractions hardly ever reach a bound.
+// Returns the chance that an element of `of` is less than `number` if `is_first`, or else that it
+// is greater. Elements that equal an atom, a number with a chance of its own, are left out. Numbers
+// that may have fractions hardly ever reach a bound.
 Chance less_of_rest(Description of, double number, bool is_first, bool are_integers,
                     bool or_equal) {
   of.atoms = {};
@@ -81,7 +83,7 @@ Chance less_of_rest(Description of, double number, bool is_first, bool are_integ
 Chance chance_of_less(const Description& one, const Description& other, bool or_equal,
                       bool are_integers) {
   if (const auto sure = less_by_bounds(one, other, or_equal)) return {*sure, true};
-  const bool is_first = other.is_constant();  // `one` is the distributed one
+  const bool is_first = other.is_constant();  // `one` has the distribution, `other` is a constant
   const Description& of = is_first ? one : other;
   if ((!is_first && !one.is_constant()) || of.atom_share() == 0) {
     return {chance_of_spread(one, other, or_equal, are_integers), is_random_pair(one, other)};

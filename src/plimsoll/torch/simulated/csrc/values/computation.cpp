@@ -99,7 +99,8 @@ bool is_running_statistic(const Call& call, std::size_t argument) {
   return false;
 }
 
-// Returns the device tensors that the call writes; none if a result shares the values of its base.
+// Returns the device tensors that the call writes; none if a result is a view, which shares its
+// base's values.
 std::optional<std::vector<Written>> find_written(const Call& call) {
   const OperationInfo& info = call.info();
   std::vector<Written> written;
@@ -135,8 +136,8 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
   return written;
 }
 
-// Each is the host's cost of one element in the unit of cost_of. Operations that draw random
-// numbers or take logarithms have the second; the others are limited by memory, and have the first.
+// The host's costs of one element, in the unit of cost_of. kPerDrawnElement is for operations that
+// draw random numbers. kPerElement is for all other operations, which are limited by memory.
 constexpr double kPerElement = 16;
 constexpr double kPerDrawnElement = 100;
 // How many times slower the host multiplies half precision than single precision.
@@ -171,7 +172,7 @@ double cost_of(const Call& call) {
 
 // Returns whether to compute the call. Few values are always computed, many only while the budget
 // lasts. Values that depend on assumed ones are computed only if they are integers, because sizes
-// depend on integers; of floating-point numbers a description is just as good.
+// depend on integers. For floating-point numbers a description is just as good.
 bool is_worth_it(const Call& call, const Arguments& arguments,
                  const std::vector<Written>& written) {
   const auto is_small = [](const at::Tensor& tensor) {
@@ -194,8 +195,8 @@ bool is_worth_it(const Call& call, const Arguments& arguments,
   return has_room;
 }
 
-// Returns the call's arguments as host tensors; none if the budget has no room. A tensor that the
-// call writes shares memory with its values.
+// Returns the call's arguments as host tensors; none if the budget has no room. If the call writes
+// a tensor, the host tensor shares memory with the values that plimsoll keeps.
 std::optional<torch::jit::Stack> arguments_on_host(const Call& call) {
   const OperationInfo& info = call.info();
   torch::jit::Stack values;
@@ -330,8 +331,8 @@ void compute_values(const Call& call) {
   const bool is_unsure = is_captured || !arguments.can_be_read || arguments.worst > Source::random;
   if (is_unsure && call.info().has(kFindsFinite)) return find_finite(call);
   std::vector<Known> known;
-  // Random numbers are also described. A later search looks at few of them and finds only bounds,
-  // not their distribution.
+  // Random numbers are described even if they are computed. The reason: known_of looks at the
+  // numbers of small tensors only, and finds only their bounds, not their distribution.
   if (is_unsure || is_random || arguments.worst == Source::random) {
     known = describe(call, *written);
     if (is_unsure && are_constant(known)) return note(*written, known);

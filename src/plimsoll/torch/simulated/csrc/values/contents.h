@@ -40,7 +40,7 @@ class Contents final : public ContentsOfAllocation {
     Description description;
     c10::ScalarType type = c10::ScalarType::Byte;  // of the numbers that were written
     bool is_unwritten = false;                     // never written: the numbers may be anything
-    std::uint64_t series = 0;                      // the series from which the part is drawn
+    std::uint64_t series = 0;                      // the random series from which values are drawn
     std::uint64_t first = 0;    // the position of the first element in the series
     std::uint64_t capture = 0;  // the CUDA graph's capture that wrote it; 0 for none
     Origin origin;
@@ -53,8 +53,8 @@ class Contents final : public ContentsOfAllocation {
   [[nodiscard]] std::shared_ptr<std::byte[]> shared_memory() const { return memory_; }
   bool make_room(at::ScalarType type);
   void give_room_back();
-  // Turns never written memory between `begin` and `end` into zeros. Such memory may contain
-  // anything, so a write to part of the range may assume zeros in the rest.
+  // Turns memory between `begin` and `end` that was never written into zeros. Such memory may
+  // contain anything, so a write to part of the range may assume zeros in the rest.
   void take_zeros(std::size_t begin, std::size_t end, at::ScalarType type);
   // Copies another allocation's contents, up to the size of the smaller one.
   void take_over(const Contents& other);

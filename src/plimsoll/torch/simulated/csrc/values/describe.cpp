@@ -65,7 +65,8 @@ Origin operand_origin(const Operands& of, std::size_t i) {
   return tensor.defined() && is_simulated(tensor) ? origin_of(tensor) : Origin();
 }
 
-// Sets the result's origin, and corrects the description by what the origin implies.
+// Sets the result's origin (how it was computed; see origin.h), and corrects the description by
+// what the origin implies.
 void describe_origin(const Operands& of, const Written& written, Known& known) {
   const bool is_truth = written.tensor.scalar_type() == at::kBool;
   const auto replaced = written.result == 0 ? replacement_of(of) : std::nullopt;
@@ -73,8 +74,8 @@ void describe_origin(const Operands& of, const Written& written, Known& known) {
   if (kept.is_known()) {
     const Origin& mask = replaced->mask;
     const Origin fresh = operand_origin(of, replaced->fresh);
-    // Only newly drawn elements settle the condition: constants, and numbers computed from the
-    // old elements, may meet it again.
+    // If the new elements are newly drawn, the mask's condition counts as settled (see origin.h).
+    // If they are constants, or computed from the old elements, they may meet the condition again.
     const bool is_drawn_anew = fresh.is_known() && !fresh.is_of(kept);
     known.origin = kept.with_replaced(
         replaced->share,

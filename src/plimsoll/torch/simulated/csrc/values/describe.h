@@ -1,4 +1,4 @@
-// Describes an operation's results from the descriptions of its operands.
+// Describes an operation's results from the descriptions of its operands: bounds and distributions.
 #pragma once
 
 #include "operation/call.h"

@@ -1,4 +1,5 @@
-// Rules for operations that combine several numbers into one: sums, extremes, distances, losses.
+// Describes the results of operations that combine several numbers into one: sums, extremes,
+// distances, losses.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -24,7 +25,7 @@ Description sum(const Operands& of) {
   if (x.is_constant()) return Description::constant(x.low * count);
   const at::Tensor from = of.tensor(0);
   if (from.scalar_type() == at::kBool) {
-    // A count of truth values that data may decide either way.
+    // The sum counts the true elements; data may decide how many there are.
     return Description::counted(x.mean * count, count, x.is_random());
   }
   if (x.is_whole && x.low == 0 && x.high == 1 && x.atom_share() > 1 - kHardlyEver) {

@@ -1,4 +1,4 @@
-// Rules for arithmetic on single elements.
+// Describes the results of arithmetic on single elements.
 #include <algorithm>
 #include <cmath>
 

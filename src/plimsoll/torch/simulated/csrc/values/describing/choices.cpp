@@ -1,4 +1,4 @@
-// Rules for operations that return indices: of extremes, of an order, of samples.
+// Describes the results of operations that return indices: of extremes, of an order, of samples.
 #include <algorithm>
 
 #include "values/describing/describing.h"
