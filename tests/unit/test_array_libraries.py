@@ -188,7 +188,7 @@ class TestCupy:
         del pointer
         assert stream() is None
         assert engines.allocated() == 0
-        assert engines.active() == MiB  # the stream's work on it is not done
+        assert engines.active() == MiB  # the stream's work on the array is not done
 
     def test_a_failure_is_cupys_error_with_pytorchs_text(
         self, allocate: CupyAllocator, engines: Engines

@@ -1,6 +1,7 @@
-"""Tests that rooms import only earlier rooms (see ARCHITECTURE.md), and never in a circle.
+"""Tests that plimsoll's rooms import only earlier rooms, and never in a circle.
 
-Every import counts: those for types alone, those inside functions, those by string.
+Rooms are the top-level packages (see ARCHITECTURE.md). Every import counts, also imports for types
+alone, inside functions and by string.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ROOMS = {
     "integrations": (OWN, "top", "diagnosis"),
     "cli": (OWN,),
 }
-"""The rooms in their order; each has its packages in their order."""
+"""All rooms in order; each room lists its packages in order."""
 FACE = ""  # the `plimsoll` package itself, with its public names
 ORDER = (*(room for room in ROOMS if room != "cli"), FACE, "cli", "__main__")
 IMPORT_NAMES = {"nvidia-ml-py": "pynvml"}

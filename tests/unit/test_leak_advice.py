@@ -29,7 +29,7 @@ STACKS: dict[int, list[Frame]] = {
 
 
 def leaking(stack: int, *, given_back: int | None = None) -> Recording:
-    """Returns steps that each leak a block; with `given_back`, it is freed after so many steps."""
+    """Returns steps that each leak a block, or that free it `given_back` steps later."""
     program = Program()
     program.malloc(64 * MiB, 1)
     kept: list[int] = []
