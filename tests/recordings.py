@@ -1,4 +1,4 @@
-"""The recordings for tests: small ones in the project, large ones where available."""
+"""Finds the recordings for tests: small ones in the project, large ones where available."""
 
 from __future__ import annotations
 

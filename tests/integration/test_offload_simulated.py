@@ -266,7 +266,7 @@ def test_a_checkpoint_around_the_loss_gets_its_inputs() -> None:
             )
         of_step.backward()
     assert len(addresses) == 6
-    # real memory, not the null address of a tensor without storage
+    # The inputs are in real memory: a tensor without memory would have the address 0.
     assert min(addresses) > 1 << 20, addresses
 
 

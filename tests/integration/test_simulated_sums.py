@@ -100,7 +100,7 @@ def test_many_short_rows_are_normalized_with_partial_gradients() -> None:
         found = backward(200000)
         begin = [input_bytes, *[384] * count, *[partial] * count]
         assert found[: len(begin)] == begin, found
-        assert found.count(384) == 2 * count  # allocated twice: the sum is a new tensor
+        assert found.count(384) == 2 * count  # the sum of partial gradients is new memory
         wide = norm_of(2112, device="cuda")  # 66 columns of blocks for 132 multiprocessors
         x = torch.empty(65568, 2112, device="cuda", requires_grad=True)
         assert backward_of(wide(x)) == [x.nbytes, *[8448] * count]

@@ -201,7 +201,7 @@ def test_a_finger_that_moves_up_scrolls_the_page(open_page: Open, single: str) -
 
 
 def focused(page: Page) -> str:
-    """Returns the focused element, and its outline."""
+    """Returns the name of the focused element, or says that this element has no outline."""
     name: str = page.evaluate(
         """() => {
           const one = document.activeElement;

@@ -1,8 +1,8 @@
 // Compares PyTorch's allocator with plimsoll's `native`:
 //
-//   oracle random FIRST COUNT OPERATIONS   programs of these seeds; shortens those that differ
+//   oracle random FIRST COUNT OPERATIONS   runs programs of these seeds; shortens those that differ
 //   oracle first FIRST COUNT OPERATIONS    stops at the first that differs, and does not shorten it
-//   oracle run                             programs from the standard input, one per line
+//   oracle run                             runs programs from the standard input, one per line
 //
 // Each program runs in a process of its own, since PyTorch has one allocator per process.
 #include <sys/personality.h>

@@ -1,4 +1,4 @@
-"""SGLang on a simulated H100 has room for as many tokens as a public log of a real one names."""
+"""Tests that SGLang's cache holds as many tokens on a simulated H100 as in a public log of one."""
 
 from __future__ import annotations
 

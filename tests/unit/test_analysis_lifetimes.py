@@ -53,7 +53,7 @@ def rows(found: Lifetimes) -> list[tuple[int, ...]]:
 
 
 def naive(events: Sequence[Event]) -> list[tuple[int, ...]]:
-    """Returns what `lifetimes_of` returns, by a simple loop; histories must not contradict."""
+    """Returns what `lifetimes_of` returns, by a simple loop, for consistent histories."""
     blocks: list[list[int]] = []
     open_blocks: dict[int, list[int]] = {}
     end = len(events)

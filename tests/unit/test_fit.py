@@ -254,7 +254,7 @@ ROOM = CARD.total_bytes - CARD.context_bytes
 
 
 def affine(answer: int, fixed: float) -> Need:
-    """Returns a need that is linear above a constant part; the largest value that fits is `answer`."""
+    """Returns a need that is linear above a constant part. The largest value to fit is `answer`."""
     return lambda n: int(ROOM * (fixed + (1 - fixed) * n / (answer + 0.5)))
 
 

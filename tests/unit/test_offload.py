@@ -1,4 +1,4 @@
-"""Tests of the choice of saved storages that leave the card, made from earlier steps."""
+"""Tests which saved storages leave the card; plimsoll chooses them by earlier steps."""
 
 from __future__ import annotations
 

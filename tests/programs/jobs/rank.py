@@ -2,14 +2,14 @@
 
 Rank N holds N + 1 MiB on the GPU of its local rank. The kinds are:
 
-- "fails": rank 1 raises an error;
+- "fails": rank 1 raises an exception;
 - "ends": rank 1 exits;
 - "fills": rank 1 requests more memory than its GPU has;
 - "waits": the ranks wait for minutes;
 - "talks": the ranks communicate by NCCL;
 - "crowds": all ranks also use the first GPU;
 - "nowhere": no rank uses a GPU;
-- "numbers": the ranks make a further group, given by NumPy numbers.
+- "numbers" (with "talks"): the ranks make a further group, whose ranks are NumPy numbers.
 """
 
 import os
