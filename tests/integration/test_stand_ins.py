@@ -1,4 +1,4 @@
-"""Tests that plimsoll's stand-ins for packages which need a GPU take the packages' memory."""
+"""Tests that plimsoll's stand-ins for packages take as much memory as the packages on a GPU."""
 
 from __future__ import annotations
 

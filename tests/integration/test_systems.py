@@ -19,7 +19,7 @@ RECORDING = str(EXAMPLES / "gpt2_adamw_oom.pickle.gz")
 ENCODINGS = {
     "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0",
 }  # fmt: skip
-"""Makes Python encode as it does by default on Windows.
+"""Variables that make Python encode as it does by default on Windows.
 
 Pipes, and files that are not opened as UTF-8, then lack most characters.
 """

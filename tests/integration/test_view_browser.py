@@ -1,4 +1,4 @@
-"""Tests `plimsoll view`'s page in a browser: its contents, its actions, and no server contacts."""
+"""Tests the page of `plimsoll view` in a browser: contents, actions, no contact to servers."""
 
 from __future__ import annotations
 

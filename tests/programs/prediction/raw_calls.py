@@ -52,7 +52,7 @@ file = call(_OPEN, ctypes.c_char_p(b"opened"), os.O_WRONLY | os.O_CREAT, 0o600)
 assert os.write(file, b"text") == 4
 if "scratch" in os.environ.get("LD_PRELOAD", ""):
     # libgomp waits like this. No other thread wakes this thread; under plimsoll's scratch layer the
-    # call returns at once with EAGAIN.
+    # call returns by itself, with EAGAIN.
     word = ctypes.c_int(7)
     waited = call(_FUTEX, ctypes.cast(ctypes.pointer(word), ctypes.c_void_p), _WAIT, 7)
     assert waited == -errno.EAGAIN, waited
