@@ -1,4 +1,4 @@
-"""Streaming traces of any length, written fast: one step of a program is repeated."""
+"""Writes streaming recordings of any length fast, by repeating one step of a program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EVENTS = 3 * _BLOCKS
 
 
 def write_long(path: Path, events: int, *, marks: bool) -> None:
-    """Write so many events, or a few more.
+    """Writes a recording of this many events, or a few more.
 
     Args:
         path: The path of the file.
@@ -29,7 +29,7 @@ def write_long(path: Path, events: int, *, marks: bool) -> None:
     random = np.random.default_rng(1)
     writer = StreamWriter(path, _frames)
     none = np.zeros(_EVENTS, dtype=np.uint64)
-    # All are allocated, and then freed in the reverse order.
+    # A step allocates all blocks, then frees them in the reverse order.
     place = np.arange(_BLOCKS)
     block = np.concatenate([place, np.repeat(place[::-1], 2)])
     frees = np.tile([Action.FREE_REQUESTED, Action.FREE_COMPLETED], _BLOCKS)

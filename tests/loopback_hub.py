@@ -42,7 +42,7 @@ def llama_files() -> dict[str, bytes]:
 
 
 class LoopbackHub:
-    """The server.
+    """A hub's server.
 
     Attributes:
         address: Its address, for HF_ENDPOINT.
@@ -66,7 +66,7 @@ class LoopbackHub:
 
 @contextmanager
 def loopback_hub() -> Iterator[LoopbackHub]:
-    """A hub that answers until the context ends."""
+    """Yields a hub that answers until the context ends."""
     hub = LoopbackHub()
     thread = threading.Thread(target=hub.server.serve_forever, daemon=True)
     thread.start()

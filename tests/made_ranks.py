@@ -1,6 +1,6 @@
-"""Recordings of many ranks, made from a real one: shards, lengths, stages, clocks, and faults.
+"""Makes recordings of many ranks from one real recording; ranks differ in sizes, clocks and faults.
 
-A real history is split into memory that stays over all steps, and one step, which is repeated.
+The real history is split in two: memory that lasts over all steps, and one step, which is repeated.
 Sizes are changed, and an allocator on a simulated GPU serves the requests, so addresses, segments
 and failures follow PyTorch's rules. A faulty rank differs from healthy ones only by its fault.
 """
@@ -34,12 +34,12 @@ CARD_BYTES = 80 << 30
 _START_US = 1_700_000_000_000_000
 _CAPACITY = 1 << 18
 _LARGE = 1 << 20
-_PADDED = 16  # data is padded to so many lengths, except for the fault "fragmented"
+_PADDED = 16  # the number of lengths that a step's data may have, unless the fault is "fragmented"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A request, or a free of a request in this step or (`carried`) in the previous one."""
+    """A request, or the free of a requested block; `carried`: the previous step requested it."""
 
     is_request: bool
     slot: int
@@ -50,7 +50,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Program:
-    """The actions of a recorded program: once for lasting memory, then in each step."""
+    """The actions of a recorded program: `once` for lasting memory, then `step` in each step."""
 
     once: list[Operation]
     step: list[Operation]
@@ -64,10 +64,10 @@ class Rank:
     Attributes:
         events: The approximate number of events.
         shard: The size of its parameters and related memory, relative to the recorded ones.
-        stage: Its stage of a pipeline, of `stages`; each leaves out another part of a step.
+        stage: Its pipeline stage, less than `stages`. Each stage leaves out its own part of a step.
         lengths: The least length of a step's data, relative to the recorded one.
         seed: The seed of all randomness.
-        fault: Its fault.
+        fault: What is wrong with it; None if it is healthy.
     """
 
     events: int
@@ -91,7 +91,7 @@ class History:
 
 @cache
 def program_of(path: Path) -> Program:
-    """Returns the program of a recording, whose third step is repeated."""
+    """Returns a recording's program; its repeated step is the recording's third one."""
     recording = read_recording(path)
     (trace,) = recording.devices
     lifetimes = find_lifetimes(trace)
@@ -124,14 +124,14 @@ def program_of(path: Path) -> Program:
     freed = {one.slot for one in step if not one.is_request}
     left = [one for one in step if one.is_request and one.slot not in freed]
     step = [one for one in step if not one.carried]
-    # Memory that a step leaves to the next one is freed at the end of that step.
+    # Memory that the recorded step leaves to the next step is freed at the end of the step here.
     step += [Operation(False, one.slot) for one in left]
     stacks = {one.stack for one in (*once, *step)}
     return Program(once, step, {stack: trace.frames(stack) for stack in stacks})
 
 
 def history_of(program: Program, rank: Rank) -> History:
-    """Let the allocator serve a rank's requests."""
+    """Lets an allocator serve a rank's requests; returns the history."""
     return _Run(program, rank).history()
 
 
@@ -222,7 +222,7 @@ def _buffer() -> _core.EventBuffer:
 
 
 def _of_stage(step: list[Operation], rank: Rank) -> list[Operation]:
-    """Leaves out the requests of other stages: a different stretch of the step for each."""
+    """Returns a step without some of its requests; each pipeline stage leaves out others."""
     if rank.stages == 1:
         return step
     requests = [one.slot for one in step if one.is_request]
@@ -247,7 +247,7 @@ def write_rank(
     seed: int = 0,
     marks: bool = False,
 ) -> None:
-    """Write a rank's recording, with a clock of its own."""
+    """Writes a rank's recording; `seed` decides the times of the events."""
     count = len(history.events)
     random = np.random.default_rng(seed)
     time = _START_US + int(random.integers(2_000)) + np.cumsum(random.integers(2, 30, count))

@@ -1,4 +1,4 @@
-"""Small configurations of many families of models, in the hub's form."""
+"""Small configurations of many model families, as Hugging Face's hub has them in config.json."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ ALL = TEXT | ENCODERS | SPEECH | DIFFUSION
 
 
 def write_configurations(folder: Path) -> None:
-    """Writes a folder for each, with its config.json."""
+    """Writes a folder with a config.json for each configuration."""
     for name, values in ALL.items():
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(json.dumps(values))

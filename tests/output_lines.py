@@ -1,7 +1,7 @@
 """Validates the output of `--json` against the schema, for every command that a test runs.
 
-Commands in this process print by `json_line`. The output of other processes is checked where a test
-captures it with `subprocess.run`.
+Commands in this process print by `json_line`, whose lines are checked. The output of other
+processes is checked where a test captures it with `subprocess.run`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BEGIN = '{"schema": '
 HAS_CHECKER = find_spec("jsonschema") is not None
-"""Whether the validating package is installed; the lowest versions of dependencies lack it."""
+"""Whether jsonschema is installed; with the lowest versions of dependencies it is not."""
 
 
 @functools.cache
@@ -39,7 +39,7 @@ def check_line(line: str) -> None:
     error = next(checker.iter_errors(json.loads(line)), None)
     if error is None:
         return
-    # The intended kind is the one with the most keys of this line.
+    # The intended kind is the one of whose requirements this line meets the most.
     complaints: dict[int, list[Any]] = {}
     for each in error.context:
         complaints.setdefault(each.schema_path[0], []).append(each)

@@ -1,6 +1,6 @@
 """Makes the JSON Schema of the output of `--json`, from the classes of the printed results.
 
-Keys and types are those of the classes, descriptions are from their docstrings. After a change:
+Keys and types come from the classes, descriptions from their docstrings. After a change, run:
 
     python -m tests.output_schema
 """
@@ -248,7 +248,7 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
 
 
 def _machine(made: Definitions) -> dict[str, Any]:
-    """Returns the keys of a machine in `top`, whose `to_dict` leaves fields out."""
+    """Returns a machine's keys in `top`, listed by hand because its `to_dict` omits some fields."""
     count = ("integer", "null")
     process = _object("A process on a GPU.", {
         "pid": _text("Its number.", "integer"),

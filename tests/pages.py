@@ -4,7 +4,7 @@ A page is run from top to bottom in one folder, beside a copy of `examples`:
 
 - a block with a title (`python title="train.py"`) is a file of that name;
 - a console block holds commands, each after `$ `, and what each prints on both streams;
-- in a shown output, a line `…` stands for any lines, and `…` within a line for any text;
+- in a shown output, a line `…` matches any lines, and `…` within a line matches any text;
 - progress messages of slow commands (`PROGRESS`) are left out;
 - `<!-- exit 1 -->` before a console block is the status with which each of its commands ends;
 - other languages, such as diff, are not run.
@@ -174,7 +174,7 @@ def agrees(shown: str, printed: str) -> bool:
 
 
 def renewed(shown: str, printed: str) -> str:
-    """Returns the new output, shortened with `…` where the shown one is."""
+    """Returns the new output, shortened with `…` in the same places as the shown output."""
     new = [line.rstrip() for line in printed.rstrip().splitlines()]
     old = shown.rstrip().splitlines()
     cut = next((number for number, line in enumerate(old) if line.strip() == "…"), len(old))

@@ -21,7 +21,7 @@ _START = "from ray.scripts.scripts import main; main()"
 
 @contextmanager
 def ray_cluster(nodes: int = 2) -> Iterator[str]:
-    """The address of a cluster whose nodes have a core each; it listens on this machine alone."""
+    """Starts a cluster of nodes with one core, for this machine alone; yields its address."""
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
     with ExitStack() as stack:
         folder = stack.enter_context(
@@ -38,7 +38,7 @@ def ray_cluster(nodes: int = 2) -> Iterator[str]:
 
 
 def _start(stack: ExitStack, folder: Path, number: int, arguments: list[str]) -> None:
-    """A node, which ends with the context; it is there when this returns."""
+    """Starts a node, and waits until it runs; the node ends with the context."""
     output = folder / f"node-{number}.txt"
     command = [
         sys.executable, "-c", _START, "start", "--block", "--num-cpus=1",

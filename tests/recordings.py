@@ -1,4 +1,4 @@
-"""The recordings for tests: small ones in the project, large ones where available."""
+"""Finds the recordings for tests: small ones in the project, large ones where available."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def or_skipped(found: Iterable[object]) -> list[Any]:
 
 
 def recordings_in(folder: Path) -> list[Recorded]:
-    """Every recording of a folder, with the JSON beside it; none if there is no such folder."""
+    """Returns a folder's recordings, each with the JSON beside it; none without the folder."""
     return [
         Recorded(path, json.loads(path.with_name(path.name[:-10] + ".json").read_text()))
         for path in sorted(folder.glob("*.pickle.gz"))

@@ -1,7 +1,7 @@
 """Keeps all that commands print, in files of tests/data/screens that people can read.
 
 A file begins with the command, after `$ `. The exit status and both streams follow, as the command
-left them in a folder that has a copy of `examples`, 80 columns wide. Words in capitals stand for
+left them in a folder that has a copy of `examples`, 80 columns wide. Words in capitals replace
 parts that vary (`VARYING`); progress messages of slow commands (`PROGRESS`) are left out. Files in
 a folder `long` belong to commands that take long.
 

@@ -1,8 +1,8 @@
-"""Runs programs on simulated GPUs for tests, by the command or faster by a fork.
+"""Runs programs on simulated GPUs for tests: by the command, or by a fork, which is faster.
 
-A program is a file, a few lines of text, or a function in a test's own file, which the process
-imports. Importing PyTorch on simulated GPUs takes seconds, so one process imports it and forks for
-each program.
+A program is a file, a few lines of text, or a function in a test's own file. Importing PyTorch on
+simulated GPUs takes seconds, so one process imports it and forks for each program. If the program
+is a function, the fork imports the test's file.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _MODULES = {
     "vllm.v1.worker.gpu_worker": "Worker",
     "vllm.v1.worker.utils": "request_memory",
 }
-"""The names that each module has of the program."""
+"""The names that each module of the package imports from `small_engine`."""
 
 
 def install_small_engine(folder: Path) -> Path:

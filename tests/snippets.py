@@ -1,8 +1,8 @@
-"""The Python snippets of an article about PyTorch that is plain text.
+"""Finds the Python snippets in a plain-text article about PyTorch.
 
 An article may fence its code, as Markdown does. Otherwise a snippet is a run of lines that can be a
 program: it is Python, it does something, and it mentions torch. Copies of web pages lose
-indentation; a body without indentation ends with the statement that leaves it, or is one line.
+indentation. A body that lost it ends with a statement such as `return`, or is a single line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Snippet:
 
     @property
     def missing(self) -> set[str]:
-        """Returns the names that it does not define."""
+        """Returns the names that the snippet uses but does not define."""
         table = symtable.symtable(self.code, "snippet", "exec")
         own = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned()}
         own |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_imported()}
@@ -85,7 +85,7 @@ def runs(lines: list[str]) -> Iterator[str]:
 
 
 def leading_program(lines: list[str]) -> list[str]:
-    """Returns the longest program at the beginning; it ends before a bad line."""
+    """Returns the longest program at the beginning of the lines; it ends before a line of prose."""
     margin = depth(lines[0])
     lines = [line[min(margin, depth(line)) :] for line in lines]
     while lines:
@@ -102,7 +102,7 @@ def leading_program(lines: list[str]) -> list[str]:
 
 
 def indented(lines: list[str], error: SyntaxError) -> list[str] | None:
-    """Returns the lines with an indented body, if lost indentation is the error."""
+    """Returns the lines with the body indented again; None if the error is something else."""
     opener = re.match(r"expected an indented block .* on line (\d+)", error.msg)
     if not opener or not error.lineno or not int(opener[1]) < error.lineno <= len(lines):
         return None
@@ -126,7 +126,7 @@ def depth(line: str) -> int:
 
 
 def does_nothing(node: ast.stmt) -> bool:
-    """Whether a statement is a heading or a sentence that happens to be Python."""
+    """Returns whether a statement is a heading or a sentence that happens to be Python."""
     if isinstance(node, ast.AnnAssign):
         return node.value is None
     return isinstance(node, ast.Expr) and not any(

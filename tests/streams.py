@@ -1,8 +1,9 @@
 """A race detector for CUDA streams: finds memory used before earlier work on it has finished.
 
-A dispatch mode, for a process with simulated GPUs. Every stream, and the host, has a vector clock:
-the work that is known to precede it. Events carry clocks from stream to stream. Each piece of
-memory remembers its last reader and writer; the next access, by any tensor, must come after them.
+It is a dispatch mode for a process with simulated GPUs. Each stream, and the host, has a vector
+clock: the work that is known to precede it. Events carry clocks from stream to stream. Each piece
+of memory remembers its last reader and writer; the next access, by any tensor, must come after
+them.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class Streams(TorchDispatchMode):  # type: ignore[misc]
         who = key_of(torch.cuda.current_stream(on_gpu[0].device)) if on_gpu else HOST
         clock = self._clock(who)
         others = {key_of(torch.cuda.current_stream(t.device)) for t in on_gpu}
-        for other in others:  # a copy between GPUs waits for both, and both for it
+        for other in others:  # a copy between GPUs waits for both streams, and both wait for it
             self._learn(who, self._clock(other))
         if who != HOST:
             self._clocks[HOST][HOST] += 1

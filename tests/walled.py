@@ -1,4 +1,4 @@
-"""Programs behind the wall of preload/wall.h, and a supervisor that answers for them."""
+"""Runs programs behind the wall (preload/wall.h), and decides which of their writes it permits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run_walled(
     user: int | None = None,
     seconds: float = 120,
 ) -> Ended:
-    """Run a program that may change files in `writable` only, as this user or as another."""
+    """Runs a program as this user or another one; it may change only files in `writable`."""
     wall = _Wall(writable)
     ours, its = socket.socketpair()
     with (

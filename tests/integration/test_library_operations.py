@@ -1,4 +1,4 @@
-"""Tests third-party operations: fake implementations, kernels, and what users declare."""
+"""Tests third-party operations: fake implementations, CUDA kernels, and users' declarations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def register_native(library: str, name: str) -> Any:
 
 
 def define_selection() -> Any:
-    """Defines an operation like torchvision's nms: values decide how many rows it selects."""
+    """Defines an operation like torchvision's nms: how many rows it selects depends on the data."""
     library = torch.library.Library("mylib", "FRAGMENT")
     library.define("select(Tensor rows) -> Tensor")
 
@@ -47,7 +47,8 @@ def define_selection() -> Any:
 def test_a_size_that_hangs_on_data_is_a_number_within_its_bounds() -> None:
     _kept = define_selection()
     rows = torch.randn(1000, 4, device="cuda")
-    torch.ops.load_library(torch._C.__file__)  # any library would do
+    # Whenever a library is loaded, plimsoll looks for new operations. Any library would do.
+    torch.ops.load_library(torch._C.__file__)
     assert torch.ops.mylib.select(rows).shape == (500,)
 
 
@@ -121,7 +122,7 @@ def test_sizes_are_enough_and_several_results_may_be_said() -> None:
 
 
 def define_boxes() -> Any:
-    """Defines torchvision's nms by its schema alone."""
+    """Defines torchvision's nms without a fake implementation."""
     library = torch.library.Library("torchvision", "DEF")
     library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     kernel = register_native("torchvision", "nms")

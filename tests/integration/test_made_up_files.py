@@ -27,7 +27,10 @@ print(torch.cuda.max_memory_reserved(), torch.rand(3))
 
 @on_simulated_gpus()
 def save_models(folder: str) -> None:
-    """Saves models with and without files. Some have tied weights, some joined experts."""
+    """Saves two models, each once with weights and once as a configuration alone.
+
+    One model has tied weights. The other is a mixture of experts.
+    """
     from transformers import GPT2Config, GPT2LMHeadModel, MixtralConfig, MixtralForCausalLM
 
     plain = GPT2Config(n_layer=2, n_embd=128, n_head=4, vocab_size=1000)

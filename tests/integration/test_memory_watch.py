@@ -73,7 +73,10 @@ def test_a_rank_records_into_a_file_of_its_own_and_each_gpu_has_figures() -> Non
 
 @on_simulated_gpus()
 def test_the_headroom_is_that_of_the_peak() -> None:
-    """Freed memory is no headroom at the peak, and cached memory does not count twice."""
+    """Memory in use at the peak is not headroom, although it is free now.
+
+    Cached memory is subtracted only once.
+    """
     large = torch.zeros(60 << 28, device="cuda")  # 60 GiB of the card's 80 GiB
     del large
     torch.cuda.empty_cache()

@@ -40,7 +40,7 @@ class Block(torch.nn.Module):  # type: ignore[misc, name-defined]
 
 
 class Deep:
-    """A model of twelve blocks, with the memory at a step's peak and between steps."""
+    """A model of twelve blocks; measures the memory at a step's peak and between steps."""
 
     def __init__(self, checkpointed: Callable[[Block, Any], Any] | None = None) -> None:
         """Makes the model; with `checkpointed`, every second block runs under a checkpoint."""
@@ -53,7 +53,7 @@ class Deep:
             self.rest = torch.cuda.memory_allocated()
 
     def between(self, part: float) -> int:
-        """Returns a budget that leaves room for this part of the saved tensors."""
+        """Returns a budget with room for this fraction of the saved tensors."""
         return int(self.rest + (self.plain - self.rest) * part)
 
     def forward(self, batch: int = 8) -> Any:
@@ -250,7 +250,7 @@ def test_checkpoints_work_inside(use_reentrant: bool) -> None:
 
 @on_simulated_gpus()
 def test_a_checkpoint_around_the_loss_gets_its_inputs() -> None:
-    """Runs a loss in a checkpoint: its backward function reads a shape, and unpacks inputs."""
+    """Recomputes a loss in the backward pass, which needs the checkpoint's input in real memory."""
     head, before = torch.nn.Linear(512, 1000).cuda(), torch.nn.Linear(512, 512).cuda()
     targets = torch.zeros(4096, dtype=torch.long, device="cuda")
     addresses = []
@@ -266,13 +266,14 @@ def test_a_checkpoint_around_the_loss_gets_its_inputs() -> None:
             )
         of_step.backward()
     assert len(addresses) == 6
-    # real memory, not the null address of a tensor without storage
+    # The inputs are in real memory: a tensor without memory would have the address 0.
     assert min(addresses) > 1 << 20, addresses
 
 
 @on_simulated_gpus()
 def test_parts_of_a_storage_that_are_changed_apart_keep_their_values() -> None:
-    offload_module._SMALLEST = 1  # small tensors, whose values are computed here, are offloaded too
+    # Offload small tensors too: only they have computed values on a simulated GPU.
+    offload_module._SMALLEST = 1
     weight = torch.linspace(-1, 1, 8 * 16).view(8, 16).cuda().requires_grad_()
     x = torch.linspace(-2, 2, 8 * 8).view(8, 8).cuda()
 
@@ -324,7 +325,7 @@ def test_all_streams_of_a_backward_pass_wait_for_what_returns() -> None:
 
     torch.cuda.Event.query = lambda _: False  # copies never seem to have finished
     with Streams():
-        # with 1 byte tensors return on request, with 1 GiB ahead of time
+        # With a budget of 1 byte, tensors return on request; with 1 GiB, ahead of time.
         for budget in (1, 1 << 30):
             for _ in range(4):
                 step(budget)
@@ -384,7 +385,8 @@ def test_what_reads_only_a_shape_does_not_get_values() -> None:
 @pytest.mark.long
 @on_simulated_gpus()
 def test_values_come_back_as_they_left() -> None:
-    offload_module._SMALLEST = 1  # small tensors, whose values are computed here, are offloaded too
+    # Offload small tensors too: only they have computed values on a simulated GPU.
+    offload_module._SMALLEST = 1
     saved_storage._SHAPE_ONLY.clear()  # no backward function is known to read only a shape
 
     def train(block: Any, *, twice: bool) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Tests NCCL opened by `ctypes`: the ranks meet, and NCCL takes memory of their cards."""
+"""Tests NCCL opened by `ctypes`: the ranks meet, and NCCL takes memory on each rank's card."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RANKS = PROGRAMS / "jobs" / "opened_nccl.py"
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_ranks_that_an_engine_starts_meet_by_nccl(ranks: int) -> None:
-    """The program itself checks the values. Each rank takes memory of its own card only."""
+    """The program itself checks the values. Each rank takes memory on its own card only."""
     found = predict(RANKS, [str(ranks)], gpu="H100", gpus=ranks)
     assert found.fits
     assert [use.device for use in found.ranks] == list(range(ranks))

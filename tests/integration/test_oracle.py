@@ -1,4 +1,4 @@
-"""Compares PyTorch's own allocator with `native` on the same programs (tests/oracle).
+"""Compares PyTorch's own allocator with plimsoll's `native` on the same programs (tests/oracle).
 
 The tests need a CUDA build of PyTorch: the installed one, or one that `make test-oracle` unpacked.
 """

@@ -1,4 +1,4 @@
-"""Tests that each command's `--json` has its kind of line in the schema; tries every kind."""
+"""Runs a command for every kind of line in the `--json` schema; its lines match only that kind."""
 
 from __future__ import annotations
 

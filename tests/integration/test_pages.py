@@ -1,4 +1,4 @@
-"""Tests that the pages' outputs are real, and that a reader can follow them."""
+"""Tests that outputs in the documentation are real, and that a reader can follow the pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests plans made of recordings and of predictions, and that both follow them."""
+"""Tests memory plans: made from recordings and predictions, and followed by the next ones."""
 
 from __future__ import annotations
 

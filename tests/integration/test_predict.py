@@ -57,7 +57,7 @@ def script(folder: Path, text: str) -> Path:
 
 
 def exact(text: str) -> list[str]:
-    """Returns a prediction's lines without estimates, the advised next command, and times."""
+    """Returns a prediction's lines, except those with estimates, times or the advised command."""
     left_out = ("  host memory ", "Next: ")
     return [line for line in text.splitlines()[:-1] if not line.startswith(left_out)]
 
@@ -300,7 +300,7 @@ class TestCommand:
             assert process.stderr is not None
             assert process.stderr.readline() == "begun\n"
             process.send_signal(end)
-            assert process.stderr.read() == ""  # ends once every process with the pipe has ended
+            assert process.stderr.read() == ""  # returns once no process holds the pipe open
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -450,7 +450,7 @@ def test_fit_finds_the_largest_value_that_fits() -> None:
     assert found.largest == 14
     assert found.stopped is None
     assert {trial.value: trial.fits for trial in found.curve}[15] is False
-    # includes the run without a value, for which this script has no default
+    # Counts the first run too: it passes no --batch-size, and this script has no default.
     assert len(found.curve) < 8
     assert found.to_dict()["curve"][0]["value"] == 1
 

@@ -196,7 +196,7 @@ def test_ranks_have_the_environment_that_torchrun_gives_them(tmp_path: Path) -> 
     torchrun = ("--gpus", "2", "-m", "torch.distributed.run", "--nproc-per-node", "2")
     theirs = predict_command(*torchrun, script)
     given = [dict(re.findall(r"\('(\w+)', '(.*)'\)", done.stderr)) for done in (ours, theirs)]
-    # torchrun's agent sets these two, and its store does not exist under plimsoll.
+    # Only torchrun's agent sets these two variables. plimsoll has no such agent.
     own = {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
     assert {name for name in given[1] if name not in given[0]} <= own
     values = {"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",

@@ -99,7 +99,7 @@ def test_the_timeline_reaches_the_peak_and_is_plain_data() -> None:
     assert found.timeline is not None
     assert max(found.timeline.reserved_bytes) == found.peak_reserved_bytes
     highest = max(found.timeline.allocated_bytes)
-    # The peak of PyTorch's counter includes rests of blocks that were not split.
+    # PyTorch's counter also counts the unused ends of blocks that it did not split.
     assert found.peak_allocated_bytes - highest < 2 * MiB
     assert len(found.timeline.step_ends) == 2
     same = type(found).from_dict(json.loads(json.dumps(found.to_dict())))

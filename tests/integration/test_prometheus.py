@@ -46,7 +46,10 @@ scrape_configs:
 
 @contextmanager
 def running(kind: str) -> Iterator[int]:
-    """Yields the port of a program's metrics; its rank is its index among the kinds."""
+    """Runs a program of this kind, and yields the port of its metrics.
+
+    The program's rank is the index of `kind` in KINDS.
+    """
     command = [sys.executable, "-m", "plimsoll", "run", "--simulate", "T4", str(WATCHED), kind]
     started = subprocess.Popen(
         command,
@@ -77,7 +80,7 @@ def _environment() -> dict[str, str]:
 
 @contextmanager
 def prometheus(folder: Path, ports: list[int]) -> Iterator[str]:
-    """Yields the address of a Prometheus that has read all ports once."""
+    """Runs a Prometheus, and yields its address once it has read all ports."""
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("Prometheus is not installed (apt: prometheus)")
@@ -128,7 +131,7 @@ def test_alerts_fire_for_what_is_wrong_and_for_nothing_else(tmp_path: Path) -> N
         address = stack.enter_context(prometheus(tmp_path, ports))
         wait_for(lambda: firing(address) >= EXPECTED, 300)
         seen: set[tuple[str, str]] = set()
-        ends = time.monotonic() + 60  # 60 s stand for an hour in the rules
+        ends = time.monotonic() + 60  # in the rules, 60 s represent an hour
         while time.monotonic() < ends:
             seen |= firing(address)
             time.sleep(1)

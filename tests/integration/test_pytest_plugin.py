@@ -1,4 +1,4 @@
-"""Tests GPU memory budgets for tests, in pytest itself, without a GPU."""
+"""Tests the pytest plugin, which limits a test's GPU memory: runs pytest itself, without a GPU."""
 
 from __future__ import annotations
 

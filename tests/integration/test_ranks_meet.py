@@ -18,7 +18,7 @@ _LINE = r"talks\.py:\d+ disagree"
 
 
 def run_job(mode: str) -> str:
-    """Returns the report of a job of two ranks that fails."""
+    """Runs a job of two ranks, which fails; returns the report."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "plimsoll", "predict", "--gpu", "H200"),

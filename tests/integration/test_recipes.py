@@ -66,7 +66,8 @@ def run_recipes(commands: list[list[str]]) -> None:
         left = runpy.run_path(sys.argv[0], run_name="__main__")
         for each in list(left.values()):
             if inspect.isfunction(each):
-                # frees the script's globals, as the variables of a hand-written function are freed
+                # Frees the recipe's globals: when a hand-written function returns, its variables
+                # are freed too.
                 each.__globals__.clear()
 
     for command in commands:
@@ -393,5 +394,5 @@ def test_fit_finds_the_largest_batch_of_a_recipe_and_what_to_change_about_it(
     assert f"{changed} --model {models / 'llama'} --head CausalLM" in plan["command"]
     after = plimsoll.predict(changed, ["--model", str(models / "llama"), "--batch-size", "64",
                                        "--seq-len", "512"], gpu="T4")  # fmt: skip
-    # PyTorch's cache is larger on the T4 than in the 1 GiB of the plan
+    # Compares allocated bytes: PyTorch caches more on a T4 than within the plan's limit of 1 GiB.
     assert after.peak_allocated_bytes < 1 << 30

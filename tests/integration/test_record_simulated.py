@@ -175,7 +175,7 @@ def test_a_rank_has_a_file_of_its_own(tmp_path: Path) -> None:
     done = run("three_steps", tmp_path, "--record", tmp_path / "run.plim", RANK="3")
     assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.glob("*.plim")] == ["run.rank3.plim"]
-    # the launcher set the variables
+    # Here the environment asks for the recording, as if a launcher had set PLIMSOLL_RECORD.
     again = run("three_steps", tmp_path, RANK="3", PLIMSOLL_RECORD="run.plim")
     assert again.returncode == 0, again.stderr
     files = sorted(path.name for path in tmp_path.glob("*.plim"))

@@ -89,7 +89,7 @@ def test_pools_that_newer_versions_record_are_used() -> None:
     ):
         entry["pool_id"] = (int(first), int(second))
     assert named.pool_first.any() or named.pool_second.any()
-    # under the rules of the recorded version
+    # Replays under the rules of the PyTorch version that made the recording.
     (result,) = replay(read_snapshot(pickle.dumps(snapshot)), version="2.11")
     assert result.matches_recording is True
 

@@ -36,7 +36,7 @@ def tensors(value: Any) -> list[Any]:
 
 
 def run_layer(module: Any, device: str, *, is_packed: bool, has_state: bool) -> list[Any]:
-    """Returns the outputs, last states and all gradients."""
+    """Runs a layer forward and backward; returns the outputs, last states and all gradients."""
     module = module.to(device)
     sequences = numbers(3, 5, 3).to(device).requires_grad_()
     inputs = sequences

@@ -10,9 +10,13 @@ from tests.simulated import on_simulated_gpus
 
 torch = pytest.importorskip("torch")
 
-MANY = 1 << 26  # more elements than any budget lets compute
+MANY = 1 << 26  # a number of elements that is too large for plimsoll to compute
 FEW_TRIES = 8
-"""On average 181,000 of 67 million normal numbers are beyond 3; redrawn, 489; again, 1.3."""
+"""The most iterations of a loop that redraws the numbers beyond ±3 until there are none.
+
+On average 181,000 of 67 million normal numbers are beyond ±3. When these are redrawn, 489 of them
+are beyond ±3 again; when those are redrawn, 1.3.
+"""
 
 
 def drawn(size: int = MANY) -> Any:

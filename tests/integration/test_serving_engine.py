@@ -22,7 +22,7 @@ CARD = gpu_profile("L4")
 STREAMS_BYTES = CARD.context_parts["streams"]
 """Context memory of streams, which the process has once the cache and the graphs are made."""
 PAGE_BYTES = 4 * 2 * 16 * 2 * 64 * 2
-"""Bytes of a page: layers, keys and values, tokens, key heads, width, bytes of a number."""
+"""Bytes of a page: layers times keys and values, tokens, key heads, width, bytes of a number."""
 WEIGHTS_BYTES = 2 * (32_000 * 512 + 4 * (512 * 768 + 512 * 512 + 2 * 512 * 2048))
 
 
@@ -65,7 +65,10 @@ def test_a_cache_takes_the_share_of_the_card_that_is_left() -> None:
 
 @pytest.mark.parametrize("kind", ["spawn", "TERM", "KILL"])
 def test_an_engine_in_a_process_of_its_own_takes_the_same(kind: str) -> None:
-    """Runs the engine in a new process, which a signal may end. NVML calls alone use no card."""
+    """Runs the engine in a new process, which a signal ends if `kind` names one.
+
+    The first process only calls NVML. It does not count as a user of the card.
+    """
     found, figures = predicted(kind, 0.8)
     assert found["fits"] is True
     check_figures(figures)
@@ -82,6 +85,6 @@ def test_an_engine_that_asks_for_more_than_the_card_runs_out_of_memory(kind: str
     found, figures = predicted(kind, 1.2)
     assert found["fits"] is False
     assert not figures
-    # plimsoll runs the script on a card with unlimited memory, but tells it the real size.
+    # plimsoll runs the script on a card with unlimited memory, but tells the script the real size.
     asked = 1.2 * CARD.total_bytes
     assert asked - GiB < found["peak_allocated_bytes"] < asked + GiB

@@ -34,7 +34,8 @@ def define(library: str, *schemas: str) -> list[Any]:
     for schema in schemas:
         fragment.define(schema)
         kernels.impl(schema.partition("(")[0], "CUDA", refuse)
-    torch.ops.load_library(torch._C.__file__)  # any library would do
+    # Whenever a library is loaded, plimsoll looks for new operations. Any library would do.
+    torch.ops.load_library(torch._C.__file__)
     return [fragment, kernels]
 
 

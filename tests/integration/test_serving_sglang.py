@@ -1,4 +1,4 @@
-"""Tests a stand-in with the names of SGLang: its stages, figures and kernels."""
+"""Tests predictions of SGLang with a small package that has SGLang's names in its place."""
 
 from __future__ import annotations
 
@@ -107,7 +107,11 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 
 def predicted(folder: Path, *sizes: int) -> tuple[int, dict[str, Any], str]:
-    """Returns status, `serving` and headline for an engine that takes the given GiB on an L4."""
+    """Predicts an engine that takes the given GiB on an L4.
+
+    Returns:
+        The exit status, the answer of `--json`, and the text of the answer without `--json`.
+    """
     write(folder / "sglang", ENGINE)
     script = folder / "engine.py"
     script.write_text(PROGRAM)
@@ -199,7 +203,8 @@ def test_attention_with_a_length_of_chunks_takes_what_it_takes_without() -> None
     fragment = torch.library.Library("sgl_kernel", "FRAGMENT")
     fragment.define(SCHEDULE)
     fragment.define("weak_ref_tensor(Tensor tensor) -> Tensor")
-    torch.ops.load_library(torch._C.__file__)  # any library would do
+    # Whenever a library is loaded, plimsoll looks for new operations. Any library would do.
+    torch.ops.load_library(torch._C.__file__)
     used = torch.zeros(300, dtype=torch.int32, device="cuda")
     sizes = (300, 1, 8192, 32, 8, 64, 64, torch.bfloat16)
     none = (None,) * 5

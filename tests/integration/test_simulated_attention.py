@@ -29,13 +29,14 @@ def test_compiled_flexible_attention_holds_no_scores() -> None:
     before = torch.cuda.memory_allocated()
     out = attend(q, k, v)
     rows = 2 * 8 * 8192 * 4
-    # The compiled graph keeps the mask's tables; without Triton a rule replaces compiling, and
-    # keeps none.
+    # The compiled graph keeps the mask's tables. Without Triton, plimsoll estimates the memory by a
+    # rule instead of compiling; then no tables are kept.
     mask = 4 * 512 if find_spec("triton") else 0
     assert torch.cuda.memory_allocated() - before == out.nbytes + rows + mask
     torch.cuda.reset_peak_memory_stats()
     out.sum().backward()
-    # The sum's gradient as a whole tensor, three gradients, and one number per row.
+    # At the peak there are the output, its gradient as a whole tensor, the gradients of q, k and v,
+    # and two numbers per row.
     assert torch.cuda.max_memory_allocated() - before == 5 * out.nbytes + 2 * rows + 1024 + mask
     assert q.grad.shape == shape
     grouped, logarithms = attend(q, k[:, :2], v[:, :2], enable_gqa=True, return_lse=True)

@@ -99,7 +99,8 @@ fragment.define("fp8_mqa_logits(Tensor q) -> Tensor")
 @on_simulated_gpus(gpu="H100")
 def test_deep_gemms_operations_are_known_by_name() -> None:
     package("deep_gemm", DEEP_GEMM)
-    torch.ops.load_library(torch._C.__file__)  # any library would do
+    # Whenever a library is loaded, plimsoll looks for new operations. Any library would do.
+    torch.ops.load_library(torch._C.__file__)
     operations = torch.ops.deep_gemm
     operations.set_pdl(True)
     assert operations.get_pdl() is True

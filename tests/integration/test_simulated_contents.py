@@ -12,7 +12,7 @@ from tests.simulated import on_simulated_gpus
 
 torch = pytest.importorskip("torch")
 
-MANY = 1 << 26  # more elements than any budget lets compute
+MANY = 1 << 26  # a number of elements that is too large for plimsoll to compute
 
 
 @on_simulated_gpus()
@@ -106,7 +106,8 @@ def test_a_loss_that_is_read_often_stays_a_number() -> None:
 
 @on_simulated_gpus()
 def test_what_is_drawn_beyond_the_budget_is_drawn() -> None:
-    torch.empty(8 << 20, device="cuda").normal_()  # takes the whole budget for computed bytes
+    # plimsoll computes values up to a budget of bytes, which this tensor uses up.
+    torch.empty(8 << 20, device="cuda").normal_()
     kept = [torch.ones(1 << 20) for _ in range(50)]
     for _ in range(30):
         x = torch.randn(1000, 1000, device="cuda").sin_()
@@ -242,7 +243,8 @@ def test_pairs_and_triples_of_labels_are_counted() -> None:
     labels = torch.randint(0, 100, (512,), device="cuda")
     true = labels.cpu()
     same = int((true[:, None] == true[None, :]).sum())
-    spent = torch.randn(8 << 20, device="cuda")  # takes the whole budget for computed bytes
+    # plimsoll computes values up to a budget of bytes, which this tensor uses up.
+    spent = torch.randn(8 << 20, device="cuda")
     kept = []
     for _ in range(40):  # the budget suffices for the first values only
         mask = labels[:, None] == labels[None, :]

@@ -1,4 +1,4 @@
-"""When copies run, on which streams, and which of them the host waits for."""
+"""Tests when copies run, on which streams, and for which copies the host waits."""
 
 from __future__ import annotations
 

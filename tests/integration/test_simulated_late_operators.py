@@ -38,7 +38,7 @@ def test_a_native_kernel_that_is_registered_late_does_not_run() -> None:
         define("three(Tensor x) -> Tensor", lambda x: x.new_empty(3)),
         register_native("three", refuse),
     )
-    x.add(1)  # any operation would do
+    x.add(1)  # plimsoll looks for new kernels at the next operation; any operation would do
     held = torch.cuda.memory_allocated()
     y = torch.ops.late.three(x)
     assert y.is_cuda
@@ -52,7 +52,7 @@ def test_an_operation_of_a_library_is_taken_over_before_its_first_call() -> None
     _schema = define("first(Tensor x) -> Tensor", lambda x: x.new_empty(5))
     _kernel = register_native("first", refuse)
     assert "_ctypes_test" not in sys.modules
-    pytest.importorskip("_ctypes_test")  # stands for a library's compiled module
+    pytest.importorskip("_ctypes_test")  # takes the place of a library's compiled module
     assert torch.ops.late.first(x).shape == (5,)
 
 
@@ -62,7 +62,8 @@ def test_a_kernel_for_cuda_that_comes_after_its_schema_is_taken_over_too() -> No
     _schema = define("second(Tensor x) -> Tensor", lambda x: x.new_empty(2))
     x.add(1)
     _kernel = register_native("second", refuse)
-    torch.ops.load_library(torch._C.__file__)  # any library would do
+    # Whenever a library is loaded, plimsoll looks for new kernels. Any library would do.
+    torch.ops.load_library(torch._C.__file__)
     assert torch.ops.late.second(x).shape == (2,)
 
 

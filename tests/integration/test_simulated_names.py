@@ -179,7 +179,7 @@ def test_an_allocator_of_the_programs_own_asks_the_driver_each_time() -> None:
     library = Path("own.so")
     with pytest.raises(OSError, match=r"own\.so"):
         torch.cuda.memory.CUDAPluggableAllocator(str(library), "take", "give_back")
-    library.touch()  # an empty file suffices, because functions for a GPU are not called
+    library.touch()  # an empty file suffices: plimsoll never calls the library's functions
     own = torch.cuda.memory.CUDAPluggableAllocator(str(library), "take", "give_back")
     torch.cuda.memory.change_current_allocator(own)
     x = torch.ones(MIB + 1, device="cuda")

@@ -1,4 +1,4 @@
-"""Tests overlapping tensors: writes that a GPU refuses, and memory with two storages."""
+"""Tests overlapping tensors: writes that PyTorch refuses on a GPU, and memory of two storages."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_overlapping_writes_are_refused_where_those_of_the_host_are() -> None:
 
 
 class _Pointer:
-    """An array of another library, over a tensor's memory."""
+    """An array of another library that shares a tensor's memory."""
 
     def __init__(self, tensor: Any) -> None:
         self._tensor = tensor

@@ -93,14 +93,14 @@ def test_settings_made_while_the_program_runs_hold_from_then_on() -> None:
     torch.cuda.empty_cache()
     kept.append(torch.empty(100 * mib, dtype=torch.uint8, device="cuda"))
     kept.pop()
-    # the cached 100 MiB are above max_split_size, so no longer split
+    # PyTorch does not split the cached block of 100 MiB, which is above max_split_size.
     assert segment_sizes(40 * mib) == [40 * mib]
     torch.cuda.memory._set_allocator_settings("expandable_segments:True")
     torch.empty(200 * mib, dtype=torch.uint8, device="cuda")
     assert any(segment["is_expandable"] for segment in torch.cuda.memory_snapshot())
     settings = torch.cuda.memory._snapshot()["allocator_settings"]
     assert (settings["expandable_segments"], settings["max_split_size"]) == (True, -1)
-    # keeps the setting of the other key
+    # Setting one key keeps the other key's value.
     torch.cuda.memory._set_allocator_settings("roundup_power2_divisions:4")
     settings = torch.cuda.memory._snapshot()["allocator_settings"]
     assert settings["expandable_segments"]

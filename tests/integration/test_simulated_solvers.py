@@ -1,4 +1,4 @@
-"""Tests factorizations on simulated GPUs: the host's results, cuSOLVER's workspaces."""
+"""Tests factorizations on simulated GPUs: results as on the host, workspaces as in cuSOLVER."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ linalg = torch.linalg
 
 
 def peak(call: Callable[[], Any]) -> int:
-    """Returns the peak of a call's memory beyond what was allocated before."""
+    """Returns how far a call's peak exceeds the memory that was allocated before the call."""
     torch.cuda.empty_cache()  # otherwise cached blocks might be split differently
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()

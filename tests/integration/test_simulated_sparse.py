@@ -52,8 +52,9 @@ def test_coordinates_are_merged_exactly_where_they_are_known() -> None:
 @on_simulated_gpus()
 def test_merging_asks_for_what_thrust_asks_for() -> None:
     matrix = coordinates(1000, 50)
-    # Requests on an H200 with PyTorch 2.11. For each element: a number, its order and its place;
-    # then scratch memory of the sort and of the unique step, the values' sums, and the indices.
+    # Requests on an H200 with PyTorch 2.11. Three arrays have 8 bytes for each element: its key,
+    # its order and its place. Then come scratch memory of the sort and of the unique step, the
+    # summed values, and the indices.
     pointers = [400_000, 400_000, 400_000]
     assert requests(matrix.coalesce) == [*pointers, 800_767, 1535, 200_000, 800_000]
 
@@ -85,7 +86,7 @@ def test_gradients_flow_through_products_of_either_layout() -> None:
 
 
 def gradients_to_values(device: str, *, is_merged: bool) -> list[Any]:
-    """Returns results of operations on a matrix made of values, with the values' gradients."""
+    """Applies operations to a sparse matrix; returns their results and the values' gradients."""
     index = [[0, 1, 1], [2, 0, 2]] if is_merged else [[0, 1, 1, 0], [2, 0, 2, 2]]
     indices = torch.tensor(index, device=device)
     dense = torch.arange(6.0, device=device)

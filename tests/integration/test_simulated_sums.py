@@ -1,4 +1,4 @@
-"""Memory of kernels that end with a sum: partial results and semaphores, as on an H200."""
+"""Tests the scratch memory of kernels that sum: partial results and semaphores, as on an H200."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 
 from tests.simulated import on_simulated_gpus
 
-# The bias gradients of a GRU cell with 768 gates, recorded on an H200 with PyTorch 2.11: for some
-# numbers of rows, the bytes of the partial results.
+# How many bytes the partial results of a GRU cell's bias gradients take, by the number of rows. The
+# cell has 768 gates. Recorded on an H200 with PyTorch 2.11.
 GRU_PARTIAL_BYTES = {
     4000: 24772608,
     9600: 58982400,
@@ -51,7 +51,8 @@ def test_bias_gradients_of_recurrent_cells_keep_partial_results() -> None:
         found = backward_of(gru(x))
         expected = [gates, gates, gates // 3, 3072, partial, 24, 3072, partial, 24]
         assert holds(found, expected), (rows, found)
-        # The LSTM cell also has 768 gates, whose gradient is that of both biases.
+        # The LSTM cell also has 768 gates. It sums only once, because both biases have the same
+        # gradient.
         found = backward_of(lstm(x)[0])
         assert holds(found, [gates, gates // 4, 3072, partial, 24]), (rows, found)
         assert found.count(partial) == 1
@@ -79,7 +80,7 @@ def test_ctc_loss_of_a_large_problem_sums_over_blanks() -> None:
     grad = 200 * 60 * 512 * 4
     assert holds(backward(200, False), [480, 480, 480, 3888000, grad, *sums])
     assert holds(backward(200, True), [480, 480, 480, 3888000, grad, *sums, 4, 60, grad])
-    # 2 x steps + 144 + 102 is at most 450 for a small problem.
+    # A problem is small if 2 x steps + 144 + 102 is at most 450: up to 102 steps.
     assert 60 * 102 * 41 * 4 not in backward(102, False)
     assert 60 * 103 * 41 * 4 in backward(103, False)
 
@@ -99,8 +100,8 @@ def test_many_short_rows_are_normalized_with_partial_gradients() -> None:
         found = backward(200000)
         begin = [input_bytes, *[384] * count, *[partial] * count]
         assert found[: len(begin)] == begin, found
-        assert found.count(384) == 2 * count  # the sum replaces the first gradient
-        wide = norm_of(2112, device="cuda")  # 66 columns of blocks: half of an H200's processors
+        assert found.count(384) == 2 * count  # the sum of partial gradients is new memory
+        wide = norm_of(2112, device="cuda")  # 66 columns of blocks for 132 multiprocessors
         x = torch.empty(65568, 2112, device="cuda", requires_grad=True)
         assert backward_of(wide(x)) == [x.nbytes, *[8448] * count]
 
@@ -128,7 +129,7 @@ def test_statistics_over_several_processes_stage_channels_that_are_last() -> Non
             )
         )
 
-    # The same launch as that of batch_norm in one process: 128 blocks along the rows, 3 across.
+    # The kernel has the same grid as batch_norm's in one process: 128 blocks by 3.
     assert requests_of(lambda: torch.batch_norm_stats(x, 1e-5)) == [384, 384]
     staged = [384, 384, 4 * 96 * 128 * 4, 12]
     assert requests_of(lambda: torch.batch_norm_stats(last, 1e-5)) == staged

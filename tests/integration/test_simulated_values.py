@@ -1,4 +1,7 @@
-"""Tests of values on simulated GPUs: computed if cheap, else bounded, and drawn when read."""
+"""Tests values on simulated GPUs: cheap ones are computed.
+
+For others plimsoll keeps bounds, and draws a value within the bounds when the program reads one.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from tests.simulated import on_simulated_gpus
 
 torch = pytest.importorskip("torch")
 
-MANY = (30_000, 10_000)  # more elements than any budget lets compute
+MANY = (30_000, 10_000)  # a shape with too many elements for plimsoll to compute
 
 
 # --- computed values -----------------------------------------------------------------------------
@@ -213,7 +216,7 @@ def test_unknown_data_is_what_is_asked_for(unknown: str, share: int) -> None:
 
 
 def selects_of_unknown_data(unknown: str, share: int) -> None:
-    """Runs the decorated program under several choices of unknown data."""
+    """Runs `_select` under one choice of `--unknown`."""
     from tests.simulated import output_of
 
     output_of(_select, "--unknown", unknown, arguments=(share,))
@@ -332,7 +335,7 @@ def test_hardly_any_is_hardly_any_whatever_is_unknown() -> None:
 
 
 def rounds_until_learned(model: Any, x: Any, y: Any) -> int:
-    """Trains with early stopping, and checks that the final loss is small; returns the rounds."""
+    """Trains with early stopping, and checks the final loss; returns the number of rounds."""
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     best, without_progress, rounds = math.inf, 0, 0
     for _ in range(300):

@@ -96,7 +96,7 @@ def test_a_page_leads_to_the_previous_and_the_next_one(folder: str) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_the_highlighter_knows_commands_from_output(document: str) -> None:
-    """The copy button copies what the highlighter marks neither as prompt nor as output."""
+    """The copy button copies text that the highlighter marks neither as prompt nor as output."""
     lexer = get_lexer_by_name("console")
     for block in blocks((DOCS / document).read_text(encoding="utf-8")):
         if block.language == "console":

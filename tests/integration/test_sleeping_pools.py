@@ -1,4 +1,4 @@
-"""Tests of engines that put memory to sleep, by an allocator of their own on CUDA's driver."""
+"""Tests engines that unmap memory while they sleep, by their own allocator on CUDA's driver."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ POOL = PROGRAMS / "sleeping" / "pool.py"
 WEIGHTS, CACHE = 432 * MIB, 700 * MIB
 """Bytes of the program's pools: the weights in pieces of 2 MiB, and the cache."""
 COPIES = (512 + 128 + 32 + 2) * MIB
-"""Page-locked blocks, rounded up to powers of two, to which PyTorch copies the weights."""
+"""Bytes of the page-locked copies of the weights; each block is rounded up to a power of two."""
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the program's allocator, linked to libcuda.so.1, which this machine may lack."""
+    """Compiles the program's allocator; links it to libcuda.so.1, which this machine may lack."""
     folder = tmp_path_factory.mktemp("sleeping")
     names = [
         *("cuMemAddressReserve", "cuMemAddressFree", "cuMemCreate", "cuMemRelease", "cuMemMap"),
@@ -54,7 +54,7 @@ def test_sleep_frees_what_waking_takes_again(library: Path) -> None:
     assert all(each == free[what] for what, each in found["free"])
     assert found["copied"] == WEIGHTS
     assert found["in_pools"] == {"1": WEIGHTS, "2": CACHE}
-    # PyTorch counts the pools' memory, awake or asleep
+    # PyTorch counts a pool's memory whether the pool is awake or asleep.
     assert found["reserved"] == WEIGHTS + CACHE + 2 * MIB
     assert found["outside"]
     assert found["equal"] == [True] * 4

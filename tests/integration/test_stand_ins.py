@@ -1,4 +1,4 @@
-"""Tests that stand-ins for packages which need a GPU take the same memory as the packages."""
+"""Tests that plimsoll's stand-ins for packages take as much memory as the packages on a GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def peak_of(function: Any) -> int:
-    """Returns the peak of live bytes during a call, minus those live before it."""
+    """Returns the peak of live bytes during a call, minus the bytes that were live before it."""
     held: int = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     function()
@@ -41,7 +41,8 @@ def test_flash_attention_keeps_its_result_and_a_logarithm_a_row() -> None:
     assert out.shape == q.shape
     assert torch.cuda.memory_allocated() - held == 4 * MIB + 4 * 8 * 1024 * 4 + 512
     gradient = torch.ones_like(out)
-    # Three gradients, one sum per row, and the query's gradient in single precision.
+    # The backward pass allocates three gradients, one sum per row, and the query's gradient once
+    # more in single precision.
     assert peak_of(lambda: out.backward(gradient)) == 3 * 4 * MIB + 4 * 8 * 1024 * 4 + 8 * MIB
     assert q.grad.shape == q.shape
 
@@ -140,7 +141,8 @@ def test_flash_attention_3_splits_a_long_cache_of_keys() -> None:
                 q, keys, values, cache_seqlens=8192, page_table=pages, causal=True, **named
             )
 
-    # Cache length, output, its logarithms and schedule. Each split adds an output and logarithms.
+    # The call allocates the cache length, the output, its logarithms and the schedule. Each split
+    # has an output and logarithms of its own.
     alone = 512 + 32 * 128 * 2 + 512 + 512
     assert peak_of(lambda: attend(num_splits=1)) == alone
     # 8 key heads with 15 splits keep 120 of 132 multiprocessors busy.
@@ -183,7 +185,8 @@ def test_mamba_keeps_the_states_between_chunks() -> None:
     b = torch.randn(2, 16, 4096, device="cuda")
     held = torch.cuda.memory_allocated()
     out = selective_scan_fn(u, u, torch.randn(256, 16, device="cuda"), b, b)
-    # The output, the states of 2 chunks (16 each), and the matrix that the call makes.
+    # Held are the output, the states of 2 chunks (16 states each), and the matrix that is created
+    # in the call.
     assert torch.cuda.memory_allocated() - held == 8 * MIB + 2 * 256 * 2 * 32 * 4 + 256 * 16 * 4
     out.sum().backward()
     weight = torch.randn(256, 4, device="cuda", requires_grad=True)
@@ -211,10 +214,10 @@ def test_a_gated_norm_of_mamba_is_a_class_and_keeps_a_number_a_row() -> None:
     norm = Norm(512, group_size=128, device="cuda", dtype=torch.bfloat16)
     held = torch.cuda.memory_allocated()
     out = norm(x, z)
-    # The output, and the inverse deviation of each row for each of 4 groups.
+    # The layer keeps the output, and an inverse deviation for each row and each of 4 groups.
     assert torch.cuda.memory_allocated() - held == 4 * MIB + 4 * 4096 * 4
-    # One row of sums for each of an A100's 108 multiprocessors: 4 blocks run on each, and there are
-    # 4 groups.
+    # An A100 has 108 multiprocessors, each with 4 blocks. The 4 groups share these blocks, so there
+    # are 108 rows of sums.
     sums = 108 * 512 * 4
     gradient = torch.ones_like(out)
     taken = peak_of(lambda: out.backward(gradient))
@@ -353,7 +356,7 @@ def test_only_a_package_whose_kernel_was_called_is_assumed(tmp_path: Path) -> No
 
 
 def library_that_looks(folder: Path) -> str:
-    """Installs a library that behaves differently beside flash-attn; returns its folder."""
+    """Installs a library that looks whether flash-attn is installed; returns its folder."""
     installed = folder / "site-packages"
     installed.mkdir()
     (installed / "looking.py").write_text(

@@ -82,7 +82,7 @@ def test_a_complaint_that_nobody_reads_is_bad_input_all_the_same(arguments: list
 
 
 def test_an_answer_is_whole_where_nobody_reads_the_notes() -> None:
-    # the command's hint goes to stderr, which has no reader
+    # The command writes its hint to stderr, a pipe that has no reader here.
     status, answer = unread("top", "--once", streams="err")
     assert status == 0
     assert answer

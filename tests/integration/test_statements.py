@@ -1,6 +1,6 @@
-"""Checks statements of articles about PyTorch's memory on simulated GPUs.
+"""Checks, on simulated GPUs, what articles say about PyTorch's memory.
 
-A program in `tests/programs/statements` shows each one; it prints lines of `name: value`.
+Programs in `tests/programs/statements` show each statement. They print lines of `name: value`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ def test_a_small_tensor_is_cut_from_a_larger_segment() -> None:
 
 
 def test_a_large_tensor_has_a_segment_of_its_size() -> None:
-    """An article guesses 512 MB. In fact 381.5 MiB are rounded up to 382 MiB, all the tensor's."""
+    """An article guesses a segment of 512 MB for a tensor of 400 MB (381.5 MiB).
+
+    In fact the segment has 382 MiB, and the tensor takes it all.
+    """
     allocated, reserved = shown("first_tensor")["and one of 400 MB"].split()
     assert int(allocated) == 2 * 4_000_256 + 382 * MiB
     assert int(reserved) == (20 + 382) * MiB
@@ -90,7 +93,7 @@ def test_empty_cache_leaves_memory_to_others() -> None:
 
 def test_empty_cache_leaves_tensors_alone() -> None:
     figures = shown("kept_memory")
-    # the 42 MiB are a segment of 2 MiB and 40 MiB that the first kernel loads
+    # The 42 MiB are a segment of 2 MiB, and 40 MiB of code that the first kernel loads.
     assert figures["emptied around a small one"] == "0 2 42"
     assert figures["it holds"] == "[0, 1, 2, 3]"
 
@@ -306,7 +309,10 @@ WAYS = {
     "driver": ("--allocator", "native", "--policy", "spill", "--shared", "64GiB"),
     "elastic": ("--allocator", "elastic", "--policy", "spill", "--shared", "64GiB"),
 }
-"""The options to spill: on Windows, on Linux under PyTorch's rules, and by plimsoll's allocator."""
+"""Three ways to let tensors spill into host memory.
+
+On Windows, on Linux under PyTorch's allocator, and on Linux under plimsoll's elastic allocator.
+"""
 
 spilling = pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
 
@@ -362,6 +368,6 @@ def test_only_pinned_batches_are_in_the_memory_that_gpus_share() -> None:
     assert figures["pinned, locked and on the card"] == f"{7 * 32} 0"
     scarce = ("--driver", "wddm", "--host-memory", "256MiB")
     assert len(listed("pinned_loader", "pageable", *scarce)) == 7
-    # how many depends on how fast the workers deliver
+    # The number of batches depends on how fast the workers deliver.
     assert len(listed("pinned_loader", "pinned", *scarce)) <= 4
     assert SPENT in shown("pinned_loader", *scarce)["error"]

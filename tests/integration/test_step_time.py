@@ -41,7 +41,7 @@ steps = _benchmark()
 
 @cache
 def measured(gpu: str = "H200") -> dict[str, float]:
-    """Returns the seconds of each script's step on the card: medians over all measured hosts."""
+    """Returns the measured seconds of a step for each script: the median over all hosts."""
     file = "steps.json" if gpu == "H200" else f"steps_{gpu.lower()}.json"
     rows = json.loads((BENCHMARKS / "results" / file).read_text())
     return {
@@ -53,7 +53,7 @@ def measured(gpu: str = "H200") -> dict[str, float]:
 
 @cache
 def predicted(name: str, folder: Path, gpu: str = "H200") -> StepTime:
-    """Returns the predicted step of a benchmark's script or a recorded workload, in a variant."""
+    """Predicts a step's time for a script of the benchmarks or a workload; `name` has options."""
     script, options = steps.parse(name)
     source = BENCHMARKS / "steps" if script in steps.OWN else WORKLOADS
     if script in steps.STEPS:
@@ -69,7 +69,7 @@ def predicted(name: str, folder: Path, gpu: str = "H200") -> StepTime:
 
 
 def train(folder: Path, *, gpu: str = "H200", **options: object) -> StepTime:
-    """Returns the predicted step of a small network of linear layers."""
+    """Predicts a step's time for a small network of linear layers."""
     program = folder / "train.py"
     given = {"batch": 4096, "width": 4096, "layers": 4, "type": "float32", "reads": False} | options
     program.write_text(

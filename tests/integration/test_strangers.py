@@ -1,4 +1,4 @@
-"""Tests untrusted files: reading costs linear time and memory; damage is reported."""
+"""Tests untrusted files: reading takes linear time and memory, and damage is reported."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class TestFlippedBits:
 
 
 def test_blocks_that_overlap_are_explained_as_far_as_can_be() -> None:
-    """Explains overlapping blocks, as a damaged history of another allocator has them."""
+    """Explains a damaged history in which blocks overlap."""
     segment = EVENT | {"action": "segment_alloc", "size": 1 << 20}
     blocks = [EVENT | {"addr": (1 << 40) + at, "size": 4096} for at in (0, 1024, 512, 2048)]
     content = snapshot([segment, *blocks], {"allocator": "uncached"})

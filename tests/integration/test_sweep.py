@@ -41,7 +41,7 @@ def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def figures(result: Any) -> Any:
-    """Returns a result without its duration and without what depends on this host."""
+    """Returns a result without the figures that differ from run to run or from host to host."""
     took = ("seconds", "timeline", "engine_seconds", "host_peak_bytes", "host_peak_range_bytes")
     if isinstance(result, list):
         return [figures(one) for one in result]

@@ -1,4 +1,4 @@
-"""Tests systems other than Linux: recordings can be read; the rest reports what it requires."""
+"""Tests other systems than Linux: recordings can be read; other features say what they require."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ RECORDING = str(EXAMPLES / "gpt2_adamw_oom.pickle.gz")
 ENCODINGS = {
     "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0",
 }  # fmt: skip
-"""Windows' defaults: pipes lack most characters, and only files opened as UTF-8 are UTF-8."""
+"""Variables that make Python encode as it does by default on Windows.
+
+Pipes, and files that are not opened as UTF-8, then lack most characters.
+"""
 
 
 def on_windows(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Tests of tiers, regions, pausing and resuming on simulated GPUs, in real PyTorch scripts."""
+"""Tests memory tiers, regions, pausing and resuming in PyTorch scripts on simulated GPUs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def machine() -> SimulatedMachine:
 
 
 def training(width: int = 2048, layers: int = 4) -> tuple[Callable[[], None], Any]:
-    """Returns a function that trains a step, and the optimizer."""
+    """Returns a function that trains for one step, and the optimizer."""
     model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(layers))).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 
@@ -184,7 +184,12 @@ def test_under_another_allocator_the_reason_is_said(allocator: str) -> None:
 @pytest.mark.parametrize(("backup", "locked"), [("host", None), ("disk", 64 * MIB), ("drop", 0)])
 @on_h100s()
 def test_a_paused_region_gives_the_card_back(backup: Backup, locked: int | None) -> None:
-    """Pauses with each backup; `locked` is what stays page-locked (None: as much as is freed)."""
+    """Pauses a region with each kind of backup.
+
+    Args:
+        backup: The place for the region's contents while it is paused.
+        locked: The page-locked host memory that the pause takes; None: as much as it frees.
+    """
     with plimsoll.region("r"):
         tensors = [empty(m) for m in (1, 3, 64, 200)]
     folder = Path("backups")
@@ -293,7 +298,7 @@ def test_all_gpus_are_paused_or_none() -> None:
 
 
 class Spilled:
-    """A training whose optimizer state did not fit on the card and spilled."""
+    """A training whose optimizer state did not fit on the card and went to host memory."""
 
     def __init__(self) -> None:
         warnings.simplefilter("ignore")
@@ -427,7 +432,7 @@ def test_a_placement_says_what_it_placed() -> None:
 def test_a_prediction_counts_an_optimizers_state_in_shared_memory() -> None:
     state = 4 * 2 * 2048 * 2048 * 4
     placed = predicted("optimizer_in_either_tier.py", "--place")
-    # fused steps also make their counters in host memory, and move them to the card
+    # A fused optimizer also creates its step counters in host memory, then moves them to the card.
     steps = 4 * 512
     assert placed["shared"]["peak_allocated_bytes"] == state + steps
     assert placed["shared_used_bytes"] == placed["shared"]["peak_bytes"] == state + (2 << 20)

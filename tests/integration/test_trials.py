@@ -1,4 +1,4 @@
-"""Tests that a trial of `predict` or `fit` leaves no trace, unless writes are kept."""
+"""Tests that scripts which `predict` and `fit` run leave no trace, unless writes are kept."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_predict_leaves_no_trace_and_lists_what_was_written(
     project: Path, tracker: Tracker
 ) -> None:
     before = contents(project)
-    # does not fit, so plimsoll runs the script once more
+    # The script does not fit on a T4, so plimsoll runs it once more.
     found = predict(CHECKPOINTS, [tracker.port, "100"], gpu="T4")
     assert not found.fits
     assert contents(project) == before
@@ -153,7 +153,7 @@ def test_processes_of_the_script_write_to_the_layer_too(project: Path) -> None:
         {"path": "ranks/rank-0", "bytes": 1, "kind": "new"},
         {"path": "ranks/rank-1", "bytes": 1, "kind": "new"},
     ]
-    # a server process that outlives the script and its folder would print this
+    # A server process that outlived the script and the folder would print this word.
     assert "terminate" not in done.stderr
     assert contents(project) == before
 
@@ -226,7 +226,7 @@ time.sleep(300)
 
 
 def heed_signals() -> None:
-    """Lets a new process end at signals that this one may ignore, as under nohup."""
+    """Restores default signal handling in a new process: under nohup, it would inherit "ignore"."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 

@@ -1,4 +1,4 @@
-"""Tests that unmeasured convolution workspaces make peaks a range; measured ones do not."""
+"""Tests that a peak is a range if a convolution's workspace was not measured, else a number."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ net = torch.nn.Sequential(
 for _ in range(2):
     net(torch.randn(SHAPE, device="cuda")).sum().backward()
 """
-MEASURED = (32, 3, 224, 224)  # ResNet's input, which is in the table
+MEASURED = (32, 3, 224, 224)  # ResNet's input, which is in the table of measured convolutions
 OTHER = (27, 3, 331, 331)
 
 

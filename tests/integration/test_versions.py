@@ -1,4 +1,4 @@
-"""Tests the notices under a PyTorch that is newer than the known ones."""
+"""Tests the notices under a PyTorch that is newer than all versions known to plimsoll."""
 
 from __future__ import annotations
 

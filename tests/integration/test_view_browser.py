@@ -1,4 +1,4 @@
-"""Tests the page in a real browser: its contents, its actions, and that it contacts no server."""
+"""Tests the page of `plimsoll view` in a browser: contents, actions, no contact to servers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def legend(page: Page) -> dict[str, str]:
-    """Returns the legend's groups with their sizes, in one call because the page may change."""
+    """Returns the legend's groups with their sizes, read at once because the page may change."""
     pairs = page.locator(".legend tbody tr").evaluate_all(
         "rows => rows.map(row => [row.querySelector('th'), row.querySelector('td')]"
         ".map(cell => cell.innerText))"
@@ -488,7 +488,7 @@ def test_what_is_summed_up_is_said_and_never_missing(open_page: Open, tmp_path: 
     assert "plimsoll view --serve shows each of them" in page.inner_text(".notes")
     head = page.inner_text(".moment strong")
     level = find_lifetimes(recording.devices[0]).level()
-    # Each summed-up span is one event here, so even the sum is exact.
+    # Each span of events that the page sums up is a single event here, so even the sum is exact.
     assert head == f"at most {format_size(int(level[moment(page)]))} live"
     assert "look like fragments here" in page.inner_text(".map .caption")
     assert ", without those under " in page.inner_text(".list .count")

@@ -1,4 +1,4 @@
-"""Tests links to an event and a block, and further files on a page, in a real browser."""
+"""Tests the page in a real browser: links to an event or a block, and files added to the page."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def live(page: Page) -> list[str]:
 
 
 def made(tmp_path: Path, name: str, size: int) -> bytes:
-    """Returns a page with one block."""
+    """Returns the bytes of a page that shows one block."""
     folder = tmp_path / name
     folder.mkdir()
     written(folder, recording_of(few_blocks(1, size), name=name))

@@ -201,7 +201,7 @@ def test_a_finger_that_moves_up_scrolls_the_page(open_page: Open, single: str) -
 
 
 def focused(page: Page) -> str:
-    """Returns the focused element, and its outline."""
+    """Returns the name of the focused element, or says that this element has no outline."""
     name: str = page.evaluate(
         """() => {
           const one = document.activeElement;
@@ -235,7 +235,7 @@ def test_the_whole_page_by_the_keyboard(open_page: Open, single: str) -> None:
     )  # fmt: skip
     for name in order:
         tab_to(page, name)
-    # Go on with the keyboard, and use what has the focus.
+    # Go on with the keyboard: use the focused list of blocks.
     press(page, "ArrowDown", "ArrowDown")
     card = page.locator(".block")
     expect(card).to_be_visible()

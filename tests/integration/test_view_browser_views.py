@@ -158,7 +158,7 @@ def test_frames_have_what_was_asked_for_in_and_below_them(open_page: Open, tmp_p
     page.mouse.move(box["x"] + box["width"] * 74 / 80, box["y"] + 30)
     expect(said).to_contain_text("/me/train.py:95 main: 8.00 MiB")
     page.mouse.click(box["x"] + box["width"] * 74 / 80, box["y"] + 30)
-    # the click made this function's part as wide as the graph
+    # The click made this function's part as wide as the whole graph.
     page.mouse.move(box["x"] + 20, box["y"] + 50)
     expect(said).to_contain_text("/me/tree.py:5 walk: 8.00 MiB")
     canvas.focus()
@@ -215,7 +215,7 @@ def test_segments_are_on_top_of_each_other_from_when_they_are_taken(
     expect(said).to_contain_text("2 segments, 96.00 MiB; the line is what is live.")
 
     def heights(_: object = None) -> list[int]:
-        """Returns the filled percentage of the height at the first, middle and last event."""
+        """Returns the filled percentage of the graph's height, at three places of its width."""
         found: list[int] = page.evaluate(
             """(places) => {
               const canvas = document.querySelector(".segments canvas");
@@ -234,7 +234,7 @@ def test_segments_are_on_top_of_each_other_from_when_they_are_taken(
         )
         return found
 
-    # 64, 96 and 32 MiB of the axis, whose maximum is 1.04 times 96 MiB.
+    # At the three places 64, 96 and 32 MiB are reserved. The axis ends at 1.04 times 96 MiB.
     for found, expected in zip(heights(), (64, 96, 32), strict=True):
         assert abs(found - 100 * expected / (96 * 1.04)) <= 3
     page.locator(".segments canvas[tabindex]").focus()

@@ -1,4 +1,4 @@
-"""Tests the page of all ranks in a real browser: keys, widths, as a file, from a server."""
+"""Tests the page of all ranks in a real browser: its keys and widths, as a file and as served."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ open_page = pytest.fixture(opened_pages)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Makes four ranks' recordings, of which rank 2 takes more."""
+    """Makes recordings of four ranks, of which rank 2 takes more memory."""
     made = tmp_path_factory.mktemp("ranks") / "job"
     made.mkdir()
     program = program_of(EXAMPLES / "gpt2_adamw.pickle.gz")

@@ -1,4 +1,4 @@
-"""Tests that loops which wait for an unknown value end; other loops run unchanged."""
+"""Tests that loops end which wait for a value that plimsoll does not know; others run unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WAITING = PROGRAMS / "waiting"
 
 
 class Loop:
-    """Counts a loop's iterations, and checks that memory is constant from the second one on."""
+    """Counts a loop's iterations; checks that the memory peak is constant after the fourth one."""
 
     def __init__(self) -> None:
         self.rounds = 0
@@ -41,7 +41,7 @@ class Loop:
             self._peak = torch.cuda.max_memory_allocated()
 
     def check(self) -> None:
-        """Checks that memory is constant."""
+        """Checks that the memory peak has not grown since the fourth iteration."""
         assert self.rounds > 0
         if self.rounds > 4:
             assert torch.cuda.max_memory_allocated() == self._peak
@@ -290,7 +290,8 @@ def test_an_interrupt_while_the_library_asks_python_reaches_the_program() -> Non
         for turn in range(1000):
             print(turn)
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
+    # A shell's background jobs ignore SIGINT.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.cuda.init()
     torch._C._cuda_attach_out_of_memory_observer(lambda *_: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):

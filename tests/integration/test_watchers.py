@@ -1,4 +1,4 @@
-"""Tests that watchers leave a program unchanged, whether they work or fail."""
+"""Tests plimsoll's watchers of a running script: they do not change it, even if they fail."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOOKS = {
     "the batches of loaders", "the calls of a step", "the script's options",
     "the tensors of modules", "the tensors of optimizers", "the time of steps",
 }  # fmt: skip
-"""Some watchers that this program certainly triggers."""
+"""The names of some watchers that the script watched.py certainly triggers."""
 
 
 def surveyed(tmp_path: Path) -> Prediction:

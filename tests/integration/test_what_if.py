@@ -7,8 +7,8 @@ import pytest
 from plimsoll import InputError, ReplayResult, replay
 from tests.recordings import LARGE, SMALL, Recorded, or_skipped, recordings_in
 
-# In these runs it matters how far the GPU was behind the host, which other runs' recordings do not
-# contain; the replay's bounds hold nevertheless.
+# The peaks of these runs depend on how far the GPU was behind the host. The recording that is
+# replayed instead does not contain this, so only the replay's bounds are checked.
 TIMING = {"prefetch_streams.expandable", "prefetch_streams.limited"}
 
 
@@ -51,7 +51,8 @@ def test_another_variant_is_foretold_within_half_a_percent(
         assert result.peak_reserved_bytes == pytest.approx(recorded, rel=0.005)
 
 
-# Programs with the same seed that requested the same sizes, without a limit.
+# Recordings of one program, all with the same seed, so with the same requested sizes. None had a
+# memory limit.
 CHURN = [
     recorded
     for recorded in recordings_in(SMALL)

@@ -79,7 +79,7 @@ AROUND = {
         "    assert b'plimsoll_peak_allocated_bytes' in answer.read()\nserver.close()\n",
     ),
 }
-"""For each section: what its block needs before it, and the checks after it."""
+"""For each section of the page: the code to run before its block, and the checks to run after."""
 ELSEWHERE = {"Notebooks", "pytest", "GitHub"}
 
 

@@ -58,7 +58,7 @@ def outputs(tmp_path: Path) -> dict[str, list[Any]]:
 
 
 def shown(cell: list[Any], kind: str = "text/plain") -> str:
-    """Returns what a cell displays besides its value; its value if it displays nothing."""
+    """Returns a cell's first displayed output; if it displays nothing, the cell's value."""
     found = [one for one in cell if one["output_type"] in ("display_data", "execute_result")]
     return str(found[0]["data"][kind])
 

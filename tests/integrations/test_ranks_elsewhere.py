@@ -1,4 +1,4 @@
-"""Tests recordings of many ranks in an object store, and read by a Ray cluster."""
+"""Tests reading many ranks' recordings from an object store, and with a Ray cluster."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def workers() -> list[int]:
 
 
 def is_mine(process: int) -> bool:
-    """Returns whether this process started the other one, directly or not."""
+    """Returns whether the current process is `process` or one of its ancestors."""
     while process > 1:
         if process == os.getpid():
             return True

@@ -70,7 +70,7 @@ def test_what_the_trainer_logs_has_the_memory_in_it() -> None:
     stats = torch.cuda.memory_stats()
     assert of_gpu["peak_allocated_gib"] == stats["allocated_bytes.all.peak"] / 2**30
     assert of_gpu["peak_reserved_gib"] == stats["reserved_bytes.all.peak"] / 2**30
-    # At least the parameters, their gradients and AdamW's two moments.
+    # The peak includes at least the parameters, their gradients and AdamW's two moments.
     assert of_gpu["peak_allocated_gib"] > 4 * 4 * PARAMETERS / 2**30
     free, _ = torch.cuda.mem_get_info()
     assert of_gpu["headroom_gib"] == free / 2**30

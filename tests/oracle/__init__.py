@@ -1,4 +1,4 @@
-"""Compares `native` with PyTorch's own caching allocator, without a GPU.
+"""Compares plimsoll's allocator `native` with PyTorch's own caching allocator, without a GPU.
 
 A CUDA build of PyTorch has the allocator in libc10_cuda, which needs libc10 and about 45 functions
 of CUDA's runtime and driver. `src/plimsoll/torch/wheel` implements these with plimsoll's simulated

@@ -12,7 +12,7 @@ _SOURCE = Path(__file__).parents[2]
 
 
 def cuda_headers() -> Path | None:
-    """Returns the folder of CUDA's headers in the package triton; None without it."""
+    """Returns the folder of CUDA's headers in the package triton, or None if it is missing."""
     triton = find_spec("triton")
     if triton is None or triton.origin is None:
         return None

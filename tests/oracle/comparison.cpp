@@ -15,7 +15,7 @@ namespace {
 
 using namespace plimsoll;
 
-// What an operation came to under one of the two allocators: an address or an error.
+// The result of an operation under one of the two allocators: an address or an error.
 struct Outcome {
   enum class Kind : std::uint8_t { done, out_of_memory, other_error };
   Kind kind = Kind::done;
@@ -126,9 +126,9 @@ std::string difference_of(const char* what, const std::vector<std::string>& pyto
   return text;
 }
 
-// A figure that must be equal in both simulated drivers. Calls of unmap, create and reserve are
-// left out: PyTorch unmaps page by page where native unmaps a range, and PyTorch creates memory and
-// reserves addresses that then do not suffice.
+// A figure that must be equal in both simulated drivers. The numbers of unmap, create and reserve
+// calls may differ: PyTorch unmaps page by page where native unmaps a range. PyTorch also creates
+// memory and reserves addresses before it finds that they do not suffice.
 struct DriverFigure {
   const char* name;
   std::uint64_t (*of)(SimulatedDriver&);
@@ -142,8 +142,8 @@ const DriverFigure kFigures[] = {
     {"memory in use", [](SimulatedDriver& gpu) { return std::uint64_t{gpu.dedicated_used()}; }},
 };
 
-// A private pool of the program. When its last holder releases it, the same number means a new
-// pool.
+// A private pool of the program. Once its last holder has released it, operations that name its
+// number use a new pool.
 struct ProgramPool {
   PoolId id = {};
   int uses = 0;
@@ -241,7 +241,7 @@ class Comparison {
   // --- what is compared
   // ----------------------------------------------------------------------------
 
-  // Does the same with both allocators, and notes a difference if the outcomes differ.
+  // Calls `function` with both allocators, and notes a difference if the outcomes differ.
   template <typename Function>
   Outcome on_both(Function function) {
     const Outcome theirs = outcome_of([&] { return function(*pytorch_); });
@@ -285,9 +285,9 @@ class Comparison {
     }
   }
 
-  // Leaves out figures that depend on the order of deferred frees. PyTorch completes the frees that
-  // a capture deferred in the order of a hash table of pointers, which decides when split blocks
-  // are free.
+  // Leaves out figures that depend on the order of deferred frees. A capture defers frees. PyTorch
+  // completes them later, in the order of a hash table of pointers. This order decides when split
+  // blocks are free.
   [[nodiscard]] Statistics comparable(Statistics statistics) const {
     if (deferred_ < 2) return statistics;
     for (PoolStat* const stat : {&statistics.inactive_split, &statistics.inactive_split_bytes}) {
@@ -365,9 +365,9 @@ class Comparison {
     return true;
   }
 
-  // Returns whether a request may get more than a segment's size, by rounding to power-of-two
-  // divisions. Before 2.15, PyTorch then keeps the address space that it reserved; native reserves
-  // none.
+  // Returns whether rounding to power-of-two divisions may make a request larger than a segment.
+  // Before 2.15, PyTorch then keeps the address space that it reserved for the request. Native
+  // reserves none.
   [[nodiscard]] bool may_exceed_a_segment(Bytes size) const {
     return !rules().has_expandable_reserve() && rounds_and_grows_ && size > program_.memory / 2;
   }
@@ -377,9 +377,9 @@ class Comparison {
     if (outcome.address != 0) live_.push_back(outcome.address);
     return true;
   }
-  // Allocates at an address inside a free block. Left out while a pool receives requests, because
-  // PyTorch asks the current stream, which is the default one here; also under settings that round
-  // sizes or limit splitting.
+  // Allocates at an address inside a free block. Does nothing while a pool receives requests:
+  // PyTorch then decides by the current stream, which is always the default stream here. Does
+  // nothing under settings that round sizes or limit splitting either.
   bool malloc_at(std::uint64_t which, std::uint64_t offset, Bytes size) {
     if (!pytorch_has_malloc_at() || size == 0 || receives_any() || shapes_blocks_) return false;
     constexpr Bytes kUnit = AllocatorConfig::kMinBlock;
@@ -442,8 +442,8 @@ class Comparison {
   // time.
   bool begin(ProgramPool& pool, std::uint64_t filter, bool captures) {
     if (pool.receives || (captures && is_capturing())) return false;
-    // With use_on_oom, PyTorch fails if a pool that receives another stream's requests must serve
-    // one.
+    // With use_on_oom, a pool may have to serve any stream. PyTorch fails then if the pool receives
+    // only another stream's requests.
     if (pool.is_used_on_oom) filter = 0;
     pool.receives = true;
     pool.is_captured = captures;
@@ -469,7 +469,7 @@ class Comparison {
   // Drops one holder of a pool. A pool that receives requests keeps at least one.
   bool release(ProgramPool& pool) {
     if (pool.uses == 0 || (pool.receives && pool.uses == 1)) return false;
-    // With use_on_oom, PyTorch would take from the released pool and fail an internal check.
+    // With use_on_oom, PyTorch would take memory from the released pool and fail an internal check.
     if (pool.uses == 1 && pool.is_used_on_oom) return false;
     do_on_both([&](Side& side) { side.release_pool(pool.id); });
     if (--pool.uses == 0) {

@@ -1,6 +1,6 @@
 // Runs a program on both allocators step by step. After each operation the addresses, errors,
-// statistics and the driver's memory must be equal; sometimes all blocks, and at the end the whole
-// history.
+// statistics and the driver's memory must be equal. After some operations all blocks are compared
+// too, and at the end the whole history.
 #pragma once
 
 #include <cstdint>

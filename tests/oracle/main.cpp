@@ -1,8 +1,8 @@
 // Compares PyTorch's allocator with plimsoll's `native`:
 //
-//   oracle random FIRST COUNT OPERATIONS   programs of these seeds; shortens those that differ
-//   oracle first FIRST COUNT OPERATIONS    the same, up to the first that differs, which stays long
-//   oracle run                             programs from the standard input, one per line
+//   oracle random FIRST COUNT OPERATIONS   runs programs of these seeds; shortens those that differ
+//   oracle first FIRST COUNT OPERATIONS    stops at the first that differs, and does not shorten it
+//   oracle run                             runs programs from the standard input, one per line
 //
 // Each program runs in a process of its own, since PyTorch has one allocator per process.
 #include <sys/personality.h>
@@ -120,7 +120,8 @@ int run_from_input() {
   return differences == 0 ? 0 : 1;
 }
 
-// Restarts this program without address randomization, because PyTorch has hash tables of pointers.
+// Restarts this program without address randomization: the order of PyTorch's hash tables of
+// pointers depends on the addresses.
 void keep_addresses(char** words) {
   const int before = personality(0xffffffff);
   if ((before & ADDR_NO_RANDOMIZE) != 0) return;

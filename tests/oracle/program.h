@@ -13,28 +13,29 @@
 
 #include "plimsoll/base/units.h"
 
+// The kind of an operation. Each comment lists the arguments, then after a colon the effect.
 enum class Verb : std::uint8_t {
-  malloc,      // arguments: size, stream
+  malloc,      // size, stream
   malloc_at,   // index of a free block, offset in it, size
   free,        // index of a live block, modulo their number
-  record,      // index of a live block, stream: record_stream
+  record,      // index of a live block, stream: calls record_stream
   hold,        // stream: gets work that lasts until `finish`
   finish,      // stream: completes its work
-  empty,       // pool: empty_cache; 0 is the default pool
+  empty,       // pool, 0 for the default pool: calls empty_cache
   use,         // pool: adds a holder
-  begin,       // pool; 1 + stream, or 0 for all streams: the pool receives the requests
-  capture,     // the arguments of `begin`; also captures a graph
+  begin,       // pool; 1 + stream, or 0 for all streams: the pool serves the streams' requests
+  capture,     // the arguments of `begin`: does the same, and captures a graph
   end,         // pool: ends `begin` or `capture`
   release,     // pool: removes a holder
-  use_on_oom,  // pool, 1 for on
-  no_split,    // pool
-  limit,       // in thousandths of the GPU's memory
-  fault,       // driver call; calls before the first fault; number of faults
-  heal,        // ends all faults
-  reset_peak,  //
-  reset_sums,  // of the accumulated statistics
-  snapshot,    // compares all blocks
-  settings,    // index of one of `later_settings`
+  use_on_oom,  // pool, 1 for on: sets whether other requests may use the pool before running out
+  no_split,    // pool: blocks of the pool are not split from now on
+  limit,       // thousandths of the GPU's memory: sets the memory limit
+  fault,       // driver call, calls before the first fault, number of faults: makes the calls fail
+  heal,        // no argument: ends all faults
+  reset_peak,  // no argument: resets the peaks in the statistics
+  reset_sums,  // no argument: resets the accumulated statistics
+  snapshot,    // no argument: compares all blocks
+  settings,    // index in `later_settings`: applies these settings
   count,
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 using namespace plimsoll;
 
-// Draws random numbers. Standard libraries implement distributions differently; this does not.
+// Draws the same random numbers under every C++ library, unlike the libraries' distributions.
 class Choices {
  public:
   explicit Choices(std::uint64_t seed) : engine_(seed) {}
@@ -66,7 +66,8 @@ std::string random_settings(Choices& choices, TorchVersion version, bool are_lat
 // --- sizes ---------------------------------------------------------------------------------------
 
 Bytes random_size(Choices& choices, Bytes memory) {
-  // Sizes at which another rule begins; below, sizes at, near and between them are drawn.
+  // Sizes at which a different rule of the allocator begins. The code below draws sizes at, near
+  // and between them.
   static const std::vector<Bytes> kBounds = {
       512, 4096, 256 * kKiB, kMiB, 2 * kMiB, 10 * kMiB, 12 * kMiB, 16 * kMiB, 20 * kMiB, 32 * kMiB};
   const auto kind = choices.below(10);
@@ -79,7 +80,7 @@ Bytes random_size(Choices& choices, Bytes memory) {
   } else if (kind < 6) {
     size = kMiB + choices.below(10 * kMiB);
   } else if (kind < 7) {
-    // A whole number of segments: under a limit, perhaps just what is left.
+    // A whole number of segments, which may be exactly what a memory limit leaves.
     size = 2 * kMiB * (1 + choices.below(std::min<Bytes>(memory / (8 * kMiB), 64)));
   } else {
     size = 1 + choices.below(choices.one_of(

@@ -5,8 +5,8 @@
 
 namespace {
 
-// Leaves out all runs of `length` operations that the difference does not need; returns whether
-// there were any.
+// Leaves out all runs of `length` operations that the difference does not need; returns whether it
+// left out any.
 bool leave_out(Program& program, std::size_t length,
                const std::function<bool(const Program&)>& differs) {
   bool has_any = false;

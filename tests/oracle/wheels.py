@@ -22,7 +22,7 @@ def unpacked() -> list[str]:
 
 
 def link_installed() -> str | None:
-    """Links this environment's PyTorch into FOLDER; returns its version, None without CUDA."""
+    """Links this environment's PyTorch into FOLDER; returns its version, or None without CUDA."""
     torch = find_spec("torch")
     if torch is None or torch.origin is None:
         return None
@@ -41,12 +41,12 @@ def link_installed() -> str | None:
 
 
 def unpack(version: str, wanted: re.Pattern[str] = _ALLOCATOR, within: Path = FOLDER) -> Path:
-    """Returns a version's folder; if that is new, downloads the wheel and keeps some files.
+    """Returns a version's folder; if it does not exist yet, fills it with files from the wheel.
 
     Args:
         version: The version of a CUDA build.
         wanted: Matches the names of the files to keep.
-        within: The folder with a folder for each version.
+        within: The folder that holds the folders of all versions.
 
     Raises:
         SystemExit: If pip finds no such wheel, or finds a build without CUDA.

@@ -15,7 +15,8 @@ namespace {
 
 std::shared_ptr<int> held = std::make_shared<int>(0);
 
-// Makes a call; returns 0, or stores the error's message as the caller's own C++ sees it.
+// Makes a call; returns 0 if it succeeds, or 1 with the exception's message in `text`. Returns 2
+// for an exception that this library's C++ runtime does not know.
 template <typename Call>
 int caught(char* text, std::size_t capacity, Call call) {
   try {
@@ -39,8 +40,8 @@ extern "C" int caller_allocate(void* function, std::size_t size, std::uintptr_t*
                 [&] { *address = reinterpret_cast<std::uintptr_t>(allocate(size, 0, nullptr)); });
 }
 
-// Starts to serve one stream's requests from the pool. The filter owns a reference, so that tests
-// can see whether it is freed.
+// Starts to serve one stream's requests from the pool. The filter owns a reference to `held`, so
+// tests can see whether the filter is freed.
 extern "C" int caller_begin(void* function, std::uint64_t pool, std::uintptr_t stream, char* text,
                             std::size_t capacity) {
   const std::function<void(int, Pool, std::function<bool(Stream)>)> begin =

@@ -1,8 +1,13 @@
 """Serves a small model as serving engines do.
 
 Run it as `python serving_engine.py KIND UTILIZATION`. KIND says in which process the engine runs:
-`same`, this one; `spawn`, a new one; `TERM` or `KILL`, a new one that this signal ends. UTILIZATION
-is the share of the card that the engine may take. The program prints its figures in bytes, as JSON.
+
+- `same`: in this process;
+- `spawn`: in a new process;
+- `TERM`, `KILL`: in a new process that is ended with SIGTERM or SIGKILL.
+
+UTILIZATION is the share of the card that the engine may take. The program prints its figures in
+bytes, as JSON.
 """
 
 from __future__ import annotations

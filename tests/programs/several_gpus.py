@@ -1,7 +1,7 @@
 """Runs a program on two GPUs in one process; the argument names the program.
 
-The last line of each is JSON: PyTorch's own counters of each GPU, as `[max_memory_allocated,
-max_memory_reserved]`.
+The last line that each program prints is JSON: PyTorch's own counters of each GPU, as
+`[max_memory_allocated, max_memory_reserved]`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def second_gpu() -> None:
 
 
 def data_parallel() -> None:
-    """Trains by DataParallel: GPU 0 has optimizer state, all results and replicas' gradients."""
+    """Trains by DataParallel: GPU 0 also holds the optimizer's state, all outputs and gradients."""
     layers = nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512))
     model = nn.DataParallel(layers.cuda())
     optimizer = torch.optim.AdamW(model.parameters())

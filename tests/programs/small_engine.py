@@ -1,7 +1,7 @@
 """Stand-ins for the parts of vLLM that plimsoll calls and watches, with simple sizes.
 
-`tests/small_engine.py` makes a package `vllm` of them. A request of the load takes memory that the
-profiling step did not see.
+`tests/small_engine.py` makes a package `vllm` of them. While the engine serves, each request takes
+more memory than in the profiling step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GiB, MiB, KiB = 1 << 30, 1 << 20, 1 << 10
 WEIGHTS_BYTES, TOKEN_BYTES = 8 * GiB, 128 * KiB
 """Bytes of the model's weights, and of one token in the KV cache. An 8-bit type halves the size."""
 ROW_BYTES, LOAD_BYTES = 2 * MiB, MiB
-"""Bytes that one request takes in the profiling step, and while the engine serves."""
+"""Bytes that one request takes in each step, and how many more it takes while the engine serves."""
 LONGEST, HEADS = 131_072, 4
 """Tokens of the longest request that the model allows, and its number of attention heads."""
 _KEPT: list[torch.Tensor] = []
@@ -52,7 +52,7 @@ def make_arg_parser(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def get_open_port() -> int:
-    """Returns a port number, always the same: tests never start two engines."""
+    """Stands in for vLLM's search for a free port, which only several engines at a time need."""
     raise NotImplementedError
 
 

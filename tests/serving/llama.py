@@ -1,7 +1,8 @@
-"""A 1B model like Llama under vLLM: python llama.py eager|graphs|sleep; prints its KV tokens.
+"""Runs a 1B model like Llama under vLLM, and prints how many tokens fit into its KV cache.
 
-Its weights are made up, and requests fill the card for a while. With "sleep" it sleeps and wakes
-three times at level 1, and once at level 2.
+Run it as `python llama.py eager|graphs|sleep`. The weights are vLLM's dummy weights, and requests
+fill the card for a while. With "sleep" the engine sleeps and wakes three times at level 1, and once
+at level 2.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ SHAPE = {
 
 
 def main() -> None:
-    """Do as the argument says."""
+    """Runs the engine in the way that the argument names."""
     os.environ |= {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_USE_FLASHINFER_SAMPLER": "0",

@@ -1,4 +1,4 @@
-"""SGLang on a simulated H100 has room for as many tokens as a public log of a real one names."""
+"""Tests that SGLang's cache holds as many tokens on a simulated H100 as in a public log of one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ QWEN3_32B = {
     "eos_token_id": 151_645,
 }
 POSTED_TOKENS, POSTED_WEIGHTS_BYTES = 39_078, 61.07 * (1 << 30)
-"""A log of SGLang 0.5.19: benchmarks/results/serving_sglang.txt. Graphs do not change them."""
+"""Figures of a log of SGLang 0.5.19 (benchmarks/results/serving_sglang.txt).
+
+CUDA graphs do not change these figures.
+"""
 
 pytestmark = [
     pytest.mark.serving,

@@ -1,4 +1,4 @@
-"""vLLM on a simulated H100 has room for as many tokens as on a real one."""
+"""Tests that vLLM's cache holds as many tokens on a simulated H100 as on a real one."""
 
 from __future__ import annotations
 

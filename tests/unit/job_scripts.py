@@ -1,4 +1,4 @@
-"""Provides job scripts, surveys of their trials, and the results of changes."""
+"""Provides job scripts, surveys (what trial runs of the scripts showed), and changed scripts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def line_of(text: str, part: str) -> int:
 
 
 def survey(text: str = DDP, wrapping: str = "", **seen: Any) -> Survey:
-    """Returns the survey of a trial with four ranks."""
+    """Returns a survey: what a trial run of the script with four ranks showed."""
     optimizer = OptimizerUse(
         "torch.optim.adamw.AdamW", Place(line_of(text, "AdamW("), "main"),
         Place(line_of(text, ".step()"), "main"), {}, GiB, GiB, 2 * GiB,

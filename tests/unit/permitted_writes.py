@@ -1,4 +1,4 @@
-"""Makes writes that are routine and permitted; the wall's test runs this over a layer.
+"""Makes routine writes, which the wall (the guard of real files in a trial) has to permit.
 
 This program imports nothing of plimsoll, so that any Python of the machine can run it as another
 user.

@@ -26,7 +26,7 @@ class Malloc:
 
 @dataclass(frozen=True)
 class Free:
-    """A free of a live allocation, given by its index modulo their number."""
+    """The free of a live allocation; `which` is its index, modulo the number of allocations."""
 
     which: int
 

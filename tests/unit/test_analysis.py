@@ -30,7 +30,14 @@ def run(
     steps: list[int] | None = None,
     shared: dict[int, int] | None = None,
 ) -> Run:
-    """Makes a run. Events are action, address, size and site; `shared` maps events to bytes."""
+    """Makes a run.
+
+    Args:
+        events: The action, address, size and site of each event.
+        labels: The labels of blocks.
+        steps: The numbers of the events that end steps.
+        shared: By the number of an event, how many bytes of its block are in shared memory.
+    """
     return Run(
         action=np.array([event[0] for event in events], dtype=np.uint8),
         address=np.array([event[1] for event in events], dtype=np.uint64),
@@ -133,7 +140,7 @@ def test_what_was_in_shared_memory_is_told_of_the_moment_when_it_held_the_most()
 
 
 class TestOverTime:
-    """Tests which points of a run a picture keeps."""
+    """Tests which points of a run its timeline keeps."""
 
     def test_a_short_run_is_kept_event_by_event(self) -> None:
         events = [

@@ -1,4 +1,4 @@
-"""Tests blocks and their lifetimes against a pairing that goes event by event."""
+"""Compares blocks and their lifetimes with those that a simple loop over the events finds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def rows(found: Lifetimes) -> list[tuple[int, ...]]:
 
 
 def naive(events: Sequence[Event]) -> list[tuple[int, ...]]:
-    """Returns the same, event by event, for histories without contradictions."""
+    """Returns what `lifetimes_of` returns, by a simple loop, for consistent histories."""
     blocks: list[list[int]] = []
     open_blocks: dict[int, list[int]] = {}
     end = len(events)

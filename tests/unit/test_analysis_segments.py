@@ -17,7 +17,7 @@ GIVE = [Action.SEGMENT_FREE, Action.SEGMENT_UNMAP]
 
 @st.composite
 def segment_events(draw: st.DrawFn) -> list[Row]:
-    """Draws ranges that are reserved and released: also in part, twice, or never reserved."""
+    """Draws reservations and releases of ranges; a release may be partial, or of free memory."""
     rows = []
     for _ in range(draw(st.integers(1, 25))):
         action = draw(st.sampled_from(TAKE + GIVE))

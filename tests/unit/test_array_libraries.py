@@ -133,7 +133,7 @@ class TestCupy:
         there = allocate(2 * MiB)
         assert (here.mem.device_id, there.mem.device_id) == (0, 1)
         assert (engines.allocated(0), engines.allocated(1)) == (MiB, 2 * MiB)
-        del here, there  # frees work while another GPU is current
+        del here, there  # the frees succeed although another GPU is current
         assert (engines.allocated(0), engines.allocated(1)) == (0, 0)
 
     def test_a_streams_memory_is_used_again_there_and_not_elsewhere(
@@ -188,7 +188,7 @@ class TestCupy:
         del pointer
         assert stream() is None
         assert engines.allocated() == 0
-        assert engines.active() == MiB  # the stream's work on it is not done
+        assert engines.active() == MiB  # the stream's work on the array is not done
 
     def test_a_failure_is_cupys_error_with_pytorchs_text(
         self, allocate: CupyAllocator, engines: Engines

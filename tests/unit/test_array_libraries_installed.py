@@ -1,4 +1,4 @@
-"""Tests which libraries may be named beside PyTorch, and refused combinations."""
+"""Tests which libraries a user may name beside PyTorch, and which combinations are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests the checks in the source of Inductor's kernels, computed with NumPy."""
+"""Tests that device_assert calls in Inductor's kernels are read and evaluated with NumPy."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_an_index_out_of_bounds_fails_with_the_kernels_text(index: int) -> None:
 
 
 def test_an_element_that_the_kernel_does_not_load_is_not_checked() -> None:
-    assert failed(77, 1, 2, 3) is None  # the kernel's first element is the second one
+    assert failed(77, 1, 2, 3) is None  # the kernel begins at the second element
     assert failed(1, 1, 2, 3, 77) is None  # the kernel loads three elements
 
 

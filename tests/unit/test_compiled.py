@@ -1,4 +1,4 @@
-"""Tests compiled code: without Triton, what Dynamo sees, and the report."""
+"""Tests torch.compile on simulated GPUs: without Triton, what Dynamo sees, and the report."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Tests the contract that every allocator keeps on every driver.
 
 Random programs run on a small GPU whose driver fails at times. A simple model without segments and
-caches runs with them: it has the live addresses, and the streams that may still use freed ones. A
-new allocator, policy or driver takes one more line here.
+caches runs beside them. The model knows the live addresses, and the streams that may still use
+freed memory. To test a new allocator, policy or driver, add it to POLICIES or DRIVERS.
 """
 
 from __future__ import annotations

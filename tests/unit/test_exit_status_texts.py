@@ -1,4 +1,4 @@
-"""Help texts and messages say that status 2 means bad input, or a script that fails."""
+"""Tests that help texts and messages say: status 2 means bad input, or a script that fails."""
 
 from __future__ import annotations
 

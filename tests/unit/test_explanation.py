@@ -340,7 +340,7 @@ STACKS: dict[int, list[Frame]] = {
 
 
 def training(*, zero_grad_late: bool) -> Recording:
-    """Returns steps that free gradients in the next backward pass (late), or at their end."""
+    """Returns steps that free gradients in the next backward pass (late), or at a step's end."""
     program = Program()
     size, layers = 64 * MiB, 4
     for _ in range(layers):

@@ -199,7 +199,7 @@ def test_shared_memory_is_not_on_the_card(tmp_path: Path) -> None:
 
 
 def failing(allocator: Allocator, folder: Path, size: str) -> tuple[OutOfMemoryError, Explanation]:
-    """Makes ten blocks of 100 MiB with holes between, and explains a request that fails."""
+    """Makes 20 blocks of 50 MiB, frees every second one, and explains a request that fails."""
     with record(folder / "run.plim", allocator=allocator):
         blocks = [allocator.malloc("50MiB") for _ in range(20)]
         for block in blocks[::2]:

@@ -254,7 +254,7 @@ ROOM = CARD.total_bytes - CARD.context_bytes
 
 
 def affine(answer: int, fixed: float) -> Need:
-    """Returns a need that is linear above a constant part; `answer` is the largest that fits."""
+    """Returns a need that is linear above a constant part. The largest value to fit is `answer`."""
     return lambda n: int(ROOM * (fixed + (1 - fixed) * n / (answer + 0.5)))
 
 
@@ -518,7 +518,7 @@ def test_steps_that_explain_a_failure() -> None:
     named = "ValueError: {} (train.py:64 main)"
     assert step(named.format("sizes must be multiples of 48"), 100, {48, 96}) == 48
     assert step(named.format("a multiple of the window, 7"), 100, {14}) == 7
-    # 50 is divisible by 10, so the message is no reason
+    # 50 is divisible by 10, so the message cannot explain why 50 failed.
     assert step(named.format("not divisible by 10"), 100, {50}) is None
     assert step(named.format("must be divisible by the number of heads"), 65, {64}) == 2
     # 12 is not divisible by 8 and did not fail

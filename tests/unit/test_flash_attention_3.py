@@ -87,8 +87,8 @@ def test_a_schedule_has_vectors_of_four_and_a_counter(shape: Shape, asked: int) 
 def test_one_new_row_is_split_until_the_card_is_nearly_full() -> None:
     """8 key heads give 8 blocks; 15 splits keep 120 of 132 processors busy, which is enough."""
     assert splits(DECODING, 0) == 15
-    # One counter, and three numbers (length, splits, order) for each of 4 sequences: counts are
-    # rounded up to 4.
+    # The schedule has one counter, and three numbers (length, splits, order) for each sequence. The
+    # number of sequences is rounded up to a multiple of 4.
     assert schedule_numbers(DECODING, 0) == 1 + 3 * 4
 
 
@@ -108,7 +108,7 @@ def test_few_blocks_of_keys_are_not_split() -> None:
 
 
 def test_a_window_bounds_the_keys_that_are_split() -> None:
-    """A row sees 127 keys before it and its own; 128 rows see 256 keys, in two blocks."""
+    """A row sees its own key and the 127 keys before it; 128 rows see 256 keys, in two blocks."""
     assert splits(replace(DECODING, is_causal=False, left=127, right=0), 0) == 1
 
 

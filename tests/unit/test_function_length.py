@@ -1,4 +1,4 @@
-"""Tests that no function grows longer than the longest one; the limit only falls."""
+"""Tests that no function has more than MOST_LINES lines; this limit may only be lowered."""
 
 from __future__ import annotations
 

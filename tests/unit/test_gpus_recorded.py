@@ -56,7 +56,7 @@ def test_what_makes_no_sense_is_no_card(gpus: object) -> None:
 
 
 def of_a_small_card(tmp_path: Any) -> Recording:
-    """Returns a recording with 800 MiB on a card of 1 GiB; another allocator would keep more."""
+    """Returns a recording that reserves 800 MiB of a 1 GiB card; no room is left to cache more."""
     allocator = Allocator(SimulatedGpu("1GiB"))
     with record(tmp_path / "run.plim", allocator=allocator):
         allocator.free(allocator.malloc("400MiB"))

@@ -1,4 +1,4 @@
-"""Lists of hosts as Slurm writes them, and the status of `plimsoll top` if no host answers."""
+"""Tests lists of hosts in Slurm's notation, and `plimsoll top`'s status if no host answers."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class TestPlans:
 
 
 class TestSizes:
-    """Tests of limits that a card cannot keep: reported at once, or by each request."""
+    """Tests of limits above the card's memory: reported at once, or by each request."""
 
     def engines(self, **sizes: int) -> live_engines.LiveEngines:
         choice = live_engines._Choice("elastic", "", Tiers(**sizes))  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
-"""Tests that rooms import only earlier rooms (see ARCHITECTURE.md), and never in a circle.
+"""Tests that plimsoll's rooms import only earlier rooms, and never in a circle.
 
-Every import counts: those for types alone, those inside functions, those by string.
+Rooms are the top-level packages (see ARCHITECTURE.md). Every import counts, also imports for types
+alone, inside functions and by string.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ROOMS = {
     "integrations": (OWN, "top", "diagnosis"),
     "cli": (OWN,),
 }
-"""The rooms in their order; each has its packages in their order."""
+"""All rooms in order; each room lists its packages in order."""
 FACE = ""  # the `plimsoll` package itself, with its public names
 ORDER = (*(room for room in ROOMS if room != "cli"), FACE, "cli", "__main__")
 IMPORT_NAMES = {"nvidia-ml-py": "pynvml"}
@@ -155,7 +156,7 @@ def test_every_kind_of_import_is_seen(source: str) -> None:
 
 
 def test_modules_have_names_of_their_own() -> None:
-    """Module names are unique, but for roles that each package has, and stand-ins."""
+    """Module names are unique, except in stand-ins and for roles that several packages have."""
     same = {"__init__", "text", "html", "modules", "parts", "results"}
     ours = [path for path in SOURCE.rglob("*.py") if "stand_ins" not in path.parts]
     stems = [path.stem for path in ours if path.parent.name != "cli"]

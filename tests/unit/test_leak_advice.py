@@ -29,7 +29,7 @@ STACKS: dict[int, list[Frame]] = {
 
 
 def leaking(stack: int, *, given_back: int | None = None) -> Recording:
-    """Returns steps that each leak a block; with `given_back`, it is freed after so many steps."""
+    """Returns steps that each leak a block, or that free it `given_back` steps later."""
     program = Program()
     program.malloc(64 * MiB, 1)
     kept: list[int] = []
@@ -69,7 +69,7 @@ def test_a_leak_comes_first_with_its_line_and_what_to_do_there(
     assert first.kind == "leak"
     assert first.what == f"{what}, 20.00 MiB more each step"
     assert (first.how, first.cost) == (how, "nothing")
-    # Not saved: two blocks that are live at a time, and those of warm-up steps.
+    # Two leaked blocks would be live at a time anyway, and warm-up steps do not count.
     assert first.saves_bytes >= (STEPS - 5) * 20 * MiB
     assert "leak" not in {one.kind for one in others}
     assert f"\n  1. {first.what}: saves " in str(found)

@@ -1,4 +1,4 @@
-"""Tests guarantees that a prediction could not give: as data, each once, and on stderr."""
+"""Tests the notices of guarantees that a prediction could not give, in its data and on stderr."""
 
 import pytest
 

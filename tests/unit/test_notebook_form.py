@@ -1,4 +1,4 @@
-"""Tests results in a notebook: answer, tables, whole text, and nothing hostile."""
+"""Tests how a notebook shows results: answer, tables and whole text, without hostile HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the choice of saved storages that leave the card, made from earlier steps."""
+"""Tests which saved storages leave the card; plimsoll chooses them by earlier steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Program:
     """A training step: storages are saved in order and used in reverse order.
 
     It also holds `transient` bytes of temporary memory right before it saves a storage, and again
-    right before the use of one ends.
+    right before it ends the use of a storage.
     """
 
     sizes: list[int]
@@ -90,7 +90,7 @@ def test_as_much_leaves_early_as_the_budget_lacks_and_the_first_saved() -> None:
     plan = Plan(BUDGET)
     program = Program([256 * MiB] * 20)
     program.step(plan, 0)
-    # 5 GiB are saved; 4 GiB minus a margin of 8 MiB fit. 1 GiB leaves early; the rest can wait.
+    # 5 GiB are saved, and 4 GiB minus a margin of 8 MiB fit. So 1 GiB leaves early.
     assert program.step(plan, 0).early == [0, 1, 2, 3]
     assert program.step(plan, GiB).early == [*range(8)]
     assert program.step(plan, 2 * GiB).early == [*range(12)]

@@ -1,6 +1,6 @@
 """Tests that the published schema describes the output of `--json`.
 
-All tests check the commands that they run with this schema: see tests/output_lines.py.
+All tests compare the output of the commands that they run with this schema: tests/output_lines.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests memory outside PyTorch: whose it is, and when it is why a card is full."""
+"""Tests memory outside PyTorch: which process has it, and when it is the cause of a full card."""
 
 from dataclasses import replace
 

@@ -89,7 +89,7 @@ def tiny_script(random: Random, *, has_modules: bool) -> TinyScript:
 
 
 def script_of(*phases: int, **saves: tuple[tuple[int, ...], float]) -> TinyScript:
-    """Makes a script from each phase's MiB, and each change's savings by phase and cost."""
+    """Makes a script from the MiB of each phase, and each change's cost and savings by phase."""
     return TinyScript(
         phases=tuple(size * MiB for size in phases),
         seconds=1.0,

@@ -12,7 +12,7 @@ from plimsoll import Allocator, OutOfMemoryError, SimulatedGpu
 MIB = 1 << 20
 GIVE = ctypes.CFUNCTYPE(
     ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p
-)  # types of PyTorch
+)  # the types that PyTorch's allocator functions have
 TAKE_BACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
 POOL = (0, 1)
 

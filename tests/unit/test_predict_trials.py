@@ -1,4 +1,4 @@
-"""Tests a prediction's trials, and its use of the parallel one."""
+"""Tests the runs of a script that a prediction makes, and its use of the run in parallel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests finding what a program does with a value it reads: decides by it, or not."""
+"""Tests finding out whether a program decides by a value that it reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LIBRARY = str(Path("site-packages", "torch", "_tensor.py").absolute())
 
 
 def answers(program: str) -> list[bool]:
-    """Returns the decision for each `item()` of a program, which a library calls."""
+    """Returns plimsoll's finding for each call of `item()`, a library's function, by a program."""
     found: list[bool] = []
     names: dict[str, Any] = {"ask": partial(is_tested, [__file__]), "found": found}
     exec(compile("def item():\n  found.append(ask())\n  return 1.0", _LIBRARY, "exec"), names)

@@ -1,4 +1,4 @@
-"""Tests that rules and dashboard use only exported metrics; other programs accept them."""
+"""Tests that rules and dashboard use only exported metrics, and that their programs accept them."""
 
 from __future__ import annotations
 

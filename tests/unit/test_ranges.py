@@ -1,4 +1,4 @@
-"""Tests trials at both ends of unknown data: ranks, and the use of their figures."""
+"""Tests the runs that assume the least and the most of unknown data: their ranks and figures."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_no_set_of_layers_saves_as_much_in_less_time(sizes: list[tuple[int, floa
         saves = sum(sizes[int(name)][0] for name in plan.modules)
         spends = sum(sizes[int(name)][1] for name in plan.modules)
         assert plan.seconds == pytest.approx(spends)
-        # MiB that may be lost, because the search counts in steps
+        # The search rounds savings to steps, so it may miss a better plan by this many MiB.
         rounding = len(sizes) * -(-total // 256) + 1
         assert spends <= min(
             (seconds for size, seconds in options if size >= saves + rounding), default=spends

@@ -97,7 +97,7 @@ def run(command: list[str], folder: Path, environment: dict[str, str]) -> str:
 
 @contextmanager
 def trial(kind: Kind) -> Iterator[tuple[Path, Callable[[list[str]], tuple[str, Outcome]]]]:
-    """Yields a folder with files, and a function that runs a command which cannot change them."""
+    """Yields a folder with files, and a function that runs a command without changing the files."""
     with tempfile.TemporaryDirectory() as place:
         top = Path(place).resolve()
         real = make_real(top / "real")
@@ -621,7 +621,7 @@ def operate(seed: int, count: int, moves_folders: bool) -> None:
 @pytest.mark.parametrize("kind", Kind)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_trial_is_like_the_files_themselves(seed: int, kind: Kind) -> None:
-    """Compares with a real folder that the same program may change."""
+    """Compares a trial with a run of the same program that may change the files."""
     with trial(kind) as (real, run_held):
         before = state_of(real)
         model = make_real(real.with_name("model"))

@@ -38,7 +38,7 @@ AS_IT_IS = {"allocated": "900MiB", "reserved": "920MiB", "seconds": 1.0, "shared
 
 
 class Runs:
-    """Replaces trials: a change has its given result, or the unchanged script's."""
+    """Replaces trials. A change has its result from `said`, otherwise the unchanged script's."""
 
     at_a_time = 2
     said: dict[str, dict[str, Any]]
@@ -114,7 +114,7 @@ def test_what_was_tried_with_the_script_is_said_to_be_tried(
     explained: Explained, advice: bool
 ) -> None:
     text = str(explained(advice=advice))
-    # the script is taken for the recorded program
+    # plimsoll assumes that the script is the recorded program.
     assert text.startswith("At its peak it reserves ")
     assert "Not tried" not in text
     assert ("by replaying this recording" in text) == advice

@@ -1,4 +1,4 @@
-"""Tests a simulated card that several processes use; a mapped file holds each one's use."""
+"""Tests a simulated card that several processes use; a mapped file holds what each one uses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Other:
     """Another process, which takes memory of the card and waits to be killed."""
 
     def __init__(self, path: Path, size: int, then: int = 0) -> None:
-        """Takes `size` bytes, and returns all but `then` of them."""
+        """Starts the process: it takes `size` bytes, then gives back all but `then` of them."""
         read, write = os.pipe()
         self.process = os.fork()
         if not self.process:
@@ -114,7 +114,7 @@ def test_a_file_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_process_that_only_asks_about_a_card_is_no_user_of_it(tmp_path: Path) -> None:
-    """Asking about a card, or page-locking host memory, makes a process no user of the card."""
+    """A process that asks about a card, or page-locks host memory, does not use the card yet."""
     path = tmp_path / "0-0-.card"
     gpu = shared_gpu(path)
     gpu.pin_memory("1MiB")

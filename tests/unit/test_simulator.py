@@ -347,7 +347,7 @@ def test_time_and_fractions_have_bounds(allocator: Allocator, gpu: SimulatedGpu)
 
 # --- messages and stacks -------------------------------------------------------------------------
 
-# PyTorch 2.11's message on an H100 with a memory fraction; {} stands for sizes.
+# PyTorch 2.11's message on an H100 with a memory fraction, with {} in place of sizes.
 MESSAGE = (
     "CUDA out of memory. Tried to allocate {}. GPU 0 has a total capacity of {} of which {} is "
     "free. Including non-PyTorch memory, this process has {} memory in use. {} allowed; Of the "

@@ -48,7 +48,8 @@ CONFS = [
 ]
 
 
-# With max_split_size, memory freed before a failed request matters; the last tests here cover it.
+# Under max_split_size, memory that was freed before a failed request decides what the failure does.
+# The last tests of this file cover this.
 WITHOUT_OVERSIZE = [conf for conf in CONFS if "max_split" not in conf]
 
 Snapshot = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Tests the snippets of our own articles: fenced, bare, and with lost indentation."""
+"""Tests finding snippets in articles made here: fenced, bare, and with lost indentation."""
 
 from __future__ import annotations
 

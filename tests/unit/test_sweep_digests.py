@@ -1,4 +1,4 @@
-"""Tests which changes of a script or its modules make it another program for sweeps."""
+"""Tests after which changes of a script or its modules a sweep runs the script anew."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plimsoll.prediction.sweeps.program_digest import ProgramDigests, own_module
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Makes a script that imports a module; that imports a package's module by relative name."""
+    """Makes a script that imports a module; the module imports a package of several files."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
     files = {
         "work/train.py": "import json, numpy\nimport model\nprint(model.layers)\n",

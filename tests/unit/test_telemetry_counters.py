@@ -1,4 +1,4 @@
-"""Tests the counters file: counters are read back, other data is refused; no half record."""
+"""Tests the counters file: counters are read back whole or not at all, other data is refused."""
 
 from __future__ import annotations
 

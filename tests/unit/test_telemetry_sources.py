@@ -1,4 +1,4 @@
-"""Tests sources: the counters that are made from each allocator's own."""
+"""Tests sources, which make plimsoll's counters from each allocator's own counters."""
 
 from __future__ import annotations
 

@@ -90,7 +90,8 @@ def test_the_lower_of_two_limits_counts(machine: Machine) -> None:
     assert engine.limit == 512 * MiB
 
 
-# Live engines share one pool of page-locked memory, which would be that of another test's machine.
+# All live engines of a process share one pool of page-locked memory. It could belong to the machine
+# of an earlier test, so the live engine runs only with the backup that needs no such memory.
 @pytest.mark.parametrize(
     ("kind", "backup"),
     [("simulated", "host"), ("simulated", "disk"), ("simulated", "drop"), ("live", "drop")],

@@ -16,7 +16,7 @@ from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, _Draw, _Ru
 
 
 class Job:
-    """A rank's allocator, with the part of its simulation that the range needs."""
+    """A rank's allocator, with the part of the rank's simulation that the range of peaks needs."""
 
     def __init__(
         self, *, of_job: bool = True, sends: bool = False, version: str | None = None
@@ -79,7 +79,7 @@ def test_the_order_of_addresses_makes_a_range_where_equal_blocks_are_free() -> N
             job.allocator.free(job.allocator.malloc(200 * MiB))
             used.append(job.allocator.malloc(120 * MiB))
         job.allocator.malloc(80 * MiB)  # goes to the segment with the lower address
-        # if the 80 MiB are in the other segment, this one is now free as a whole
+        # If the 80 MiB are in the other segment, the segment of used[0] is now free as a whole.
         job.allocator.free(used[0])
         job.allocator.malloc(200 * MiB)
         return job.range()

@@ -1,4 +1,4 @@
-"""Tests the blocks of a window, and those that fit into a page."""
+"""Tests the blocks that belong to a window of events, and the blocks that fit into a page."""
 
 from __future__ import annotations
 

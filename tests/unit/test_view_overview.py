@@ -1,4 +1,4 @@
-"""Tests that spans keep every peak, with its live memory."""
+"""Tests that spans, which sum up events for the page, keep every peak with its live memory."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def test_what_cannot_be_joined_is_an_error(path: str, text: str, reason: str) ->
 
 
 def test_no_module_of_the_page_is_in_a_circle_or_unused() -> None:
-    """Imports for types only count as well."""
+    """Counts imports that only types need, too."""
     imports = {
         path: {(path.parent / name).resolve() for name in _FROM.findall(path.read_text())}
         for path in sorted(WEB.rglob("*.js"))

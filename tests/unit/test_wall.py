@@ -1,4 +1,4 @@
-"""Tests of the wall: no system call changes a real file, and a refused call is named.
+"""Tests of the wall, which lets no system call change a real file, and names each refused call.
 
 If the tests run as root, each test runs its programs a second time as another user, who owns the
 real files.

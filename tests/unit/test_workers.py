@@ -135,7 +135,7 @@ def test_who_stops_listening_ends_the_workers(tmp_path: Path) -> None:
 
 
 def _interrupted(listening: object, folder: Path) -> None:
-    """Iterates until an interrupt comes, which is once both workers are busy."""
+    """Iterates over the answers until an interrupt, which comes once both workers are busy."""
 
     def interrupt(*_: object) -> None:
         if len(list(folder.iterdir())) == 2:

@@ -1,7 +1,7 @@
 """A model of a script, for tests of the search over changes: savings and costs are numbers.
 
 A step has several phases, each with its live bytes, and the peak is the highest phase. A change
-saves some bytes in each phase. So a set of changes does not save the sum of what each one saves.
+saves some bytes in each phase. So the savings of several changes do not add up.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class TinyScript:
         module_bytes: The bytes that each module keeps in the first phase, unless it is recomputed.
         module_seconds: The time to recompute one module.
         movable_bytes: The part of the first phase that can move to host memory.
-        waste: PyTorch's reserved over allocated memory; the elastic allocator reserves what is
-            allocated.
+        waste: The ratio of reserved to allocated memory under PyTorch's allocator. The elastic
+            allocator reserves only what is allocated.
         least: The smallest memory in which a replay under the elastic allocator runs, relative to
             allocated memory.
-        least_itself: The same figure if the script itself runs under the elastic allocator.
+        least_itself: Like `least`, if the script itself runs under the elastic allocator.
     """
 
     phases: tuple[int, ...]
@@ -123,7 +123,7 @@ class TinyScript:
         ]
 
     def fastest(self, room: int, changes: Sequence[Change]) -> float | None:
-        """Returns the shortest step of all sets of changes that fit, by trying every set."""
+        """Tries every set of changes; returns the shortest time of a step among those that fit."""
         found = [
             self.step(done)
             for names in _sets(changes)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.events import Frame
 
 Row = tuple[int, int, int, int, int, int]
-"""Action, address, size, stream, number of the stack, shared bytes."""
+"""An event: action, address, size, stream, number of the stack, bytes in shared memory."""
 
 KiB, MiB = 1 << 10, 1 << 20
 BASE = 0x7F00_0000_0000

@@ -1,4 +1,4 @@
-"""Has parameters that no forward pass shows: copied, replaced, never called."""
+"""Has parameters that no forward pass reveals: those of a copy, a replaced one, idle ones."""
 
 import copy
 

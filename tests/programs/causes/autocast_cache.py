@@ -1,4 +1,4 @@
-"""Runs inference under autocast, or a training that needs the half-precision copies."""
+"""Runs inference under autocast, or a training, which needs autocast's copies of the weights."""
 
 import sys
 

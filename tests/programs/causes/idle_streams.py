@@ -1,4 +1,4 @@
-"""Makes a new stream in each epoch, or one for all epochs."""
+"""Uses a stream of its own in each epoch, or one stream in all epochs."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Page-locks tensors just above a power of two, or exactly that large."""
+"""Page-locks tensors of 65 MiB, just above a power of two, or of exactly 64 MiB."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Runs convolutions whose plans cuDNN searches for, or chooses without a search."""
+"""Runs convolutions whose algorithms cuDNN chooses by trying them, or without trying."""
 
 import sys
 

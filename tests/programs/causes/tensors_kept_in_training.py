@@ -1,4 +1,4 @@
-"""Training that collects tensors without their graph: new ones, or detached results."""
+"""Trains and keeps tensors that have no graph: new ones, or detached activations."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Frees tensors that wait because of record_stream, or lets the stream wait for their use."""
+"""Frees tensors that another stream uses: after record_stream, or after waiting for the stream."""
 
 import sys
 

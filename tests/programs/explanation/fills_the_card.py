@@ -53,7 +53,7 @@ def caught() -> None:
 
 
 def cause_of_another() -> None:
-    """Ends the program with another error that this one caused."""
+    """Ends the program with another error, whose cause is the out-of-memory error."""
     explain_oom()
     try:
         fill()
@@ -77,7 +77,7 @@ def nowhere_to_write() -> None:
 
 
 def beside_a_library() -> None:
-    """Fills a card of which a library took 8 GiB outside PyTorch."""
+    """Fills a card after a library took 8 GiB of it without PyTorch."""
     explain_oom()
     torch.zeros(1, device="cuda")
     simulation.machine.gpus[0].take("8GiB")

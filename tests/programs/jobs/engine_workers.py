@@ -2,9 +2,9 @@
 
 Run it as `engine_workers.py RANKS HOW`. The engine's finalizer ends the workers. The ranks share
 buffers of torch.distributed's symmetric memory, and all-reduce in them. HOW is "well" or "full".
-With "full", the last rank asks for more than its card has, catches the error and waits for orders;
-the other ranks wait for it, and the engine fails. plimsoll notes the stages of engines that it
-knows; this program sets its stages itself.
+With "full", the last rank asks for more than its card has, catches the error and waits for orders.
+The other ranks wait for this rank, and the engine fails. plimsoll notes in which stage a known
+engine is, such as loading weights. This engine is not known, so the program sets the stage itself.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def work(rank: int, ranks: int, how: str, orders: Any) -> None:
     free, reserved = torch.cuda.mem_get_info()[0], torch.cuda.memory_reserved()
     device = torch.device("cuda", rank)
     buffer = symmetric.empty(BUFFER_BYTES // 2, dtype=torch.bfloat16, device=device)
-    # The signals use the free half of the buffer's last piece. If the buffer filled its pieces,
-    # they would take a piece of their own.
+    # The driver allocates in pieces of PIECE_BYTES. The signal pad uses the free half of the
+    # buffer's last piece. If the buffer filled this piece, the pad would take a further one.
     assert free - torch.cuda.mem_get_info()[0] == BUFFER_BYTES + PIECE_BYTES // 2
     # the memory comes from the driver, not from PyTorch's allocator
     assert torch.cuda.memory_reserved() == reserved

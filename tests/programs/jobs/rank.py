@@ -1,9 +1,15 @@
 """Runs one rank of a job: python rank.py KIND...; the launcher sets its rank.
 
-Rank N holds N + 1 MiB on the GPU of its local rank. The kinds are: "fails", rank 1 raises; "ends",
-rank 1 exits; "fills", rank 1 requests more than exists; "waits", the ranks wait for minutes;
-"talks", they communicate by NCCL; "crowds", all ranks use the first GPU, too; "nowhere", no rank
-uses a GPU; "numbers", they make a further group, with ranks given as NumPy numbers.
+Rank N holds N + 1 MiB on the GPU of its local rank. The kinds are:
+
+- "fails": rank 1 raises an exception;
+- "ends": rank 1 exits;
+- "fills": rank 1 requests more memory than its GPU has;
+- "waits": the ranks wait for minutes;
+- "talks": the ranks communicate by NCCL;
+- "crowds": all ranks also use the first GPU;
+- "nowhere": no rank uses a GPU;
+- "numbers" (with "talks"): the ranks make a further group, whose ranks are NumPy numbers.
 """
 
 import os

@@ -114,7 +114,7 @@ def disagree(mode: str, rank: int) -> None:
 
 
 def again(rank: int) -> None:
-    """Makes a group again, without anything of the first; receives from an ended sender."""
+    """Makes a second process group after the first; receives from a rank that has ended."""
     for number in (1, 10):
         total = torch.tensor([number * (rank + 1)], device="cuda")
         dist.all_reduce(total)

@@ -5,7 +5,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 
-class Model(lightning.LightningModule):  # type: ignore[misc]  # of no type here
+class Model(lightning.LightningModule):  # type: ignore[misc]  # the base class is untyped here
     """A model of two layers."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs convolutions with unequal sides, kernels and strides, which are in no table."""
+"""Runs convolutions that no table has: with unequal sides, kernels and strides."""
 
 import torch
 from torch import nn

@@ -2,7 +2,7 @@
 
 KIND is one of these:
 
-- KILL and TERM: the program holds OWN, and a worker takes THEIRS until this signal ends it;
+- KILL and TERM: the program holds OWN, and a worker takes THEIRS until it is sent this signal;
 - in_turn: a worker starts when the one before has ended;
 - by_turns: two live workers take memory alternately, and wait for each other;
 - apart: each worker sees another card;
@@ -40,7 +40,7 @@ def take(size: str) -> None:
 
 
 def take_by_turns(size: str, is_first: bool, barrier: Any) -> None:
-    """Takes memory before or after the other worker, which has freed its own by then."""
+    """Takes memory and frees it; `is_first` says whether before or after the other worker."""
     torch.cuda.synchronize()
     barrier.wait()
     if not is_first:
@@ -53,7 +53,7 @@ def take_by_turns(size: str, is_first: bool, barrier: Any) -> None:
 
 
 def take_of(card: int, size: str, barrier: Any) -> None:
-    """Takes memory of one of several cards."""
+    """Takes memory on one of several cards."""
     os.environ["CUDA_VISIBLE_DEVICES"] = str(card)
     held = bytes_on_card(size)
     barrier.wait()

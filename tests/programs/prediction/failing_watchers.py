@@ -1,7 +1,7 @@
-"""Runs the script's process of a prediction with watchers that fail.
+"""Runs a script for a prediction; plimsoll's watchers, which observe the script, fail.
 
-Run it as `failing_watchers.py KIND REQUEST`. With the KIND "installs", the watchers fail that only
-install further ones; with "looks", all others fail.
+Run it as `failing_watchers.py KIND REQUEST`. With the KIND "installs", those watchers fail that
+only install other watchers. With "looks", all other watchers fail.
 """
 
 import sys

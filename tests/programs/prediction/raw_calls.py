@@ -1,7 +1,7 @@
 """Renames files by system calls without libc, as libraries in Rust do.
 
-`python raw_calls.py` does so in the main thread, in a second thread, and in a process forked while
-both run.
+`python raw_calls.py` does so in the main thread, in a second thread, and in a process that a third
+thread forks.
 """
 
 import ctypes
@@ -40,7 +40,7 @@ def in_fork() -> None:
     assert status == 0, status
 
 
-# LLVM installs such a handler, which treats the signal as a crash.
+# Installs a handler that treats SIGSYS as a crash, as LLVM does.
 ctypes.CDLL(None).signal(signal.SIGSYS, signal.SIG_DFL)
 signal.signal(signal.SIGSYS, lambda *_: os._exit(1))
 name_file("first")
@@ -51,8 +51,8 @@ for thread in threads:
 file = call(_OPEN, ctypes.c_char_p(b"opened"), os.O_WRONLY | os.O_CREAT, 0o600)
 assert os.write(file, b"text") == 4
 if "scratch" in os.environ.get("LD_PRELOAD", ""):
-    # libgomp waits like this. No thread wakes this one; under the scratch layer the wait ends by
-    # itself.
+    # libgomp waits like this. No other thread wakes this thread; under plimsoll's scratch layer the
+    # call returns by itself, with EAGAIN.
     word = ctypes.c_int(7)
     waited = call(_FUTEX, ctypes.cast(ctypes.pointer(word), ctypes.c_void_p), _WAIT, 7)
     assert waited == -errno.EAGAIN, waited

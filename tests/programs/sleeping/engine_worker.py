@@ -1,4 +1,4 @@
-"""A stand-in for vLLM's worker, whose pools sleep.
+"""A stand-in for vLLM's worker; its memory pools can leave the card ("sleep") and come back.
 
 The test imports this file as `vllm.v1.worker.gpu_worker`. A program makes a worker, lets it sleep
 and wakes it.

@@ -1,4 +1,4 @@
-"""Runs an engine whose weights and cache are in pools that sleep and wake, like vLLM's.
+"""Runs an engine whose pools of weights and cache leave the card and come back, as in vLLM.
 
 Run it as `python pool.py LIBRARY`, where LIBRARY is memory.cpp compiled. It prints the card's free
 memory after each step. With the further argument "train", a trainer takes the card's memory while
@@ -23,7 +23,7 @@ WEIGHT_MIB = (300, 100, 30, 1)
 
 
 class SleepingPools:
-    """Pools of tagged memory that leaves the card and comes back at its addresses."""
+    """Pools of tagged memory that leaves the card and comes back at the same addresses."""
 
     def __init__(self, library: str) -> None:
         torch.cuda.init()
@@ -55,7 +55,7 @@ class SleepingPools:
             )
 
     def sleep(self, kept: int | None) -> int:
-        """Unmaps all memory and keeps the content of one tag on the host; returns its bytes."""
+        """Unmaps all memory, copies one tag's contents to the host; returns the copied bytes."""
         torch.cuda.synchronize()
         copied = 0
         for i, tag, address, size in self._places():
@@ -97,7 +97,7 @@ class SleepingPools:
 
 
 def train(library: str, *, wakes: bool) -> None:
-    """Lets a trainer take most of the card while the engine sleeps; `wakes` wakes it too early."""
+    """Lets a trainer take most of the card while the engine sleeps; it may wake too early."""
     pools = SleepingPools(library)
     with pools.use(WEIGHTS):
         weights = torch.zeros(WEIGHT_MIB[0] * MIB, dtype=torch.uint8, device="cuda")

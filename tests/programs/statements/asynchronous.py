@@ -1,4 +1,4 @@
-"""Shows that operations are queued; synchronizing, copying to the host and printing wait."""
+"""Shows that operations are queued, and that synchronizing, printing and host copies wait."""
 
 import time
 
@@ -6,7 +6,7 @@ import torch
 
 
 def submit() -> torch.cuda.Event:
-    """Queues work that takes the GPU a while; returns an event after it."""
+    """Queues work that takes the GPU a while; returns an event that is recorded after the work."""
     global y
     for _ in range(200):
         y = x @ x

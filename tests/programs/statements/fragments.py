@@ -24,7 +24,7 @@ torch.cuda.empty_cache()
 print("free on the card:", torch.cuda.mem_get_info()[0] >> 30)
 print("five of six in pieces:", "refused" if ask(5) is None else "works")
 
-# Once the tensors between them are freed, the pieces are merged.
+# Once the tensors between the free pieces are freed, the pieces are merged.
 pieces.clear()
 print("twelve in one:", "refused" if ask(12) is None else "works")
 

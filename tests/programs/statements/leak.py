@@ -6,7 +6,7 @@ MIB = 1 << 20
 
 
 def grown(way: str) -> list[int]:
-    """Returns for each step the MiB allocated beyond those after the first step."""
+    """Returns for each step how many more MiB are allocated than after the first step."""
     kept: list[torch.Tensor] = []
     total = torch.zeros((), device="cuda")
     growth = []

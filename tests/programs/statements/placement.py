@@ -1,4 +1,4 @@
-"""Shows that tensors stay on their device, operands share one, and each has its own cache."""
+"""Shows that a tensor keeps its device, operands must share it, and each device has a cache."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Shows that statistics and summaries have allocated and reserved memory, and their peaks."""
+"""Shows that statistics and summaries report allocated and reserved memory, and their peaks."""
 
 import torch
 
@@ -25,7 +25,7 @@ torch.cuda.empty_cache()
 summarize()
 
 for _ in range(2):
-    # the second is allocated before the first is freed
+    # the second tensor is allocated before the first tensor is freed
     held = torch.empty(1000, 1000, 300, device="cuda")
 print(torch.cuda.memory_summary(device=0))
 

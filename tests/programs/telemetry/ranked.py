@@ -1,4 +1,4 @@
-"""Publishes made-up counters of one GPU until its standard input ends; RANK is its rank.
+"""Publishes invented counters of one GPU until stdin ends; the variable RANK sets the rank.
 
 python ranked.py MIB
 """

@@ -6,7 +6,7 @@ from plimsoll.base.telemetry.exit_summaries import ExitSummary, report_at_exit
 
 
 def work(rank: int) -> None:
-    """End with a summary."""
+    """Ends with a summary."""
     report_at_exit(lambda: [ExitSummary("torch", rank, 7, 0, 1, 2)], "1")
 
 

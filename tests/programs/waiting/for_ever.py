@@ -1,4 +1,4 @@
-"""Waits for one element of unknown values."""
+"""Waits until a norm, whose value plimsoll does not know, equals an exact number."""
 
 import torch
 

@@ -6,7 +6,7 @@ import sys
 
 
 class Interrupts:
-    """A finder that finds no module, and interrupts."""
+    """A module finder that finds nothing, but interrupts the process group."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
         """Interrupts the process group, once."""
