@@ -58,13 +58,13 @@ def _torchvision(name: str) -> nn.Module:
 
 
 def networks_for_video(batch: int, frames: int) -> Iterator[Case]:
-    """Yields networks for video; kernels and sizes differ between dimensions."""
+    """Yields networks for video, whose kernels and inputs differ in size between time and space."""
     for name in ("r3d_18", "mc3_18", "r2plus1d_18"):
         yield _torchvision(name), (batch, 3, frames, 112, 112)
 
 
 def networks_for_images(batch: int) -> Iterator[Case]:
-    """Yields networks for images that the other tables lack."""
+    """Yields image networks that are in none of the other tables."""
     for name in ("resnet34", "regnet_x_3_2gf", "regnet_y_3_2gf", "mnasnet1_0"):
         yield _torchvision(name), (batch, 3, 224, 224)
 

@@ -1,4 +1,4 @@
-"""Measures the host's time to queue work, for kinds of programs with tiny kernels.
+"""Measures the host's time to queue work, for several kinds of programs with tiny kernels.
 
     python benchmarks/host.py measure [--results FOLDER]
     python benchmarks/host.py compare [--results FOLDER]
@@ -58,7 +58,7 @@ def chain() -> Callable[[Callable[[str], None]], None]:
 def passes(
     net: nn.Module, x: torch.Tensor, name: str, *, autocast: bool = False
 ) -> Callable[[Callable[[str], None]], None]:
-    """Returns a program of a network's forward and backward pass."""
+    """Returns a program that runs a network's forward and backward pass."""
 
     def run(mark: Callable[[str], None]) -> None:
         net.zero_grad()
@@ -73,7 +73,7 @@ def passes(
 
 
 def layers(*, autocast: bool) -> Callable[[Callable[[str], None]], None]:
-    """Returns a program of modules with one kernel each."""
+    """Returns a program that runs modules with one kernel each."""
     parts = [part for _ in range(20) for part in (nn.Linear(32, 32), nn.LayerNorm(32), nn.GELU())]
     net = nn.Sequential(*parts).to("cuda")
     name = "60 modules" + (", autocast" if autocast else "")
@@ -183,7 +183,7 @@ def copies() -> Callable[[Callable[[str], None]], None]:
 
 
 def plans() -> Callable[[Callable[[str], None]], None]:
-    """Returns a program whose shapes are new to cuDNN each time."""
+    """Returns a program with new shapes in each run, for which cuDNN has no plan yet."""
     lengths = iter(range(64, 64000, 8))
 
     def run(mark: Callable[[str], None]) -> None:

@@ -1,4 +1,4 @@
-"""Times single operations on a GPU, over many sizes; the simulated clock is fitted to them.
+"""Times single operations on a GPU over many sizes; the simulated clock is fitted to the times.
 
     python benchmarks/kernels.py measure [--only mm,conv] [--results FOLDER]
     python benchmarks/kernels.py compare [--only mm,conv] [--worst 20]
@@ -559,7 +559,7 @@ GROUPS = (
     recurrent, copies,
 )  # fmt: skip
 WAITS = {"nonzero", "index_by_mask", "item", "pageable_to_device", "pageable_from_device"}
-"""Operations whose call returns only when the GPU has finished: the host's time is the GPU's."""
+"""Operations whose call waits for the GPU; the GPU's time is taken from the host's clock."""
 
 
 def cases(only: str) -> Iterator[Case]:

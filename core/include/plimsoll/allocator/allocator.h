@@ -30,8 +30,8 @@ struct SharedMemoryReport {
   Bytes free = 0;     // the unused part of `allowed`
 };
 
-// The state at the moment when a request failed: the request, the free memory and the holders of
-// the rest.
+// The state at the moment when a request failed: the request, the free memory, and what the other
+// memory is used for.
 struct OutOfMemoryReport {
   int device = 0;
   Bytes requested = 0;  // the size that the program asked for
@@ -141,7 +141,7 @@ class Allocator {
   // Returns the size of the largest free block of the default pool, on any stream.
   [[nodiscard]] virtual Bytes largest_free_block() const = 0;
   [[nodiscard]] virtual std::vector<SegmentInfo> segments() const = 0;
-  // Throws std::logic_error, which names the invariant, if one is violated. Takes O(blocks) time.
+  // If an invariant is violated, throws std::logic_error, which names it. Takes O(blocks) time.
   virtual void check_invariants() const = 0;
 
   [[nodiscard]] const Statistics& statistics() const {

@@ -2,7 +2,7 @@
 //
 // A pool exists from its first use until its allocator drops it, which needs 0 uses. Between begin
 // and end, as during the capture of a CUDA graph, the requests that pass a filter go to the pool.
-// If several captures match a request, the one that began last gets it (from 2.10 on).
+// If several captures match a request, the one that began last gets it (from PyTorch 2.10 on).
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The driver seam: the operations that a GPU driver offers to an allocator on one device.
+// The interface of a GPU's driver: the operations that it offers to an allocator on one device.
 //
 // Calls mirror CUDA's: whole allocations (cudaMalloc, cudaFree), page-locked host memory
 // (cudaHostAlloc), virtual memory management (cuMemAddressReserve, cuMemCreate, cuMemMap,

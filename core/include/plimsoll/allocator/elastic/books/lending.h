@@ -63,7 +63,7 @@ class Lending {
     set_free(block);
   }
   // `request_free` notes that the program freed a block that other streams still use.
-  // `complete_free` frees the block once they no longer do.
+  // `complete_free` frees the block once no other stream uses it.
   void request_free(Block* block);
   void complete_free(Block* block);
 
