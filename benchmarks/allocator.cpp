@@ -24,7 +24,7 @@ std::atomic<std::uint64_t> heap_allocations{0};
 
 }  // namespace
 
-// Not inlined, because the compiler would warn of a mix of malloc and delete.
+// Not inlined: otherwise the compiler would see `malloc` and `delete` together, and warn.
 [[gnu::noinline]] void* operator new(std::size_t size) {
   heap_allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* const memory = std::malloc(size)) return memory;

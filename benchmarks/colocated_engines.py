@@ -26,7 +26,7 @@ _WORDS = 251  # a prime, so that swapped words change the digest
 
 @dataclass
 class Moves:
-    """How long moves in one direction take."""
+    """The moves in one direction: how long each took, and how many bytes it moved."""
 
     seconds: list[float] = field(default_factory=list)
     moved: list[int] = field(default_factory=list)

@@ -39,7 +39,7 @@ LARGE = 1 << 20
 
 
 def run_here(path: Path, *, compiled: bool) -> dict[str, Any]:
-    """Runs a script in this process."""
+    """Runs a script in this process; returns its peaks, and the requests of its steps."""
     import torch
 
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -171,7 +171,7 @@ def compare(only: str, scripts: Path, gpu: str, results: Path) -> None:
 
 
 def _alike(one: dict[str, Any], other: dict[str, Any]) -> str:
-    """Returns a line that says how much of the last step's sequence is equal in both."""
+    """Returns a line that says how much of the last step's requests is equal in both runs."""
     if "last" not in one or "last" not in other:
         return ""
     if one["last"] == other["last"]:

@@ -7,7 +7,7 @@
 `measure` and `search` need torchvision, plimsoll, and a GPU without other processes. They measure
 like `plimsoll measure`, with the networks below, common ones first, until the time is up. `merge`
 adds their results to data/cudnn_by_words.csv; new rows replace old ones. An earlier version of this
-program measured data/cudnn_workspaces.csv and the other two tables.
+program measured the older tables, such as data/cudnn_workspaces.csv.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def simulated_source(gpus: int, blocks: int) -> Any:
 
 
 def sample_table(folder: Path) -> str:
-    """Returns the table of the CPU time of a sample, and of reading all processes."""
+    """Returns a table with the CPU times to take a sample, and to read all processes' counters."""
     lines = [
         f"one sample, every {INTERVAL_SECONDS} s, by the processor time of its thread",
         f"{'GPUs':>6} {'live blocks':>12} {'read, us':>10} {'and write, us':>14} {'of a core':>10}",
@@ -155,7 +155,7 @@ class Turns:
 
 
 def train_here(path: Path, steps: int, allocator: str, interval: float, folder: Path) -> Found:
-    """Runs a script in this process, which must be fresh."""
+    """Runs a script in this process, which must be a new one."""
     import torch
 
     import plimsoll

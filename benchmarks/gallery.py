@@ -137,7 +137,7 @@ def measured(script: Script, record: Path | None) -> Figures:
 
 
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""The compilers' caches, emptied for each script, as predictions also start with empty ones."""
+"""Variables that name cache folders of compilers; they are empty at first, as in predictions."""
 
 
 def measure(scripts: list[Script], results: Path, jobs: int, record: Path | None) -> None:

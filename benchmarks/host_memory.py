@@ -137,7 +137,7 @@ def _bare(device: str) -> str:
 
 
 def _measured(command: list[str]) -> int:
-    """Returns the peak of own and shared memory of a program and its children."""
+    """Returns the peak of anonymous and shared memory of a program and its children."""
     shared_before = _fields(Path("/proc/meminfo"))["Shmem"]
     most = 0
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:

@@ -65,7 +65,7 @@ def _is_job(path: Path) -> bool:
 
 
 def measure(jobs: Sequence[str], nproc: int, runs: int, seconds: float, results: Path) -> None:
-    """Measures jobs: all once, then all again."""
+    """Measures jobs in rounds; each round runs all jobs once."""
     import torch
 
     began = time.monotonic()

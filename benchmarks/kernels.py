@@ -373,7 +373,7 @@ def attention() -> Iterator[Case]:
 
 
 def convolutions() -> Iterator[Case]:
-    """Yields convolutions by type and layout: forward, and both parts of backward."""
+    """Yields convolutions by type and layout: forward, and the gradients of input and weight."""
     shapes = [  # batch, channels in, size, channels out, kernel, stride, groups
         (32, 3, 224, 64, 7, 2, 1), (32, 64, 56, 64, 1, 1, 1), (32, 64, 56, 64, 3, 1, 1),
         (32, 64, 56, 256, 1, 1, 1), (32, 256, 56, 128, 1, 1, 1), (32, 128, 56, 128, 3, 2, 1),

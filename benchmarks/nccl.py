@@ -58,7 +58,7 @@ EXPERIMENTS: dict[str, tuple[str, ...]] = {
     "groups_of_sends": ("all_to_all:1048576", "new_group", "all_to_all:1048576"),
     "halves": ("all_reduce:1048576", "halves", "all_reduce:1048576", "all_to_all:1048576"),
 }
-"""The statements that each rank runs in order, by experiment; a number is a size in bytes."""
+"""The statements that each rank runs in order, by experiment; after a colon, a size in bytes."""
 SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
     "all_reduce_8_channels": ("all_reduce", {"NCCL_MAX_NCHANNELS": "8"}),
     "all_reduce_1MiB_buffers": ("all_reduce", {"NCCL_BUFFSIZE": "1048576"}),

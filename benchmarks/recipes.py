@@ -162,7 +162,7 @@ def _measured(place: Path, predicted: dict[str, Any], batch: int) -> dict[str, A
 
 
 def run(limit: int, command: Sequence[str]) -> None:
-    """Runs a script under a limit in this process, and prints the outcome."""
+    """Runs a script under a memory limit in this process, and prints the outcome."""
     import torch
 
     total = torch.cuda.get_device_properties(0).total_memory

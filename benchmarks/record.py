@@ -43,7 +43,7 @@ FIRST_BLOCKS = 2  # a process's first blocks of steps do not count, and neither 
 LEAST_STEPS = 4 * (FIRST_BLOCKS + 2) * BLOCK_STEPS
 ORDER = (True, False, False, True)
 EVENTS = 4200
-"""The events between two readings of the buffer, for steps of 29 ms with 2,500 events each."""
+"""How many events come between two readings of the buffer, at 2,500 events in a step of 29 ms."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Turns:
 
 
 def train_here(path: Path, steps: int, setting: Setting, order: tuple[bool, ...]) -> Found:
-    """Runs a script in this process, which must be fresh."""
+    """Runs a script in this process, which must be a new one."""
     import torch
 
     if setting.allocator:

@@ -171,7 +171,7 @@ class Soak:
             require(bool((graph.result == 2 * (value + 1)).all()), "a graph computes another value")
 
     def pool(self) -> None:
-        """Makes a MemPool with a tensor; from the sixth on, an old one is dropped first."""
+        """Makes a MemPool with a tensor; drops an old one first if there are five."""
         import torch
 
         if len(self.pools) > 4:

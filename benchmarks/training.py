@@ -59,7 +59,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Setting:
-    """An allocator, and how a process comes to use it."""
+    """An allocator, and the settings that make a process use it."""
 
     title: str
     conf: str = ""

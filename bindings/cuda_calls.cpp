@@ -37,7 +37,7 @@ constexpr int kGpuShift = 48;
 // Addresses from here up belong to simulated GPUs; lower ones belong to the process.
 constexpr Address kFirstOfGpus = Address{1} << 48;
 
-// Values of the driver's enumeration CU_DEVICE_ATTRIBUTE_...
+// These are values of the driver's enumeration CU_DEVICE_ATTRIBUTE_...
 constexpr int kThreadsPerBlock = 1, kWarpSize = 10, kMultiprocessors = 16, kMajor = 75, kMinor = 76;
 // Device attributes for abilities that simulated cards lack: handles that other processes or a
 // network card can use, and multicast.
@@ -95,8 +95,7 @@ Result counted(Card& on, Call call) {
   return result_of(status);
 }
 
-// Runs `call` on one GPU's driver after another, until the GPU is found to which the address
-// belongs.
+// Runs `call` on the drivers of the GPUs, one after another, until one of them knows the address.
 template <typename Call>
 Result at_address(Call call) {
   for (Card& each : cards) {
@@ -182,7 +181,7 @@ Result device_attribute(int* value, int attribute, Device device) {
   return kSuccess;
 }
 
-// --- contexts: each GPU has its primary one ----------------------------------------------------
+// --- contexts: only the primary one of each GPU ------------------------------------------------
 
 Result retain_context(Context* context, Device device) {
   if (card(device) == nullptr) return kInvalidDevice;

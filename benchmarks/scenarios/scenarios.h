@@ -39,7 +39,7 @@ class Subject {
   [[nodiscard]] virtual std::uint64_t driver_calls() const = 0;
 };
 
-// Allocators that are compared under one name. Thread n calls subject n modulo their number.
+// Allocators that are compared under one name. If there are m subjects, thread n calls n modulo m.
 struct Team {
   std::string name;
   std::vector<Subject*> subjects;
@@ -58,7 +58,7 @@ struct Sequence {
   std::vector<Operation> reserve;
   std::vector<Operation> before;  // also not timed
   std::vector<Operation> timed;
-  std::size_t rounds = 1;  // how often `timed` is played; it frees all that it allocates
+  std::size_t rounds = 1;  // how often `timed` is played; `timed` frees all that it allocates
   std::size_t slots = 0;
 };
 

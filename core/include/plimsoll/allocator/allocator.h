@@ -43,14 +43,14 @@ struct OutOfMemoryReport {
   Bytes allocated = 0;
   Bytes reserved = 0;
   Bytes free_in_private_pools = 0;
-  std::optional<SharedMemoryReport> shared = {};  // set if shared memory could have served it
+  std::optional<SharedMemoryReport> shared = {};  // set if shared memory was an option
   std::string advice = {};                        // printed after the figures
-  // True if the allocator rejected the request without asking the driver because
-  // throw_on_cudamalloc_oom forbids it to give memory back.
+  // True if the allocator rejected the request without asking the driver. The setting
+  // throw_on_cudamalloc_oom demands that instead of giving cached memory back and trying again.
   bool is_rejected = false;
 };
 
-// Returns the documentation page that PyTorch's messages name.
+// Returns the part of PyTorch's messages that links to the documentation.
 [[nodiscard]] std::string documentation(TorchVersion version);
 // Returns PyTorch's usual advice, in the words of that version.
 [[nodiscard]] std::string usual_advice(TorchVersion version);

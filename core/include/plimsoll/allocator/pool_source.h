@@ -46,7 +46,7 @@ class PoolSource {
   void withdraw(Address address);
   // Notes that the allocator has released a segment.
   void release(const Segment& segment) { released_.push_back(segment); }
-  // Returns the released segments, once each.
+  // Returns the segments that were released since the last call.
   [[nodiscard]] std::vector<Segment> released() { return std::exchange(released_, {}); }
 
  private:

@@ -150,7 +150,7 @@ class Engine final : private Observer {
   struct Account {
     Bytes peak_allocated = 0;
     Bytes peak_reserved = 0;
-    Bytes peak_shared_reserved = 0;  // the most of the reserved bytes in shared memory
+    Bytes peak_shared_reserved = 0;  // the most shared memory that was reserved at any time
     Bytes card_total = 0;
     std::int64_t num_device_alloc = 0;
     std::int64_t num_device_free = 0;

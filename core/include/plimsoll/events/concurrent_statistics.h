@@ -126,7 +126,7 @@ class ConcurrentStatistics {
   // Adds a shard that lives as long as this object.
   Shard& add_shard();
 
-  // Writes the five counters of `statistics` that count blocks and their bytes.
+  // Sets the five counters of `statistics` that count blocks and their bytes.
   void read(Statistics& statistics);
   void reset_peak();
   void reset_accumulated();

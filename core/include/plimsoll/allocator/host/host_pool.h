@@ -72,9 +72,9 @@ class HostPool {
   // Returns the process's pool; null if no caller has opened it.
   [[nodiscard]] static HostPool* of_process_if_open();
 
-  // Returns a block of at least `size` bytes, aligned to 512, from a pool that was begun or from
-  // the default pool. Throws HostOutOfMemory, and DriverError if the driver fails for another
-  // reason.
+  // Returns a block of at least `size` bytes, aligned to 512. `pool` is one for which
+  // `begin_allocate_to_pool` was called, or the default pool. Throws HostOutOfMemory, and
+  // DriverError if the driver fails for another reason.
   [[nodiscard]] Address allocate(Bytes size, PoolId pool = {});
   // Return false, and do nothing, if the address belongs to no live block. `free` needs the block's
   // first address; `record` takes any address in the block.

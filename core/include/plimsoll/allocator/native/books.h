@@ -42,7 +42,7 @@ struct SplitChange {
 
 class Books {
  public:
-  // Takes references that outlive the books.
+  // Takes references that outlive this object.
   Books(Statistics& statistics, EventLog& log, const AllocatorConfig& config, TorchVersion version)
       : statistics_(statistics), log_(log), config_(config), version_(version) {}
 

@@ -165,7 +165,7 @@ class MappedSpace {
   // Makes the block free. `age` orders the frees; see `free_pieces`.
   void free(Block* block, std::uint64_t age);
 
-  // Sets whether blocks are never split or merged from now on, so that each is one piece.
+  // Sets whether blocks are never split or merged from now on, so that each block is one piece.
   void set_no_split(bool no_split) { no_split_ = no_split; }
   [[nodiscard]] bool no_split() const { return no_split_; }
 

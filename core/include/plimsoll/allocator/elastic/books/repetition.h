@@ -52,8 +52,8 @@ class Repetition {
   // block that outlives its step alternates between two addresses.
   [[nodiscard]] std::array<Address, 2> expect_both(Bytes size) const;
 
-  // Calls visit(size, address) for the requests, at most `most`, that came after the followed one
-  // in the previous step.
+  // Calls visit(size, address) for at most `most` requests of the previous step: those that came
+  // after request `followed_`.
   template <typename Visit>
   void for_each_coming(std::size_t most, Visit visit) const {
     if (!is_following_) return;
