@@ -97,7 +97,7 @@ def _parts() -> None:
 
 
 def _compare(device: str, only: str) -> None:
-    """Prints measured and predicted memory, both beyond that of Python, PyTorch and CUDA."""
+    """Prints measured and predicted memory, without what Python, PyTorch and CUDA take alone."""
     from machine import machine
 
     from plimsoll.prediction.host_use import CONTEXT, CUBLAS, CUDNN, PYTHON, TORCH

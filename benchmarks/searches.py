@@ -140,7 +140,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "yolo": (_Detector, (8, 3, 640, 640)),
     "video": (_torchvision("r3d_18"), (4, 3, 16, 112, 112)),
 }
-"""The networks, each with its input's size."""
+"""The networks, each with the size of its input."""
 
 
 def measure(name: str, *, benchmark: bool, bfloat16: bool) -> dict[str, Any]:

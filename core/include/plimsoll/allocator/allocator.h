@@ -1,8 +1,8 @@
 // The contract that every allocator on one device fulfils, whatever its policy.
 //
 // Live blocks never overlap. A block belongs to the stream that requested it. After `free`, that
-// stream may reuse the block at once; any other stream may reuse it only when the work queued
-// before `free`, on the block's stream and on every stream that `record_stream` named, is complete.
+// stream may reuse the block at once. Any other stream has to wait for the work that was queued
+// before `free`, both on the block's stream and on every stream that `record_stream` named.
 // A failed request throws OutOfMemory and leaves the allocator as it was, except for cached memory
 // returned to the driver, counters and history. An allocator is not thread-safe; its owner
 // serializes calls.

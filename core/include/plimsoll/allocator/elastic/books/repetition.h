@@ -43,7 +43,7 @@ class Repetition {
   void open();
 
   // Returns where a request of this size lay in the previous step; 0 where that is unknown.
-  // Repeated calls without a `note` in between return the same.
+  // Repeated calls without a `note` in between return the same address.
   [[nodiscard]] Address expect(Bytes size) const {
     const bool follows = is_following_ && request(followed_).size == size;
     return follows || find_again(size) ? request(followed_).address : 0;
