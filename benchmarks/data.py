@@ -5,14 +5,12 @@
 Needs a GPU. Makes three tables:
 
 1. Steps on batches in page-locked memory. The copy of a batch takes 0.25, 0.5, 1 and 2 times as
-long
-   as the step's computing. The table has the time of a step by CUDA events, and the time of copying
-   alone or of computing alone, whichever is longer. It also has the peak of device memory, in
-   batches. The fastest repetition counts, because other load on the host and its bus only adds
+   long as the step's computing. The table has the time of a step by CUDA events, and the time of
+   copying alone or of computing alone, whichever is longer. It also has the peak of device memory,
+   in batches. The fastest repetition counts, because other load on the host and its bus only adds
    time.
 2. Loading with a DataLoader whose workers make the batches. The plain loop, the tutorials' loader
-and
-   PrefetchLoader run with `pin_memory=True`; PrefetchLoader also runs without it, and with
+   and PrefetchLoader run with `pin_memory=True`; PrefetchLoader also runs without it, and with
    PinnedCollate. The second of two epochs counts.
 3. A convolutional classifier on batches of five sizes. The table has peak reserved over peak
    allocated memory under PyTorch's allocator and plimsoll's. Each run is a process of its own.

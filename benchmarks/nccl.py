@@ -1,11 +1,11 @@
-"""Measures NCCL's memory on a card for numbers of ranks, operations and groups.
+"""Measures NCCL's memory on a card for different numbers of ranks, operations and groups.
 
     python benchmarks/nccl.py measure [--ranks 4,3,2] [--seconds 200] [--logs FOLDER]
     python benchmarks/nccl.py compare [--gpu H100]
 
 `measure` needs PyTorch, and as many GPUs of one machine as ranks, without other processes. An
 experiment is a job of its own: each rank is a process with a card, in torchrun's environment, and
-runs a list of statements. After each statement it asks the driver how much of the card is in use,
+runs a list of statements. After each statement it asks the driver how much of the card is in use
 and subtracts PyTorch's reserved memory. Processes are forked from one that has imported PyTorch, so
 an experiment takes seconds. With --logs, NCCL writes its allocations into that folder (NCCL_DEBUG).
 `compare` runs the same experiments on simulated GPUs, and prints them beside the measurements.

@@ -5,11 +5,10 @@
     python benchmarks/recipes.py table build/recipes
 
 A recipe is a ready-made script for a model. `predict` searches, without a GPU, for the largest
-batch
-that fits exactly within a limit. `measure` needs a GPU, PyTorch and the recipe's libraries, but no
-weights. It runs that batch and the next larger one, each in a process of its own whose allocator
-has the limit. `table` compares. NAME selects a case. `predict` and `measure` should run under the
-same PyTorch.
+batch that fits exactly within a limit. `measure` needs a GPU, PyTorch and the recipe's libraries,
+but no weights. It runs that batch and the next larger one, each in a process of its own whose
+allocator has the limit. `table` compares. NAME selects a case. `predict` and `measure` should run
+under the same PyTorch.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@
     python benchmarks/serving_public.py table POSTED.csv              the table of results
 
 POSTED.csv has a row for each post. serving_public.toml lists the tries of each row, or why there
-are
-none; a try is one prediction. Each try runs `plimsoll predict vllm serve` with the Python that runs
-this script, which has vLLM, and takes minutes. Its figures are added to
+are none; a try is one prediction. Each try runs `plimsoll predict vllm serve` with the Python that
+runs this script, which has vLLM, and takes minutes. Its figures are added to
 benchmarks/results/serving_public.jsonl; a try that has figures there is not run again. No GPU and
 no network are needed.
 """

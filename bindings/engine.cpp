@@ -63,8 +63,7 @@ Engine* make_simulated(nb::handle gpu, const std::string& allocator, const std::
 // --- memory ------------------------------------------------------------------------------------
 
 // Allocates a block. Releases the interpreter's lock, because a request that spills into host
-// memory
-// may call Python.
+// memory may call Python.
 Address allocate(Engine& engine, Bytes size, StreamId stream) {
   if (size == 0) throw std::invalid_argument("a block has at least one byte");
   const WaitGuard guard(engine);

@@ -8,9 +8,9 @@
 namespace plimsoll::python {
 
 // Each tuple describes one stream: its requests, their bytes, placed bytes (those that lie where
-// the
-// stream's plan says), and None. If the allocator dropped the plan, the last value is a tuple: the
-// number of requests before the drop, and the bytes and placed bytes of the step that caused it.
+// the stream's plan says), and None. If the allocator dropped the plan, the last value is a tuple:
+// the number of requests before the drop, and the bytes and placed bytes of the step that caused
+// it.
 inline constexpr const char* kPlanUseSignature =
     "def plan_use(self) -> list[tuple[int, int, int, tuple[int, int, int] | None]]";
 

@@ -39,7 +39,8 @@ class Subject {
   [[nodiscard]] virtual std::uint64_t driver_calls() const = 0;
 };
 
-// Allocators that are compared under one name. If there are m subjects, thread n calls n modulo m.
+// Allocators that are compared under one name. If there are m subjects, thread n calls the subject
+// with the number n modulo m.
 struct Team {
   std::string name;
   std::vector<Subject*> subjects;

@@ -20,8 +20,7 @@
 // So a program that repeats its steps finds free memory where the last step found it, and the
 // allocator decides as before. After some steps only its records (books/) change. An old mapping is
 // unmapped if another piece takes its addresses, if there are too many old mappings, or if memory
-// is
-// released to the driver; but only after the work that used the addresses is done.
+// is released to the driver; but only after the work that used the addresses is done.
 //
 // - books/ records which addresses are used, free, retired or a hole, and which pieces lie there
 //   (mapped_space.h has the picture). It has an Arena for each stream, Lending, and the Ledger.

@@ -2,9 +2,8 @@
 // stream has come.
 //
 // An arena (arena.h) has the memory of one stream. An event on the stream, the marker, tells how
-// far
-// the stream has come. Queued work no longer uses memory that the arena freed at its `idle_age` or
-// before:
+// far the stream has come. Queued work no longer uses memory that the arena freed at its `idle_age`
+// or before:
 //   arena.idle_age <= arena.marker->age <= arena.age.
 // Callers hold the allocator's `mutex_`; the functions here lock arenas themselves.
 #pragma once

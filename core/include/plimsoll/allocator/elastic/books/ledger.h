@@ -1,5 +1,5 @@
-// The ledger counts how much the elastic allocator has reserved. Each piece that is made, released
-// or moved it also notes in the history and the statistics.
+// The ledger counts how much the elastic allocator has reserved. If a piece is made, released or
+// moved, the ledger updates the statistics and adds an event to the history.
 //
 // Invariants, over all pieces that have memory:
 // - reserved == sum of piece.size == sum of arena.reserved == statistics' reserved_bytes
