@@ -3,8 +3,8 @@
 //
 //     allocator [--repetitions N] [TRACE...]
 //
-// allocator.py builds the traces, and compares with PyTorch's allocator on a GPU. Driver calls and
-// heap allocations during the timing are counted; both should be 0.
+// allocator.py writes the traces; on a GPU it compares plimsoll's allocators with PyTorch's. Driver
+// calls and heap allocations during the timing are counted; both should be 0.
 
 #include <atomic>
 #include <charconv>
@@ -24,7 +24,7 @@ std::atomic<std::uint64_t> heap_allocations{0};
 
 }  // namespace
 
-// Not inlined, because the compiler would warn of a mix of malloc and delete.
+// Not inlined: otherwise the compiler would see `malloc` and `delete` together, and warn.
 [[gnu::noinline]] void* operator new(std::size_t size) {
   heap_allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* const memory = std::malloc(size)) return memory;
@@ -78,7 +78,7 @@ void run(const Options& options) {
   compare_requests(teams, options);
   options.print("");
 
-  // An allocator for each thread, with nothing shared, shows what the machine allows.
+  // One allocator for each thread shows how fast the machine is if threads share nothing.
   constexpr std::size_t kThreads = 8;
   std::vector<std::unique_ptr<OnSimulatedGpu>> own;
   Team apart{"elastic, one a thread", {}};

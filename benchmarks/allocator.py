@@ -2,10 +2,10 @@
 
     python benchmarks/allocator.py [--program FILE] [--gpu] [--allocator NAME] [RECORDING ...]
 
-Without a GPU the program that CMake builds from allocator.cpp runs plimsoll's allocators over
-simulated drivers. With --gpu, plimsoll's allocator and PyTorch's alternate in this process, called
-by the interface that PyTorch itself uses. Both get the same requests: a pair of request and free at
-four sizes, random churn, the recordings, and threads on their own streams. Results go to
+Without --gpu, a C++ program runs plimsoll's allocators over simulated drivers; CMake builds it from
+allocator.cpp. With --gpu, plimsoll's allocator and PyTorch's alternate in this process, called
+through the interface that PyTorch itself uses. All get the same requests: a pair of request and
+free at four sizes, random churn, the recordings, and threads on their own streams. Results go to
 benchmarks/results/allocator.txt, or allocator_gpu.txt.
 """
 

@@ -1,11 +1,12 @@
-"""Measures a compiled model's peak by the share of activations that it may keep.
+"""Measures how a compiled model's peak depends on the share of activations that it may keep.
 
     python benchmarks/budgets.py predict OUT.json [SCRIPT]
     python benchmarks/budgets.py measure OUT.json [SCRIPT]
     python benchmarks/budgets.py table OUT.json
 
-`predict` runs on a simulated GPU, `measure` on a real one, with empty caches of the compiler; both
-add to the file. pytorch #197838 reports such a peak.
+`predict` runs on a simulated GPU. `measure` runs on a real one, with empty caches of the compiler.
+Both write their results to OUT.json. PyTorch's issue 197838 reports that the peak may rise again
+when the share gets small.
 """
 
 from __future__ import annotations

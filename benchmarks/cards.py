@@ -1,11 +1,12 @@
-"""Measures programs on one card, and predicts them with several tables of cards.
+"""Measures programs on one card, and predicts them with and without the file of that card.
 
     python benchmarks/cards.py measure
     python benchmarks/cards.py compare [--gpu H100] [--cards FOLDER]
 
 The programs are in benchmarks/cards. `measure` runs each on a GPU without other processes, and
 writes cards.json among the results: PyTorch's peaks, and the peak of the card's memory in use.
-`compare` predicts them, and with --cards once more with the card files of that folder.
+`compare` predicts the programs. With --cards it predicts them once more, with the card files that
+`plimsoll measure` wrote to that folder.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def programs() -> list[Path]:
 
 
 def measure(results: Path) -> None:
-    """Runs each program once."""
+    """Runs each program once on the GPU, and writes its peaks."""
     import torch
 
     key = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}"

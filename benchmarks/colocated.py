@@ -2,21 +2,21 @@
 
     python benchmarks/colocated.py [--size 16GiB] [--cycles 20] [--processes 1]
 
-A cycle is one of reinforcement learning. The inference engine's cache is dropped; its weights and
-graphs move to page-locked memory. The trainer returns to the card, trains a step and hands its
-weights over. The trainer leaves; the inference engine gets its cache again and generates with its
-CUDA graph. With `--processes 2` each engine has a process of its own, and weights go from one to
-the other by CUDA IPC, through a tensor of 256 MiB that is in no region.
+A cycle has the steps of reinforcement learning. The inference engine's cache is dropped; its
+weights and graphs move to page-locked memory. The trainer returns to the card, trains a step and
+hands its weights over. The trainer leaves; the inference engine gets its cache again and generates
+with its CUDA graph. With `--processes 2` each engine has a process of its own, and weights go from
+one to the other by CUDA IPC, through a tensor of 256 MiB that always stays on the card.
 
 The table has the bytes that left and returned in each cycle and their rates, and for comparison the
-bus's rate for page-locked copies in the same run. It also has the process's growth per cycle: card
-memory, host memory, page-locked memory, and maps. The first two cycles, in which the host's memory
-is locked and caches settle, do not count. Values are compared after each return. Exit status 1:
-values differ, or something grew by 2 MiB a cycle or more. Results go to
-benchmarks/results/colocated.txt.
+bus's rate for page-locked copies in the same run. It also has the growth per cycle of the card's
+memory in use, of the process's host memory and page-locked memory, and of the number of its memory
+mappings. The first two cycles, in which the host's memory is locked and caches settle, do not
+count. Values are compared after each return. Exit status 1: values differ, or memory grew by 2 MiB
+a cycle or more. Results go to benchmarks/results/colocated.txt.
 
-On simulated GPUs, which hold no values: `plimsoll run --simulate H100 --host-memory 128GiB
---allocator elastic benchmarks/colocated.py --size 4GiB --cycles 3`.
+It also runs on simulated GPUs, which hold no values to compare: `plimsoll run --simulate H100
+--host-memory 128GiB --allocator elastic benchmarks/colocated.py --size 4GiB --cycles 3`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Log:
         )
 
     def compare(self, what: str, *, equal: bool) -> None:
-        """Notes whether values are equal; skipped on simulated GPUs, which hold no values."""
+        """Notes values that differ. Does nothing on simulated GPUs, which hold no values."""
         if not equal and running() is None:
             self.differences.append(f"{what} in cycle {len(self.footprints)}")
 
@@ -208,7 +208,7 @@ def speed(name: str, moves: Moves, bus: float, cycles: int, per_cycle: int) -> s
 
 
 def growth(name: str, log: Log) -> tuple[str, int]:
-    """Returns a table row, and the largest growth of a cycle."""
+    """Returns a table row, and the largest growth per cycle of card, RAM or page-locked memory."""
     first, last = log.footprints[WARM - 1], log.footprints[-1]
     cycles = len(log.footprints) - WARM
     per_cycle = {key: value // cycles for key, value in last.growth_since(first).items()}

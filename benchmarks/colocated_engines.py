@@ -26,7 +26,7 @@ _WORDS = 251  # a prime, so that swapped words change the digest
 
 @dataclass
 class Moves:
-    """How long moves in one direction take."""
+    """The moves in one direction: how long each took, and how many bytes it moved."""
 
     seconds: list[float] = field(default_factory=list)
     moved: list[int] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Trainer:
         return [weight.detach() for weight in self.model.parameters()]
 
     def buckets(self, bucket: torch.Tensor) -> Iterator[list[int]]:
-        """Fills a flat tensor with as many weights as fit, repeatedly; yields their indices."""
+        """Copies the weights part by part: fills a flat tensor, then yields the indices in it."""
         part: list[int] = []
         offset = 0
         for number, weight in enumerate(self.weights()):

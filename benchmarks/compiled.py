@@ -1,15 +1,15 @@
-"""Measures compiled scripts on a GPU, and predicts them: peaks, and a step's requests.
+"""Measures compiled scripts on a GPU and predicts them: their peaks, and one step's requests.
 
     python benchmarks/compiled.py measure [--only gpt2,llama_checkpointed] [--results FOLDER]
     python benchmarks/compiled.py compare [--only gpt2] [--gpu H200] [--results FOLDER]
 
-`--scripts FOLDER` names other scripts than those of benchmarks/compiled.
+`--scripts FOLDER` runs the scripts of that folder instead of those of benchmarks/compiled.
 
-Each script of benchmarks/compiled runs in a process of its own, compiled and eagerly, with empty
-caches of the compiler. `measure` writes compiled.json: for each run its peaks and, of the last step
-of a compiled one, every request (a positive size, in bytes) and every free (a negative one).
-`compare` runs the same on a simulated GPU and prints both. A script has
-`main(steps, compile, on_step)`, and calls `on_step` after each step.
+Each script runs twice, compiled and eagerly, each time in a process of its own and with empty
+caches of the compiler. `measure` writes compiled.json with the peaks of each run. For a compiled
+run the file also has the requests (positive sizes, in bytes) and frees (negative sizes) of the last
+step. `compare` runs the scripts on a simulated GPU and prints the predictions beside the
+measurements. A script has `main(steps, compile, on_step)`, and calls `on_step` after each step.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ RESULTS = HERE / "results"
 MODES = ("compiled", "eager")
 TIMEOUT_SECONDS = 400
 LARGE = 1 << 20
-"""The smallest requests of the first step that are kept, in bytes."""
+"""The size in bytes from which requests of the first step are kept."""
 
 
 def run_here(path: Path, *, compiled: bool) -> dict[str, Any]:
-    """Runs a script in this process."""
+    """Runs a script in this process; returns its peaks, and the requests of its steps."""
     import torch
 
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -171,7 +171,7 @@ def compare(only: str, scripts: Path, gpu: str, results: Path) -> None:
 
 
 def _alike(one: dict[str, Any], other: dict[str, Any]) -> str:
-    """Returns a line that says how much of the last step's sequence is equal in both."""
+    """Returns a line that says how much of the last step's requests is equal in both runs."""
     if "last" not in one or "last" not in other:
         return ""
     if one["last"] == other["last"]:

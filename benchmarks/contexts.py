@@ -3,9 +3,9 @@
     python benchmarks/contexts.py [--gpu 0] [--out FILE]
 
 No other process may use the GPU. Each run is a new process, which uses one library after the other.
-After each it asks the driver how much of the card is taken beside PyTorch's reserved memory. The
-results are in benchmarks/results/contexts.json; the figures in engine/gpus/profiles.toml come from
-them.
+After each library, the process asks the driver how much of the card is in use, and subtracts what
+PyTorch has reserved. The results are in benchmarks/results/contexts.json; the figures in
+engine/gpus/profiles.toml come from them.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 `measure` and `search` need torchvision, plimsoll, and a GPU without other processes. They measure
 like `plimsoll measure`, with the networks below, common ones first, until the time is up. `merge`
 adds their results to data/cudnn_by_words.csv; new rows replace old ones. An earlier version of this
-program measured data/cudnn_workspaces.csv and the other two tables.
+program measured the older tables, such as data/cudnn_workspaces.csv.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def _torchvision(name: str) -> nn.Module:
 
 
 def networks_for_video(batch: int, frames: int) -> Iterator[Case]:
-    """Yields networks for video; kernels and sizes differ between dimensions."""
+    """Yields networks for video, whose kernels and inputs differ in size between time and space."""
     for name in ("r3d_18", "mc3_18", "r2plus1d_18"):
         yield _torchvision(name), (batch, 3, frames, 112, 112)
 
 
 def networks_for_images(batch: int) -> Iterator[Case]:
-    """Yields networks for images that the other tables lack."""
+    """Yields image networks that are in none of the other tables."""
     for name in ("resnet34", "regnet_x_3_2gf", "regnet_y_3_2gf", "mnasnet1_0"):
         yield _torchvision(name), (batch, 3, 224, 224)
 

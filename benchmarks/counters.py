@@ -3,16 +3,16 @@
     python benchmarks/counters.py [FOLDER [--workload gpt2_adamw] [--steps 2400]]
         [--intervals 0.25,0.01] [--allocator elastic]
 
-First, the CPU time of one sample, which is read from an allocator on a simulated GPU and written to
-the file, and its share of the time between two samples. Then the time to read all processes'
-counters, as `plimsoll top` does.
+The first table has the CPU time of one sample, and the share of that time in the interval between
+two samples. A sample is read from an allocator on a simulated GPU and written to the file. The
+table ends with the time to read all processes' counters, as `plimsoll top` does.
 
-With FOLDER, which holds scripts NAME.py with a function `main(steps)`, a GPU's step time with and
-without the publisher. Both are measured in one process: blocks of steps alternate in the order on,
-off, off, on, so that slow changes cancel. A step is from one `backward` to the next, by events on
-the GPU; the first block does not count. The mean is taken, because only one step of many has a
-sample. An interval far below the default shows effects that are too small at the default. Results
-go to benchmarks/results/counters.txt.
+With FOLDER, which holds scripts NAME.py with a function `main(steps)`, the program also measures
+the step time on a GPU with and without the publisher. Both are measured in one process: blocks of
+steps alternate in the order on, off, off, on, so that slow changes cancel. A step lasts from one
+`backward` to the next, by events on the GPU; the first block does not count. The mean is taken,
+because only one step of many has a sample. An interval far below the default shows effects that are
+too small at the default. Results go to benchmarks/results/counters.txt.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def simulated_source(gpus: int, blocks: int) -> Any:
 
 
 def sample_table(folder: Path) -> str:
-    """Returns the table of the CPU time of a sample, and of reading all processes."""
+    """Returns a table with the CPU times to take a sample, and to read all processes' counters."""
     lines = [
         f"one sample, every {INTERVAL_SECONDS} s, by the processor time of its thread",
         f"{'GPUs':>6} {'live blocks':>12} {'read, us':>10} {'and write, us':>14} {'of a core':>10}",
@@ -129,7 +129,7 @@ class Turns:
         self.blocks: list[tuple[int, bool]] = []
 
     def step(self) -> None:
-        """Notes the start of a step."""
+        """Notes the start of a step, and switches the publisher if a new block begins."""
         now = time.monotonic()
         if not self.blocks or now - self._began > BLOCK_SECONDS:
             self._began = now
@@ -146,7 +146,7 @@ class Turns:
         self._is_on = on
 
     def publisher(self) -> Publisher:
-        """Returns a new publisher, for the next blocks."""
+        """Returns the publisher, which the first call creates."""
         if self._publisher is None:
             source = source_of_process()
             assert source is not None, "plimsoll does not serve this process"
@@ -155,7 +155,7 @@ class Turns:
 
 
 def train_here(path: Path, steps: int, allocator: str, interval: float, folder: Path) -> Found:
-    """Runs a script in this process, which must be fresh."""
+    """Runs a script in this process, which must be a new one."""
     import torch
 
     import plimsoll

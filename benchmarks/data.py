@@ -2,17 +2,18 @@
 
     python benchmarks/data.py [--repetitions 5] [--steps 60] [--batch 256MiB] [--workers 8]
 
-Needs a GPU. Three tables:
+Needs a GPU. Makes three tables:
 
-1. Batches in page-locked memory, whose copy takes 0.25, 0.5, 1 and 2 times the step's computing:
-   the time of a step by CUDA events, the longer of copy and computing when each runs alone, and the
-   peak of device memory, in batches. The fastest repetition counts, because other load on the host
-   and its bus only adds time.
-2. A DataLoader whose workers make the batches: the plain loop and the tutorials' loader with
-   `pin_memory=True`, and PrefetchLoader with `pin_memory=True` and with PinnedCollate. The second
-   of two epochs counts.
-3. A convolutional classifier on batches of five sizes: peak reserved over peak allocated memory,
-   each in a process of its own, under PyTorch's allocator and plimsoll's.
+1. Steps on batches in page-locked memory. The copy of a batch takes 0.25, 0.5, 1 and 2 times as
+   long as the step's computing. The table has the time of a step by CUDA events, and the time of
+   copying alone or of computing alone, whichever is longer. It also has the peak of device memory,
+   in batches. The fastest repetition counts, because other load on the host and its bus only adds
+   time.
+2. Loading with a DataLoader whose workers make the batches. The plain loop, the tutorials' loader
+   and PrefetchLoader run with `pin_memory=True`; PrefetchLoader also runs without it, and with
+   PinnedCollate. The second of two epochs counts.
+3. A convolutional classifier on batches of five sizes. The table has peak reserved over peak
+   allocated memory under PyTorch's allocator and plimsoll's. Each run is a process of its own.
 
 Results go to benchmarks/results/data.txt.
 """
@@ -153,7 +154,7 @@ def copy_ms(host: list[Any]) -> float:
 
 
 def step_ms(batches: Iterable[Any], computing: Computing, products: int, steps: int) -> float:
-    """Returns the mean time between two batches, without the first ones."""
+    """Returns the mean time between two batches, without the warm-up."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     for number, batch in enumerate(batches):
         if number == WARM_UP:
@@ -179,7 +180,7 @@ def copies_beside_computing(size: int, steps: int, repetitions: int) -> str:
     ]
     for ratio in RATIOS:
         products = computing.products(first_copy / ratio)
-        # times of copy and computing, measured just before the loops
+        # the times of copying alone and computing alone, measured just before the loops
         alone: list[tuple[float, float]] = []
         found: dict[str, list[float]] = {name: [] for name in METHODS}
         memory = dict.fromkeys(METHODS, 0.0)

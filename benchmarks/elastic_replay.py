@@ -5,8 +5,8 @@
 FOLDER holds recordings NAME.default.pickle.gz with NAME.default.json beside them, and
 NAME.expandable.json if the program was also recorded under expandable segments. The JSON files have
 `max_memory_allocated`, `max_memory_reserved`, and `seconds`, the program's time. Utilization is the
-peak of allocated over the peak of reserved memory. Driver time is the time of the elastic
-allocator's calls by the cost model, which is measured on an H100. Results go to
+peak of allocated over the peak of reserved memory. Driver time is the predicted time of the elastic
+allocator's driver calls; their costs were measured on an H100. Results go to
 benchmarks/results/elastic_replay.txt.
 """
 
@@ -25,7 +25,7 @@ TRACES = Path(__file__).parents[2] / "shared" / "traces"
 
 
 def account(path: Path) -> dict[str, Any]:
-    """Returns the JSON file of a recording; empty if there is none."""
+    """Returns the content of a recording's JSON file; empty if there is none."""
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return found
 

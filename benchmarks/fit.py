@@ -1,7 +1,8 @@
 """Checks on a GPU that plans of `plimsoll fit` fit, and that steps take the predicted time.
 
-`plan` searches without a GPU and writes each changed copy that it tried. `measure` runs the copies
-on a machine with a GPU, those of the plans under a hard limit. `table` compares.
+A plan is the set of changes that `plimsoll fit` proposes. `plan` searches without a GPU, and writes
+each changed copy of a script that it tried. `measure` runs all copies on a machine with a GPU, and
+runs those of the plans under a hard memory limit. `table` compares predictions and measurements.
 
     python benchmarks/fit.py plan build/fit [NAME…]
     python benchmarks/fit.py measure build/fit build/fit.json [NAME…]
@@ -42,7 +43,7 @@ SCRIPTS = {
     **{path.stem: path for path in sorted(WORKLOADS.glob("*.py"))},
 }
 SHARES = (0.8, 0.6, 0.45)  # memory budgets, as parts of what the unchanged script takes
-# scripts that also run with the smallest memory that fit finds
+# scripts that also run in the least memory for which `plimsoll fit` finds changes
 FLOORS = ("bert_varlen_amp", "gpt2_adamw", "vision")
 FLOOR = 0.1
 AT_FLOOR = ("bert_varlen_amp-60", "gpt2_adamw-45", "lora-60", "mixtral_moe-80")
@@ -59,7 +60,7 @@ STEPS = 9  # steps of a timed copy
 
 
 class EnoughError(Exception):
-    """Ends a copy that has made its steps."""
+    """Ends a timed copy of a script after its steps."""
 
 
 class Quiet:
@@ -73,7 +74,7 @@ class Quiet:
 
 
 def plan(folder: Path, names: Sequence[str]) -> None:
-    """Searches for plans and writes the copies; each script in parallel has four cores."""
+    """Searches for plans and writes the copies; searches run in parallel, on four cores each."""
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 4)) as pool:
         for each in [pool.submit(_plan_one, folder, name) for name in names or SCRIPTS]:
@@ -144,8 +145,8 @@ def _copies(search: Search, folder: Path, name: str) -> Iterator[dict[str, Any]]
 def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
     """Runs the copies in forked processes that have already imported everything.
 
-    Runs that only have to fit are parallel, each in a process of its own. Timed runs come one after
-    another, in one process for each allocator, until the time is up.
+    Runs that only have to fit run in parallel, each in a process of its own. Timed runs come one
+    after another, in one process for each allocator, until the time is up.
     """
     import torch  # noqa: F401
     import transformers  # noqa: F401
@@ -183,7 +184,7 @@ def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
 
 
 def _in_turns(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Orders the copies script by script in turn: plans and single changes first, then the rest."""
+    """Orders the copies so that scripts take turns: plans and single changes first, then others."""
     first: dict[str, list[dict[str, Any]]] = {}
     rest: dict[str, list[dict[str, Any]]] = {}
     for plan in plans:
@@ -385,7 +386,7 @@ def table(path: Path) -> None:
 
 
 def _timed(found: dict[str, Any], run: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the measurements of a copy, also those made for another plan with the same copy."""
+    """Returns the measurements of a copy, or those of an equal copy that another plan has."""
     for plan in found["plans"]:
         for other in plan["runs"]:
             same = other["sha"] == run["sha"] and other["use"]["conf"] == run["use"]["conf"]

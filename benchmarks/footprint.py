@@ -1,4 +1,4 @@
-"""Reads a process's memory on the host and on a card, for programs that must not grow."""
+"""Reads a process's memory on the host and on a card, to check that it does not grow."""
 
 from __future__ import annotations
 

@@ -4,12 +4,12 @@
     python benchmarks/gallery.py compare [--only detection] [--jobs 2]
     python benchmarks/gallery.py table
 
-`measure` runs on a GPU, each script in a process of its own, and writes gallery.json among the
-results after each; it needs only PyTorch and the libraries. With `--record`, which needs plimsoll,
-the same runs are recorded, as FOLDER/AREA.NAME.plim for `plimsoll predict --check`. `compare`
-predicts them for an H200 under the PyTorch that runs it, prints both, and writes
-gallery_predicted.json. `table` writes docs/gallery.md from both files. A run replaces the results
-of its own scripts only.
+`measure` runs each script on a GPU in a process of its own. After each script it writes
+gallery.json, which is among the results. It needs only PyTorch and the scripts' libraries. With
+`--record`, which needs plimsoll, it also records the runs as FOLDER/AREA.NAME.plim, for
+`plimsoll predict --check`. `compare` predicts the scripts for an H200 with the installed PyTorch,
+prints predictions and measurements, and writes gallery_predicted.json. `table` writes
+docs/gallery.md from both files. A run replaces the results of its own scripts only.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def measured(script: Script, record: Path | None) -> Figures:
 
 
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""The compilers' caches, emptied for each script, as predictions also start with empty ones."""
+"""Variables that name cache folders of compilers; they are empty at first, as in predictions."""
 
 
 def measure(scripts: list[Script], results: Path, jobs: int, record: Path | None) -> None:

@@ -2,7 +2,7 @@
 
     python benchmarks/generation.py KIND         measures on a GPU
     plimsoll predict benchmarks/generation.py --gpu H200 -- KIND
-    python benchmarks/generation.py --compare MEASURED PREDICTED     two files of such lines
+    python benchmarks/generation.py --compare MEASURED PREDICTED     compares two printed outputs
 
 Prints one line, RESULT and a JSON object: peaks of allocated and reserved memory, and the card's
 memory in use at the end, in bytes. Needs transformers 5.17, no network and no model files.

@@ -1,4 +1,4 @@
-"""Measures the host's time to queue work, for kinds of programs with tiny kernels.
+"""Measures the host's time to queue work, for several kinds of programs with tiny kernels.
 
     python benchmarks/host.py measure [--results FOLDER]
     python benchmarks/host.py compare [--results FOLDER]
@@ -33,7 +33,7 @@ def small(*shape: int, **options: object) -> torch.Tensor:
 
 
 def chain() -> Callable[[Callable[[str], None]], None]:
-    """Returns a program that calls functions, without modules, and makes views."""
+    """Returns a program that calls functions instead of modules, and makes views."""
     x = small(16, 16, requires_grad=True)
 
     def run(mark: Callable[[str], None]) -> None:
@@ -58,7 +58,7 @@ def chain() -> Callable[[Callable[[str], None]], None]:
 def passes(
     net: nn.Module, x: torch.Tensor, name: str, *, autocast: bool = False
 ) -> Callable[[Callable[[str], None]], None]:
-    """Returns a program of a network's forward and backward pass."""
+    """Returns a program that runs a network's forward and backward pass."""
 
     def run(mark: Callable[[str], None]) -> None:
         net.zero_grad()
@@ -73,7 +73,7 @@ def passes(
 
 
 def layers(*, autocast: bool) -> Callable[[Callable[[str], None]], None]:
-    """Returns a program of modules with one kernel each."""
+    """Returns a program that runs modules with one kernel each."""
     parts = [part for _ in range(20) for part in (nn.Linear(32, 32), nn.LayerNorm(32), nn.GELU())]
     net = nn.Sequential(*parts).to("cuda")
     name = "60 modules" + (", autocast" if autocast else "")
@@ -81,14 +81,14 @@ def layers(*, autocast: bool) -> Callable[[Callable[[str], None]], None]:
 
 
 def encoder() -> Callable[[Callable[[str], None]], None]:
-    """Returns a program of PyTorch's own transformer layers."""
+    """Returns a program that runs PyTorch's own transformer layers."""
     layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, norm_first=True)
     net = nn.TransformerEncoder(layer, 8).to("cuda")
     return passes(net, small(2, 16, 64), "8 encoder layers")
 
 
 def images() -> Callable[[Callable[[str], None]], None]:
-    """Returns a program of convolutions with normalization."""
+    """Returns a program that runs convolutions with normalization."""
     parts = [
         part
         for _ in range(16)
@@ -99,7 +99,7 @@ def images() -> Callable[[Callable[[str], None]], None]:
 
 
 def optimizers() -> Callable[[Callable[[str], None]], None]:
-    """Returns a program of optimizer steps over 150 small parameters."""
+    """Returns a program that runs optimizer steps over 150 small parameters."""
 
     def of(
         kind: type[torch.optim.Optimizer], *, count: int = 150, **options: object
@@ -137,7 +137,7 @@ def optimizers() -> Callable[[Callable[[str], None]], None]:
 
 
 def llama() -> Callable[[Callable[[str], None]], None]:
-    """Returns a program with a small Llama model of Transformers."""
+    """Returns a program that runs a small Llama model of Transformers."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -183,7 +183,7 @@ def copies() -> Callable[[Callable[[str], None]], None]:
 
 
 def plans() -> Callable[[Callable[[str], None]], None]:
-    """Returns a program whose shapes are new to cuDNN each time."""
+    """Returns a program with new shapes in each run, for which cuDNN has no plan yet."""
     lengths = iter(range(64, 64000, 8))
 
     def run(mark: Callable[[str], None]) -> None:

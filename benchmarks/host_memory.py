@@ -1,13 +1,13 @@
-"""Measures the host memory of PyTorch and CUDA, and the error of predictions for the rest.
+"""Measures the host memory of PyTorch and CUDA, and checks predictions of a program's own part.
 
     python benchmarks/host_memory.py parts                   # on a GPU: figures for host_use.py
     python benchmarks/host_memory.py compare                 # programs on the host alone
     python benchmarks/host_memory.py compare --device cuda   # on a GPU
 
 `parts` prints this process's own memory and mapped files as it uses more and more libraries.
-`compare` runs the programs of `benchmarks/host` and reads their memory as they run: the processes'
-own memory, each page once, and shared memory. Then it predicts the same programs. The figures
-include shared memory that other programs take at the same time.
+`compare` runs the programs of `benchmarks/host`, and reads the processes' anonymous memory, each
+page once, and shared memory meanwhile. Then it predicts the same programs. The figures include
+shared memory that other programs take at the same time.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _parts() -> None:
 
 
 def _compare(device: str, only: str) -> None:
-    """Prints measured and predicted memory, both beyond that of Python, PyTorch and CUDA."""
+    """Prints measured and predicted memory, without what Python, PyTorch and CUDA take alone."""
     from machine import machine
 
     from plimsoll.prediction.host_use import CONTEXT, CUBLAS, CUDNN, PYTHON, TORCH
@@ -137,7 +137,7 @@ def _bare(device: str) -> str:
 
 
 def _measured(command: list[str]) -> int:
-    """Returns the peak of own and shared memory of a program and its children."""
+    """Returns the peak of anonymous and shared memory of a program and its children."""
     shared_before = _fields(Path("/proc/meminfo"))["Shmem"]
     most = 0
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:

@@ -9,9 +9,9 @@ machine (default: all). Each rank is a process with the environment that torchru
 needs only PyTorch and transformers, and cards without other programs. After each run it writes
 jobs.json among the results, under the card's name, PyTorch's version, NCCL's and the number of
 ranks. Results of other machines stay; those of this machine from earlier commands are replaced. No
-run begins after --seconds. `compare` predicts the jobs under the PyTorch that runs it, compares
-each rank with the measurements of that card and number of ranks, and writes jobs_predicted.json.
-`table` writes the table of docs/jobs.md from both.
+run begins after --seconds. `compare` predicts the jobs under the installed PyTorch, compares each
+rank with the measurements of that card and number of ranks, and writes jobs_predicted.json.
+`table` writes the table of docs/jobs.md from both files.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_SECONDS = 600
 CLOSE = {"allocated_bytes": 0.005, "reserved_bytes": 0.015, "device_used_bytes": 0.02}
 """The largest relative error that a prediction may have."""
 FITTED = ("ddp_gpt2", "fsdp1_full", "hybrid_mesh", "pipeline_1f1b", "tensor_parallel")
-"""The jobs whose measurements the rule for NCCL's memory may be derived from."""
+"""The jobs from whose measurements the rule for NCCL's memory may be derived."""
 HELD_OUT = ("checkpoint", "ddp_compressed", "experts", "fsdp2_llama", "sequence_exchange")
 """The jobs that only test the rule for NCCL's memory."""
 FIGURES = ("allocated_bytes", "reserved_bytes", "device_used_bytes", "nccl_bytes")
@@ -65,7 +65,7 @@ def _is_job(path: Path) -> bool:
 
 
 def measure(jobs: Sequence[str], nproc: int, runs: int, seconds: float, results: Path) -> None:
-    """Measures jobs: all once, then all again."""
+    """Measures jobs in rounds; each round runs all jobs once."""
     import torch
 
     began = time.monotonic()
@@ -250,7 +250,7 @@ def _beside(run: Figures, measured: Sequence[Figures]) -> list[str]:
 
 
 def _real(truth: Figures, name: str, run: Figures) -> int:
-    """Returns a measured figure; NCCL's is the memory outside PyTorch minus the context's."""
+    """Returns a measured figure; for NCCL, the memory outside PyTorch minus the CUDA context."""
     if name == "nccl_bytes":
         return int(truth["outside_bytes"]) - int(run["context_bytes"])
     return int(truth[name])

@@ -1,4 +1,4 @@
-"""Times single operations on a GPU, over many sizes; the simulated clock is fitted to them.
+"""Times single operations on a GPU over many sizes; the simulated clock is fitted to the times.
 
     python benchmarks/kernels.py measure [--only mm,conv] [--results FOLDER]
     python benchmarks/kernels.py compare [--only mm,conv] [--worst 20]
@@ -373,7 +373,7 @@ def attention() -> Iterator[Case]:
 
 
 def convolutions() -> Iterator[Case]:
-    """Yields convolutions by type and layout: forward, and both parts of backward."""
+    """Yields convolutions by type and layout: forward, and the gradients of input and weight."""
     shapes = [  # batch, channels in, size, channels out, kernel, stride, groups
         (32, 3, 224, 64, 7, 2, 1), (32, 64, 56, 64, 1, 1, 1), (32, 64, 56, 64, 3, 1, 1),
         (32, 64, 56, 256, 1, 1, 1), (32, 256, 56, 128, 1, 1, 1), (32, 128, 56, 128, 3, 2, 1),
@@ -559,7 +559,7 @@ GROUPS = (
     recurrent, copies,
 )  # fmt: skip
 WAITS = {"nonzero", "index_by_mask", "item", "pageable_to_device", "pageable_from_device"}
-"""Operations whose call returns only when the GPU has finished: the host's time is the GPU's."""
+"""Operations whose call waits for the GPU; the GPU's time is taken from the host's clock."""
 
 
 def cases(only: str) -> Iterator[Case]:

@@ -3,9 +3,9 @@
     python benchmarks/long_recordings.py [--events 1000000 10000000 30000000]
 
 A training run whose steps are all different (`view.py` makes it) is written as a streaming trace,
-once with its steps marked and once without. Each is summarized as one rank of a job, and explained
-on its own without advice, each time in a new process, whose peak resident memory is reported.
-Results go to benchmarks/results/long_recordings.txt as well.
+once with marked steps and once without. Each trace is summarized as one rank of a job, and also
+explained on its own without advice. Each of these runs in a new process, whose peak resident memory
+is reported. Results go to benchmarks/results/long_recordings.txt as well.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Measures NCCL's memory on a card, by number of ranks, operation and group.
+"""Measures NCCL's memory on a card for different numbers of ranks, operations and groups.
 
     python benchmarks/nccl.py measure [--ranks 4,3,2] [--seconds 200] [--logs FOLDER]
     python benchmarks/nccl.py compare [--gpu H100]
 
 `measure` needs PyTorch, and as many GPUs of one machine as ranks, without other processes. An
-experiment is a job of its own: each rank is a process with a card, in torchrun's environment. After
-each of its statements it asks the driver how much of the card is taken beside PyTorch's reserved
-memory. Processes are forked from one that has imported PyTorch, so an experiment takes seconds.
-With --logs, NCCL writes its allocations into that folder (NCCL_DEBUG). `compare` runs the same
-experiments on simulated GPUs, and shows them beside what was measured.
+experiment is a job of its own: each rank is a process with a card, in torchrun's environment, and
+runs a list of statements. After each statement it asks the driver how much of the card is in use
+and subtracts PyTorch's reserved memory. Processes are forked from one that has imported PyTorch, so
+an experiment takes seconds. With --logs, NCCL writes its allocations into that folder (NCCL_DEBUG).
+`compare` runs the same experiments on simulated GPUs, and prints them beside the measurements.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ EXPERIMENTS: dict[str, tuple[str, ...]] = {
     "groups_of_sends": ("all_to_all:1048576", "new_group", "all_to_all:1048576"),
     "halves": ("all_reduce:1048576", "halves", "all_reduce:1048576", "all_to_all:1048576"),
 }
-"""The statements that each rank runs in order, by experiment; a number is a size in bytes."""
+"""The statements that each rank runs in order, by experiment; after a colon, a size in bytes."""
 SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
     "all_reduce_8_channels": ("all_reduce", {"NCCL_MAX_NCHANNELS": "8"}),
     "all_reduce_1MiB_buffers": ("all_reduce", {"NCCL_BUFFSIZE": "1048576"}),

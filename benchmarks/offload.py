@@ -1,17 +1,17 @@
-"""Measures step time by the card's memory, with saved tensors in host memory.
+"""Measures how the step time depends on the card's memory, with saved tensors in host memory.
 
     python benchmarks/offload.py FOLDER [--workloads gpt2_adamw,...] [--repetitions 3] [--steps N]
         [--cards 8400MiB,6GiB,...] [--methods plain,offload,...] [--budget-share 0.98]
         [--allocators elastic,torch] [--deterministic]
 
 FOLDER holds scripts NAME.py with a function `main(steps)`. Every run is a process of its own, and
-the settings alternate: the unchanged script, under `save_on_cpu(pin_memory=True)`, under
-`plimsoll.offload`, with the optimizer's state in shared memory, and with both. `--cards` limits
-what the process may take from the GPU. The budget is the part `--budget-share` of that limit,
-because the allocator needs some memory beyond the tensors. A step is from one `backward` to the
-next, by events on the GPU; the first quarter of the steps, at most five, does not count. Losses are
-compared bit for bit with those of the unchanged script; two runs of one script give equal losses
-only with `--deterministic` kernels. Results go to benchmarks/results/offload.txt.
+the methods alternate: "plain", "save_on_cpu", "offload", "placed" and "both" (see `Setting`).
+`--cards` limits what the process may take from the GPU. The budget of `plimsoll.offload` is the
+limit times `--budget-share`, because the allocator needs some memory beyond the tensors. A step
+lasts from one `backward` to the next, by events on the GPU; the first quarter of the steps, at most
+five, does not count. Losses are compared bit for bit with those of the unchanged script; two runs
+of one script give equal losses only with `--deterministic` kernels. Results go to
+benchmarks/results/offload.txt.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class Setting:
     """The settings of a run.
 
     Attributes:
-        method: "plain", "save_on_cpu", "offload", "placed" (the optimizer's state in shared
-            memory) or "both" of the last two.
+        method: "plain" is the unchanged script. "save_on_cpu" runs it under
+            `save_on_cpu(pin_memory=True)`, "offload" under `plimsoll.offload`. "placed" keeps the
+            optimizer's state in shared memory. "both" is "offload" with "placed".
         allocator: "torch", or one of plimsoll's.
         card_bytes: The most that the process may take from the GPU; 0 is all of it.
         budget_bytes: The budget of `plimsoll.offload`.
@@ -85,8 +86,8 @@ def run_here(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
     if setting.deterministic:
         # deterministic cuBLAS needs this workspace
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-        # raises if there is no deterministic kernel; with warn_only, attention's would not be
-        # deterministic
+        # Raises if an operation has no deterministic kernel. With warn_only, attention would not be
+        # deterministic.
         torch.use_deterministic_algorithms(True)
         torch.backends.cuda.enable_cudnn_sdp(False)  # cuDNN's backward pass adds in any order
     if setting.allocator != "torch":

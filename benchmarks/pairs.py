@@ -9,10 +9,11 @@ touched the GPU. A pair yields the ratio of the mean steps, measured as training
 scripts get `--least` pairs; after that, the script with the widest interval gets the next pair,
 until the time is over.
 
-Every pair is a row of results/pairs.csv, to which later runs add theirs. The table, over all rows,
-gives each script's ratio by Hodges and Lehmann, with its 95 % interval by Wilcoxon's signed ranks,
-and the memory taken from the card over the peak of allocated memory. A shared host sometimes delays
-a run for longer than all of its steps take; ranks ignore such outliers, a mean does not.
+Every pair becomes a row of results/pairs.csv; later runs append to the file. The table covers all
+rows. It has each script's ratio (the Hodges-Lehmann estimate) with its 95 % interval (by Wilcoxon's
+signed-rank test), and the memory taken from the card over the peak of allocated memory. A shared
+host sometimes delays a run for longer than all of its steps take; such outliers distort a mean, but
+not these statistics.
 
 With --deterministic one pair of each script runs with PyTorch's deterministic kernels, and its
 losses are compared bit for bit. If a script uses an operation without a deterministic kernel, it
@@ -53,7 +54,7 @@ LIBRARIES = (
 )
 KINDS = {"str": str, "int": int, "float": float}
 NORMAL = 1.96
-"""The range of ±1.96 standard deviations around the mean holds 95 %."""
+"""In a normal distribution, ±1.96 standard deviations around the mean hold 95 %."""
 MOST_RATIO, TOUCHED_RATIO = 1.03, 1.01
 MOST_TAKEN, USUAL_TAKEN, SLACK_MIB = 1.02, 1.015, 16
 
@@ -81,7 +82,7 @@ class Pair:
 
     @property
     def taken_ratio(self) -> float:
-        """Returns taken over allocated memory at the peak."""
+        """Returns the peak of taken memory divided by the peak of allocated memory."""
         return self.elastic_taken_mib / self.elastic_allocated_mib
 
 
@@ -92,7 +93,7 @@ def interval(ratios: list[float]) -> tuple[float, float, float]:
     averages = sorted(math.exp((one + other) / 2) for one, other in pairs)
     count = len(logs)
     deviation = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
-    # averages outside the interval, at either end
+    # the number of averages that lie outside the interval at each end
     outside = math.floor(len(averages) / 2 - NORMAL * deviation)
     if outside < 1:
         return statistics.median(averages), 0.0, math.inf

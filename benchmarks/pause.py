@@ -2,10 +2,11 @@
 
     python benchmarks/pause.py [--size 20GiB] [--repetitions 5]
 
-A region with tensors of all sizes is paused to page-locked memory and resumed repeatedly. The first
-pause, which page-locks the memory, has a row of its own. The bus is measured in the same process by
-copies of 1 GiB between page-locked memory and the card. Contents are compared after each resume,
-and a CUDA graph captured before runs again. Results go to benchmarks/results/pause.txt.
+A region is a group of allocations that `plimsoll.pause` moves off the card. Here a region with
+tensors of all sizes is paused to page-locked memory and resumed repeatedly. The first pause, which
+page-locks the memory, has a row of its own. The bus is measured in the same process by copies of
+1 GiB between page-locked memory and the card. After each resume, the contents are compared, and a
+CUDA graph from before the pause is replayed. Results go to benchmarks/results/pause.txt.
 """
 
 from __future__ import annotations

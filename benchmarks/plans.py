@@ -2,11 +2,12 @@
 
     python benchmarks/plans.py FOLDER [--scripts FOLDER]
 
-FOLDER holds recordings NAME.VARIANT.pickle.gz, several of each program under different settings.
-Each is replayed without a plan, and with a plan from another recording of the same program. If the
-scripts' folder has NAME.py, it is also replayed with the plan that `plimsoll predict --write-plan`
-makes. The figures are peak reserved memory over peak live bytes; blocks whose free waits for
-another stream count as live. `placed` is the share of bytes, in requests above 1 MiB, that lie
+A plan has an address for each large request of a program. FOLDER holds recordings
+NAME.VARIANT.pickle.gz, several of each program under different settings. Each is replayed without a
+plan, and with a plan from another recording of the same program. If the scripts' folder has
+NAME.py, the recording is also replayed with the plan that `plimsoll predict --write-plan` makes.
+The figures are peak reserved memory over peak live bytes; blocks whose free waits for another
+stream count as live. `placed` is the share of bytes, in requests above 1 MiB, that lie
 where the plan says. Driver time is by the cost model of an H100. Results go to
 benchmarks/results/plans.txt.
 """

@@ -1,4 +1,4 @@
-"""Measures `explain` for many ranks: time and memory of a large job, hits, false alarms.
+"""Measures `explain` for many ranks: a large job's time and memory, hits, and false alarms.
 
     python benchmarks/ranks.py [large | faults | clean]... [--ranks 1024] [--events 100000]
 
@@ -78,7 +78,7 @@ def _resident_bytes(process: int) -> Iterator[int]:
 
 
 def shards(random: np.random.Generator, ranks: int) -> list[float]:
-    """Returns the size of each rank's shard: all uneven, the last one smaller, or a few larger."""
+    """Returns each rank's shard size: all equal, all uneven, one smaller, or a quarter larger."""
     kind = int(random.integers(4))
     if kind == 0:
         return [1.0] * ranks

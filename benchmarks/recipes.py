@@ -4,10 +4,11 @@
     python benchmarks/recipes.py measure build/recipes [NAME…]
     python benchmarks/recipes.py table build/recipes
 
-`predict` searches, without a GPU, for the exact largest batch within a limit. `measure` runs that
-batch, and the next one, on the machine with the GPU, each in a process of its own whose allocator
-has a hard limit; it needs only PyTorch and the recipe's libraries, and no weights. `table`
-compares. NAME selects a case. `predict` and `measure` should run under the same PyTorch.
+A recipe is a ready-made script for a model. `predict` searches, without a GPU, for the largest
+batch that fits exactly within a limit. `measure` needs a GPU, PyTorch and the recipe's libraries,
+but no weights. It runs that batch and the next larger one, each in a process of its own whose
+allocator has the limit. `table` compares. NAME selects a case. `predict` and `measure` should run
+under the same PyTorch.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def _measured(place: Path, predicted: dict[str, Any], batch: int) -> dict[str, A
 
 
 def run(limit: int, command: Sequence[str]) -> None:
-    """Runs a script under a limit in this process, and prints the outcome."""
+    """Runs a script under a memory limit in this process, and prints the outcome."""
     import torch
 
     total = torch.cuda.get_device_properties(0).total_memory

@@ -3,15 +3,16 @@
     python benchmarks/record.py [FOLDER [--workload gpt2_adamw] [--steps 1200] [--repetitions 3]]
         [--settings torch,torch-without-stacks,elastic]
 
-First, the parts on the CPU: giving a call stack its number, and writing the buffered events to the
-file, which a thread does for many events at once.
+First, it times the parts of recording on the CPU: to give a call stack its number, and to write the
+buffered events to the file, which a thread does for many events at once.
 
 With FOLDER, which holds scripts NAME.py with a function `main(steps)`, it measures the step time on
-a GPU in two ways. First in one process: blocks of steps with and without recording, in the order
-on, off, off, on, so that slow changes cancel; the first two steps of a block do not count. Then in
-alternating processes of their own, which record from the first step to the last, or never: once a
-program has followed PyTorch's events, PyTorch continues to report them. A step is from one
-`backward` to the next, by events on the GPU. Results go to benchmarks/results/record.txt.
+a GPU in two ways. The first way is in one process: blocks of steps with and without recording
+alternate in the order on, off, off, on, so that slow changes cancel. The first two steps of a block
+do not count. The second way alternates between processes that record from the first step to the
+last and processes that never record: once a program has followed PyTorch's events, PyTorch
+continues to report them. A step lasts from one `backward` to the next, by events on the GPU.
+Results go to benchmarks/results/record.txt.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ FIRST_BLOCKS = 2  # a process's first blocks of steps do not count, and neither 
 LEAST_STEPS = 4 * (FIRST_BLOCKS + 2) * BLOCK_STEPS
 ORDER = (True, False, False, True)
 EVENTS = 4200
-"""The events between two readings of the buffer, for steps of 29 ms with 2,500 events each."""
+"""How many events come between two readings of the buffer, at 2,500 events in a step of 29 ms."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ class Turns:
 
 
 def train_here(path: Path, steps: int, setting: Setting, order: tuple[bool, ...]) -> Found:
-    """Runs a script in this process, which must be fresh."""
+    """Runs a script in this process, which must be a new one."""
     import torch
 
     if setting.allocator:
@@ -219,13 +220,13 @@ def row(title: str, off: list[float], on: list[float], found: Found, error: floa
 
 
 def error_by_turns(off: list[float], on: list[float]) -> float:
-    """Returns the standard error of on minus off, taken between adjacent blocks."""
+    """Returns the standard error of `on` minus `off`, from the differences of adjacent blocks."""
     differences = [a - b for a, b in zip(on, off, strict=False)]
     return float(statistics.stdev(differences) / len(differences) ** 0.5)
 
 
 def error_apart(off: list[float], on: list[float]) -> float:
-    """Returns the standard error of on minus off, for independent blocks."""
+    """Returns the standard error of `on` minus `off`, for independent blocks."""
     return float(sum(statistics.variance(ms) / len(ms) for ms in (on, off)) ** 0.5)
 
 

@@ -89,7 +89,7 @@ def _joined(recording: Recording) -> list[EventBatch]:
 
 
 def write_long_trace(recording: Recording, path: Path, events: int) -> int:
-    """Repeats a recording up to at least `events`; only the first round has segment events."""
+    """Writes a recording again and again, until `events` are written; segment events only once."""
     first = closed(recording)
     later = first[~np.isin(first.action, [Action.SEGMENT_ALLOC, Action.SEGMENT_MAP])]
     written = 0

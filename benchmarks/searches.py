@@ -4,9 +4,9 @@
     python benchmarks/searches.py compare FILE
 
 `measure` trains a network for four steps on a GPU, real or simulated, and prints a line of JSON:
-the bytes of each step's peak, allocated and reserved. `compare` predicts the runs in a file of such
-lines, compares the first and the last step, and checks that the peaks of the whole run lie in the
-prediction's ranges. Both need torchvision.
+the bytes of each step's peak, allocated and reserved. `compare` reads a file of these lines and
+predicts the same runs. It compares the first and the last step, and checks that the peaks of the
+whole run lie in the prediction's ranges. Both need torchvision.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "yolo": (_Detector, (8, 3, 640, 640)),
     "video": (_torchvision("r3d_18"), (4, 3, 16, 112, 112)),
 }
-"""The networks, each with its input's size."""
+"""The networks, each with the size of its input."""
 
 
 def measure(name: str, *, benchmark: bool, bfloat16: bool) -> dict[str, Any]:

@@ -10,8 +10,8 @@ Each configuration runs in a process of its own and prints one line, RESULT and 
 All sizes in it are bytes. A run that runs out of memory prints its line too: `failed_in` names the
 step, `error` holds PyTorch's message. The logs go to $OUT, or to the working directory.
 With several ranks, the figures are those of rank 0; `ranks` has those of each rank.
-Needs vLLM 0.24 and a GPU of 80 GB (two for `-tp2`), no network and no model files; or no GPU, under
-`plimsoll predict benchmarks/serving.py --gpu H100 --gpus 2 -- --one NAME`.
+Needs vLLM 0.24 and a GPU of 80 GB (two for `-tp2`), but no network and no model files. Without a
+GPU it runs under `plimsoll predict benchmarks/serving.py --gpu H100 --gpus 2 -- --one NAME`.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "torch_dtype": "bfloat16",
     },
-    # Gemma 3 1B: five layers of six see 512 tokens.
+    # Gemma 3 1B: five of six layers attend to the last 512 tokens only.
     "gemma": {
         "architectures": ["Gemma3ForCausalLM"],
         "model_type": "gemma3_text",
@@ -292,15 +292,16 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "1b-graphs-tp2": Configuration("1b", options=TWO_RANKS),
     "8b-eager-tp2": Configuration("8b", eager=True, options=TWO_RANKS),
     "8b-graphs-tp2": Configuration("8b", options=TWO_RANKS),
-    # The KV cache takes nearly all that short steps and a small vocabulary leave. Capturing 41
-    # CUDA graphs for each of 51 sizes then runs out of memory.
+    # Short steps and a small vocabulary need little memory, so the KV cache gets nearly all of
+    # the card. Then the capture of 41 CUDA graphs for each of 51 sizes runs out of memory.
     "oom-capture": Configuration(
         "13b",
         length=4096,
         utilization=0.991,
         options={"max_num_batched_tokens": 512, "max_num_seqs": 256},
     ),
-    # A step of 16,384 tokens with sampling takes more than the steps that vLLM tries at its start.
+    # A step of 16,384 tokens with sampling takes more memory than the steps that vLLM runs to
+    # measure its need when it starts.
     "oom-load": Configuration("8b", eager=True, utilization=0.986),
 }
 
@@ -354,7 +355,7 @@ def write_processor(folder: Path) -> None:
 
 
 def reading() -> dict[str, int]:
-    """Returns the bytes free on the card, and PyTorch's allocated and reserved, with peaks."""
+    """Returns the card's free and total bytes, and PyTorch's allocated and reserved, with peaks."""
     import torch
 
     torch.cuda.synchronize()
@@ -455,7 +456,8 @@ def figures(steps: Steps) -> dict[str, Any]:
     found["capture_sizes"] = compilation.cudagraph_capture_sizes
     found["graph_mode"] = str(compilation.cudagraph_mode)
     if "capture" in steps.returned:
-        # vLLM empties PyTorch's cache before it reads the card, so readings around it would not do.
+        # `capture_model` empties PyTorch's cache before it reads the card, so the difference of
+        # readings around the call would be wrong.
         found["graphs"] = steps.returned["capture"]
         found["graph_pools"] = pools()
     return found
@@ -508,7 +510,7 @@ def start(chosen: Configuration, folder: Path) -> Any:
 
 
 def load_here(llm: Any, chosen: Configuration, steps: Steps) -> list[dict[str, Any]]:
-    """Runs the load, and reads this process's card before and after; there are no ranks."""
+    """Runs the load, and reads the card before and after; returns [], since there are no ranks."""
     import torch
 
     steps.readings["init"] = reading()
@@ -617,10 +619,11 @@ def compared(predicted: Path, measured: Path) -> Iterator[str]:
 
 
 def rows_of(title: str, one: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
-    """Rows of one process: its figures in the prediction, in the measurement, and how far apart."""
+    """Yields the rows of one process: predicted figures, measured figures, and their difference."""
     wanted = ("weights", "peak_activation", "kv_tokens", "graphs")
     pairs = [(key, one.get(key), other.get(key)) for key in wanted]
-    readings = [each.get("readings", {}) for each in (one, other)]  # none of a failed start's ranks
+    # a rank whose start failed has no readings
+    readings = [each.get("readings", {}) for each in (one, other)]
     for step in ("capture", "load"):
         if all(step in each for each in readings):
             used = [each[step] for each in readings]
@@ -631,7 +634,7 @@ def rows_of(title: str, one: dict[str, Any], other: dict[str, Any]) -> Iterator[
 
 
 def parsed(line: str) -> dict[str, Any]:
-    """Returns the result in a line RESULT; the rest of the line is JSON."""
+    """Returns the result in a line that has the word RESULT and JSON."""
     found: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
     return found
 

@@ -1,12 +1,13 @@
-"""Predicts vLLM's memory figures that people posted, and compares both.
+"""Predicts memory figures of vLLM that people posted, and compares them with the posts.
 
     python benchmarks/serving_public.py run POSTED.csv [NUMBER ...]   all rows, or these
     python benchmarks/serving_public.py table POSTED.csv              the table of results
 
-POSTED.csv has a row for each post; serving_public.toml says how a row is tried, or why it is not.
-Each try runs `plimsoll predict vllm serve` with the Python that runs this script, which has vLLM,
-and takes minutes. Its figures are added to benchmarks/results/serving_public.jsonl; a try that has
-figures there is not run again. No GPU and no network are needed.
+POSTED.csv has a row for each post. serving_public.toml lists the tries of each row, or why there
+are none; a try is one prediction. Each try runs `plimsoll predict vllm serve` with the Python that
+runs this script, which has vLLM, and takes minutes. Its figures are added to
+benchmarks/results/serving_public.jsonl; a try that has figures there is not run again. No GPU and
+no network are needed.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ SETTINGS = {
     "max_num_batched_tokens": "",
     "gpu_memory_utilization": "0.9",
 }
-"""Columns of POSTED.csv that are options of vLLM, each with its value where the cell is empty."""
+"""Columns of POSTED.csv that are options of vLLM, each with the value to use for an empty cell."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def predict(models: dict[str, dict[str, Any]], each: Try) -> dict[str, Any]:
     """Returns what plimsoll answers: the verdict and the figures of the engine.
 
     Raises:
-        RuntimeError: If plimsoll gives no answer; the message ends with its last line.
+        RuntimeError: If plimsoll gives no answer; the message has the last line of its output.
     """
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(configuration(models, each.model)))
@@ -203,7 +204,7 @@ def compared(posted: dict[str, str], serving: dict[str, Any]) -> list[tuple[str,
 
 
 def is_near(figures: list[tuple[str, float, float]]) -> list[bool]:
-    """Returns whether the cache size is near the posted one; empty if none was posted."""
+    """Returns a list with whether the cache size is near the posted one; [] if none was posted."""
     caches = [(seen, ours) for name, seen, ours in figures if name.startswith("kv")]
     return [abs(ours / seen - 1) <= NEAR for seen, ours in caches[-1:]]
 

@@ -1,13 +1,13 @@
-"""How much of the card vLLM frees while it sleeps, and takes when it wakes.
+"""Measures how much of the card vLLM frees while it sleeps, and takes when it wakes.
 
     python benchmarks/sleeping.py [eager]                       prints RESULT and a JSON object
     python benchmarks/sleeping.py --compare PREDICTED MEASURED  files of results, side by side
 
-A model of one billion made-up parameters serves, sleeps and wakes three times; then it sleeps
-without a copy of its weights, and wakes in two steps. The object has the bytes that are taken of
-the card after each step, and whether the weights and the answers stayed equal.
-Needs vLLM 0.24 and a GPU that no other process uses, under any allocator (`plimsoll run
---allocator elastic benchmarks/sleeping.py`); or no GPU, under `plimsoll predict`.
+A model with one billion random parameters serves, sleeps and wakes three times. Then it sleeps
+without a copy of its weights, and wakes in two steps. The JSON object has the card's bytes in use
+after each step, and whether the weights and the answers stayed equal. Needs vLLM 0.24 and a GPU
+that no other process uses, under any allocator (`plimsoll run --allocator elastic
+benchmarks/sleeping.py`). Without a GPU it runs under `plimsoll predict`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def weights_hash(model: Any) -> str:
 
 
 class Card:
-    """The bytes that are taken of the card, by step."""
+    """The card's bytes in use after each step."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, int]] = []
@@ -121,7 +121,7 @@ def read_results(path: Path) -> list[dict[str, Any]]:
 
 
 def compare(predicted: Path, measured: Path) -> None:
-    """Prints, for each step, what it freed or took by the prediction and on the card."""
+    """Prints for each step the bytes in use, and their change, as predicted and as measured."""
     foreseen = {each["eager"]: each["taken"] for each in read_results(predicted)}
     for result in read_results(measured):
         print(

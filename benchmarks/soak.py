@@ -5,10 +5,12 @@
 Threads on streams of their own allocate tensors of random sizes, write to them, let other streams
 use them and check their contents before freeing them. The main thread captures CUDA graphs, into
 private pools and into a region, and replays and destroys them. It makes and drops
-`torch.cuda.MemPool`s, pauses and resumes regions, copies from page-locked memory, empties the
-cache, changes the fraction and requests more than exists. Ten times, with all threads at rest, it
-writes a row: the allocator's books are checked, and its statistics must agree with its blocks and
-the driver. From the second row on the host's memory, the maps and the card's memory beside the
+`torch.cuda.MemPool`s, pauses and resumes regions, copies from page-locked memory, and empties the
+cache. It changes the memory fraction, and requests more memory than the card has. Ten times all
+threads rest, and a row is written: the allocator checks its own data structures, and its statistics
+must agree with its blocks and the driver. From the second row on, the host's memory, the maps and
+the card's memory outside the allocator must not grow. Exit status 1: a check failed. Results go to
+benchmarks/results/soak.txt.
 allocator's may not grow. Exit status 1: a check failed. Results go to benchmarks/results/soak.txt.
 
 It runs on simulated GPUs too, which hold no values: `plimsoll run --simulate H100 --allocator
@@ -47,7 +49,7 @@ MOST_CARD_GROWTH = 64 * MiB  # the driver loads kernels on first use
 
 @dataclass
 class Graph:
-    """A captured graph that adds one, with its input and output."""
+    """A captured graph that adds one and doubles, with its input and output."""
 
     graph: torch.cuda.CUDAGraph
     source: torch.Tensor
@@ -124,7 +126,7 @@ class Soak:
             yield
 
     def act(self) -> None:
-        """Does one of the rare actions; on a full card, some graphs and pools are dropped first."""
+        """Does one of the rare actions; if memory runs out, drops half of the graphs and pools."""
         import torch
 
         what = self.random.choice(
@@ -140,7 +142,7 @@ class Soak:
         self.own.act()
 
     def capture(self) -> None:
-        """Captures a graph that adds one, into a private pool or a region."""
+        """Captures a graph that adds one and doubles, into a private pool or a region."""
         import torch
 
         if len(self.graphs) > 8:
@@ -169,7 +171,7 @@ class Soak:
             require(bool((graph.result == 2 * (value + 1)).all()), "a graph computes another value")
 
     def pool(self) -> None:
-        """Makes a MemPool with a tensor; from the sixth on, an old one is dropped first."""
+        """Makes a MemPool with a tensor; drops an old one first if there are five."""
         import torch
 
         if len(self.pools) > 4:
@@ -181,7 +183,7 @@ class Soak:
             self.pools.append((pool, self.own.take(self.own.size())))
 
     def pause(self) -> None:
-        """Pauses some regions, or resumes all."""
+        """Pauses some regions, or resumes all paused ones."""
         away = [name for name in (*REGIONS, "graphs") if is_away(name)]
         if away:
             with self.at_rest():

@@ -2,13 +2,13 @@
 
     python benchmarks/soak_simulated.py [--simulated-hours 24] [--seed 1]
 
-Each step takes about a second of simulated time: tensors of random sizes on six streams, uses by
-other streams, private pools that come and go as those of graphs do, regions that are paused and
-resumed, a fraction that changes, and rarely an emptied cache. The first reading is after a tenth of
-the time. From there on the host's memory, the maps of the process and the driver's addresses,
-events and mappings may not grow. The allocator's books are checked at intervals, and must agree
-with the program's and the driver's; at the end nothing may be left. Exit status 1: a figure grew or
-does not agree. The same seed gives the same run.
+Each step takes about a second of simulated time. It makes tensors of random sizes on six streams,
+uses them on other streams, and creates and releases private pools as CUDA graphs do. It pauses and
+resumes regions, changes the memory fraction, and rarely empties the cache. The first reading is
+after a tenth of the time. From there on, the host's memory, the maps of the process and the
+driver's addresses, events and mappings must not grow. The allocator checks its own data structures
+at intervals. Its figures must agree with the program's and the driver's, and at the end all memory
+must be free. Exit status 1: a figure grew or does not agree. The same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Program:
         self.machine.advance(self.random.uniform(0.5, 1.5))
 
     def take(self, size: int, region: str, pool: MemoryPool | None = None) -> None:
-        """Requests memory; ignores that the card is full."""
+        """Requests memory; if the card is full, frees some blocks instead."""
         stream = self.random.randrange(STREAMS)
         try:
             with plimsoll.region(region):
@@ -165,7 +165,7 @@ class Program:
         self._count("pools")
 
     def pause_or_resume(self) -> None:
-        """Pauses one region or all, or resumes them."""
+        """Pauses some regions, or resumes all paused ones."""
         away = [name for name in REGIONS if plimsoll.is_paused(name)]
         here = [name for name in REGIONS if name not in away]
         names = self.random.sample(here, self.random.randrange(len(here) + 1)) if here else []
@@ -184,14 +184,14 @@ class Program:
                 raise
 
     def change_the_fraction(self) -> None:
-        """Changes the fraction of the card."""
+        """Changes the fraction of the card that the allocator may take."""
         self.allocator.set_per_process_memory_fraction(self.random.choice((0.5, 0.8, 1.0)))
         self._count("fractions")
 
     # --- checks ----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Compares the allocator's books with its statistics, the program and the driver."""
+        """Checks the allocator's data structures, and its statistics against the live blocks."""
         self.allocator.check_invariants()
         alive = sum(block.size for block in self.live.values())
         require(self.allocator.memory_allocated() == alive, "allocated is not what lives")

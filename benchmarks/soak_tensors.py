@@ -1,4 +1,4 @@
-"""Random tensors with known contents: what each thread of benchmarks/soak.py works on."""
+"""Makes and checks random tensors with known contents, for the threads of benchmarks/soak.py."""
 
 from __future__ import annotations
 

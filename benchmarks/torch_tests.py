@@ -7,10 +7,11 @@ test_cuda_primary_ctx.py. VERSION in it names their version, and site holds what
 files belong to PyTorch, not to this project.
 
 Each test runs under PyTorch's allocator and each of plimsoll's. Tests run in batches, several
-processes at a time; failed tests run again, each in a process of its own. Tests that pass under
-PyTorch's allocator and still fail under another run once more, alone on the card, and finally under
-PyTorch's too: some pass only because earlier tests have filled the cache. The last run counts.
-Results go to benchmarks/results/torch_tests.txt.
+processes at a time; failed tests run again, each in a process of its own. If a test passes under
+PyTorch's allocator but still fails under one of plimsoll's, it runs once more, alone on the card.
+If it fails again, it runs under PyTorch's allocator in the same way, because some tests pass only
+if earlier tests have filled the cache. The last run counts. Results go to
+benchmarks/results/torch_tests.txt.
 
 Exit status: 0 if every failing test also fails under PyTorch's allocator, or asserts the sizes of
 PyTorch's segments; 1 if another test fails, or some did not run.
@@ -106,7 +107,7 @@ class Runner:
         return names
 
     def run(self, allocator: str, names: Sequence[str]) -> None:
-        """Runs tests in one process; after a test that ended the process, the rest in a new one."""
+        """Runs tests in one process; if a test ends the process, runs the rest in a new one."""
         found = self.results[allocator]
         remaining = list(names)
         with tempfile.TemporaryDirectory() as scratch:
@@ -140,13 +141,16 @@ class Runner:
             found.setdefault(name, Outcome("not run"))
 
     def run_all(self, units: Iterable[tuple[str, Sequence[str]]], jobs: int) -> None:
-        """Runs the units, up to `jobs` processes at a time."""
+        """Runs units (an allocator and some tests), up to `jobs` processes at a time."""
         with ThreadPoolExecutor(jobs) as workers:
             for done in [workers.submit(self.run, *unit) for unit in units]:
                 done.result()
 
     def failing(self, allocator: str) -> list[str]:
-        """Returns tests that fail under the allocator but not under PyTorch's."""
+        """Returns tests that fail under the allocator.
+
+        For plimsoll's allocators it leaves out tests that do not pass under PyTorch's allocator.
+        """
         return [
             name
             for name, outcome in self.results[allocator].items()

@@ -4,11 +4,12 @@
         [--settings torch,expandable,async,elastic,planned,native] [--steps N] [--fraction 0.10]
         [--plans FOLDER]
 
-`planned` is the elastic allocator with a plan, PLANS/NAME.json. A machine without a GPU makes it:
+`planned` is the elastic allocator with a plan, which has an address for each large request. The
+plan of script NAME is PLANS/NAME.json. A machine without a GPU makes this file:
 
     plimsoll predict benchmarks/training.py --gpu H100 --write-plan NAME.json -- OWN
 
-where OWN is `FOLDER/NAME.py --here ""`, with `--steps N` if `STEPS` has a number for the script.
+OWN is `FOLDER/NAME.py --here ""`, with `--steps N` if `STEPS` has a number for the script.
 
 FOLDER holds scripts NAME.py with a function `main(steps)`. Every run is a process of its own, and
 the settings alternate. A step is from one `backward` to the next, or one call of `generate`, timed
@@ -17,8 +18,8 @@ compared bit for bit with those of the first run under PyTorch's allocator.
 
 A program's memory on the card is the difference between two readings of `mem_get_info`: at the end
 of `main`, when all cached memory is still held, and after its release. So contexts and the
-libraries' own memory do not count. With --fraction, the limit is that part of an 80 GB H100, on any
-card. Results go to benchmarks/results/training.txt.
+libraries' own memory do not count. --fraction limits the memory, on any card, to that part of an
+80 GB H100. Results go to benchmarks/results/training.txt.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Setting:
-    """An allocator, and how a process comes to use it."""
+    """An allocator, and the settings that make a process use it."""
 
     title: str
     conf: str = ""
@@ -121,7 +122,7 @@ class Steps:
         return event
 
     def watch_training(self) -> None:
-        """Records training: a step ends where `backward` begins; its loss goes to pinned memory."""
+        """Records training: a step ends where `backward` begins; the loss goes to pinned memory."""
         tensor = self._torch.Tensor
         backward = tensor.backward
 
@@ -332,7 +333,7 @@ def row(setting: Setting, runs: list[Run], first: list[Run]) -> str:
     line += f" {allocated / MIB:10.1f}"
     line += f" {median(runs, lambda run: run.peak_reserved_bytes) / MIB:10.1f}"
     line += f" {taken / MIB:10.1f}"
-    # the run emptied its cache before the end, so the true peak is higher
+    # a run with retries emptied its cache before the end, so its true peak is higher
     given_back = any(run.retries for run in runs)
     line += f" {'>=' if given_back else ''}{taken / allocated:.3f}".rjust(9)
     return line + f"  {describe(runs, first[0].results)}"
@@ -391,7 +392,7 @@ def main() -> None:
     parser.add_argument(
         "--plans", type=Path, default=Path("plans"), help="NAME.json of each script"
     )
-    # for the script that runs in this process
+    # internal: the plan of the script that --here runs
     parser.add_argument("--plan", help=argparse.SUPPRESS)
     # internal: run a script in this process, under this allocator
     parser.add_argument("--here", help=argparse.SUPPRESS)

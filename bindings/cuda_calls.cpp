@@ -1,4 +1,5 @@
-// NVIDIA's driver API, answered by the simulated GPUs of this process: the table behind libcuda/.
+// Answers NVIDIA's driver API with the simulated GPUs of this process. The folder libcuda/ has the
+// library that stands in for NVIDIA's; it calls the functions of the table that is filled here.
 //
 // A program's calls take memory of the same simulated cards as PyTorch's allocator. A copy between
 // host and card takes time and moves no values, because simulated memory holds none.
@@ -30,13 +31,13 @@ using namespace cuda;
 constexpr int kDriverVersion = 13'000;
 constexpr Result kFailed = 999;  // CUDA_ERROR_UNKNOWN
 constexpr Result kNoSuchContext = 201;
-// A handle holds its GPU's number in the bits from this one on, and the simulated driver's own
-// number in the bits below.
+// A handle has its GPU's number in the bits from this position up. The bits below are the simulated
+// driver's own handle.
 constexpr int kGpuShift = 48;
-// The addresses of simulated GPUs begin here; those of the process are lower.
+// Addresses from here up belong to simulated GPUs; lower ones belong to the process.
 constexpr Address kFirstOfGpus = Address{1} << 48;
 
-// CU_DEVICE_ATTRIBUTE_...
+// These are values of the driver's enumeration CU_DEVICE_ATTRIBUTE_...
 constexpr int kThreadsPerBlock = 1, kWarpSize = 10, kMultiprocessors = 16, kMajor = 75, kMinor = 76;
 // Device attributes for abilities that simulated cards lack: handles that other processes or a
 // network card can use, and multicast.
@@ -44,7 +45,7 @@ constexpr std::array kAbsentAbilities{103, 104, 105, 110, 116, 128, 132};
 
 bool size_was_read = false;  // whether the program asked this API for a card's size
 
-// One simulated card, and the memory that the program took from it by this API.
+// One simulated card, and the memory that the program took from it through this API.
 struct Card {
   SimulatedDriver* gpu = nullptr;
   Bytes total = 0;
@@ -94,8 +95,7 @@ Result counted(Card& on, Call call) {
   return result_of(status);
 }
 
-// Runs `call` on one GPU's driver after another, until the GPU is found to which the address
-// belongs.
+// Runs `call` on the drivers of the GPUs, one after another, until one of them knows the address.
 template <typename Call>
 Result at_address(Call call) {
   for (Card& each : cards) {
@@ -181,7 +181,7 @@ Result device_attribute(int* value, int attribute, Device device) {
   return kSuccess;
 }
 
-// --- contexts: each GPU has its primary one ----------------------------------------------------
+// --- contexts: only the primary one of each GPU ------------------------------------------------
 
 Result retain_context(Context* context, Device device) {
   if (card(device) == nullptr) return kInvalidDevice;

@@ -56,13 +56,14 @@ Engine* make_simulated(nb::handle gpu, const std::string& allocator, const std::
   auto engine =
       std::make_unique<Engine>(std::make_unique<LockedDriver>(nb::cast<SimulatedDriver&>(gpu)),
                                options_of(allocator, conf, version, device, account));
-  gpu.inc_ref();  // the engine keeps the GPU for good
+  gpu.inc_ref();  // the engine never releases the GPU
   return &ProcessEngines::add(std::move(engine));
 }
 
 // --- memory ------------------------------------------------------------------------------------
 
-// Allocates a block. Releases the interpreter's lock, because the spill watch may call Python.
+// Allocates a block. Releases the interpreter's lock, because a request that spills into host
+// memory may call Python.
 Address allocate(Engine& engine, Bytes size, StreamId stream) {
   if (size == 0) throw std::invalid_argument("a block has at least one byte");
   const WaitGuard guard(engine);
@@ -150,7 +151,7 @@ nb::tuple history_columns(Engine& engine) {
 nb::dict account_of(Engine& engine) {
   Engine::Account account;
   {
-    const nb::gil_scoped_release released;  // `account` waits for another thread: the shadow's
+    const nb::gil_scoped_release released;  // `account` waits for another thread (shadow.h)
     account = engine.account();
   }
   nb::dict result;

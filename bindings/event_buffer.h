@@ -1,5 +1,5 @@
-// The buffer of a recording for Python. It is never freed, because a thread that allocates may
-// still be adding to a closed buffer.
+// The buffer in which events wait until Python writes them to a recording. It is never freed,
+// because a thread that allocates may still be adding to a closed buffer.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Reports to Python how far the streams of an allocator followed their plans.
+// Reports to Python how many bytes an allocator placed where a plan says.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,9 +7,10 @@
 
 namespace plimsoll::python {
 
-// Each tuple describes one stream: requests, bytes, placed bytes, and None. If the plan was
-// dropped, the last value is a tuple instead: the number of requests before that, and the bytes and
-// placed bytes of the step that caused it.
+// Each tuple describes one stream: its requests, their bytes, placed bytes (those that lie where
+// the stream's plan says), and None. If the allocator dropped the plan, the last value is a tuple:
+// the number of requests before the drop, and the bytes and placed bytes of the step that caused
+// it.
 inline constexpr const char* kPlanUseSignature =
     "def plan_use(self) -> list[tuple[int, int, int, tuple[int, int, int] | None]]";
 

@@ -1,9 +1,9 @@
 // Numbers Python call stacks; each distinct stack is kept once.
 //
-// Capturing a stack that its thread has seen before walks the thread's own frames and looks the
-// stack up, without the interpreter's lock. That is safe because a thread's frames do not change
-// while it is in C++. The code objects of every known stack are kept alive, so equal pointers mean
-// equal code. Only a stack that is new to its thread takes the lock, so that it can be kept.
+// A thread captures a stack that it has seen before without the interpreter's lock: it walks its
+// own frames and looks the stack up. That is safe because a thread's frames do not change while it
+// is in C++. The code objects of every known stack are kept alive, so equal pointers mean equal
+// code. For a stack that is new to the thread, it takes the lock to store the stack.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-"""Trains adapters of a Llama with frozen bfloat16 weights and checkpointing."""
+"""Trains adapters of a Llama whose own bfloat16 weights are frozen, with checkpointing."""
 
 import torch
 from torch import nn

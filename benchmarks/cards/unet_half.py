@@ -1,4 +1,4 @@
-"""Trains a U-Net with transposed convolutions in half precision with a GradScaler."""
+"""Trains a U-Net that has transposed convolutions, in half precision with a GradScaler."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Trains transformer layers with flexible attention: causal, and with a bias by distance."""
+"""Trains transformer layers with flex_attention: a causal mask, and a bias by distance."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Trains with a hand-written Triton norm, made a PyTorch operation by `triton_op`."""
+"""Trains with a hand-written Triton norm that `triton_op` registers as a PyTorch operation."""
 
 import torch
 import triton

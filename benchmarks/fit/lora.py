@@ -32,7 +32,7 @@ class Lora(nn.Module):
         nn.init.zeros_(self.up.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns the sum of both layers."""
+        """Returns the sum of the frozen layer's output and the small layers' output."""
         return self.base(x) + self.up(self.down(x))
 
 

@@ -1,4 +1,4 @@
-"""Reads a data set in a numpy array by a loader: DEVICE WORKERS [SIZE of an image's side]."""
+"""Reads images in a numpy array through a DataLoader. Arguments: DEVICE WORKERS [IMAGE_SIDE]."""
 
 import sys
 import time
@@ -30,5 +30,5 @@ if __name__ == "__main__":
     with torch.no_grad():
         for batch in loader:
             model(batch.to(device, non_blocking=True)).sum().item()
-            # on the CPU, waits as long as a busy GPU would
+            # on the CPU, stands in for the time that a GPU would be busy
             time.sleep(0.3 if device == "cpu" else 0)

@@ -1,4 +1,4 @@
-"""Saves FSDP2's state by torch.distributed.checkpoint, loads it, and goes on training."""
+"""Saves FSDP2's state by torch.distributed.checkpoint, loads it, and continues to train."""
 
 import shutil
 import tempfile

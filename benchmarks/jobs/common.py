@@ -17,7 +17,7 @@ most = {"device_used_bytes": 0, "outside_bytes": 0}
 
 
 def begin(bound=False):
-    """Joins the job and returns the device; `bound` makes the communicator at once."""
+    """Joins the job and returns the device; with `bound`, creates the NCCL communicator at once."""
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device if bound else None)
@@ -31,7 +31,7 @@ def own_data():
 
 
 def stepped():
-    """Notes the end of a step."""
+    """Waits for the card at the end of a step, and records the memory in use."""
     torch.cuda.synchronize()
     if "JOB_REPORT" not in os.environ:
         return

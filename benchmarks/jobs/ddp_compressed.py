@@ -1,4 +1,4 @@
-"""Trains data parallel; gradients are views into buckets, compressed to halves by a hook."""
+"""Trains data parallel; gradients are views of buckets, and a hook compresses these to fp16."""
 
 import common
 import torch

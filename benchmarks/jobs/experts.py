@@ -1,4 +1,4 @@
-"""Trains a mixture of experts, two on each rank; tokens travel to the experts of a router."""
+"""Trains a mixture of experts, two on each rank; an all-to-all takes each token to its experts."""
 
 import common
 import torch

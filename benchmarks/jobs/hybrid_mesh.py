@@ -1,4 +1,4 @@
-"""Trains by FSDP2 on a 2D mesh: sharded within pairs, replicated among them (HSDP)."""
+"""Trains by FSDP2 on a 2D mesh: sharded within pairs of ranks, replicated across pairs (HSDP)."""
 
 import common
 import torch

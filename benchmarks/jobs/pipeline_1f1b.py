@@ -1,4 +1,4 @@
-"""Trains a pipeline with a stage per rank: eight small batches by 1F1B, with inferred shapes."""
+"""Trains a pipeline with a stage per rank: the 1F1B schedule, 8 microbatches, inferred shapes."""
 
 import common
 import torch

@@ -1,4 +1,4 @@
-"""Splits a long sequence over the ranks; attention swaps the split for heads (Ulysses)."""
+"""Splits a sequence over the ranks; for attention, splits the heads instead (Ulysses)."""
 
 import common
 import torch
@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def swap(x, to_heads):
-    """Exchanges (batch, heads, part, size) for fewer heads of the whole sequence, or back."""
+    """Turns a split by sequence into one by heads, or back; x is (batch, heads, sequence, size)."""
     count = dist.get_world_size()
     given, taken = (1, 2) if to_heads else (2, 1)
     parts = torch.stack(x.chunk(count, given)).contiguous()

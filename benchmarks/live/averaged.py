@@ -1,4 +1,4 @@
-"""A small GPT with accumulated gradients, averaged weights, and a test on them now and then."""
+"""Trains a small GPT with accumulated gradients; averages its weights, and tests the average."""
 
 import copy
 

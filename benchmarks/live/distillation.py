@@ -1,4 +1,4 @@
-"""A student learns from a teacher that runs one batch ahead, on a stream of its own."""
+"""Trains a student; its teacher runs one batch ahead, on a stream of its own."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A network over graphs of 60 sizes: messages along edges, summed at the nodes."""
+"""Trains a network on graphs of 60 sizes: messages along edges, summed at the nodes."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A decoder whose cache grows by concatenation; each answer then trains it for a step."""
+"""Generates with a KV cache that grows by concatenation, and trains a step on each answer."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A detector's backbone over pictures of many shapes, channels last, features at 4 scales."""
+"""Trains a detector's backbone, channels last, on pictures of many shapes: features at 4 scales."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A speech encoder over utterances of many lengths, in fp16 with a scaled loss."""
+"""Trains a speech encoder on utterances of many lengths, in fp16 with a scaled loss."""
 
 import torch
 from torch import nn

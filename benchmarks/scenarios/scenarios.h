@@ -39,7 +39,8 @@ class Subject {
   [[nodiscard]] virtual std::uint64_t driver_calls() const = 0;
 };
 
-// Allocators that are compared under one name. Thread n calls subject n modulo their number.
+// Allocators that are compared under one name. If there are m subjects, thread n calls the subject
+// with the number n modulo m.
 struct Team {
   std::string name;
   std::vector<Subject*> subjects;
@@ -58,7 +59,7 @@ struct Sequence {
   std::vector<Operation> reserve;
   std::vector<Operation> before;  // also not timed
   std::vector<Operation> timed;
-  std::size_t rounds = 1;  // how often `timed` is played; it frees all that it allocates
+  std::size_t rounds = 1;  // how often `timed` is played; `timed` frees all that it allocates
   std::size_t slots = 0;
 };
 
@@ -105,7 +106,7 @@ class RandomSizes {
 };
 
 // Returns a sequence that allocates and frees one block again and again, among 300 live blocks with
-// 300 gaps.
+// 300 gaps between them.
 inline Sequence hot_pair(std::uint64_t size) {
   constexpr std::uint32_t kNeighbours = 600;
   RandomSizes random(1);
@@ -120,8 +121,8 @@ inline Sequence hot_pair(std::uint64_t size) {
   return sequence;
 }
 
-// The free memory that a churn begins with. `tight` is no more than it needs; `ample` is more than
-// twice that, so that every request finds a free block.
+// The free memory that a churn begins with. `tight` is no more than the churn needs; `ample` is
+// more than twice that, so that every request finds a free block.
 enum class Cache : std::uint8_t { tight, ample };
 
 // Returns a sequence that keeps about `live` blocks, frees random ones and allocates others.
@@ -349,7 +350,7 @@ inline void compare_requests(const std::vector<Team>& teams, const Options& opti
 }
 
 // Prints the times of threads that churn, each on its own stream. If every thread has a core, the
-// time of an operation should not grow with their number.
+// time of an operation should not grow with the number of threads.
 inline void compare_threads(const std::vector<Team>& teams, const Options& options) {
   const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
   options.print(heading(format("churn by threads, %u cores", cores), teams) + "   cores allow");

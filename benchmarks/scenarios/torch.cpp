@@ -1,5 +1,5 @@
 // Plays the scenarios on a GPU, in a process that runs PyTorch, under plimsoll's allocator and
-// PyTorch's own. Both are called by the interface that PyTorch itself uses.
+// PyTorch's own. Both are called through the interface that PyTorch itself uses.
 //
 // allocator.py compiles this against the installed PyTorch, and calls it.
 

@@ -1,4 +1,4 @@
-"""Trains with random masks: masked language modelling, and random drop of samples."""
+"""Trains with random masks: masked language modelling, and randomly dropped samples."""
 
 import torch
 from torch import nn

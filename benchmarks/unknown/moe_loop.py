@@ -1,4 +1,4 @@
-"""Runs experts one after another, like Mixtral's first code: nonzero selects each one's tokens."""
+"""Runs experts in a loop, as Mixtral's first code did; nonzero selects each expert's tokens."""
 
 from typing import Any
 

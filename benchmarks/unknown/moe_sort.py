@@ -1,4 +1,4 @@
-"""Sorts tokens by expert; the host reads the counts; one matrix product for each expert."""
+"""Sorts tokens by expert, reads the counts on the host, and multiplies once for each expert."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Trains a hand-written decoder with dropout; lengths change, with automatic dynamic shapes."""
+"""Trains a hand-written decoder on sequences of varying lengths, with automatic dynamic shapes."""
 
 import torch
 from torch import nn

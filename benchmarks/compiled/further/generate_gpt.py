@@ -1,4 +1,4 @@
-"""Generates by a hand-written decoder with a preallocated cache and reduce-overhead (gpt-fast)."""
+"""Generates tokens like gpt-fast: a hand-written decoder, a preallocated cache, reduce-overhead."""
 
 import torch
 from torch import nn

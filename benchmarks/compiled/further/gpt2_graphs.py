@@ -1,4 +1,4 @@
-"""Trains GPT-2 small: reduce-overhead, bf16 autocast, fused AdamW, clipping."""
+"""Trains a small GPT-2 with reduce-overhead, bf16 autocast, fused AdamW and gradient clipping."""
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel

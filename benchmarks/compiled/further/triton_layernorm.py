@@ -1,4 +1,4 @@
-"""Trains with a hand-written layer norm in Triton, whose backward has partial sums and locks."""
+"""Trains with a hand-written Triton layer norm; its backward adds partial sums atomically."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""Trains a small compiled U-Net in fp32: Adam, MSE."""
+"""Trains a small compiled U-Net in fp32 with Adam and a mean squared error."""
 
 import torch
 from torch import nn

@@ -1,8 +1,8 @@
 // The contract that every allocator on one device fulfils, whatever its policy.
 //
 // Live blocks never overlap. A block belongs to the stream that requested it. After `free`, that
-// stream may reuse the block at once; any other stream may reuse it only when the work queued
-// before `free`, on the block's stream and on every stream that `record_stream` named, is complete.
+// stream may reuse the block at once. Any other stream has to wait for the work that was queued
+// before `free`, both on the block's stream and on every stream that `record_stream` named.
 // A failed request throws OutOfMemory and leaves the allocator as it was, except for cached memory
 // returned to the driver, counters and history. An allocator is not thread-safe; its owner
 // serializes calls.
@@ -30,8 +30,8 @@ struct SharedMemoryReport {
   Bytes free = 0;     // the unused part of `allowed`
 };
 
-// The state at the moment when a request failed: the request, the free memory and the holders of
-// the rest.
+// The state at the moment when a request failed: the request, the free memory, and what the other
+// memory is used for.
 struct OutOfMemoryReport {
   int device = 0;
   Bytes requested = 0;  // the size that the program asked for
@@ -43,14 +43,14 @@ struct OutOfMemoryReport {
   Bytes allocated = 0;
   Bytes reserved = 0;
   Bytes free_in_private_pools = 0;
-  std::optional<SharedMemoryReport> shared = {};  // set if shared memory could have served it
+  std::optional<SharedMemoryReport> shared = {};  // set if shared memory was an option
   std::string advice = {};                        // printed after the figures
-  // True if the allocator rejected the request without asking the driver because
-  // throw_on_cudamalloc_oom forbids it to give memory back.
+  // True if the allocator rejected the request without asking the driver. The setting
+  // throw_on_cudamalloc_oom demands that instead of giving cached memory back and trying again.
   bool is_rejected = false;
 };
 
-// Returns the documentation page that PyTorch's messages name.
+// Returns the part of PyTorch's messages that links to the documentation.
 [[nodiscard]] std::string documentation(TorchVersion version);
 // Returns PyTorch's usual advice, in the words of that version.
 [[nodiscard]] std::string usual_advice(TorchVersion version);
@@ -141,7 +141,7 @@ class Allocator {
   // Returns the size of the largest free block of the default pool, on any stream.
   [[nodiscard]] virtual Bytes largest_free_block() const = 0;
   [[nodiscard]] virtual std::vector<SegmentInfo> segments() const = 0;
-  // Throws std::logic_error, which names the invariant, if one is violated. Takes O(blocks) time.
+  // If an invariant is violated, throws std::logic_error, which names it. Takes O(blocks) time.
   virtual void check_invariants() const = 0;
 
   [[nodiscard]] const Statistics& statistics() const {

@@ -30,13 +30,13 @@ struct Block {
   ExpandableSegment* expandable = nullptr;  // native: the block's expandable segment
   Arena* arena = nullptr;                   // elastic: the arena that the block belongs to
   MappedSpace* space = nullptr;
-  Piece* piece = nullptr;  // elastic, retired: the piece still mapped here, which may return
+  Piece* piece = nullptr;  // elastic: the piece that is still mapped here, if the block is retired
   std::vector<StreamId> stream_uses;  // other streams that used the block since it was allocated
-  // The time of the free, to order frees: in native the pool's search count, in elastic the arena's
-  // age.
+  // When the block was freed, as a number that orders frees: in native the pool's search count, in
+  // elastic the arena's age.
   std::uint64_t age_base = 0;
   Bytes shared = 0;           // elastic: bytes of a used block in shared memory
-  std::uint64_t lent = 0;     // elastic: number of the loan; counted if shared memory is possible
+  std::uint64_t lent = 0;     // elastic: number of the loan; 0 in spaces of dedicated memory
   std::uint32_t context = 0;  // the history's number of the last request's call stack
   std::uint32_t segment_context = 0;  // the call stack of the request that made the segment
   // Streams that used the block inside a graph capture, which orders these uses itself. In native,

@@ -42,11 +42,11 @@ class PoolSource {
   void offer(const Segment& segment) { offered_.push_back(segment); }
   // Returns the address of an offered segment; 0 if there is none.
   [[nodiscard]] Address accept(Bytes size, StreamId stream);
-  // Moves an offered segment that the allocator did not accept to the released ones.
+  // Counts an offered segment as released, because the allocator did not accept it.
   void withdraw(Address address);
   // Notes that the allocator has released a segment.
   void release(const Segment& segment) { released_.push_back(segment); }
-  // Returns the released segments, once each.
+  // Returns the segments that were released since the last call.
   [[nodiscard]] std::vector<Segment> released() { return std::exchange(released_, {}); }
 
  private:

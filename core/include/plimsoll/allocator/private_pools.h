@@ -2,7 +2,7 @@
 //
 // A pool exists from its first use until its allocator drops it, which needs 0 uses. Between begin
 // and end, as during the capture of a CUDA graph, the requests that pass a filter go to the pool.
-// If several captures match a request, the one that began last gets it (from 2.10 on).
+// If several captures match a request, the one that began last gets it (from PyTorch 2.10 on).
 #pragma once
 
 #include <algorithm>
@@ -19,13 +19,13 @@
 
 namespace plimsoll {
 
-// The data of a pool that does not depend on the allocator.
+// The data that a private pool has in every allocator.
 struct PoolBase {
   explicit PoolBase(PoolId name) : id(name) {}
 
   PoolId id;
-  int uses = 1;             // uses by graphs and MemPools; at 0 the pool may be emptied
-  Bytes reserved = 0;       // if this is 0 as well, the pool may be dropped
+  int uses = 1;             // number of graphs and MemPools that use it; at 0 it may be emptied
+  Bytes reserved = 0;       // if this and `uses` are 0, the pool may be dropped
   bool use_on_oom = false;  // options: see PoolOption
   bool no_split = false;
   std::shared_ptr<PoolSource> source;  // gives the pool its segments; null: the driver does

@@ -79,7 +79,7 @@ class ProgramAllocator {
   [[nodiscard]] virtual Statistics statistics() const = 0;
 };
 
-// Makes any allocator that is not thread-safe usable by threads, behind one lock.
+// Makes an allocator that is not thread-safe usable from several threads, behind one lock.
 class LockedAllocator final : public ProgramAllocator {
  public:
   explicit LockedAllocator(std::unique_ptr<Allocator> allocator)

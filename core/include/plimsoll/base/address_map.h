@@ -32,8 +32,8 @@ class AddressMap {
     return nullptr;
   }
 
-  // Erases the value of an address. Each entry behind the gap moves up, unless it would then lie
-  // before its home slot.
+  // Erases the value of an address. This leaves a gap, into which later entries move, unless an
+  // entry would then lie before its home slot.
   bool erase(Address address) {
     const Value* const found = find(address);
     if (found == nullptr) return false;

@@ -118,7 +118,7 @@ class CudaDriver final : public Driver {
   cuda::Context context_ = nullptr;
   bool has_virtual_memory_ = false;
   cuda::AllocationProperties dedicated_;
-  std::vector<cuda::AllocationProperties> shared_;  // the places for host memory, best first
+  std::vector<cuda::AllocationProperties> shared_;  // where host memory may lie, best place first
 
   std::atomic<Bytes> locked_bytes_ = 0;
   std::mutex mappings_mutex_;    // protects the next four members

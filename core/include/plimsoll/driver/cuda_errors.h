@@ -23,8 +23,8 @@ struct Error {
 // Returns the status of a code; `failed` for a code that is not in the table.
 [[nodiscard]] Status status_of(Result code);
 
-// Returns "CUDA_ERROR_OUT_OF_MEMORY (2): there is not enough memory left". For a code outside the
-// table it uses the driver's own words.
+// Returns a text such as "CUDA_ERROR_OUT_OF_MEMORY (2): there is not enough memory left". For a
+// code outside the table the text has the driver's own words.
 [[nodiscard]] std::string explain(const Api& api, Result code);
 
 }  // namespace plimsoll::cuda

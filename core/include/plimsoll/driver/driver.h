@@ -1,4 +1,4 @@
-// The driver seam: the operations that a GPU driver offers to an allocator on one device.
+// The interface of a GPU's driver: the operations that it offers to an allocator on one device.
 //
 // Calls mirror CUDA's: whole allocations (cudaMalloc, cudaFree), page-locked host memory
 // (cudaHostAlloc), virtual memory management (cuMemAddressReserve, cuMemCreate, cuMemMap,
@@ -93,9 +93,9 @@ class Driver {
   // Gives another GPU of this process access to all memory of this GPU.
   virtual Status enable_peer(int) { return Status::not_supported; }
 
-  // Records an event, which completes when the work queued on its stream before it is complete.
-  // Returns not_permitted on a stream that is being captured, because its work is not queued and
-  // cannot complete.
+  // Records an event. The event is complete once all work is complete that the stream had queued
+  // before it. Returns not_permitted on a stream that is being captured: work on that stream is not
+  // queued, so the event could never be complete.
   virtual Status record(StreamId stream, Event& event) = 0;
   virtual Status query(Event event) = 0;  // returns success or not_ready
   // Returns, in order, the streams whose events may be complete, if the driver knows them: events

@@ -83,8 +83,8 @@ class LockedDriver : public Driver {
   [[nodiscard]] std::string last_error() const override { return alone(&Driver::last_error); }
 
  protected:
-  // Returns a lock that keeps out other threads' calls. For operations that a driver offers beyond
-  // those of `Driver`.
+  // Returns a lock that keeps out other threads' calls. Derived classes hold it around operations
+  // that `Driver` lacks.
   [[nodiscard]] std::unique_lock<std::mutex> exclude_calls() const {
     return std::unique_lock(mutex_);
   }

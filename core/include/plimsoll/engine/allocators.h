@@ -17,15 +17,16 @@ inline constexpr std::array<std::string_view, 3> kAllocatorNames{"native", "elas
 
 struct NamedAllocator {
   std::unique_ptr<Allocator> allocator;
-  // Points to `allocator` by its own type; the pointers to other types are null.
+  // The pointer of the allocator's own type points to `allocator`; the others are null.
   NativeAllocator* native = nullptr;
   ElasticAllocator* elastic = nullptr;
   WheelAllocator* wheel = nullptr;
 };
 
 // Makes an allocator. `conf` has the form of PYTORCH_CUDA_ALLOC_CONF; the uncached allocator
-// ignores it. With a `wheel`, PyTorch's own allocator from that wheel replaces `native`. Throws
-// std::invalid_argument that lists the names if `name` is unknown, and ConfigError.
+// ignores it. With a `wheel`, PyTorch's own allocator from that wheel replaces `native`. If `name`
+// is unknown, throws std::invalid_argument, which lists the names. Throws ConfigError if `conf` is
+// not valid.
 [[nodiscard]] NamedAllocator make_allocator(std::string_view name, Driver& driver,
                                             std::string_view conf, TorchVersion version, int device,
                                             const plimsoll_wheel_api* wheel = nullptr);

@@ -1,14 +1,15 @@
 // An engine: an allocator on one GPU that serves a program's requests, over any driver. It also
-// reports on that memory to the program and its user, and can keep an account of its whole life.
+// reports on that memory to the program and its user, and can sum up its whole life (`Account`).
 //
 // Engines on real and on simulated GPUs differ only in the driver. The further duties of
 // an engine depend on how it is made:
 //
 // - Over a driver of its own, it serves threads that run at the same time, and may keep an account.
-//   PyTorch's own rules then run in the background, on a simulated GPU of the same size, and show
-//   what the program would have needed without plimsoll.
+//   To that end PyTorch's own rules run in the background, on a simulated GPU of the same size, and
+//   show what the program would have needed without plimsoll.
 // - On a simulated GPU that other users share, calls exclude each other, because the GPUs of a
-//   machine share a clock. The tiers are metered, because a driver that spills does not report it.
+//   machine share a clock. The engine measures how much of each tier is in use, because a driver
+//   that spills does not report its spills.
 //
 // Locks are taken in this order: `exclude_calls`, `mutex_`, the allocator's.
 #pragma once
@@ -66,8 +67,8 @@ class Engine final : private Observer {
   [[nodiscard]] bool excludes_calls() const { return gpu_ != nullptr; }
 
   // --- memory: see ProgramAllocator. `context` is the caller's number for the call stack. An
-  // engine on a shared simulated GPU keeps it with the block and the event; without a `context`, it
-  // keeps the number that was set last.
+  // engine on a shared simulated GPU stores the number with the block and the event. Without a
+  // `context`, it stores the number that was set last.
   using Context = std::optional<std::uint32_t>;
   [[nodiscard]] Address allocate(Bytes size, StreamId stream, Context context = {});
   void allocate_at(Address address, Bytes size, StreamId stream, PoolId pool);
@@ -149,7 +150,7 @@ class Engine final : private Observer {
   struct Account {
     Bytes peak_allocated = 0;
     Bytes peak_reserved = 0;
-    Bytes peak_shared_reserved = 0;  // the most of the reserved bytes in shared memory
+    Bytes peak_shared_reserved = 0;  // the most shared memory that was reserved at any time
     Bytes card_total = 0;
     std::int64_t num_device_alloc = 0;
     std::int64_t num_device_free = 0;

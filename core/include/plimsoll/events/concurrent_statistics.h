@@ -2,11 +2,12 @@
 //
 // Each arena has a shard, which one thread at a time writes. The sum over the shards is needed only
 // for the peak, so each shard has a bound, and the bounds add up to no more than the peak. While no
-// shard exceeds its bound, the sum cannot exceed the peak, and no thread computes it. A shard that
-// exceeds its bound first borrows room from other shards, one after the other: from each, half of
-// the room below that shard's bound, until it has enough. If all of them have too little, its
-// thread takes the lock, adds up all shards, raises the peak if necessary, and spreads the room
-// below the peak evenly.
+// shard exceeds its bound, the sum cannot exceed the peak, and no thread computes the sum.
+//
+// A shard that exceeds its bound first asks the other shards for room, one after the other. Each
+// gives half of the room below its own bound, until the shard has enough. If the other shards have
+// too little, the shard's thread takes the lock, adds up all shards, raises the peak if necessary,
+// and spreads the room below the peak evenly.
 //
 //   sum over shards of bound <= peak, while no bound is locked
 //
@@ -125,7 +126,7 @@ class ConcurrentStatistics {
   // Adds a shard that lives as long as this object.
   Shard& add_shard();
 
-  // Writes the five counters of `statistics` that count blocks and their bytes.
+  // Sets the five counters of `statistics` that count blocks and their bytes.
   void read(Statistics& statistics);
   void reset_peak();
   void reset_accumulated();

@@ -1,4 +1,4 @@
-// A queue of events from the threads that allocate to the thread that writes them down.
+// A queue that takes events from the threads that allocate to the thread that writes a recording.
 //
 // Adding an event copies it under a lock that protects nothing else, and never allocates. An event
 // that finds no room is dropped and counted, so memory is bounded however slow the writer is:

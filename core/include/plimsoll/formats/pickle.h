@@ -1,7 +1,7 @@
-// Reads a pickle as plain data. Python's pickle format is a program for a small stack machine,
-// which can mostly import and call things; torch writes its memory snapshots in it although they
-// contain only dicts, lists, numbers and strings. PickleDocument runs the part of the machine that
-// builds plain data and refuses all other opcodes by name. A snapshot from an untrusted source is
+// Reads a pickle as plain data. A pickle is a program for a small stack machine that can import
+// modules and call functions. PyTorch writes its memory snapshots as pickles, although they contain
+// only dicts, lists, numbers and strings. PickleDocument runs the part of the machine that builds
+// plain data, and refuses every other opcode by name. A snapshot from an untrusted source is
 // therefore safe to open: nothing is imported or called, and time and memory are linear in the
 // input's size. The caller limits the memory.
 //
@@ -27,7 +27,7 @@ namespace plimsoll {
 struct ReadingLimits {
   // The most memory, in bytes, for the values of a document; the input does not count.
   std::size_t memory = std::numeric_limits<std::size_t>::max();
-  // The reader calls it at intervals. An exception that it throws, as for a signal, ends the
+  // Called at intervals, if it is set. An exception that it throws, as for a signal, ends the
   // reading.
   std::function<void()> poll;
 };
@@ -45,8 +45,8 @@ class PickleError : public std::runtime_error {
   explicit PickleError(const std::string& message, std::size_t offset = kUnknownOffset)
       : std::runtime_error(message), offset_(offset) {}
 
-  // Returns the offset of the offending opcode in the input; unknown if a value is of the wrong
-  // kind.
+  // Returns the offset of the offending opcode in the input; kUnknownOffset if the error is a value
+  // of the wrong kind.
   [[nodiscard]] std::size_t offset() const { return offset_; }
 
  private:

@@ -17,20 +17,21 @@
 //
 // Approach. A piece's home is where it was mapped first. A block borrows the pieces that were
 // brought together for it; when it is freed, they return home, where their old mappings were kept.
-// So a program that repeats its steps finds free memory where it found it before, decides as
-// before, and after some steps only the books change. Old mappings are unmapped where other pieces
-// take their addresses, when there are too many, or when memory is released to the driver; but only
-// after the work that used them is done.
+// So a program that repeats its steps finds free memory where the last step found it, and the
+// allocator decides as before. After some steps only its records (books/) change. An old mapping is
+// unmapped if another piece takes its addresses, if there are too many old mappings, or if memory
+// is released to the driver; but only after the work that used the addresses is done.
 //
-// - books/ knows which addresses are used, free, retired or a hole, and which pieces lie there
+// - books/ records which addresses are used, free, retired or a hole, and which pieces lie there
 //   (mapped_space.h has the picture). It has an Arena for each stream, Lending, and the Ledger.
-// - plan/ reads the books and returns a Plan: where the request is to lie (place_search.h), which
+// - plan/ reads books/ and returns a Plan: where the request is to lie (place_search.h), which
 //   pieces fill the place (plan.h), and how large new ones are (piece_sizes.h).
 // - apply/ carries a plan out, whole or not at all (applier.h), and has a request's steps
 //   (growth.h). It handles queued work, release, tiers and paused regions, and makes all calls of
 //   the driver.
 //
-// Each folder uses only those before it: books know neither plan nor apply. One growth is
+// Each folder uses only those before it: books/ uses neither plan/ nor apply/. A request that no
+// free block can serve takes this way:
 //
 //   malloc: no free block -> Growth::serve -> plan_return: does all its memory return?
 //   -> queued work is looked at -> plan_growth -> Applier::apply -> Lending::lend
@@ -125,7 +126,7 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   // stay. Waits for the device; the program must not use the blocks during the call. Takes only
   // memory that is not reserved, because the next step needs the cached memory. Returns the bytes
   // moved. Throws DriverError; then each piece still lies in one tier as a whole. If the driver
-  // unmapped a piece and did not map it again, the next growth tries to.
+  // unmapped a piece and did not map it again, the next request that needs new mappings tries to.
   Bytes rebalance(Bytes most);
 
   // Checks that the region can be paused. Throws std::invalid_argument if it does not exist or is
@@ -164,7 +165,7 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   // A larger request fails at once. The value is larger than any card's memory, and smaller than
   // any address.
   static constexpr Bytes kMostRequest = Bytes{1} << 46;
-  static constexpr std::size_t kMostFreeBlocks = 4096;  // that `fragments` looks at, at most
+  static constexpr std::size_t kMostFreeBlocks = 4096;  // the most that `fragments` looks at
 
   Block* malloc_slowly(Bytes requested, Bytes size, StreamId stream);
   void free_slowly(Block* block);

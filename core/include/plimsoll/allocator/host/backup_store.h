@@ -45,8 +45,8 @@ class BackupFile final : public BackupStore {
   [[maybe_unused]] int file_;
 };
 
-// A store for memory without content, such as a simulated GPU's. The file stays empty, but the room
-// for the content must exist. Several such files do not count each other's room.
+// A store for memory without content, such as a simulated GPU's. The file stays empty, but the disk
+// must have room for the content. Room that other such files need is not counted.
 class EmptyFile final : public BackupStore {
  public:
   // Takes the descriptor as `BackupFile` does.

@@ -6,10 +6,10 @@
 // length, then uses holes that older requests left. With a free list for each power of two, that
 // request would lock new memory instead, and up to half of each block would be wasted.
 //
-// Queued copies may still read a block that was freed. `record` names the streams that use the
-// block; the pool reuses it when the work queued there before the free is complete. A block that
-// was allocated during a graph's capture is reused once the graph is gone: see
-// `begin_allocate_to_pool`.
+// Queued copies may still read a block that was freed. `record` names the streams that use a block.
+// The pool reuses a freed block once these streams are done with all work that they had queued by
+// the time of the free. A block that was allocated during a graph's capture is reused once the
+// graph is gone: see `begin_allocate_to_pool`.
 //
 // Every function may be called from any thread. The mutex is not held while the driver locks
 // memory.
@@ -72,9 +72,9 @@ class HostPool {
   // Returns the process's pool; null if no caller has opened it.
   [[nodiscard]] static HostPool* of_process_if_open();
 
-  // Returns a block of at least `size` bytes, aligned to 512, from a pool that was begun or from
-  // the default pool. Throws HostOutOfMemory, and DriverError if the driver fails for another
-  // reason.
+  // Returns a block of at least `size` bytes, aligned to 512. `pool` is one for which
+  // `begin_allocate_to_pool` was called, or the default pool. Throws HostOutOfMemory, and
+  // DriverError if the driver fails for another reason.
   [[nodiscard]] Address allocate(Bytes size, PoolId pool = {});
   // Return false, and do nothing, if the address belongs to no live block. `free` needs the block's
   // first address; `record` takes any address in the block.

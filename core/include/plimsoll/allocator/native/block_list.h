@@ -25,8 +25,8 @@ class BlockList {
   }
 
   // Splits the first `size` bytes off a block that is in no pool, and returns them as a new block.
-  // The old block keeps the rest and, as in PyTorch, the segment's stack. The segment then has no
-  // stack, because its stack is that of its first block.
+  // The old block keeps the rest and, as in PyTorch, the segment's call stack. The segment then has
+  // no call stack, because a segment's stack is that of its first block.
   Block* split_front(Block* block, Bytes size) {
     Block* const front = make_piece(*block, block->address, size);
     block->address += size;
@@ -48,7 +48,7 @@ class BlockList {
   [[nodiscard]] static bool may_join(const Block* block, const Block* neighbour) {
     return neighbour != nullptr && !neighbour->is_active() && neighbour->mapped == block->mapped;
   }
-  // Makes a block that is in no pool absorb a neighbour, which leaves its own pool.
+  // Adds a neighbour to a block. The block is in no pool; the neighbour leaves its pool.
   void join(Block* block, Block* neighbour) {
     neighbour->pool->erase(neighbour);
     block->size += neighbour->size;

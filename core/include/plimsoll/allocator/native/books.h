@@ -1,6 +1,7 @@
-// The allocator's books: counts and notes reserved, used and split memory by PyTorch's rules.
+// Keeps the allocator's statistics and history of reserved, used and split memory, by PyTorch's
+// rules.
 //
-// The allocator reports each change of the blocks here once. The books update the statistics and,
+// The allocator reports each change of the blocks to Books once. Books updates the statistics and,
 // if the change is one of PyTorch's events, the history.
 #pragma once
 
@@ -13,8 +14,9 @@
 
 namespace plimsoll {
 
-// The change in the free blocks of split segments, which cannot go back to the driver as they are.
-// Blocks of expandable segments are not counted.
+// A change of the statistics inactive_split and inactive_split_bytes. These count free blocks that
+// are only a part of their segment, and so cannot go back to the driver as they are. Blocks of
+// expandable segments are not counted.
 struct SplitChange {
   std::int64_t blocks = 0;
   std::int64_t bytes = 0;
@@ -40,7 +42,7 @@ struct SplitChange {
 
 class Books {
  public:
-  // Takes references that outlive the books.
+  // Takes references that outlive this object.
   Books(Statistics& statistics, EventLog& log, const AllocatorConfig& config, TorchVersion version)
       : statistics_(statistics), log_(log), config_(config), version_(version) {}
 

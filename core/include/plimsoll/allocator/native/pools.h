@@ -19,7 +19,7 @@ struct NativePools {
   PoolOrder released;   // pools with 0 uses
   PoolOrder emergency;  // pools marked use_on_oom
 
-  // Returns the pool that serves a request of `size` bytes, which is rounded already.
+  // Returns the pool that serves a request whose rounded size is `size`.
   [[nodiscard]] Pool& serving(Bytes size, StreamId stream) {
     const bool is_small = size <= AllocatorConfig::kSmallRequest;
     return pool_of(privates.pool_for(stream), is_small);
@@ -29,8 +29,8 @@ struct NativePools {
     return pool_of(id.is_default() ? nullptr : &privates.at(id), is_small);
   }
 
-  // Returns the private pools with 0 uses, in the order in which they are emptied. A restored state
-  // may have such pools that were never released in this process.
+  // Returns the private pools with 0 uses, in the order in which they are emptied. If a recorded
+  // state was restored, some of these pools were never released in this process.
   [[nodiscard]] std::vector<PoolId> unheld() const {
     std::vector<PoolId> ids = released.ids();
     for (const auto& [id, pool] : privates) {

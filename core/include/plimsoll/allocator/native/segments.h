@@ -26,13 +26,13 @@ class Segments {
     return request.expandable ? expandable_.growth_for(request) : request.segment;
   }
 
-  // Returns a whole segment, which is one free block, to the driver. Throws DriverError if the call
-  // fails; then nothing has changed.
+  // Gives a whole segment, which is one free block, back to the driver. Throws DriverError if the
+  // call fails; then nothing has changed.
   void release(Block* block);
-  // Returns all free memory of the pool to the driver, except free parts of split segments.
+  // Gives all free memory of the pool back to the driver, except free parts of split segments.
   void release_free(Pool& pool);
-  // Returns blocks of max_split_size or more to the driver until the request would fit; false if
-  // they do not suffice.
+  // Gives blocks of max_split_size or more back to the driver until the request would fit. Returns
+  // false if they do not suffice.
   bool release_oversize(const NativeRequest& request);
 
   // Returns the whole segments of the default large pool that have been free for longest. Releasing

@@ -23,7 +23,7 @@ namespace plimsoll {
 class WheelAllocator final : public Allocator {
  public:
   // Takes an `api` that outlives the allocator. Throws std::invalid_argument if a program's
-  // allocator serves this GPU already, and ConfigError.
+  // allocator serves this GPU already, and ConfigError if PyTorch does not accept `conf`.
   WheelAllocator(const plimsoll_wheel_api& api, Driver& driver, std::string_view conf,
                  TorchVersion version, int device);
   ~WheelAllocator() override;

@@ -1,10 +1,11 @@
-// Carries out plans. It calls the driver first, and changes the books only if all calls succeeded.
+// Carries out plans (plan.h), which bring memory to addresses. It calls the driver first, and
+// changes the allocator's records (books/) only if all calls succeeded.
 //
 //   new memory is made -> retired addresses are unmapped -> pieces are mapped -> the books change
 //
-// If the limit or the driver refuses, no piece has moved in the books, and new memory is released;
-// retired addresses that were already unmapped become a hole. Callers hold the allocator's `mutex_`
-// and the locks of the arenas involved.
+// If the limit or the driver refuses, the records still have each piece at its old place, and new
+// memory is released; retired addresses that were already unmapped become a hole. Callers hold the
+// allocator's `mutex_` and the locks of the arenas involved.
 #pragma once
 
 #include <memory>
@@ -25,7 +26,8 @@ class Applier {
   [[nodiscard]] bool apply(MappedSpace& space, Plan plan);
 
  private:
-  using NewPieces = std::vector<std::unique_ptr<Piece>>;  // one for each filling; null if not new
+  // One entry for each filling of a plan; null unless the filling is new memory.
+  using NewPieces = std::vector<std::unique_ptr<Piece>>;
 
   [[nodiscard]] Status create(const MappedSpace& space, std::vector<Filling>& fillings,
                               Bytes shared_room, NewPieces& made);

@@ -1,5 +1,5 @@
-// Takes memory, as pieces, and addresses from the driver, within the limits of both tiers:
-// dedicated and shared memory.
+// Takes addresses from the driver, and memory in pieces (piece.h), within the limits of both tiers:
+// the card's own memory (dedicated) and host memory (shared).
 //
 // Callers check a tier's limit before they make a piece in it. A piece is lost if a failing driver
 // unmapped it under a live block and did not map it again; plimsoll leaves its addresses alone
@@ -39,9 +39,9 @@ class DriverMemory {
   // Reserves a new range of at least `size` bytes of addresses. Returns nothing if no addresses are
   // left, or if `size` exceeds the memory of these tiers. Throws DriverError.
   [[nodiscard]] std::optional<AddressRange> reserve_addresses(Tiers tiers, Bytes size);
-  // Reserves a range of exactly this size, a multiple of the granule, for the area of a plan.
-  // Returns nothing if no addresses are left, or if `size` exceeds the card's memory. Throws
-  // DriverError.
+  // Reserves a range of exactly this size, a multiple of the granule, in which a program's plan
+  // places requests. Returns nothing if no addresses are left, or if `size` exceeds the card's
+  // memory. Throws DriverError.
   [[nodiscard]] std::optional<AddressRange> reserve_area(Bytes size);
   // Makes a piece in the given tier. If the driver would spill dedicated memory into shared memory,
   // makes no piece and returns out_of_memory.

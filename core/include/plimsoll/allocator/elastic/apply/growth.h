@@ -9,7 +9,8 @@
 //   5. `grow_in`, then once more, with the free memory of planned areas as well.
 //   6. Free blocks of private pools that allow it (use_on_oom); before PyTorch 2.11 after step 7.
 //   7. `grow_in` again, after waiting for all streams.
-//   8. Dedicated and shared memory together, if the policy is to spill. Once more after waiting.
+//   8. Dedicated and shared memory together, if the policy is to spill. If that fails, this step is
+//      tried once more after waiting for all streams.
 //
 // `grow_in` tries a free block, then a place to which all memory can return. Then it finds out
 // which memory queued work still uses, and plans a place. It fills the place with free pieces of
@@ -60,7 +61,7 @@ class Growth {
     return prefers_shared || spill_policy_ == SpillPolicy::spill;
   }
 
-  // Returns a lent block for the request; null if all steps failed. Throws DriverError.
+  // Returns a block that is lent to the program; null if all steps failed. Throws DriverError.
   [[nodiscard]] Block* serve(const Request& request, bool prefers_shared);
 
  private:

@@ -94,7 +94,7 @@ class PausedMemory {
   Driver& driver_;
   Backup backup_;
   std::vector<PausedPiece> pieces_;
-  std::vector<Chunk> chunks_;  // memory of the pool if there is no store; by offset, without gaps
+  std::vector<Chunk> chunks_;  // the pool's memory if there is no store, by offset, without gaps
 };
 
 }  // namespace plimsoll

@@ -1,8 +1,9 @@
 // Tracks queued work: which blocks wait for other streams before they are free, and how far each
 // stream has come.
 //
-// An event on each arena's stream, the marker, tells how far the stream has come. Queued work no
-// longer uses memory that an arena freed at its `idle_age` or before:
+// An arena (arena.h) has the memory of one stream. An event on the stream, the marker, tells how
+// far the stream has come. Queued work no longer uses memory that the arena freed at its `idle_age`
+// or before:
 //   arena.idle_age <= arena.marker->age <= arena.age.
 // Callers hold the allocator's `mutex_`; the functions here lock arenas themselves.
 #pragma once
@@ -36,8 +37,8 @@ class QueuedWork {
   // it.
   void mark_givers(const Arena& own);
 
-  // Returns whether the arena could get free memory of other arenas by waiting for queued work. It
-  // can use its own at once.
+  // Returns whether the arena could get free memory of other arenas by waiting for queued work. The
+  // arena can use its own free memory without waiting.
   [[nodiscard]] bool may_gain_by_waiting(const Arena& arena, Tiers tiers);
   void wait_for_all();
   // Waits for the pending frees of one pool; of all pools if `pool` is null.

@@ -35,10 +35,10 @@ class TierMover {
  private:
   // A piece of shared memory that is to move to the card.
   struct Move {
-    std::uint64_t lent = 0;  // `lent` of the block that uses the piece: the lower, the older
+    std::uint64_t lent = 0;  // `lent` of the block that uses the piece; low for old blocks
     Piece* piece = nullptr;
     std::unique_ptr<Piece> by = {};  // the new memory that replaces the piece's
-    bool is_done = false;            // whether it is mapped at the piece's address
+    bool is_done = false;            // whether `by` is mapped at the piece's address
   };
 
   [[nodiscard]] std::vector<Move> moves_within(Bytes room);

@@ -84,8 +84,8 @@ struct alignas(64) Arena {
   };
   std::optional<Marker> marker;
 
-  // Returns a free block, cut to size. Returns null if serving the request needs more than a change
-  // of the books. This is the hot path: it allocates nothing on the heap.
+  // Returns a free block, cut to size. Returns null if the request needs more than a change of the
+  // records, such as a driver call. This is the hot path: it allocates nothing on the heap.
   Block* take_at_once(Bytes size, bool is_small) {
     MappedSpace& space = space_for(is_small);
     if (!is_small && is_planned()) return take_planned_at_once(size);
@@ -105,8 +105,8 @@ struct alignas(64) Arena {
         size, [this](Address address, Bytes bytes) { return planned.is_unused(address, bytes); });
   }
   // Does what `take_at_once` does, but takes the place that the plan names. Also returns null if
-  // the next slot of the plan cannot serve the request while frees wait for other streams: such a
-  // free may hold the slot's place, and its wait may be over.
+  // the next slot of the plan cannot serve the request while freed blocks wait for other streams:
+  // one of these blocks may lie in the slot, and may be usable by now.
   Block* take_planned_at_once(Bytes size) {
     free_resting();
     const PlanFollower::Answer answer = find_planned(size);

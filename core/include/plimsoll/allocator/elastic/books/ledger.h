@@ -1,13 +1,13 @@
-// The ledger counts how much the elastic allocator has reserved. It notes each piece that is made,
-// released or moved in the history and the statistics.
+// The ledger counts how much the elastic allocator has reserved. If a piece is made, released or
+// moved, the ledger updates the statistics and adds an event to the history.
 //
 // Invariants, over all pieces that have memory:
 // - reserved == sum of piece.size == sum of arena.reserved == statistics' reserved_bytes
 // - shared_reserved == sum over the pieces of shared memory == statistics' shared_reserved_bytes
-// - pool.reserved == sum of its arenas'
+// - pool.reserved == sum of arena.reserved over the pool's arenas
 // - statistics' segment == number of pieces
 //
-// Callers hold the allocator's `mutex_`, and the arena's lock when its own counts change.
+// Callers hold the allocator's `mutex_`, and the lock of each arena whose counts change.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +41,8 @@ class Ledger {
 
   // Notes in the history that `piece` was mapped at its address, or unmapped there.
   void note(Action action, const Piece& piece);
-  // Does what `note` does, but joins neighbouring pieces to one event. `note_run` notes the last
-  // such event.
+  // Does what `note` does, but joins neighbouring pieces into one event. `note_run` notes the last
+  // of these events.
   void note_in_run(Action action, const Piece& piece);
   void note_run();
 

@@ -3,7 +3,7 @@
 // A block borrows the pieces that were brought together for it. After the block is freed, they
 // return home (where they were mapped first) before the arena's next request, unless that request
 // is for exactly that block; so a loop of one size moves nothing. Returning changes only the
-// books, because the pieces are still mapped at home.
+// records, because the pieces are still mapped at home.
 //
 // Invariants, over the blocks of all arenas:
 // - arena.live == the blocks with `allocated`.
@@ -63,7 +63,7 @@ class Lending {
     set_free(block);
   }
   // `request_free` notes that the program freed a block that other streams still use.
-  // `complete_free` frees the block once they no longer do.
+  // `complete_free` frees the block once no other stream uses it.
   void request_free(Block* block);
   void complete_free(Block* block);
 

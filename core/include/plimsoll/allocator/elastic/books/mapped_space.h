@@ -1,5 +1,5 @@
 // A space: addresses, of which parts have memory, with the blocks and pieces of one stream, one
-// pool and one size class. A space keeps the books; it never calls the driver.
+// pool and one size class. A space only keeps records; it never calls the driver.
 //
 // Blocks tile the addresses that the driver reserved, and each block is in one of four states.
 // Pieces lie across blocks: one piece may hold several used and free blocks.
@@ -165,7 +165,7 @@ class MappedSpace {
   // Makes the block free. `age` orders the frees; see `free_pieces`.
   void free(Block* block, std::uint64_t age);
 
-  // Sets whether blocks are never split or merged from now on, so that each is one piece.
+  // Sets whether blocks are never split or merged from now on, so that each block is one piece.
   void set_no_split(bool no_split) { no_split_ = no_split; }
   [[nodiscard]] bool no_split() const { return no_split_; }
 
@@ -269,7 +269,7 @@ class MappedSpace {
       for (const Block* block = first; block != nullptr; block = block->next) function(block);
     }
   }
-  // Throws std::logic_error, which names the invariant, if one does not hold.
+  // If an invariant does not hold, throws std::logic_error, which names it.
   void check_invariants() const;
 
  private:

@@ -39,7 +39,7 @@ struct Piece {
   Address address = 0;
   Address home = 0;  // where it was mapped first in this space; it returns there when it is free
   std::vector<Block*> old_mappings;  // block->piece == this <=> the retired block is listed here
-  Block* offered = nullptr;          // the free block around it, while a FreePieces holds it
+  Block* offered = nullptr;          // the free block around this piece, if a FreePieces has it
 
   [[nodiscard]] Address end() const { return address + size; }
   [[nodiscard]] bool has_memory() const { return handle != 0; }

@@ -43,7 +43,7 @@ class Repetition {
   void open();
 
   // Returns where a request of this size lay in the previous step; 0 where that is unknown.
-  // Repeated calls without a `note` in between return the same.
+  // Repeated calls without a `note` in between return the same address.
   [[nodiscard]] Address expect(Bytes size) const {
     const bool follows = is_following_ && request(followed_).size == size;
     return follows || find_again(size) ? request(followed_).address : 0;
@@ -52,8 +52,8 @@ class Repetition {
   // block that outlives its step alternates between two addresses.
   [[nodiscard]] std::array<Address, 2> expect_both(Bytes size) const;
 
-  // Calls visit(size, address) for the requests, at most `most`, that came after the followed one
-  // in the previous step.
+  // Calls visit(size, address) for at most `most` requests of the previous step: those that came
+  // after request `followed_`.
   template <typename Visit>
   void for_each_coming(std::size_t most, Visit visit) const {
     if (!is_following_) return;

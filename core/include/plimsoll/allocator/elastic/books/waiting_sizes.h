@@ -1,5 +1,5 @@
-// Counts, by size, an arena's freed blocks that other streams still use. A request asks the driver
-// whether these streams are done only if one of the blocks has exactly the request's size.
+// Counts, by size, an arena's freed blocks that other streams still use. For a request, the
+// allocator asks the driver about these streams only if one of the blocks has exactly its size.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 //
 // The sizes do not depend on a limit, so a limit never makes a program need more (docs/elastic.md).
 //
-// The functions here call no driver and change no books.
+// The functions here call no driver, and change only the plan.
 #pragma once
 
 #include "plimsoll/allocator/elastic/plan/plan.h"

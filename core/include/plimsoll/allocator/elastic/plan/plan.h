@@ -1,9 +1,9 @@
 // Makes plans: which pieces are to be mapped where, so that a request has memory.
 //
-// The functions here read the books, call no driver and change nothing; `Applier` carries a plan
-// out. The caller holds the allocator's `mutex_` and the locks of the arenas that are read: the
-// request's own, and for `plan_growth`, `plan_growth_at` and `plan_whole_pieces` also those of all
-// other arenas that may give memory.
+// The functions here read the allocator's records (books/), call no driver and change nothing;
+// `Applier` carries a plan out. The caller holds the allocator's `mutex_` and the locks of the
+// arenas that are read: the request's own, and for `plan_growth`, `plan_growth_at` and
+// `plan_whole_pieces` also those of all other arenas that may give memory.
 //
 // `MappedSpace::expected` says where a request is to lie, and piece_sizes.h decides how large new
 // pieces are.
