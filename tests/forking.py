@@ -20,7 +20,7 @@ FLAGS = (os.O_RDONLY, os.O_WRONLY | os.O_CREAT, os.O_WRONLY | os.O_CREAT)
 
 
 def run(command: list[str], folder: str, *files: str) -> None:
-    """Become the script."""
+    """Runs the script in this process, which was forked for it."""
     for stream, (file, flags) in enumerate(zip(files, FLAGS, strict=True)):
         opened = os.open(file, flags, 0o600)
         os.dup2(opened, stream)
@@ -33,7 +33,7 @@ def run(command: list[str], folder: str, *files: str) -> None:
 
 
 def main() -> None:
-    """Run scripts one after another, until stdin ends."""
+    """Runs scripts one after another, until stdin ends."""
     with os.fdopen(os.dup(1), "w") as answers, os.fdopen(os.dup(0)) as requests:
         while line := requests.readline():
             child = os.fork()

@@ -16,7 +16,7 @@ class Bounds:
         allocated: The bound for peak allocated.
         reserved: The bound for peak reserved.
         why: Why these bounds are wider than `CLOSE`.
-        fewer_bytes: Bytes by which a prediction may be too low in addition.
+        fewer_bytes: By how many bytes more a prediction may be too low, besides these bounds.
     """
 
     allocated: float
@@ -78,7 +78,7 @@ def _keeps_no_workspaces(torch: str) -> bool:
 
 
 def holds(found: Figures, measured: Figures, bounds: Bounds = CLOSE) -> bool:
-    """Returns whether both peaks are within the bounds, or in their ranges where data decides."""
+    """Returns whether each peak is within its bound, or the measured peak in a predicted range."""
     pairs = (
         (found.allocated_bytes, found.allocated_range, measured.allocated_bytes, bounds.allocated),
         (found.reserved_bytes, found.reserved_range, measured.reserved_bytes, bounds.reserved),

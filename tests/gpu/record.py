@@ -82,7 +82,7 @@ class Run:
 
 
 class Heap:
-    """Device tensors that are kept alive, with methods that add some or free some."""
+    """Device tensors that are kept alive, with methods that allocate more or free some of them."""
 
     def __init__(self, run: Run, rng: random.Random | None = None) -> None:
         """Starts empty; draws from `rng`, by default from the run's own generator."""
@@ -138,7 +138,8 @@ class Heap:
         """Allocates and frees at random, alternately growing and shrinking.
 
         At most `cap` bytes are alive; `high` is the largest request and `period` the number of
-        steps in one phase. An out-of-memory error frees a third and the churn goes on.
+        steps in one phase. After an out-of-memory error, this frees a third of the tensors and
+        continues.
         """
         for step in range(steps):
             growing = step // period % 2 == 0
@@ -226,7 +227,7 @@ def limited_churn(run: Run, steps: int = 1500, most_ooms: int = 60) -> object:
 
 
 def empty_cache(run: Run) -> object:
-    """Empties the cache, up to four times in a row, while blocks live and before new segments."""
+    """Empties the cache, up to three times in a row, while blocks live and before new segments."""
     heap, extra = Heap(run), Heap(run)
     for turn in range(20):
         heap.churn(80, run.share(0.03), period=40)
@@ -275,7 +276,7 @@ def streams(run: Run, steps: int = 500, cap: float = 0.04, high: int = 100 * MIB
 
 
 def two_users(run: Run, turns: int = 80) -> object:
-    """Frees a block that two other streams used: it is reusable only once both have passed it."""
+    """Frees a block that two other streams use: it is reusable only after both have ended."""
     heap = Heap(run)
     short, long = new_stream(), new_stream()
     for turn in range(turns):
@@ -489,7 +490,7 @@ def fraction_changed(run: Run) -> object:
 
 
 def settings_changed(run: Run) -> object:
-    """Changes the setting in mid-run, so that segments of both kinds exist together."""
+    """Changes expandable_segments in mid-run, so that segments of both kinds exist together."""
     heap = Heap(run)
     heap.churn(500, run.share(0.03))
     for settings in ("expandable_segments:True", "expandable_segments:False"):
@@ -595,7 +596,7 @@ def boundaries(run: Run) -> object:
 
 
 def ends(run: Run, freed: bool, emptied: bool = False) -> object:
-    """Makes the same allocations, alive or freed when the snapshot is taken."""
+    """Allocates blocks; then frees them if `freed`, and empties the cache if `emptied`."""
     heap = Heap(run)
     while len(heap.tensors) < 300:
         heap.take(heap.size_between(1, 60 * MIB))
@@ -964,7 +965,11 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def select(names: Sequence[str]) -> list[Program]:
-    """Returns the programs of these names or workloads, all for none; raises ValueError."""
+    """Returns the programs with these names or workloads; all programs if no name is given.
+
+    Raises:
+        ValueError: If no program has a name.
+    """
     known = {name for program in PROGRAMS for name in (program.name, program.workload)}
     unknown = sorted(set(names) - known)
     if unknown:

@@ -226,7 +226,7 @@ def test_the_leaking_script_is_found_by_its_line(tmp_path: Path) -> None:
 
 
 def variants(workload: str) -> list[Recorded]:
-    """Returns a workload's recordings under other settings, those that finished."""
+    """Returns a workload's recordings under various settings, if no request failed in them."""
     tags = ("default", "expandable", "split128", "gc", "round8", "split64gc")
     return [
         recorded

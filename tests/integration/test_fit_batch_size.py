@@ -1,4 +1,4 @@
-"""Tests `fit` without `--vary` where only a smaller batch helps, wherever its size is written."""
+"""Tests `fit` without `--vary` if only a smaller batch helps, set in a script or in a JSON file."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class _Pools:
     def give_source(
         self, engine: _core.Engine, pool: tuple[int, int], allocator: PluggableAllocator
     ) -> None:
-        """Takes the segments of a pool from a program's own allocator.
+        """Makes a pool take its segments from a program's own allocator.
 
         Raises:
             NotImplementedError: If the GPUs' allocator is not `native`.
@@ -164,7 +164,7 @@ class _CudaGraph:
     _pool: tuple[int, int] | None = None
     _has_graph_exec = False
     _capture = 0
-    """The number that the library gave to the capture; 0 without one."""
+    """The number that plimsoll's C++ library gave to the capture; 0 without a capture."""
     _is_under_way = False
 
     def __new__(cls, keep_graph: bool = False) -> Any:
@@ -241,8 +241,9 @@ class _CudaGraph:
     def __del__(self) -> None:
         _CudaGraph.reset(self)
 
-    # From 2.13 on torch.cuda.CUDAGraph has its own `__del__`. It does not call the base class's,
-    # because PyTorch's base class is written in C++ and has none. So the subclass's is replaced.
+    # From 2.13 on torch.cuda.CUDAGraph has its own `__del__`, which does not call `__del__` of its
+    # base class: PyTorch's base class is written in C++ and has none. So this method replaces the
+    # subclass's `__del__` by a function that also resets the graph.
     def __init_subclass__(cls) -> None:
         own = cls.__dict__.get("__del__")
         if own is not None:

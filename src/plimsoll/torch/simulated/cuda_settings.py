@@ -1,4 +1,4 @@
-"""The settings of a CUDA build. Only those of workspaces and of cuDNN's search have an effect."""
+"""The settings of a CUDA build. Only those of workspaces and of algorithm search have an effect."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ SIMULATED_GPU = Recipe(
 )
 
 _NOT_MEASURED = (-1,) * 4
-"""Means that a search was not measured (csrc/rules/measured_convolutions.h)."""
+"""The sizes of workspaces that were not measured (csrc/rules/measured_convolutions.h)."""
 _WITHOUT_END = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
 _Row = TypeVar("_Row", bound=ctypes.Structure)
 
@@ -195,7 +195,7 @@ def _type(of: Any) -> str:
 
 
 def layout() -> list[str]:
-    """Returns the layout of structures and enumerations, in the lines that the library returns."""
+    """Returns the layout of structures and enumerations, as the same lines as the library's."""
     lines = []
     for structure in STRUCTURES:
         fields = [
@@ -268,7 +268,7 @@ class Library:
         gpus: list[int],
         properties: list[DeviceProperties],
     ) -> None:
-        """Passes handles to the library: for each device those of its engine and its GPU."""
+        """Passes each device's handles to the library: its engine (the allocator) and its GPU."""
         count = len(engines)
         interfaces = (_core.engine_api(), _core.device_api(), _core.recorder_api())
         number = version[0] * 100 + version[1]
@@ -421,7 +421,7 @@ class Library:
         return account
 
     def account_host_in(self, account: HostAccount) -> None:
-        """Keeps the account in `account` from now on: shared memory that must stay valid."""
+        """Keeps the account in `account` from now on. It is shared memory and must stay valid."""
         self.lib.plimsoll_account_host_in(ctypes.addressof(account))
 
     def clock(self, device: int) -> Clock:

@@ -82,11 +82,12 @@ def _patch_storage(torch: ModuleType) -> None:
 
 
 def _patch_host_tensors(torch: ModuleType) -> None:
-    """Makes host tensors without contents work, and the sending of tensors to other processes.
+    """Fixes two things: functions of host tensors without contents, and sending to other processes.
 
-    PyTorch cannot name the type of a host tensor without contents. Another process gets its shape,
-    and the values of small tensors of a simulated GPU: GPU memory cannot be shared, because each
-    process has its own simulated GPUs.
+    PyTorch cannot name the type of a host tensor without contents, as `Tensor.new` needs it. If a
+    program sends such a tensor to another process, that process makes a tensor of the same shape.
+    It does so for a GPU tensor too, because each process has its own simulated GPUs; the values of
+    small GPU tensors are sent along.
     """
     from multiprocessing.reduction import ForkingPickler
 

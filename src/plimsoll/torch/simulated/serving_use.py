@@ -53,7 +53,7 @@ class ServingUse:
         fitting_len: The longest request for which the memory suffices in this case; None if the
             engine does not say.
         weights_bytes: Bytes of the model's weights.
-        activation_bytes: The most memory that the forward pass of "profiling" takes in addition.
+        activation_bytes: The most memory that the forward pass of "profiling" adds to the weights.
         outside_bytes: The memory outside PyTorch's allocator at the end of that pass.
         kv_cache_bytes: Bytes of the cache of keys and values.
         kv_tokens: The number of tokens that fit the cache; None for a model without a cache.

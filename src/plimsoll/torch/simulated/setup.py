@@ -30,7 +30,8 @@ class Setup:
         wheel: Whether "native" runs PyTorch's own allocator code, from its wheel.
         plan: The file with a plan of the blocks' addresses, which "elastic" follows; None without
             one.
-        policy: "strict" or "spill"; None for the driver's behaviour.
+        policy: "strict" lets a request on a full card fail, "spill" gives it host memory; None for
+            the driver's behaviour.
         dedicated_bytes: The memory of each card that the program may use; None for all.
         used_bytes: The memory of each card that other processes already use.
         host_memory_bytes: The host memory of the simulated machine; None for this machine's.

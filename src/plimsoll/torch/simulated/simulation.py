@@ -60,7 +60,7 @@ class Simulation:
         captures: The number of captures of CUDA graphs that were begun.
         kernel_counts: The launches of Triton's kernels.
         leftovers: Frees reference cycles that compiling leaves behind.
-        first_calls: The actions, such as tuning kernels, of the first calls of compiled code.
+        first_calls: The additional work of first calls of compiled code, such as tuning kernels.
         rank: This process's rank in its job; None if it is not part of a job.
         world_size: The job's number of processes; None if there is no job.
         pretended_world: The job's number of processes if only this one really runs; otherwise None.
@@ -319,7 +319,7 @@ class Simulation:
         return {index: self.open(index) for index in range(len(self.allocators))}
 
     def watch_tiers(self) -> None:
-        """Applies the spill policy to `elastic`; with Windows' driver, warns when it spills."""
+        """Applies the spill policy to `elastic`; warns if Windows' driver spills to host memory."""
         for engine in self.opened().values():
             if self.machine.driver == "wddm":
                 warn_of_spills(engine)

@@ -113,7 +113,7 @@ class EngineStages:
         setattr(owner, name, checked)
 
     def note_graphs(self, use: ServingUse, taken: int, device: int) -> None:
-        """Notes the memory of a card that capturing CUDA graphs took, with its bounds.
+        """Notes how much memory of a card the CUDA graphs took when captured, and its bounds.
 
         Args:
             use: The `ServingUse` to fill in.

@@ -1,8 +1,8 @@
 """Makes up missing tokenizers of transformers, with the size of the configuration's vocabulary.
 
-On average they make as many tokens as trained tokenizers: English has 4.2 letters a token. They
-split texts into words, and long words into parts. A token keeps only its first letters, so decoded
-text is shorter than the original.
+On average, made-up tokenizers make as many tokens as trained ones: in English, a token for 4.2
+letters. They split texts into words, and long words into parts. A token stands only for the first
+letters of its part, so decoded text is shorter than the original.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def _special_tokens(config: Any) -> dict[int, str]:
 def _words(count: int) -> list[str]:
     """Returns up to `count` beginnings of words, the shortest first.
 
-    The result has all beginnings of a length or none of them; of one letter, it has as many as
-    `count` allows.
+    The result has either all beginnings of a length or none of them. The length 1 is an exception:
+    the result has as many of these beginnings as `count` allows.
     """
     words: list[str] = []
     for length in range(1, _KNOWN + 1):

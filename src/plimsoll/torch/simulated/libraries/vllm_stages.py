@@ -178,7 +178,7 @@ class _Stages(EngineStages):
         self.note_refusal(module, "_check_enough_kv_cache_memory", (ValueError,), _learn_lack)
 
     def watch_request(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the worker's helpers, and notes if vLLM refuses to start on a card too full."""
+        """Loads the worker's helpers, and notes if vLLM refuses to start on too full a card."""
         execute()
         self.note_refusal(module, "request_memory", (ValueError,), _learn_lack)
 
@@ -194,7 +194,10 @@ class _Stages(EngineStages):
         worker.initialize_from_config = initialize_from_config
 
     def _note_sleep(self, worker: Any) -> None:
-        """Notes the card memory that sleep frees and waking takes, and the host memory of sleep."""
+        """Notes the memory that the engine's sleep mode frees and takes.
+
+        Sleeping frees memory of the card and takes host memory. Waking takes memory of the card.
+        """
         sleep, wake_up = worker.sleep, worker.wake_up
         guarded = self.simulation.watchers.guarded
 

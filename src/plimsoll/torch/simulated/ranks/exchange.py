@@ -220,7 +220,7 @@ class Exchange:
         return b"".join(answer)
 
     def _forget(self, group: Group, number: int, headers: dict[int, Header]) -> None:
-        """Removes this rank's posts that all ranks have read; slow ranks may be meetings behind."""
+        """Removes this rank's posts that all ranks have read; slow ranks may lag some meetings."""
         with self._lock:
             group.read.add(number)
             while group.all_read in group.read:
@@ -245,7 +245,8 @@ class Exchange:
             return struct.pack("=Qq", meeting.header.series, sender)
         ((place, (header, given, pieces)),) = self._read(meeting).items()
         check_agreement(group.name, {place: header, group.rank: meeting.header})
-        # If some ranks are pretended, this message may also replace one from a pretended rank.
+        # If some ranks are pretended, the message stays in the store: it may also replace a message
+        # from a pretended rank.
         if len(group.present) == len(group.members):
             posts.remove(group.store, meeting.keys[place], pieces)
         return struct.pack("=QqQ", header.series, place, len(given)) + given

@@ -1,11 +1,11 @@
 """torch.distributed's process groups on simulated GPUs.
 
-PyTorch's own functions run, with the program's own rendezvous. Only the backend differs: groups
-with the backend "nccl" or "gloo" get that of csrc/collectives. It follows NCCL's rules for memory
-and streams, and exchanges data with the other ranks through `exchange`.
+PyTorch's own functions run, with the program's own rendezvous. Only the backend differs: csrc/
+collectives replaces the backends "nccl" and "gloo". It follows NCCL's rules for memory and streams,
+and exchanges data with the other ranks through `exchange`.
 
-If WORLD_SIZE says that a job has several processes, but no launcher started this one, it runs
-alone. The missing ranks are pretended: they do the same as this one.
+WORLD_SIZE may say that a job has several processes, although no launcher started this process. Then
+this process runs alone. The missing ranks are pretended: they do the same as this process.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ProcessGroups:
 
         c10d = torch._C._distributed_c10d
         add_nccl(c10d)
-        if not hasattr(c10d.Backend, "options"):  # PyTorch writes to it, and nothing reads it
+        if not hasattr(c10d.Backend, "options"):  # PyTorch sets options that nothing reads
             c10d.Backend.options = property(lambda _: NcclOptions())
         name_methods(c10d, self._simulation.communicators)
         add_symmetric_memory(c10d, self._simulation)

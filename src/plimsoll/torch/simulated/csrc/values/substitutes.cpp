@@ -159,8 +159,9 @@ void attention_backward(const Call& call, torch::jit::Stack& stack) {
   leave(call, stack, results);
 }
 
-// Computes _embedding_bag on the host, and adds the bag of each index. GPU kernels always return
-// the bags, which the gradient reads; the host's kernel leaves them out if it does not need them.
+// Computes _embedding_bag on the host, and adds the result `offset2bag`: the bag of each index. GPU
+// kernels always return it, because the backward pass reads it. The host's kernel returns it only
+// if the forward pass needs it.
 void embedding_bag(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, stack);
   const Tensor offsets = of.tensor("offsets");
