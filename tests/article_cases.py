@@ -1,8 +1,11 @@
 """Facts about the snippets of five articles: their missing definitions, and their expected output.
 
-Windows is about the memory that GPUs share there, Tutorial about managing CUDA memory, Mechanism
-about how PyTorch allocates, Smi about why nvidia-smi shows more than tensors take, Preallocation
-about why PyTorch takes memory beforehand.
+The constants name these articles:
+- WINDOWS is about the memory that GPUs share under Windows.
+- TUTORIAL is about managing CUDA memory.
+- MECHANISM is about how PyTorch allocates.
+- SMI is about why nvidia-smi shows more memory than tensors take.
+- PREALLOCATION is about why PyTorch takes memory beforehand.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ def summarizes(*expected: tuple[int, int]) -> Callable[[str], bool]:
 
 
 def warns(output: str) -> bool:
-    """Checks that at least five lines are printed, and that their memory never falls but grows."""
+    """Checks that at least five lines are printed, and that the memory that they show grows."""
     grown = [float(re.findall(r"\d+\.\d+", line)[0]) for line in output.splitlines()]
     return len(grown) >= 5 and grown == sorted(grown) and grown[0] < grown[-1]
 

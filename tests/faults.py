@@ -1,4 +1,4 @@
-"""Faults of the machine, on demand."""
+"""Causes the faults of a machine that tests need."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Runs scripts, each in a process forked from this one, which has imported PyTorch.
 
-A line of stdin has a script with its arguments, the folder to run it in, and the files for its
-stdin, stdout and stderr, in JSON. A line of stdout is its exit status.
+Each line of stdin is in JSON. It has a script with its arguments, the folder in which the script
+runs, and the files for the script's stdin, stdout and stderr. For each script, a line of stdout has
+the exit status.
 """
 
 from __future__ import annotations

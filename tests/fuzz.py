@@ -5,8 +5,8 @@
     python -m tests.fuzz --seconds 3600 --workers 2 --keep build/fuzz/found
 
 Only plimsoll's own errors are allowed, within a time and a memory limit. Half of the cases are
-changed bytes; the other half are well-formed files, with valid checksums, that contain impossible
-histories. A case depends only on its number: `--first N --cases 1` runs case N again.
+files with changed bytes. The other half are well-formed files, with valid checksums, that contain
+impossible histories. A case depends only on its number: `--first N --cases 1` runs case N again.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Run it on a machine with one NVIDIA GPU and PyTorch 2.9 or later (written for 2.
     python tests/gpu/record.py --list               # what there is, and what each exercises
 
 A program is named WORKLOAD.TAG and runs in a process of its own, because PyTorch reads
-``PYTORCH_CUDA_ALLOC_CONF`` once. Each one leaves in OUT_DIR
+``PYTORCH_CUDA_ALLOC_CONF`` once. Each program leaves these files in OUT_DIR:
 
 - ``NAME.pickle.gz``: what ``torch.cuda.memory._dump_snapshot`` writes, compressed;
 - ``NAME.json``: the settings it ran under, and ``memory_stats()`` taken right after the dump;
@@ -70,7 +70,7 @@ class UnsupportedError(Exception):
 
 @dataclasses.dataclass
 class Run:
-    """What a program gets: a random generator, the card's size, and a list for caught errors."""
+    """The inputs of a program: a random generator, the card's size, a list for caught errors."""
 
     rng: random.Random
     total_memory: int
@@ -250,7 +250,7 @@ def empty_cache(run: Run) -> object:
 
 
 def streams(run: Run, steps: int = 500, cap: float = 0.04, high: int = 100 * MIB) -> object:
-    """Uses blocks of four streams, and frees them while long kernels run on a fifth."""
+    """Uses blocks of four streams, and frees them while another stream still runs long kernels."""
     heap = Heap(run)
     all_streams = [torch.cuda.current_stream(), *(new_stream() for _ in range(3))]
     for step in range(steps):
@@ -276,7 +276,7 @@ def streams(run: Run, steps: int = 500, cap: float = 0.04, high: int = 100 * MIB
 
 
 def two_users(run: Run, turns: int = 80) -> object:
-    """Frees a block that two other streams use: it is reusable only after both have ended."""
+    """Frees a block that two streams still use: it is reusable only after the work of both."""
     heap = Heap(run)
     short, long = new_stream(), new_stream()
     for turn in range(turns):
@@ -968,7 +968,7 @@ def select(names: Sequence[str]) -> list[Program]:
     """Returns the programs with these names or workloads; all programs if no name is given.
 
     Raises:
-        ValueError: If no program has a name.
+        ValueError: If a name is neither a program's nor a workload's.
     """
     known = {name for program in PROGRAMS for name in (program.name, program.workload)}
     unknown = sorted(set(names) - known)

@@ -1,4 +1,4 @@
-"""Behaviours of memory that is registered with NCCL, and of symmetric memory. It never moves."""
+"""Behaviours of memory that never moves: memory registered with NCCL, and symmetric memory."""
 
 from __future__ import annotations
 

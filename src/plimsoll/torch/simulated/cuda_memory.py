@@ -82,7 +82,7 @@ class _Allocators:
         return self.simulation.fractions[index]
 
     def change(self, _: object) -> None:
-        """Changes the allocator to `uncached`, with which plimsoll simulates a program's own.
+        """Changes the allocator to `uncached`, which stands in for the program's own allocator.
 
         Raises:
             RuntimeError: If the present allocator has already served a request.

@@ -54,7 +54,7 @@ BEYOND_BUDGET = "its values were not computed: there are many"
 SIZE_OF_UNKNOWN = "its size depends on values that nobody knows"
 """An assumption: only a range of a size is known (kSizeOfUnknown of csrc/device/runtime.h)."""
 MATH_ATTENTION = "attention runs the math kernel: "
-"""The beginning of a note with the reason (kMathAttention of csrc/rules/attention_choice.cpp)."""
+"""The beginning of a note that says why (kMathAttention of csrc/rules/attention_choice.cpp)."""
 UNKNOWN_READ = "the host read"
 """The beginning of notes about reads of unknown values (csrc/device/runtime.h)."""
 UNDECIDED_CHECK = (
@@ -195,7 +195,7 @@ def _type(of: Any) -> str:
 
 
 def layout() -> list[str]:
-    """Returns the layout of structures and enumerations, as the same lines as the library's."""
+    """Returns the layout of structures and enumerations in lines like those of the library."""
     lines = []
     for structure in STRUCTURES:
         fields = [
@@ -354,7 +354,10 @@ class Library:
         )
 
     def bound_events(self, most: int, reached: Callable[[], None]) -> None:
-        """Calls `reached` and stops the program after `most` events."""
+        """Calls `reached` and stops the program after `most` events.
+
+        A request for memory is one event, and a free is two.
+        """
         self._bound = reached  # keeps it alive for the library
         self.lib.plimsoll_bound_events(ctypes.c_uint64(most), ctypes.py_object(reached))
 

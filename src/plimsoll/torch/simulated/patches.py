@@ -82,12 +82,12 @@ def _patch_storage(torch: ModuleType) -> None:
 
 
 def _patch_host_tensors(torch: ModuleType) -> None:
-    """Fixes two things: functions of host tensors without contents, and sending to other processes.
+    """Replaces two functions of host tensors without contents, and how processes send tensors.
 
-    PyTorch cannot name the type of a host tensor without contents, as `Tensor.new` needs it. If a
-    program sends such a tensor to another process, that process makes a tensor of the same shape.
-    It does so for a GPU tensor too, because each process has its own simulated GPUs; the values of
-    small GPU tensors are sent along.
+    `Tensor.new` and `Tensor.new_tensor` fail for a host tensor without contents, because PyTorch
+    cannot name its type. If a process sends such a tensor, the receiver makes a tensor of the same
+    shape. It does the same for a GPU tensor, because each process has its own simulated GPUs. The
+    values of a small GPU tensor are sent too.
     """
     from multiprocessing.reduction import ForkingPickler
 

@@ -133,7 +133,10 @@ def program_frames(frame: FrameType | None, runners: Collection[str]) -> list[Fr
 
 
 def _has_open_loop(frame: FrameType) -> bool:
-    """Returns whether the frame is in a `while`: a jump backwards encloses it, and is no `for`."""
+    """Returns whether the frame executes a `while` loop.
+
+    A loop's bytecode ends with a jump backwards. The jump of a `for` loop leads to its FOR_ITER.
+    """
     heads = _for_heads(frame.f_code)
     return any(
         target <= frame.f_lasti <= jump and target not in heads

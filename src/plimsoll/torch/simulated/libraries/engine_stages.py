@@ -113,7 +113,7 @@ class EngineStages:
         setattr(owner, name, checked)
 
     def note_graphs(self, use: ServingUse, taken: int, device: int) -> None:
-        """Notes how much memory of a card the CUDA graphs took when captured, and its bounds.
+        """Notes the memory of a card that captured CUDA graphs take, and its two bounds.
 
         Args:
             use: The `ServingUse` to fill in.

@@ -12,7 +12,7 @@ from typing import Any
 
 _MOST_SPLITS = 128
 _MOST_BATCHES = 992
-"""The most sequences in a batch whose keys are split by the sequences' lengths."""
+"""If sequences differ in length, a batch of more sequences than this does not split its keys."""
 _CACHE_BYTES = 50 * 1024 * 1024
 """The size of the level 2 cache that FlashAttention 3 assumes."""
 _WIDTHS = (64, 96, 128, 192, 256)

@@ -88,7 +88,7 @@ _KERNELS = {
     "causal_conv1d_cuda": "causal_conv1d",
     "selective_scan_cuda": "mamba_ssm",
 }
-"""By compiled module with kernels, the package that it belongs to."""
+"""The package to which a compiled module with kernels belongs, by the module's name."""
 
 
 def stand_in() -> None:
@@ -203,7 +203,7 @@ def _comes_from_here(name: str) -> bool:
 
 
 class _MissingDistribution(Distribution):
-    """The metadata of a stand-in, in the form of an installed package's."""
+    """The metadata of a stand-in, in the form that an installed package has."""
 
     def __init__(self, name: str, package: _Package) -> None:
         self._files = {

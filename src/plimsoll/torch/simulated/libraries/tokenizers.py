@@ -35,7 +35,7 @@ _KNOWN = 3
 
 
 def make_missing_tokenizers(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `transformers.tokenization_utils_base`, and makes up tokenizers without files."""
+    """Loads `transformers.tokenization_utils_base`, and makes up tokenizers that have no files."""
     execute()
     base = module.PreTrainedTokenizerBase
     load = base._from_pretrained.__func__
@@ -99,7 +99,7 @@ def _make(name: str, asked: dict[str, Any]) -> Any:
 
 
 def _special_tokens(config: Any) -> dict[int, str]:
-    """Returns the configuration's special tokens by number; adds the one for unknown words."""
+    """Returns the configuration's special tokens by number; adds a token for unknown words."""
     special: dict[int, str] = {}
     for kind, token in _SPECIAL.items():
         number = getattr(config, f"{kind}_token_id", None)

@@ -63,8 +63,8 @@ def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
 def keep_model_facts(module: ModuleType, execute: Callable[[], None]) -> None:
     """Loads vLLM's list of models, and keeps the models' properties for the next prediction.
 
-    vLLM starts a process to find a model's properties. They are kept in the folder of code compiled
-    for simulated GPUs.
+    vLLM starts a process to find a model's properties. plimsoll keeps the properties in the folder
+    that it has for code compiled for simulated GPUs.
     """
     execute()
     module._LazyRegisteredModel._get_cache_dir = staticmethod(

@@ -43,7 +43,7 @@ class Communicators:
 
         Args:
             group: The number of the process group.
-            members: The ranks in the job of the group's members, in the group's order.
+            members: The ranks that the group's members have in the job, in the group's order.
             rank: This process's rank in the group.
             device: This process's device.
             key: The device's number for a communicator of the whole group; "0:3" for a

@@ -1,8 +1,8 @@
 """torch.distributed's process groups on simulated GPUs.
 
-PyTorch's own functions run, with the program's own rendezvous. Only the backend differs: csrc/
-collectives replaces the backends "nccl" and "gloo". It follows NCCL's rules for memory and streams,
-and exchanges data with the other ranks through `exchange`.
+PyTorch's own functions run, with the program's own rendezvous. Only the backend differs. A backend
+of csrc/collectives replaces the backends "nccl" and "gloo". It follows NCCL's rules for memory and
+streams, and exchanges data with the other ranks through `exchange`.
 
 WORLD_SIZE may say that a job has several processes, although no launcher started this process. Then
 this process runs alone. The missing ranks are pretended: they do the same as this process.
@@ -213,7 +213,7 @@ def _store(address: str, port: int, *, is_master: bool) -> Any:
 
 
 def _among(running: list[int], given: dict[str, Any]) -> dict[str, Any]:
-    """Returns init_process_group's arguments for a partial job: no rank waits for missing ones."""
+    """Returns init_process_group's arguments for a partial job; no rank waits for missing ranks."""
     rank = int(os.environ["RANK"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = _store(address, port, is_master=rank == running[0])

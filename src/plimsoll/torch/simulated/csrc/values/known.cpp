@@ -23,7 +23,7 @@ namespace {
 
 // plimsoll draws values for at most this many elements at a time.
 constexpr std::int64_t kMostDrawn = std::int64_t{1} << 20;
-// It searches the values of at most this many elements for their bounds.
+// plimsoll searches the values of at most this many elements for their bounds.
 constexpr std::int64_t kMostSearched = std::int64_t{1} << 16;
 constexpr std::int64_t kMostSearchedIntegers = std::int64_t{1} << 20;
 // plimsoll notes each dense piece of a strided write separately, if there are at most this many.
@@ -226,7 +226,7 @@ bool are_searched(std::int64_t count, at::ScalarType type) {
 Description description_within(const Contents& contents, const Contents::Part& part,
                                std::size_t begin, std::size_t end, at::ScalarType type,
                                std::uint64_t capture) {
-  // Data that the capture did not write differs at each replay.
+  // Data that the capture did not write may be different at each replay.
   if (capture != 0 && part.capture != capture) return Description::of_type(type);
   if (part.source == Source::described) return description_of(part, type);
   const std::size_t item = c10::elementSize(type);

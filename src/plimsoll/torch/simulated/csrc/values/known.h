@@ -1,5 +1,5 @@
-// Reads and writes the knowledge about the elements of device tensors. A tensor may cover several
-// parts of its allocation's contents (contents.h).
+// Reads and writes what plimsoll knows about the elements of device tensors. A tensor may cover
+// several parts of its allocation's contents (contents.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,11 +13,11 @@ namespace plimsoll::simulated {
 
 // The functions of this file are thread-safe.
 
-// The knowledge of a whole device tensor.
+// Holds what plimsoll knows about the elements of a whole device tensor.
 struct Known {
   Source source = Source::described;
   Description description;
-  std::uint64_t series = 0;  // the one series of all elements; 0 if there is none
+  std::uint64_t series = 0;  // the series from which all elements are drawn; 0 without a single one
   std::uint64_t first = 0;
   Origin origin;
 };

@@ -29,7 +29,7 @@ struct Origin {
   std::uint64_t ancestors = 0;  // a bit for each way among the operands; ways may share bits
   bool is_turned = false;       // the tensor is the negation of the truth values that `way` names
   bool is_places = false;       // the tensor has the indices where the condition `way` is true
-  double open = 1;              // the share of elements that still meet the condition
+  double open = 1;              // at most this share of elements still meets a settled condition
   std::array<Settled, 2> settled{};
 
   [[nodiscard]] bool is_known() const { return way != 0; }

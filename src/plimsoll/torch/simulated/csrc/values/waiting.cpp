@@ -45,7 +45,7 @@ struct Place {
   std::int64_t offset = 0;
   at::Tensor first;             // the unchanged value, from which all changed values are computed
   std::optional<bool> is_open;  // whether the loop has no bound; empty: Python was not asked yet
-  // Whether a condition there depends on the value; empty: Python was not asked yet.
+  // Whether a condition at this place depends on the value; empty: Python was not asked yet.
   std::optional<bool> is_tested;
 };
 

@@ -30,7 +30,7 @@ def fwd(
     delta_bias: Any,
     delta_softplus: bool,  # noqa: ARG001
 ) -> list[Any]:
-    """Returns the result, the states between chunks, and with `z` the result times its gate."""
+    """Returns the result, the states between chunks, and if `z` is given, the gated result."""
     gated = [] if z is None else [torch.empty_like(z)]
     out = torch.empty_like(delta)
     batch, channels, rows = u.shape

@@ -16,9 +16,9 @@
 
 namespace plimsoll::simulated {
 
-// The descriptions of a call's operands. If an operand is a list of tensors, the description is
-// that of one of its elements: the element at the position of the described result in the list of
-// results.
+// The descriptions of a call's operands. A call on lists of tensors writes a result for each
+// element. Then an operand's description is that of the element to which the described result
+// belongs.
 class Operands {
  public:
   Operands(const Call& call, const Written& written) : call_(call), written_(written) {}

@@ -21,9 +21,9 @@ Description whole(double low, double high) {
   return made;
 }
 
-// Describes random_(self, from, to), random_(self, to) and random_(self). Without `to`, the largest
-// number drawn is the largest that an integer type holds, or up to which a floating-point type
-// represents every integer.
+// Describes random_(self, from, to), random_(self, to) and random_(self). Without `to`, the kernel
+// draws up to the largest number of an integer type. For a floating-point type, it draws up to the
+// power of two below which the type represents every integer.
 Description integers(const Operands& of) {
   const c10::IValue& first = of.call().argument(1);
   const bool has_both = of.call().argument_count() == 4;
