@@ -12,7 +12,8 @@ A program is named WORKLOAD.TAG and runs in a process of its own, because PyTorc
 
 - ``NAME.pickle.gz``: what ``torch.cuda.memory._dump_snapshot`` writes, compressed;
 - ``NAME.json``: the settings it ran under, and ``memory_stats()`` taken right after the dump;
-- ``NAME.error.txt`` instead of both, if it failed or this PyTorch lacks what it needs.
+- ``NAME.error.txt`` instead of both files, if the program failed or this PyTorch lacks what the
+  program needs.
 
 In the JSON, ``fraction`` is the argument of ``set_per_process_memory_fraction`` before the first
 allocation (null if it was never called). ``error`` is the out-of-memory text that ended the program

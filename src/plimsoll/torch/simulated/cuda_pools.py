@@ -88,8 +88,9 @@ class _Pools:
 class _Seeds:
     """The two tensors with seed and offset of random numbers that a device's graphs share.
 
-    CUDAGeneratorState::register_graph (aten/src/ATen/cuda/CUDAGeneratorImpl.cpp) allocates both on
-    the first graph's stream, before its capture begins. They are freed with the last graph.
+    CUDAGeneratorState::register_graph (aten/src/ATen/cuda/CUDAGeneratorImpl.cpp) allocates both
+    tensors on the first graph's stream, before the graph's capture begins. The tensors are freed
+    with the last graph.
     """
 
     def __init__(self) -> None:

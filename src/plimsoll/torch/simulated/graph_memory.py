@@ -29,7 +29,7 @@ class GraphMemory:
     """Accounts for the driver's memory of all CUDA graphs in a process.
 
     Attributes:
-        taken: By device, the bytes that the driver has allocated for graphs.
+        taken: The bytes that the driver has allocated for graphs, by device.
     """
 
     def __init__(self, gpus: list[SimulatedGpu], nodes_of: Callable[[int], int]) -> None:

@@ -41,7 +41,7 @@ class Setup:
             depend on.
         unknown: How values that are not computed are chosen where sizes depend on them:
             "balanced", or so that the sizes are largest ("most") or smallest ("least").
-        seed: The seed with which such values are drawn.
+        seed: The seed with which values that are not computed are drawn.
         is_eager: Whether torch.compile runs its function eagerly.
         is_recorded: Whether PyTorch's memory history is recorded from the start, which takes host
             time.

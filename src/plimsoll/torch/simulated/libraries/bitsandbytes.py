@@ -74,7 +74,7 @@ _KERNELS: dict[str, _Kernel] = {
     r"c\w+32bit_grad_\w+": _Kernel(written=(1, 2, 3, 4), elements=-1),
     r"c(fill|arange|_mul)_\w+": _Kernel(written=(0,), elements=-1),
 }
-"""By a pattern of its name, what plimsoll knows of a function; the first match counts."""
+"""Descriptions of functions, by a pattern for the function's name; the first match counts."""
 _FINDS_OUTLIERS = "bitsandbytes::int8_vectorwise_quant"
 _OUTLIER_FEATURES = 0.001
 """The fraction of features with outliers: Dettmers et al., LLM.int8(), 2022."""

@@ -145,7 +145,7 @@ def _texts_of(feature: Any) -> int:
 
 
 class _Draw:
-    """Draws random values of features, the same ones in each run."""
+    """Draws random values of features. Each run draws the same values."""
 
     def __init__(self, characters: float) -> None:
         self._random = random.Random(0)  # noqa: S311 (of data that nobody has)

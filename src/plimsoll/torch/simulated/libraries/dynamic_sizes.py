@@ -31,9 +31,9 @@ class _Context:
     def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> int:  # noqa: A002
         """Returns a size that depends on data.
 
-        The simulation's setting for unknown data selects it: `min`, the middle, or `max`. Without
-        `max`, the number of elements of the largest operand takes its place, and the middle is
-        half of the longest dimension.
+        The simulation's setting for unknown data selects `min`, the middle, or `max`. Without
+        `max`, the number of elements of the largest operand counts as `max`, and half of the
+        longest dimension counts as the middle.
         """
         import torch
 

@@ -29,7 +29,7 @@ _SHUTDOWN_SECONDS = 600
 def vllm_modules(
     simulation: Simulation,
 ) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
-    """Returns, by name of vLLM's modules, the functions that load them."""
+    """Returns the functions that load modules of vLLM, by the module's name."""
     stages = _Stages(simulation, "vLLM", "vllm")
     return {
         "vllm.engine.arg_utils": make_up_weights,
@@ -143,7 +143,7 @@ class _Stages(EngineStages):
         """Loads vLLM's sampler, and computes how many tokens it samples for each request.
 
         The engine's next step depends on these numbers. On a GPU a kernel of vLLM's counts the
-        tokens. The host can compute the same: a request gets a token once its whole prompt is
+        tokens. The host can count them too: a request gets a token once its whole prompt is
         computed.
         """
         execute()
@@ -170,7 +170,7 @@ class _Stages(EngineStages):
         use.graph_sizes = len(runner.compilation_config.cudagraph_capture_sizes or ())
 
     def watch_cache_sizes(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the module that chooses the cache's size, and notes if it refuses to start.
+        """Loads the module that chooses the cache's size, and notes if vLLM refuses to start.
 
         vLLM refuses to start if too little memory is left for the cache.
         """

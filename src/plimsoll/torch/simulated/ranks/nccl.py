@@ -131,7 +131,7 @@ class Communicator:
 
     Attributes:
         card: The rank's card.
-        node_of: By place, the number of the rank's machine.
+        node_of: The number of each rank's machine, by the rank's place.
         rank: This rank's place.
         settings: NCCL's settings.
     """

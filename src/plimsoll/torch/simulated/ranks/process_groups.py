@@ -106,7 +106,7 @@ class ProcessGroups:
         Args:
             store: The store in which the communicator's ranks meet; no other group uses it.
             rank: This process's rank in the communicator.
-            members: By rank in the communicator, the rank in the job.
+            members: Each member's rank in the job, by its rank in the communicator.
         """
         self._simulation.groups.append(members)
         return self._make_among(members, "nccl", store, rank, NcclOptions())
@@ -206,7 +206,7 @@ class ProcessGroups:
 
 @cache
 def _store(address: str, port: int, *, is_master: bool) -> Any:
-    """Returns the job's store; the same one if the program initializes its groups again."""
+    """Returns the job's store; the same store if the program initializes its groups again."""
     from torch.distributed import TCPStore
 
     return TCPStore(address, port, is_master=is_master, wait_for_workers=False)

@@ -1,4 +1,4 @@
-"""The kernels of flash-attn 2: they allocate the same tensors in the same order, without values.
+"""Stands in for flash-attn 2's kernels: allocates their tensors in their order, without values.
 
 The code follows csrc/flash_attn/flash_api.cpp of flash-attn 2.8. Its memory was not measured.
 Tensors have the dimensions batch, rows, heads, width. Tensors of packed sequences lack the batch.
@@ -235,7 +235,7 @@ def _gradients(
     dropout: float,
     deterministic: bool,
 ) -> list[Any]:
-    """Implements both backward passes.
+    """Implements `bwd` and `varlen_bwd`.
 
     `statistics` is the shape of the rows' sums, and `sums` that of the accumulated query gradient.
     """

@@ -1,4 +1,4 @@
-"""The kernels of Mamba's selective scan: they allocate the same tensors, and compute nothing.
+"""Stands in for the kernels of Mamba's selective scan: allocates their tensors, computes nothing.
 
 The code follows csrc/selective_scan/selective_scan.cpp of mamba-ssm 2.3. Its memory was not
 measured.

@@ -138,8 +138,8 @@ void visit_pools(const Stats& from, Visit visit) {
   }
 }
 
-// Returns the number of an entry's action; -1 for actions that plimsoll does not know, or notes
-// itself.
+// Returns plimsoll's number for the action of a trace entry; -1 for an action that plimsoll does
+// not know, or that it records without PyTorch's trace.
 template <typename Entry>
 int action_of(const Entry& entry) {
   switch (entry.action_) {
