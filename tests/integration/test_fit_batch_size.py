@@ -1,4 +1,4 @@
-"""Tests `fit` without `--vary` if only a smaller batch helps, set in a script or in a JSON file."""
+"""Tests that `fit` without `--vary` finds the batch size, in a script or in a JSON file."""
 
 from __future__ import annotations
 

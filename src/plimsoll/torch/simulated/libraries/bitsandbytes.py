@@ -106,7 +106,7 @@ def stand_in_for_its_library(module: ModuleType, execute: Callable[[], None]) ->
 
 
 def expect_few_outliers(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `bitsandbytes._ops`, and makes LLM.int8's search for outliers find few."""
+    """Loads `bitsandbytes._ops`, and makes LLM.int8's search for outliers find few outliers."""
     execute()
     register = module.register_kernel
 

@@ -48,7 +48,7 @@ def stand_in_for_products(module: ModuleType, execute: Callable[[], None]) -> No
 
 
 def stand_in_for_operations(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads a DeepGEMM whose functions are registered with PyTorch, and replaces them there."""
+    """Loads a DeepGEMM that registers its functions with PyTorch, and replaces these functions."""
     import torch
 
     execute()

@@ -17,7 +17,7 @@ namespace plimsoll::simulated {
 struct Known {
   Source source = Source::described;
   Description description;
-  std::uint64_t series = 0;  // the series from which all elements are drawn; 0 without a single one
+  std::uint64_t series = 0;  // the series of all elements; 0 if they come from several series
   std::uint64_t first = 0;
   Origin origin;
 };
@@ -56,7 +56,7 @@ void note_same(const at::Tensor& tensor, const Known& as);
 
 // Draws new numbers for everything that a captured graph writes, as each replay of the graph needs.
 void replay_writes(std::uint64_t capture);
-// Copies the knowledge of one allocation's contents to a second allocation.
+// Copies what is known of one allocation's contents to a second allocation.
 void keep_contents(const Allocation& before, Allocation& after);
 
 // Returns a device tensor over the dense memory of a host tensor. It takes no memory of the card

@@ -110,7 +110,7 @@ def _forward(
 def _blocks(
     width: int, major: int, causal: bool, is_local: bool, softcap: float
 ) -> tuple[int, int]:
-    """Returns how many query rows and key rows a block of the backward kernel has."""
+    """Returns how many query rows and key rows a thread block of the backward kernel processes."""
     if major < 9:
         row_block = 128 if width <= 64 else 64
         return row_block, 128 if width <= 128 else 80 if width <= 192 else 64
