@@ -1,4 +1,4 @@
-"""Runs functions in tests' own files as programs, in processes of their own."""
+"""Runs functions of test files as programs, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Parameters = ParamSpec("_Parameters")
 
 
 def in_a_process(test: Callable[_Parameters, None]) -> Callable[_Parameters, None]:
-    """Run a test in a process of its own; its arguments must be valid JSON."""
+    """Runs a test in a process of its own. The test's arguments must be valid JSON."""
 
     @wraps(test)
     def run(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> None:
@@ -30,7 +30,7 @@ def in_a_process(test: Callable[_Parameters, None]) -> Callable[_Parameters, Non
 
 
 def command_of(function: Callable[..., None], arguments: Sequence[object]) -> list[str]:
-    """Returns the command for a function without its decorators, and its arguments."""
+    """Returns the command that calls a function, without its decorators, with arguments."""
     file = Path(inspect.getfile(inspect.unwrap(function))).relative_to(ROOT)
     module = ".".join(file.with_suffix("").parts)
     script = str(ROOT / "tests" / "calling.py")

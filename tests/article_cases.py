@@ -1,8 +1,11 @@
 """Facts about the snippets of five articles: their missing definitions, and their expected output.
 
-Windows is about the memory that GPUs share there, Tutorial about managing CUDA memory, Mechanism
-about how PyTorch allocates, Smi about why nvidia-smi shows more than tensors take, Preallocation
-about why PyTorch takes memory beforehand.
+The constants name these articles:
+- WINDOWS is about the memory that GPUs share under Windows.
+- TUTORIAL is about managing CUDA memory.
+- MECHANISM is about how PyTorch allocates.
+- SMI is about why nvidia-smi shows more memory than tensors take.
+- PREALLOCATION is about why PyTorch takes memory beforehand.
 """
 
 from __future__ import annotations
@@ -28,12 +31,12 @@ def says(*parts: str) -> Callable[[str], bool]:
 
 
 def summarizes(*expected: tuple[int, int]) -> Callable[[str], bool]:
-    """Checks memory summaries with these MiB, allocated and reserved."""
+    """Checks that the memory summaries show these pairs of MiB: allocated and reserved."""
     return lambda output: summaries(output) == list(expected)
 
 
 def warns(output: str) -> bool:
-    """Checks for a line in most epochs, with ever more memory."""
+    """Checks that at least five lines are printed, and that the memory that they show grows."""
     grown = [float(re.findall(r"\d+\.\d+", line)[0]) for line in output.splitlines()]
     return len(grown) >= 5 and grown == sorted(grown) and grown[0] < grown[-1]
 
@@ -47,7 +50,7 @@ class Case:
     after: str = ""
     """Python that asserts facts that the snippet does not print."""
     inside: dict[str, str] = field(default_factory=dict)
-    """Python to insert before the first line with this beginning."""
+    """Python to insert before a line: before the first line that begins with the key."""
     options: tuple[str, ...] = ()
     gpu: str = "V100-16GB"
     prints: Callable[[str], bool] = anything
@@ -379,7 +382,7 @@ assert torch.cuda.memory_allocated() - before <= 512  # the loss
         Case(
             before=FREED + "print(torch.cuda.memory_summary())", prints=summarizes((0, 400), (0, 0))
         ),
-        # A tensor in a segment keeps all of it, unless it is expandable.
+        # A tensor keeps its whole segment allocated, unless the segment is expandable.
         Case(
             before=FREED + "half = torch.empty(50 << 20, device=device)",
             prints=summarizes((200, 400)),
@@ -397,6 +400,6 @@ assert torch.cuda.memory_allocated() - before <= 512  # the loss
             options=("--allocator", "uncached"),
         ),
     ],
-    # The article guesses 512: 381.5 are rounded to 2 MiB.
+    # The article guesses 512 MiB. PyTorch rounds 381.5 MiB up to a multiple of 2 MiB.
     (PREALLOCATION, 2): [Case(prints=says("0.00", "382.00", "382.00", "0.00"))],
 }

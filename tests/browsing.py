@@ -118,7 +118,7 @@ def press(page: Page, *keys: str) -> None:
 
 
 def wait_for(page: Page, holds: Callable[[], bool]) -> None:
-    """Waits until a condition holds, by checking it in every frame of the page."""
+    """Waits until a condition holds; checks it at every animation frame of the page."""
     end = time.monotonic() + SECONDS
     while not holds():
         assert time.monotonic() < end, f"not after {SECONDS} s"

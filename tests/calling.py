@@ -1,6 +1,6 @@
-"""Calls a function of a module, as a program in a test's own file.
+"""Runs a function of a test file as a program.
 
-The arguments are the module's name, the function's, and the function's arguments as a list in JSON.
+The command line has the module's name, the function's name, and a JSON list of its arguments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def main() -> None:
-    """Call the function itself, without pytest's decorators."""
+    """Calls the function itself, without pytest's decorators."""
     module, name, arguments = sys.argv[1:]
     sys.argv = [module]
     sys.path.insert(0, str(ROOT))

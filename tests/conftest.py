@@ -11,9 +11,9 @@ watch_lines()
 
 
 def pytest_configure() -> None:
-    """Restore Ctrl-C: a shell starts background programs with interrupts ignored.
+    """Lets Ctrl-C interrupt the tests, and hides cards that were measured on this machine.
 
-    Tests do not see cards measured on this machine.
+    A shell starts background programs with interrupts ignored.
     """
     os.environ["PLIMSOLL_CARDS"] = os.devnull
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

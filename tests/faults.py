@@ -1,4 +1,4 @@
-"""Faults of the machine, on demand."""
+"""Causes the faults of a machine that tests need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def limited_files(most: int) -> Iterator[None]:
-    """Limit the size of files written by this process and its children."""
+    """Limits the size of files written by this process and its children."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:

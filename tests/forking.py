@@ -1,7 +1,8 @@
 """Runs scripts, each in a process forked from this one, which has imported PyTorch.
 
-A line of stdin has a script with its arguments, the folder to run it in, and the files for its
-stdin, stdout and stderr, in JSON. A line of stdout is its exit status.
+Each line of stdin is in JSON. It has a script with its arguments, the folder in which the script
+runs, and the files for the script's stdin, stdout and stderr. For each script, a line of stdout has
+the exit status.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ FLAGS = (os.O_RDONLY, os.O_WRONLY | os.O_CREAT, os.O_WRONLY | os.O_CREAT)
 
 
 def run(command: list[str], folder: str, *files: str) -> None:
-    """Become the script."""
+    """Runs the script in this process, which was forked for it."""
     for stream, (file, flags) in enumerate(zip(files, FLAGS, strict=True)):
         opened = os.open(file, flags, 0o600)
         os.dup2(opened, stream)
@@ -33,7 +34,7 @@ def run(command: list[str], folder: str, *files: str) -> None:
 
 
 def main() -> None:
-    """Run scripts one after another, until stdin ends."""
+    """Runs scripts one after another, until stdin ends."""
     with os.fdopen(os.dup(1), "w") as answers, os.fdopen(os.dup(0)) as requests:
         while line := requests.readline():
             child = os.fork()

@@ -5,8 +5,8 @@
     python -m tests.fuzz --seconds 3600 --workers 2 --keep build/fuzz/found
 
 Only plimsoll's own errors are allowed, within a time and a memory limit. Half of the cases are
-changed bytes; the other half are well-formed files, with valid checksums, that contain impossible
-histories. A case depends only on its number: `--first N --cases 1` runs case N again.
+files with changed bytes. The other half are well-formed files, with valid checksums, that contain
+impossible histories. A case depends only on its number: `--first N --cases 1` runs case N again.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def mutate_tree(value: Any, chance: random.Random) -> Any:
 
 
 def _place(value: Any, chance: random.Random) -> tuple[Any, Any]:
-    """Returns a random container in `value`, and a key or index in it; None twice if none."""
+    """Returns a random container in `value`, and a key or index in it; twice None without one."""
     container, key = None, None
     while isinstance(value, dict | list) and value:
         container = value
@@ -346,7 +346,7 @@ def make_case(number: int) -> tuple[str, bytes]:
 
 
 def exercise(path: Path, chance: random.Random) -> None:
-    """Reads and uses a file as people do; lets every error pass but `InputError`."""
+    """Reads and uses a file as people do. `InputError` is suppressed, other errors are raised."""
     with contextlib.suppress(InputError):
         recording = read_recording(path, needs_history=False)
         for trace in recording.devices:
@@ -380,7 +380,7 @@ def give_to_command(path: Path, chance: random.Random) -> None:
     """Gives a file to one of the commands.
 
     Raises:
-        BrokenError: If it ended in an unexpected way, or took too much memory.
+        BrokenError: If the command ended in an unexpected way, or took too much memory.
     """
     page = path.with_suffix(".out.html")
     verbs = (["replay", path], ["explain", "--no-advice", path], ["view", path, "-o", page])

@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 def sources(root: Path) -> list[Path]:
-    """The headers and sources below a folder."""
+    """Returns the headers and sources below a folder."""
     return sorted([*root.rglob("*.h"), *root.rglob("*.cpp")])
 
 
 def included(path: Path) -> list[str]:
-    """The project's own files that a file includes: those between quotes."""
+    """Returns the project's own files that a file includes: those between quotes."""
     return re.findall(r'^ *# *include *"(.*)"', path.read_text(), re.MULTILINE)
 
 
 def circle(names: Mapping[str, list[str]]) -> list[str]:
-    """Returns names that include each other in a circle; [] without any."""
+    """Returns names that include each other in a circle; [] if there is no circle."""
     done: set[str] = set()
 
     def search(name: str, path: list[str]) -> list[str]:

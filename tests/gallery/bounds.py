@@ -16,7 +16,7 @@ class Bounds:
         allocated: The bound for peak allocated.
         reserved: The bound for peak reserved.
         why: Why these bounds are wider than `CLOSE`.
-        fewer_bytes: Bytes by which a prediction may be too low in addition.
+        fewer_bytes: How many bytes further below the measurement a prediction may be.
     """
 
     allocated: float
@@ -56,14 +56,14 @@ KNOWN: dict[str, Bounds] = {
     ),
     "ultralytics/yolo_training": Bounds(0.011, 0.02, _CONVOLUTIONS),
 }
-"""Scripts that differ more under the measured PyTorch, each with the reason."""
+"""Bounds of scripts whose predictions differ more under the measured PyTorch, with the reasons."""
 
 ELSEWHERE = {"diffusers/vae_tiling": 0.17}
 """Bounds of reserved memory under other PyTorch versions, for scripts with few large tensors."""
 
 
 def bounds_of(name: str, torch: str, measured_torch: str) -> Bounds:
-    """Returns the bounds for a prediction under `torch`, against a run of `measured_torch`."""
+    """Returns the bounds for a prediction under `torch` and a measurement of `measured_torch`."""
     if short(torch) == short(measured_torch):
         return KNOWN.get(name, CLOSE)
     usual = WITHOUT_WORKSPACES if _keeps_no_workspaces(torch) else OTHER_VERSION
@@ -78,7 +78,7 @@ def _keeps_no_workspaces(torch: str) -> bool:
 
 
 def holds(found: Figures, measured: Figures, bounds: Bounds = CLOSE) -> bool:
-    """Returns whether both peaks are within the bounds, or in their ranges where data decides."""
+    """Returns whether each peak is within its bound, or the measured peak in a predicted range."""
     pairs = (
         (found.allocated_bytes, found.allocated_range, measured.allocated_bytes, bounds.allocated),
         (found.reserved_bytes, found.reserved_range, measured.reserved_bytes, bounds.reserved),

@@ -40,7 +40,7 @@ def page(scripts: Sequence[Script], measured: Measured, predicted: Predicted) ->
 
 
 def _preferred(predicted: Predicted, torch: str) -> list[tuple[str, dict[str, Figures]]]:
-    """Returns predictions by version: first the measured version, then the stored order."""
+    """Returns predictions by version: the measured version first, the others in stored order."""
     return sorted(predicted.figures.items(), key=lambda item: item[0] != short(torch))
 
 

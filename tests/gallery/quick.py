@@ -1,6 +1,6 @@
-"""Lists the scripts that `make test` runs: a sixth of all, with only PyTorch and transformers.
+"""Lists the scripts that `make test` runs: a sixth of all scripts.
 
-Scripts whose libraries have stand-ins run too.
+They need only PyTorch and transformers, or libraries that have stand-ins.
 """
 
 QUICK = frozenset(

@@ -1,9 +1,12 @@
 """Finds the gallery's scripts, and reads what their docstrings declare.
 
-A script is `AREA/NAME.py` in this folder. The first line of its docstring says what it shows. After
-that may come `Needs: …` (libraries besides PyTorch and NumPy), `Sizes hang on data.`, and `Only
-simulated.` (its libraries have stand-ins, and no GPU run has them). The last line that a script
-prints begins with `done:`.
+A script is `AREA/NAME.py` in this folder. The first line of its docstring says what it shows. These
+lines may follow:
+- `Needs: …`: the libraries that the script needs besides PyTorch and NumPy.
+- `Sizes hang on data.`: the sizes of tensors depend on data.
+- `Only simulated.`: the script runs with stand-ins for its libraries, and never on a real GPU.
+
+The last line that a script prints begins with `done:`.
 
 This module imports neither PyTorch nor plimsoll, because the scripts are measured where plimsoll is
 not installed.

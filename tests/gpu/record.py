@@ -8,11 +8,12 @@ Run it on a machine with one NVIDIA GPU and PyTorch 2.9 or later (written for 2.
     python tests/gpu/record.py --list               # what there is, and what each exercises
 
 A program is named WORKLOAD.TAG and runs in a process of its own, because PyTorch reads
-``PYTORCH_CUDA_ALLOC_CONF`` once. Each one leaves in OUT_DIR
+``PYTORCH_CUDA_ALLOC_CONF`` once. Each program leaves these files in OUT_DIR:
 
 - ``NAME.pickle.gz``: what ``torch.cuda.memory._dump_snapshot`` writes, compressed;
 - ``NAME.json``: the settings it ran under, and ``memory_stats()`` taken right after the dump;
-- ``NAME.error.txt`` instead of both, if it failed or this PyTorch lacks what it needs.
+- ``NAME.error.txt`` instead of both files, if the program failed or this PyTorch lacks what the
+  program needs.
 
 In the JSON, ``fraction`` is the argument of ``set_per_process_memory_fraction`` before the first
 allocation (null if it was never called). ``error`` is the out-of-memory text that ended the program
@@ -70,7 +71,7 @@ class UnsupportedError(Exception):
 
 @dataclasses.dataclass
 class Run:
-    """What a program gets: a random generator, the card's size, and a list for caught errors."""
+    """The inputs of a program: a random generator, the card's size, a list for caught errors."""
 
     rng: random.Random
     total_memory: int
@@ -82,7 +83,7 @@ class Run:
 
 
 class Heap:
-    """Device tensors that are kept alive, with methods that add some or free some."""
+    """Device tensors that are kept alive, with methods that allocate more or free some of them."""
 
     def __init__(self, run: Run, rng: random.Random | None = None) -> None:
         """Starts empty; draws from `rng`, by default from the run's own generator."""
@@ -138,7 +139,8 @@ class Heap:
         """Allocates and frees at random, alternately growing and shrinking.
 
         At most `cap` bytes are alive; `high` is the largest request and `period` the number of
-        steps in one phase. An out-of-memory error frees a third and the churn goes on.
+        steps in one phase. After an out-of-memory error, this frees a third of the tensors and
+        continues.
         """
         for step in range(steps):
             growing = step // period % 2 == 0
@@ -226,7 +228,7 @@ def limited_churn(run: Run, steps: int = 1500, most_ooms: int = 60) -> object:
 
 
 def empty_cache(run: Run) -> object:
-    """Empties the cache, up to four times in a row, while blocks live and before new segments."""
+    """Empties the cache, up to three times in a row, while blocks live and before new segments."""
     heap, extra = Heap(run), Heap(run)
     for turn in range(20):
         heap.churn(80, run.share(0.03), period=40)
@@ -249,7 +251,7 @@ def empty_cache(run: Run) -> object:
 
 
 def streams(run: Run, steps: int = 500, cap: float = 0.04, high: int = 100 * MIB) -> object:
-    """Uses blocks of four streams, and frees them while long kernels run on a fifth."""
+    """Uses blocks of four streams, and frees them while another stream still runs long kernels."""
     heap = Heap(run)
     all_streams = [torch.cuda.current_stream(), *(new_stream() for _ in range(3))]
     for step in range(steps):
@@ -275,7 +277,7 @@ def streams(run: Run, steps: int = 500, cap: float = 0.04, high: int = 100 * MIB
 
 
 def two_users(run: Run, turns: int = 80) -> object:
-    """Frees a block that two other streams used: it is reusable only once both have passed it."""
+    """Frees a block that two streams still use: it is reusable only after the work of both."""
     heap = Heap(run)
     short, long = new_stream(), new_stream()
     for turn in range(turns):
@@ -489,7 +491,7 @@ def fraction_changed(run: Run) -> object:
 
 
 def settings_changed(run: Run) -> object:
-    """Changes the setting in mid-run, so that segments of both kinds exist together."""
+    """Changes expandable_segments in mid-run, so that segments of both kinds exist together."""
     heap = Heap(run)
     heap.churn(500, run.share(0.03))
     for settings in ("expandable_segments:True", "expandable_segments:False"):
@@ -595,7 +597,7 @@ def boundaries(run: Run) -> object:
 
 
 def ends(run: Run, freed: bool, emptied: bool = False) -> object:
-    """Makes the same allocations, alive or freed when the snapshot is taken."""
+    """Allocates blocks; then frees them if `freed`, and empties the cache if `emptied`."""
     heap = Heap(run)
     while len(heap.tensors) < 300:
         heap.take(heap.size_between(1, 60 * MIB))
@@ -964,7 +966,11 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def select(names: Sequence[str]) -> list[Program]:
-    """Returns the programs of these names or workloads, all for none; raises ValueError."""
+    """Returns the programs with these names or workloads; all programs if no name is given.
+
+    Raises:
+        ValueError: If a name is neither a program's nor a workload's.
+    """
     known = {name for program in PROGRAMS for name in (program.name, program.workload)}
     unknown = sorted(set(names) - known)
     if unknown:

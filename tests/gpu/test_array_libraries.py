@@ -305,8 +305,8 @@ def test_what_numba_frees_is_not_used_again_while_a_kernel_has_it(allocator: str
     for step in range(60):
         stream = streams[step % 4]
         gone = cuda.device_array(size, numpy.float32, stream=stream)
-        fill[size // 256, 256, stream](gone, -1.0, 20000)  # a long kernel, which still runs when
-        del gone  # the array is deleted
+        fill[size // 256, 256, stream](gone, -1.0, 20000)  # a long kernel
+        del gone  # while the kernel still runs
         result = cuda.device_array(size, numpy.float32, stream=streams[(step + 1) % 4])
         fill[size // 256, 256, streams[(step + 1) % 4]](result, float(step), 1)
         kept.append(result)

@@ -1,4 +1,4 @@
-"""Tests on a real GPU that a new recording of PyTorch is replayed to the address."""
+"""Tests on a real GPU that replaying a new recording of PyTorch gives the same addresses."""
 
 from __future__ import annotations
 

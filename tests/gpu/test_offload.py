@@ -25,7 +25,7 @@ Loss = tuple[Any, Any]  # the model, and a function that returns a step's loss
 
 @pytest.fixture(autouse=True)
 def _exact() -> Any:
-    """Replaces fused attention by plain products, because its backward pass adds in any order."""
+    """Turns off fused attention, whose backward pass adds numbers in a varying order."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     before = torch.backends.cudnn.deterministic

@@ -1,4 +1,4 @@
-"""Tests on two real GPUs that a process's account has a row for each, with PyTorch's counters."""
+"""Tests on two real GPUs that a process's account has PyTorch's counters for each GPU."""
 
 from __future__ import annotations
 

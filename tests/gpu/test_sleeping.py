@@ -1,7 +1,7 @@
-"""Tests on a real GPU pools with their own allocator, which sleep and wake.
+"""Tests on a real GPU that a pool with its own allocator can sleep and wake.
 
-The test runs under each allocator. It compares the memory that sleeping frees and waking takes with
-the same program on a simulated GPU.
+The test runs under each of plimsoll's allocators and PyTorch's. It compares how much memory
+sleeping frees and waking takes with a run of the same program on a simulated GPU.
 """
 
 from __future__ import annotations

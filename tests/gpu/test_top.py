@@ -1,4 +1,4 @@
-"""Tests on a real GPU a process's published counters against the driver's figures."""
+"""Compares the counters that a process publishes with the driver's figures, on a real GPU."""
 
 from __future__ import annotations
 

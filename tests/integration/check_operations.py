@@ -1,8 +1,9 @@
 """Runs recorded operations on a simulated GPU, and prints those that allocate differently.
 
 Run it as `plimsoll run --simulate H200 check_operations.py RECORDED.jsonl.gz`. Each line of the
-file has an operation with its inputs, and what PyTorch 2.11 did on an H200 in its forward and
-backward pass: an allocation is its bytes, a free is minus the number of its allocation, from 1.
+file has an operation with its inputs, and the allocations and frees of its forward and backward
+pass under PyTorch 2.11 on an H200. Each number of a pass is an allocation or a free: a positive
+number is the bytes of an allocation; -N frees the pass' Nth allocation.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Events = list[Any]
 
 
 def make(spec: list[Any]) -> torch.Tensor:
-    """Returns a tensor of a shape, type and memory format; integers are small numbers."""
+    """Returns a tensor of a shape, type and memory format. Integers are zeros, as valid indices."""
     shape, dtype, memory_format, needs_grad = spec
     kind = DTYPES[dtype]
     if kind.is_floating_point:

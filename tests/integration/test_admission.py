@@ -29,7 +29,7 @@ torch.empty(int(options.gib * 2**30), dtype=torch.uint8, device="cuda")
 
 
 def example(name: str) -> str:
-    """Returns the example with a title."""
+    """Returns the page's example that has this title."""
     (found,) = [block["text"] for block in BLOCK.finditer(PAGE) if block["title"] == name]
     return str(found)
 

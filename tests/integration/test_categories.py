@@ -60,8 +60,8 @@ def test_what_a_checkpoint_computes_again_has_a_row_of_its_own(tmp_path: Path) -
 @pytest.mark.long
 def test_a_graph_that_no_backward_pass_uses_is_no_temporary(tmp_path: Path) -> None:
     found = categories("forgotten_no_grad", tmp_path)
-    # MiB: twelve layers' results for two calls, since the second starts before the first one's are
-    # freed.
+    # MiB: the results of twelve layers for two calls. The second call starts before the results of
+    # the first call are freed.
     assert found["unused_activations"] == pytest.approx(2 * 12 * 16, rel=0.15)
     assert found.get("activations", 0) < 20
 

@@ -1,4 +1,7 @@
-"""Tests the causes: each program of tests/programs/causes has a fault or, if "fine", does not."""
+"""Tests the causes of high memory that plimsoll finds in the programs of tests/programs/causes.
+
+Each program takes an argument: with "fault" it has a fault, and with "fine" it has none.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ def test_a_graph_is_named_only_where_results_with_a_grad_fn_are_kept(
 ) -> None:
     sentence = predict(CAUSES / f"{program}.py", [word]).causes[0].sentence
     assert begin in sentence
-    if program == "kept_over_passes":  # the table of lines names the inner one
+    if program == "kept_over_passes":  # the table of lines names the inner line
         assert "kept_over_passes.py:26 makes, mostly at " in sentence
         assert "kept_over_passes.py:16, is kept" in sentence
     assert sentence.count("graph") == begin.count("graph")

@@ -1,9 +1,10 @@
 """Tests two engines that take turns on one simulated card, and what can fail between them.
 
-The failures were reported for other libraries that pause memory. Pausing and resuming: twice, for a
-part of the memory, during a capture. A resume without enough room that leaves half of the memory on
-the card. Graphs whose memory stays on the card, or returns to other addresses. Host memory that
-grows from cycle to cycle.
+These failures were reported for other libraries that pause memory:
+- Pausing or resuming fails if it happens twice, for a part of the memory, or during a capture.
+- A resume without enough room leaves half of the memory on the card.
+- The memory of graphs stays on the card, or returns to other addresses.
+- Host memory grows from cycle to cycle.
 """
 
 from __future__ import annotations

@@ -515,7 +515,7 @@ def test_the_compiler_decides_by_tables_of_any_size_what_to_keep() -> None:
             table[5:7] = 3
             return float(table[4:8].sum())
 
-    # takes the budget for computed values, and more
+    # uses up the budget for computed values
     held = [torch.zeros(1 << 20) for _ in range(16)]
     assert len(held) == 16
     partitioners = importlib.import_module("torch._functorch.partitioners")

@@ -17,7 +17,7 @@ OTHERS = ("numpy", "pyarrow", "plimsoll", "rich", "torch", "typer", "typing_exte
 
 
 def plimsoll(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    # The installed command also starts without the current folder on the path.
+    # `-P` keeps the current folder off `sys.path`, as for the installed command.
     return subprocess.run(
         [sys.executable, "-P", "-m", "plimsoll", *map(str, arguments)],
         cwd=folder,

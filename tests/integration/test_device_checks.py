@@ -19,13 +19,17 @@ from tests.simulated import on_simulated_gpus, simulate
 
 torch = pytest.importorskip("torch")
 
-MANY = 3_000_000_000  # more elements than any budget lets compute
+MANY = 3_000_000_000  # elements: too many for plimsoll to compute their values
 MEASURED = ROOT / "tests" / "data" / "device_checks.csv"
 """How expressions end on an H100 with PyTorch 2.11, each run in a new process."""
 
 
 def _end_of(expression: str) -> str:
-    """Returns how an expression ends in a new process: "", or its error and the next call's."""
+    """Runs an expression, and then two calls, in a new process; returns how each of them ends.
+
+    The result is JSON: for each step, the type and the text of its error, or "" twice. It is empty
+    if the process dies.
+    """
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

@@ -15,8 +15,8 @@ from tests.recordings import EXAMPLES, LARGE, SMALL, Recorded, or_skipped, recor
 
 GRANULE = 2 << 20
 
-# Under a limit the elastic allocator goes on where PyTorch fails, so the two serve different
-# requests.
+# Programs that run into a limit are left out: there the elastic allocator serves requests that
+# PyTorch's allocator refuses.
 _SMALL = [
     each
     for each in recordings_in(SMALL)
@@ -42,7 +42,10 @@ def test_elastic_serves_what_pytorch_served_from_no_more_memory(recorded: Record
 
 @pytest.mark.parametrize("recorded", or_skipped(_PROGRAMS), ids=name)
 def test_elastic_wastes_two_percent_at_most(recorded: Recorded) -> None:
-    """Allows 1.5 % and 16 MiB below 4 GiB, because memory is mapped in granules of 2 MiB."""
+    """Allows small programs more waste, because memory is mapped in granules of 2 MiB.
+
+    Below 4 GiB, the peak of reserved memory may exceed allocated memory by 1.5 % and 16 MiB.
+    """
     (result,) = replay(recorded.path, allocator="elastic")
     allocated, reserved = result.peak_allocated_bytes, result.peak_reserved_bytes
     is_small = allocated < 4 * GiB
@@ -80,7 +83,7 @@ def peak_under(
 )
 @pytest.mark.long
 def test_a_limit_never_makes_a_program_need_more(path: Path) -> None:
-    """The peak without a limit suffices as a limit; so does any limit above one that suffices."""
+    """Checks that the peak without a limit suffices as a limit, and that higher limits suffice."""
     recording = read_recording(path)
     version = _core.plain_version(recording.version)
     for trace in recording.devices:

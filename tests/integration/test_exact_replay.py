@@ -21,9 +21,10 @@ NOT_RECORDED = {
     "pool_no_split.default": "a history does not say that a pool is never split",
     "pool_no_split.expandable": "a history does not say that a pool is never split",
 }
-# Programs with an empty_cache that returns nothing: it leaves no event, but increases a counter.
+# Programs with an empty_cache that frees nothing: it leaves no event, but increases a counter.
 SILENT_SYNCS = {"empty_cache.default", "empty_cache.expandable", "graph_streams.default"}
-# Programs in which several frees complete in one wait; PyTorch's order is that of a hash table.
+# Programs in which several frees complete in one wait. PyTorch completes them in the order of a
+# hash table.
 ORDER_OF_COMPLETION = {"streams.limited"}
 # Programs whose counters were reset in mid-run, or before the first event in the history.
 OTHER_COUNTERS = {"stats_reset", "ring", "late_start"}

@@ -21,7 +21,10 @@ SCRIPT = PROGRAMS / "explanation" / "residual_layers.py"
 
 
 def tried(batch: int, allocator: AllocatorName = "native") -> tuple[dict[str, Advice], ScriptRun]:
-    """Returns the advice by its first word, result-keeping changes first, and the script's run."""
+    """Returns the advice by the first word of its text, and the script's run.
+
+    If several pieces of advice have the same first word, the highest ranked one is returned.
+    """
     arguments = ["--batch-size", str(batch)]
     recorded = predict(SCRIPT, arguments, allocator=allocator).peak_allocated_bytes
     advice, run, _ = try_changes(

@@ -1,4 +1,4 @@
-"""Tests `fit` without `--vary` where only a smaller batch helps, wherever its size is written."""
+"""Tests that `fit` without `--vary` finds the batch size, in a script or in a JSON file."""
 
 from __future__ import annotations
 

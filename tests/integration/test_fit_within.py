@@ -32,7 +32,7 @@ for _ in range(3):
     model(torch.randn(8, 4096, device="cuda")).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-"""  # the layer has 64 MiB; an optimizer that is not fused takes as much in temporaries
+"""  # the layer has 64 MiB; an optimizer that is not fused takes another 64 MiB for temporaries
 SCATTERED = """
 import random, torch
 from plimsoll.engine.current import allocator_name

@@ -44,7 +44,7 @@ def loading(tmp_path: Path) -> str:
 def run(
     cache: Path, endpoint: str, *arguments: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command with `cache` as the hub's cache; it is empty unless used before."""
+    """Runs a command with `cache` as the hub's cache, which earlier runs may have filled."""
     settings = {"HF_HOME": str(cache), "HF_ENDPOINT": endpoint, **environment}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     return subprocess.run(

@@ -1,4 +1,4 @@
-"""A model that is too large for its share of the card is loaded over card, host and disk.
+"""A model too large for its share of the card is distributed over card, host and disk.
 
 Needs: transformers, accelerate
 """

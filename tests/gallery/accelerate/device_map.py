@@ -1,4 +1,4 @@
-"""A checkpoint is loaded with a device map of from_pretrained, half on the card, half on the host.
+"""from_pretrained loads a checkpoint with a device map: half to the card, half to the host.
 
 Needs: transformers, accelerate
 """

@@ -1,4 +1,4 @@
-"""flex_attention, compiled, holds no scores: documents packed into one sequence train.
+"""Compiled flex_attention keeps no scores: a model trains on documents packed into one sequence.
 
 Needs: triton
 """

@@ -1,4 +1,4 @@
-"""flex_attention, not compiled, computes its scores: 16 heads of 8192, and a backward pass.
+"""flex_attention that is not compiled keeps its scores: 16 heads of 8192 rows, and a backward pass.
 
 Needs: torch
 """

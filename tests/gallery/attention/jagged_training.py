@@ -1,4 +1,4 @@
-"""Sequences of different lengths train in one jagged nested tensor, without padding.
+"""A model trains on sequences of different lengths in one jagged nested tensor, without padding.
 
 Needs: torch
 """

@@ -1,4 +1,4 @@
-"""ConvNeXt teaches a Swin transformer: one infers, the other learns from its answers.
+"""A ConvNeXt teaches a Swin transformer, which learns from the ConvNeXt's predictions.
 
 Needs: torchvision
 """

@@ -1,4 +1,4 @@
-"""DeepLabV3 trains on pixels with an auxiliary head, and a confusion matrix is filled.
+"""DeepLabV3 trains with an auxiliary head to label pixels, and fills a confusion matrix.
 
 Needs: torchvision
 Sizes hang on data.

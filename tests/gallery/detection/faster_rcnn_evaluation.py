@@ -1,4 +1,4 @@
-"""Faster R-CNN on MobileNet finds boxes, and those above a threshold are counted.
+"""Faster R-CNN on MobileNet finds boxes, and the script counts the boxes above a threshold.
 
 Needs: torchvision
 Sizes hang on data.

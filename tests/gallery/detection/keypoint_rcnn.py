@@ -1,4 +1,4 @@
-"""Keypoint R-CNN trains on people's joints and then finds some.
+"""Keypoint R-CNN trains on people's joints, then detects joints.
 
 Needs: torchvision
 Sizes hang on data.

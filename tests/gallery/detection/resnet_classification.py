@@ -1,4 +1,4 @@
-"""ResNet-50 trains as torchvision's reference does: augmented, averaged, in channels-last fp16.
+"""ResNet-50 trains like torchvision's reference: augmentation, averaged weights, channels last.
 
 Needs: torchvision
 """

@@ -1,4 +1,4 @@
-"""Heads that pool regions of one feature map in three ways learn to classify them.
+"""Heads pool regions of one feature map in three ways, and learn to classify the regions.
 
 Needs: torchvision
 """

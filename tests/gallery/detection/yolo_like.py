@@ -1,4 +1,4 @@
-"""A detector with an assignment loss of its own trains, and its validation suppresses boxes.
+"""A detector trains with its own assignment loss; its validation suppresses overlapping boxes.
 
 Needs: torchvision
 Sizes hang on data.

@@ -9,7 +9,7 @@ from transformers import CLIPTextConfig, CLIPTextModel
 
 
 class Tokens:
-    """A stand-in for a tokenizer, with what the pipeline calls."""
+    """Stands in for a tokenizer; has only what the pipeline uses."""
 
     model_max_length = 77
 

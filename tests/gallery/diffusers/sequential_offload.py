@@ -1,4 +1,4 @@
-"""A UNet2DModel denoises layer by layer from the host's memory, with sliced attention.
+"""A UNet2DModel denoises with sliced attention; its layers come from the host one by one.
 
 Needs: diffusers, transformers, accelerate
 """

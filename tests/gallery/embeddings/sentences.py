@@ -1,4 +1,4 @@
-"""A sentence encoder is trained with negatives of its batch, then encodes and searches.
+"""A sentence encoder trains with in-batch negatives, then encodes sentences and searches them.
 
 Needs: sentence-transformers, transformers, datasets, accelerate
 """

@@ -1,4 +1,4 @@
-"""A transformer of flash-attn's own functions trains: packed, and of several lengths.
+"""A transformer trains with flash-attn's own functions, for equal and for different lengths.
 
 Needs: flash-attn
 Only simulated.

@@ -1,4 +1,4 @@
-"""A vision transformer with xformers' attention and SwiGLU trains, images of two sizes in a row.
+"""A vision transformer with xformers' attention and SwiGLU trains on packed images of two sizes.
 
 Needs: xformers
 Only simulated.

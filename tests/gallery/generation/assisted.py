@@ -1,4 +1,4 @@
-"""A small model drafts what a large one accepts; then a prompt's own words are the draft.
+"""A large model checks tokens that a small model drafts, then drafts taken from the prompt.
 
 Needs: transformers
 Sizes hang on data.

@@ -1,4 +1,4 @@
-"""PyTorch Geometric's GCN trains on edges as an index.
+"""PyTorch Geometric's GCN trains on a graph whose edges are an index tensor.
 
 Needs: torch-geometric
 Sizes hang on data.

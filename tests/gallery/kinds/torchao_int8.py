@@ -1,4 +1,4 @@
-"""A language model's weights become int8 (torchao), and it generates.
+"""torchao converts a language model's weights to int8, and the model generates.
 
 Needs: torchao, transformers
 """

@@ -1,4 +1,4 @@
-"""A GPT-2 is tuned by learned prompts, then another one by IA3's scales.
+"""A GPT-2 is tuned by learned prompts, then another GPT-2 by IA3's scales.
 
 Needs: transformers, peft
 """

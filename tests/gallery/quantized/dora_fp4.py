@@ -1,4 +1,4 @@
-"""DoRA on a ViT whose layers are 4-bit floats, put in by hand.
+"""DoRA tunes a ViT after the script has replaced its linear layers by layers of 4-bit floats.
 
 Needs: bitsandbytes, peft, transformers
 """

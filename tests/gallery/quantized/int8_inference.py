@@ -1,4 +1,4 @@
-"""A Llama in eight bits (LLM.int8) predicts next tokens; outliers are multiplied as halves.
+"""A Llama in eight bits (LLM.int8) predicts next tokens; it multiplies outliers in 16 bits.
 
 Needs: bitsandbytes, transformers, accelerate
 Sizes hang on data.

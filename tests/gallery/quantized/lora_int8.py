@@ -1,4 +1,4 @@
-"""LoRA on an OPT of 8-bit layers, quantized as they are moved to the GPU.
+"""LoRA tunes an OPT with 8-bit layers, which are quantized when they move to the GPU.
 
 Needs: bitsandbytes, peft, transformers
 """

@@ -1,4 +1,4 @@
-"""A small denoising U-Net learns to predict noise in fp16; an average of its weights follows."""
+"""A small denoising U-Net learns to predict noise in fp16, and keeps an average of its weights."""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""A recommendation model sums bags of embeddings, multiplies them by pairs, and learns clicks."""
+"""A recommendation model sums bags of embeddings, multiplies pairs of sums, and learns clicks."""
 
 import torch
 from torch import nn

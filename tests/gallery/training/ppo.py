@@ -1,4 +1,4 @@
-"""Proximal policy optimization on many carts at once; the divergence ends an epoch early."""
+"""Proximal policy optimization on many carts at once; updates end early if the policy diverges."""
 
 import torch
 from torch import nn

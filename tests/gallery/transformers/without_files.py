@@ -1,4 +1,4 @@
-"""A model, its tokenizer and a data set whose files are not here: what declares them is enough.
+"""A model, a tokenizer and a data set without files are made up from what declares them.
 
 Needs: transformers, accelerate, datasets, pyyaml
 Only simulated.

@@ -1,4 +1,4 @@
-"""A YOLO11 from its yaml learns boxes with ultralytics' own loss, then finds some.
+"""A YOLO11 made from its yaml trains with ultralytics' own loss, then detects boxes.
 
 Needs: ultralytics, torchvision
 Sizes hang on data.

@@ -36,7 +36,10 @@ def same_type(theirs: Any, ours: Any) -> bool:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """A program, and how its observations under two allocators must relate; equal by default."""
+    """A program, and the relations between its observations under two allocators.
+
+    Observations without a relation must be equal.
+    """
 
     name: str
     group: str

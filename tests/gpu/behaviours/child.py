@@ -1,4 +1,4 @@
-"""Runs behaviours in this process; writes a line of JSON for each one's observations."""
+"""Runs behaviours in this process; writes the observations of each behaviour as a line of JSON."""
 
 from __future__ import annotations
 

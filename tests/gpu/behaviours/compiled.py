@@ -96,7 +96,7 @@ def paths_of_a_compiled_function_share_a_pool() -> Observed:
         torch.compiler.cudagraph_mark_step_begin()
         middle = first(x)
         # The steps alternate between two branches, so each step resets the graphs' pool to the
-        # common point.
+        # point where the branches part.
         out = second(middle) if step % 2 else third(second(middle))
         sums.append(out.sum().item())
         del middle, out

@@ -47,7 +47,7 @@ def names_this_file(entry: dict[str, Any]) -> bool:
 
 
 def live_block(size: int = ODD) -> dict[str, Any]:
-    """Returns the block of a request."""
+    """Returns the live block of the only request of this size."""
     (block,) = [
         block
         for block in blocks(torch.cuda.memory_snapshot())

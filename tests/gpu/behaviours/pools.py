@@ -16,7 +16,8 @@ from tests.gpu.behaviours.behaviour import Observed, UnavailableError, anything,
 from tests.gpu.behaviours.streams import in_threads
 from tests.gpu.behaviours.tools import MIB, empty, error_of, pool_bytes, room_for, stat
 
-# The program has loaded CUDA's runtime, so this compiles without its library and header.
+# PyTorch has loaded CUDA's runtime already, so this source compiles without the runtime's library
+# and header.
 OWN_ALLOCATOR = """
 #include <atomic>
 #include <cstddef>

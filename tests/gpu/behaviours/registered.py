@@ -1,4 +1,4 @@
-"""Behaviours of memory registered with NCCL, and symmetric memory: it never moves."""
+"""Behaviours of memory that never moves: memory registered with NCCL, and symmetric memory."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def registered(backend: Any, pool: Any) -> Observed:
     address, total = tensor.data_ptr(), tensor.double().sum().item()
     dist.all_reduce(tensor)
     move_others()
-    with torch.cuda.use_mem_pool(pool):  # NCCL registers each as it is allocated
+    with torch.cuda.use_mem_pool(pool):  # NCCL registers new memory when the pool takes it
         late = [torch.full((MIB * (1 + i),), float(i), device=DEVICE) for i in range(4)]
         del late[1]
         late.append(torch.full((6 * MIB,), 9.0, device=DEVICE))

@@ -72,7 +72,7 @@ def _run_process(
 
 
 def _run_unit(allocator: str, names: Sequence[str]) -> dict[str, Result]:
-    """Runs programs in one process; after one that ended the process, the rest in a new one."""
+    """Runs programs in one process. If a program ends the process, a new one runs the rest."""
     found: dict[str, Result] = {}
     remaining = list(names)
     with tempfile.TemporaryDirectory() as folder:

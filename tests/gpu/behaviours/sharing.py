@@ -42,7 +42,7 @@ def require_descriptors() -> None:
 
 
 def serve(requests: Any, answers: Any) -> None:
-    """Applies the parent's requests to the received tensors, until it sends no more."""
+    """Applies the parent's requests to the received tensors, until the parent sends "end"."""
 
     def answer() -> Any:
         name, *tensors = requests.get()
@@ -58,7 +58,7 @@ def serve(requests: Any, answers: Any) -> None:
 
 
 def produce(answers: Any, requests: Any) -> None:
-    """Sends tensors to the parent and keeps them until it releases them."""
+    """Sends tensors to the parent, and keeps them until the parent has released them."""
     base = torch.arange(12 * MIB, dtype=torch.float32, device="cuda")
     small = torch.full((10,), 4.0, device="cuda")
     torch.cuda.synchronize()

@@ -233,7 +233,8 @@ def host_statistics_are_pytorchs_own() -> Observed:
     after = torch.cuda.host_memory_stats()
     seen: Observed = {
         "keys": sorted(after),
-        # The peak is left out: PyTorch sums the peaks by request size; plimsoll has the sum's peak.
+        # The peak is left out. PyTorch adds up the peaks of the size classes, and plimsoll reports
+        # the peak of their sum.
         "changed": sorted(
             name
             for name in after

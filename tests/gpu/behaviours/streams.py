@@ -265,7 +265,7 @@ def fragmented_memory_keeps_its_contents() -> Observed:
 
 @behaviour(elastic={"peak_reserved": at_most})
 def holes_are_filled_without_loss() -> Observed:
-    # Free every second of 64 blocks, and fill the gaps with larger ones.
+    # Free every second of 64 blocks, and then request larger blocks.
     chance = random.Random(3)
     held = [full(float(i), MIB) for i in range(64)]
     for i in range(0, 64, 2):

@@ -153,7 +153,7 @@ class _DeviceProperties:
 
 
 def _only_compares() -> bool:
-    """Returns whether `total_memory` is read by PyTorch's own code, which chooses no size by it."""
+    """Returns whether the reader of `total_memory` is PyTorch code that chooses no sizes by it."""
     reader = sys._getframe(2).f_code.co_filename
     return reader.endswith(_ONLY_COMPARES)
 

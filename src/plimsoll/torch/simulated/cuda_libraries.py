@@ -49,7 +49,7 @@ def _cudart(simulation: Simulation, use: Callable[[int], None]) -> ModuleType:
 
 
 def _can_use_attention(kernel: int, inputs: Any, debug: bool = False) -> bool:
-    """Returns whether one of PyTorch's fused attention kernels, by its number, takes the inputs."""
+    """Returns whether the fused attention kernel with this number in PyTorch takes the inputs."""
     del debug  # plimsoll does not print why a kernel is refused
     import torch
 
@@ -69,7 +69,7 @@ def library_functions(simulation: Simulation, use: Callable[[int], None]) -> dic
 
     Args:
         simulation: The GPUs.
-        use: Called with a device before it is used, so that it has a CUDA context.
+        use: Creates a device's CUDA context if it has none; called before the device is used.
     """
     functions: dict[str, Any] = {"_cudart": _cudart(simulation, use)}
     functions["_cudnn"] = _module(

@@ -82,7 +82,11 @@ class _Allocators:
         return self.simulation.fractions[index]
 
     def change(self, _: object) -> None:
-        """Simulates a program's own allocator by `uncached`; raises after the first request."""
+        """Changes the allocator to `uncached`, which stands in for the program's own allocator.
+
+        Raises:
+            RuntimeError: If the present allocator has already served a request.
+        """
         import torch
 
         if not self.simulation.take_allocator("uncached"):

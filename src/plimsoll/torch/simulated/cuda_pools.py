@@ -67,7 +67,7 @@ class _Pools:
     def give_source(
         self, engine: _core.Engine, pool: tuple[int, int], allocator: PluggableAllocator
     ) -> None:
-        """Takes the segments of a pool from a program's own allocator.
+        """Makes a pool take its segments from a program's own allocator.
 
         Raises:
             NotImplementedError: If the GPUs' allocator is not `native`.
@@ -88,8 +88,9 @@ class _Pools:
 class _Seeds:
     """The two tensors with seed and offset of random numbers that a device's graphs share.
 
-    CUDAGeneratorState::register_graph (aten/src/ATen/cuda/CUDAGeneratorImpl.cpp) allocates both on
-    the first graph's stream, before its capture begins. They are freed with the last graph.
+    CUDAGeneratorState::register_graph (aten/src/ATen/cuda/CUDAGeneratorImpl.cpp) allocates both
+    tensors on the first graph's stream, before the graph's capture begins. The tensors are freed
+    with the last graph.
     """
 
     def __init__(self) -> None:
@@ -164,7 +165,7 @@ class _CudaGraph:
     _pool: tuple[int, int] | None = None
     _has_graph_exec = False
     _capture = 0
-    """The number that the library gave to the capture; 0 without one."""
+    """The number that plimsoll's C++ library gave to the capture; 0 without a capture."""
     _is_under_way = False
 
     def __new__(cls, keep_graph: bool = False) -> Any:
@@ -241,8 +242,9 @@ class _CudaGraph:
     def __del__(self) -> None:
         _CudaGraph.reset(self)
 
-    # From 2.13 on torch.cuda.CUDAGraph has its own `__del__`. It does not call the base class's,
-    # because PyTorch's base class is written in C++ and has none. So the subclass's is replaced.
+    # From 2.13 on torch.cuda.CUDAGraph has its own `__del__`, which does not call `__del__` of its
+    # base class: PyTorch's base class is written in C++ and has none. So this method replaces the
+    # subclass's `__del__` by a function that also resets the graph.
     def __init_subclass__(cls) -> None:
         own = cls.__dict__.get("__del__")
         if own is not None:

@@ -1,4 +1,4 @@
-"""The settings of a CUDA build. Only those of workspaces and of cuDNN's search have an effect."""
+"""The settings of a CUDA build. Only those of workspaces and of algorithm search have an effect."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _remembered(first: Any) -> tuple[Callable[[], Any], Callable[..., None]]:
 
 
 def _search(simulation: Simulation, settings: dict[str, Any]) -> dict[str, Any]:
-    """Returns the setters of cuDNN's search for algorithms; they also tell the C++ library."""
+    """Returns the setters of cuDNN's algorithm search; they also set it in the C++ library."""
 
     def telling(make: Callable[..., None]) -> Callable[..., None]:
         def make_and_tell(to: Any, *_: Any) -> None:

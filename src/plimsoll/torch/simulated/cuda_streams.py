@@ -44,7 +44,7 @@ class _Streams:
         self._has_streams = False
 
     def current(self, index: int) -> int:
-        if not self._has_streams:  # PyTorch then reads the current device's stream priorities
+        if not self._has_streams:  # PyTorch's first call creates the current device's context
             self._has_streams = True
             self._devices.use(self._devices.current())
         return int(self._lib.plimsoll_current_stream(index))

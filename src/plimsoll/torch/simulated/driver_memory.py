@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 2 << 20
 """The driver allocates a card's memory in multiples of this size."""
 _FIRST_ADDRESS = 1 << 46
-"""The first address of such memory. A simulated card's allocator gets only lower addresses."""
+"""The first address of this memory. A simulated card's allocator gets only lower addresses."""
 _STRIDE_BYTES = 1 << 40
 """The distance between the addresses of two blocks; every block is smaller."""
 

@@ -1,10 +1,10 @@
 """The memory that the driver allocates for CUDA graphs, outside PyTorch's allocator.
 
-The driver allocates a fixed amount for each instantiated graph, and another for each kernel and
-copy in it. Both sizes were measured on an H100 with driver 580 (benchmarks/results/serving.jsonl).
-They are right to 5 % for models of dense layers. Models with quantized weights or experts, whose
-kernels are larger, took up to 39 % more. The driver keeps the memory of a destroyed graph for the
-next graph, until the process ends.
+The driver allocates a fixed amount for each instantiated graph, and a smaller fixed amount for each
+kernel and copy in the graph. Both amounts were measured on an H100 with driver 580
+(benchmarks/results/serving.jsonl). For models of dense layers they are right to 5 %. Models with
+quantized weights or experts, whose kernels are larger, took up to 39 % more. The driver keeps the
+memory of a destroyed graph for the next graph, until the process ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class GraphMemory:
     """Accounts for the driver's memory of all CUDA graphs in a process.
 
     Attributes:
-        taken: By device, the bytes that the driver has allocated for graphs.
+        taken: The bytes that the driver has allocated for graphs, by device.
     """
 
     def __init__(self, gpus: list[SimulatedGpu], nodes_of: Callable[[int], int]) -> None:

@@ -45,7 +45,7 @@ SIMULATED_GPU = Recipe(
 )
 
 _NOT_MEASURED = (-1,) * 4
-"""Means that a search was not measured (csrc/rules/measured_convolutions.h)."""
+"""The sizes of workspaces that were not measured (csrc/rules/measured_convolutions.h)."""
 _WITHOUT_END = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
 _Row = TypeVar("_Row", bound=ctypes.Structure)
 
@@ -54,7 +54,7 @@ BEYOND_BUDGET = "its values were not computed: there are many"
 SIZE_OF_UNKNOWN = "its size depends on values that nobody knows"
 """An assumption: only a range of a size is known (kSizeOfUnknown of csrc/device/runtime.h)."""
 MATH_ATTENTION = "attention runs the math kernel: "
-"""The beginning of a note with the reason (kMathAttention of csrc/rules/attention_choice.cpp)."""
+"""The beginning of a note that says why (kMathAttention of csrc/rules/attention_choice.cpp)."""
 UNKNOWN_READ = "the host read"
 """The beginning of notes about reads of unknown values (csrc/device/runtime.h)."""
 UNDECIDED_CHECK = (
@@ -195,7 +195,7 @@ def _type(of: Any) -> str:
 
 
 def layout() -> list[str]:
-    """Returns the layout of structures and enumerations, in the lines that the library returns."""
+    """Returns the layout of structures and enumerations in lines like those of the library."""
     lines = []
     for structure in STRUCTURES:
         fields = [
@@ -268,7 +268,7 @@ class Library:
         gpus: list[int],
         properties: list[DeviceProperties],
     ) -> None:
-        """Passes handles to the library: for each device those of its engine and its GPU."""
+        """Passes each device's handles to the library: its engine (the allocator) and its GPU."""
         count = len(engines)
         interfaces = (_core.engine_api(), _core.device_api(), _core.recorder_api())
         number = version[0] * 100 + version[1]
@@ -354,7 +354,10 @@ class Library:
         )
 
     def bound_events(self, most: int, reached: Callable[[], None]) -> None:
-        """Calls `reached` and stops the program after `most` events."""
+        """Calls `reached` and stops the program after `most` events.
+
+        A request for memory is one event, and a free is two.
+        """
         self._bound = reached  # keeps it alive for the library
         self.lib.plimsoll_bound_events(ctypes.c_uint64(most), ctypes.py_object(reached))
 
@@ -421,7 +424,7 @@ class Library:
         return account
 
     def account_host_in(self, account: HostAccount) -> None:
-        """Keeps the account in `account` from now on: shared memory that must stay valid."""
+        """Keeps the account in `account` from now on. It is shared memory and must stay valid."""
         self.lib.plimsoll_account_host_in(ctypes.addressof(account))
 
     def clock(self, device: int) -> Clock:

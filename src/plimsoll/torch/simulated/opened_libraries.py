@@ -1,9 +1,9 @@
 """Simulates NVIDIA's libraries for programs that open them by `ctypes`.
 
 A program that opens one of them by its file name gets an object whose attributes are the library's
-functions. Other libraries are opened as usual, after plimsoll has made stand-ins for CUDA libraries
-that they miss. If the machine has CUDA's runtime, plimsoll loads it as well, because PyTorch's
-libraries are linked to it.
+functions. Other libraries are opened as usual. If such a library needs CUDA libraries that are not
+installed, plimsoll first makes stand-ins for them. If the machine has CUDA's runtime, plimsoll
+loads it as well, because PyTorch's libraries are linked to it.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def answer_by_ctypes(simulation: Simulation, groups: ProcessGroups) -> None:
         file = PurePath(name).name if isinstance(name, str) else ""
         if file in stand_ins:
             return stand_ins[file]
-        # Python calls `__init__`, which loads the library, only if this returns a `ctypes.CDLL`. So
-        # this function loads the real library itself, unless the class has an `__init__` of its
-        # own.
+        # Python calls `__init__`, which loads the library, only if `__new__` returns a
+        # `ctypes.CDLL`. So this function loads the real library itself, unless the class has an
+        # `__init__` of its own.
         is_plain = cls.__init__ is ctypes.CDLL.__init__
         if file.startswith(simulated_cudart.PREFIX):
             with suppress(OSError):

@@ -82,11 +82,12 @@ def _patch_storage(torch: ModuleType) -> None:
 
 
 def _patch_host_tensors(torch: ModuleType) -> None:
-    """Makes host tensors without contents work, and the sending of tensors to other processes.
+    """Replaces two functions of host tensors without contents, and how processes send tensors.
 
-    PyTorch cannot name the type of a host tensor without contents. Another process gets its shape,
-    and the values of small tensors of a simulated GPU: GPU memory cannot be shared, because each
-    process has its own simulated GPUs.
+    `Tensor.new` and `Tensor.new_tensor` fail for a host tensor without contents, because PyTorch
+    cannot name its type. If a process sends such a tensor, the receiver makes a tensor of the same
+    shape. It does the same for a GPU tensor, because each process has its own simulated GPUs. The
+    values of a small GPU tensor are sent too.
     """
     from multiprocessing.reduction import ForkingPickler
 

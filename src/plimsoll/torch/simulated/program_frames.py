@@ -19,7 +19,7 @@ _TESTED, _RETURNED = "tested", "returned"
 
 
 def is_in_open_loop(runners: Collection[str]) -> bool:
-    """Returns whether a function of the program on this thread's stack is in a `while`.
+    """Returns whether a function of the program on this thread's stack is in a `while` loop.
 
     Args:
         runners: Files whose code runs the program without belonging to it.
@@ -133,7 +133,10 @@ def program_frames(frame: FrameType | None, runners: Collection[str]) -> list[Fr
 
 
 def _has_open_loop(frame: FrameType) -> bool:
-    """Returns whether the frame is in a `while`: within a jump back that leads to no `for`."""
+    """Returns whether the frame executes a `while` loop.
+
+    A loop's bytecode ends with a jump backwards. The jump of a `for` loop leads to its FOR_ITER.
+    """
     heads = _for_heads(frame.f_code)
     return any(
         target <= frame.f_lasti <= jump and target not in heads
@@ -152,7 +155,8 @@ def _jumps_back(code: CodeType) -> list[tuple[int, int]]:
 def _for_heads(code: CodeType) -> set[int]:
     """Returns the offsets at which `for` takes its next value and `yield from` or `await` continue.
 
-    In a long loop an EXTENDED_ARG precedes the instruction; then its offset is returned.
+    In a long loop an EXTENDED_ARG precedes such an instruction. Then the offset of the EXTENDED_ARG
+    is returned.
     """
     heads = set()
     begins: int | None = None

@@ -46,15 +46,16 @@ class ServingUse:
         stage: The last stage that the engine reached. It begins with "start". In "weights" it loads
             the weights. "profiling" is the forward pass that measures activations. In "kv_cache" it
             allocates the cache. "warm_up" and "capture" (of CUDA graphs) follow. In "load" it
-            serves requests. In "sleep" it frees memory, and in "wake_up" it takes it again.
+            serves requests. In "sleep" it frees memory, and in "wake_up" it takes memory again.
         failed_in: The stage in which the engine ran out of memory; None if it did not.
         refusal: The engine's message if it refuses to start for lack of memory; None if it starts.
-        missing_bytes: The memory that the engine lacks in this case; None if it does not say.
-        fitting_len: The longest request for which the memory suffices in this case; None if the
-            engine does not say.
+        missing_bytes: The memory that the engine lacks if it refuses to start; None if it does not
+            say.
+        fitting_len: The longest request for which the memory suffices if the engine refuses to
+            start; None if the engine does not say.
         weights_bytes: Bytes of the model's weights.
-        activation_bytes: The most memory that the forward pass of "profiling" takes in addition.
-        outside_bytes: The memory outside PyTorch's allocator at the end of that pass.
+        activation_bytes: The most memory that the forward pass of "profiling" adds to the weights.
+        outside_bytes: The memory outside PyTorch's allocator at the end of "profiling".
         kv_cache_bytes: Bytes of the cache of keys and values.
         kv_tokens: The number of tokens that fit the cache; None for a model without a cache.
         graph_bytes: The memory of the card that capturing CUDA graphs took; 0 without graphs.

@@ -30,7 +30,8 @@ class Setup:
         wheel: Whether "native" runs PyTorch's own allocator code, from its wheel.
         plan: The file with a plan of the blocks' addresses, which "elastic" follows; None without
             one.
-        policy: "strict" or "spill"; None for the driver's behaviour.
+        policy: "strict" lets a request on a full card fail, "spill" gives it host memory; None for
+            the driver's behaviour.
         dedicated_bytes: The memory of each card that the program may use; None for all.
         used_bytes: The memory of each card that other processes already use.
         host_memory_bytes: The host memory of the simulated machine; None for this machine's.
@@ -40,7 +41,7 @@ class Setup:
             depend on.
         unknown: How values that are not computed are chosen where sizes depend on them:
             "balanced", or so that the sizes are largest ("most") or smallest ("least").
-        seed: The seed with which such values are drawn.
+        seed: The seed with which values that are not computed are drawn.
         is_eager: Whether torch.compile runs its function eagerly.
         is_recorded: Whether PyTorch's memory history is recorded from the start, which takes host
             time.

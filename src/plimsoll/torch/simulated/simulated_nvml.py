@@ -33,7 +33,7 @@ DRIVER = "580.00"
 _FIRST_HANDLE = 0x1000
 _P2P_OK, _P2P_NOT_SUPPORTED = 0, 5
 _MOST_CALLERS = 6
-"""plimsoll searches this many callers for a query's origin: those in `pynvml`, and one more."""
+"""plimsoll searches this many callers for a query's origin: callers in `pynvml`, and one more."""
 
 
 def card_uuid(device: int) -> str:

@@ -58,12 +58,12 @@ class Simulation:
         is_initialized: Whether PyTorch has initialized CUDA, and so made its allocators.
         last_settings: The last allocator settings of the environment, the command or the program.
         captures: The number of captures of CUDA graphs that were begun.
-        kernel_counts: The launches of Triton's kernels.
+        kernel_counts: Counts the launches of Triton's kernels.
         leftovers: Frees reference cycles that compiling leaves behind.
-        first_calls: The actions, such as tuning kernels, of the first calls of compiled code.
+        first_calls: The additional work of first calls of compiled code, such as tuning kernels.
         rank: This process's rank in its job; None if it is not part of a job.
         world_size: The job's number of processes; None if there is no job.
-        pretended_world: The job's number of processes if only this one really runs; otherwise None.
+        pretended_world: The job's number of processes if only this process runs; otherwise None.
         groups: The ranks of each process group that was made, also of groups without this rank.
         groups_with_sends: The ranks of each group in which this rank sent a message to one other
             rank, or received one.
@@ -77,7 +77,7 @@ class Simulation:
         driver_memory: The memory that the program requested from the driver itself.
         serving: How a serving engine in this process divides its card; None without one.
         give_up: Called with the reason when other ranks of the job should stop waiting for this
-            one.
+            rank.
     """
 
     def __init__(self, setup: Setup, lib: ctypes.CDLL | None = None) -> None:
@@ -216,8 +216,8 @@ class Simulation:
     def card_memory(self, device: int) -> tuple[int, int]:
         """Returns the free and the total bytes of a card, as the program sees them.
 
-        If memory is unlimited, they are still those of the real card, because programs choose sizes
-        by them.
+        If memory is unlimited, these are still the numbers of the real card, because programs
+        choose sizes by them.
         """
         gpu, total = self.machine.gpus[device], self.profiles[device].total_bytes
         return max(total - (gpu.total_bytes - gpu.free_bytes), 0), total
@@ -319,7 +319,7 @@ class Simulation:
         return {index: self.open(index) for index in range(len(self.allocators))}
 
     def watch_tiers(self) -> None:
-        """Applies the spill policy to `elastic`; with Windows' driver, warns when it spills."""
+        """Applies the spill policy to `elastic`; warns if Windows' driver spills to host memory."""
         for engine in self.opened().values():
             if self.machine.driver == "wddm":
                 warn_of_spills(engine)
@@ -362,7 +362,7 @@ class Simulation:
             self.library.lib.plimsoll_record(int(stacks), int(stacks))
 
     def is_forked(self) -> bool:
-        """Returns whether the process was forked from one that used CUDA: it may not use CUDA."""
+        """Returns whether a process that used CUDA forked this one, which may not use CUDA then."""
         return bool(self.library.lib.plimsoll_is_bad_fork())
 
     @property

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class _AroundImport(importlib.abc.MetaPathFinder):
-    """An import hook: when a chosen module is imported, plimsoll's function executes its code."""
+    """An import hook: lets functions of plimsoll execute the code of chosen modules."""
 
     def __init__(
         self, actions: dict[str, Callable[[ModuleType, Callable[[], None]], None]]

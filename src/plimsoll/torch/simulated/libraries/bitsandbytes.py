@@ -1,11 +1,11 @@
-"""Stands in for bitsandbytes' CUDA library, whose functions get addresses and then compute nothing.
+"""Stands in for bitsandbytes' CUDA library, with functions that take addresses and compute nothing.
 
 The operations of bitsandbytes are Python code. It allocates memory, and then calls a function of a
 shared library with the addresses of tensors. So the operations run unchanged, and the stand-in for
 the library knows which tensors each function writes. The library itself allocates memory only by
 `cudaMallocManaged`, for paged optimizers, and by `cublasCreate`. Its matrix products have no
-workspace. The sources are csrc/ops.cu of 0.50, and the symbols that its builds for CUDA 11.8 to
-13.2 need.
+workspace. This follows from csrc/ops.cu of version 0.50, and from the symbols that its builds for
+CUDA 11.8 to 13.2 import.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ class _Kernel:
 
     Attributes:
         written: The arguments with the addresses of the tensors that the function writes.
-        elements: The argument with the most elements that a tensor has; None if there is none.
-        product: The arguments with rows, columns and terms of the matrix product; None if there is
-            none.
+        elements: The argument that gives the number of elements of the largest tensor; None if no
+            argument does.
+        product: The arguments that give rows, columns and terms of a matrix product; None if the
+            function computes no matrix product.
     """
 
     written: tuple[int, ...]
@@ -73,7 +74,7 @@ _KERNELS: dict[str, _Kernel] = {
     r"c\w+32bit_grad_\w+": _Kernel(written=(1, 2, 3, 4), elements=-1),
     r"c(fill|arange|_mul)_\w+": _Kernel(written=(0,), elements=-1),
 }
-"""By a pattern of its name, what plimsoll knows of a function; the first match counts."""
+"""Descriptions of functions, by a pattern for the function's name; the first match counts."""
 _FINDS_OUTLIERS = "bitsandbytes::int8_vectorwise_quant"
 _OUTLIER_FEATURES = 0.001
 """The fraction of features with outliers: Dettmers et al., LLM.int8(), 2022."""
@@ -105,7 +106,7 @@ def stand_in_for_its_library(module: ModuleType, execute: Callable[[], None]) ->
 
 
 def expect_few_outliers(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `bitsandbytes._ops`, and makes LLM.int8's search for outliers find few."""
+    """Loads `bitsandbytes._ops`, and makes LLM.int8's search for outliers find few outliers."""
     execute()
     register = module.register_kernel
 
@@ -218,7 +219,7 @@ def _do_nothing(*_: Any) -> int:
 
 
 class _ManagedMemory:
-    """The host memory that stands in for `cudaMallocManaged`'s; the library never frees it."""
+    """Host memory in place of memory from `cudaMallocManaged`. bitsandbytes never frees it."""
 
     def __init__(self) -> None:
         self._kept: list[mmap.mmap] = []

@@ -103,7 +103,7 @@ def _make(path: str, info: Any, split: Any) -> Any:
 
 
 def _make_split(rows: Any, split: Any, counts: dict[str, int]) -> Any:
-    """Returns the rows that a split such as "train[:10%]" selects, of the declared number."""
+    """Returns the rows that a split such as "train[:10%]" selects from `counts` rows per split."""
     from datasets import ReadInstruction, concatenate_datasets
 
     if not isinstance(split, ReadInstruction):
@@ -145,7 +145,7 @@ def _texts_of(feature: Any) -> int:
 
 
 class _Draw:
-    """Draws random values of features, the same ones in each run."""
+    """Draws random values of features. Each run draws the same values."""
 
     def __init__(self, characters: float) -> None:
         self._random = random.Random(0)  # noqa: S311 (of data that nobody has)

@@ -23,7 +23,7 @@ _SCALES_ALIGNED = 4
 """The number of rows of scales is rounded up to a multiple of this."""
 _SCALES_OF_PACK = 4
 _ATTENTION = ("mqa_logits", "mega_moe", "hc_prenorm_gemm")
-"""Parts of the names of functions that are more than matrix products; plimsoll refuses them."""
+"""Name parts of functions that do more than multiply matrices; plimsoll refuses them."""
 
 
 def stand_in_for_products(module: ModuleType, execute: Callable[[], None]) -> None:
@@ -48,7 +48,7 @@ def stand_in_for_products(module: ModuleType, execute: Callable[[], None]) -> No
 
 
 def stand_in_for_operations(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads a DeepGEMM whose functions are registered with PyTorch, and replaces them there."""
+    """Loads a DeepGEMM that registers its functions with PyTorch, and replaces these functions."""
     import torch
 
     execute()

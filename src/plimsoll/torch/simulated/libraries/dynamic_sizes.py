@@ -1,8 +1,8 @@
 """Chooses sizes that depend on data, for operations that have a fake implementation.
 
-A fake implementation requests such a size from its context. A compiler returns a symbol. plimsoll
-returns a number within the bounds, chosen like other unknown data, and the prediction reports the
-range.
+A fake implementation requests such a size from its context (`torch.library.get_ctx()`). When a
+compiler traces the implementation, the context returns a symbol. plimsoll's context returns a
+number within the bounds, chosen like other unknown data, and the prediction reports the range.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class _Context:
     def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> int:  # noqa: A002
         """Returns a size that depends on data.
 
-        Without `max`, the size is at most the number of elements of the largest operand; for
-        balanced data it is half of the longest dimension.
+        The simulation's setting for unknown data selects `min`, the middle, or `max`. Without
+        `max`, the number of elements of the largest operand counts as `max`, and half of the
+        longest dimension counts as the middle.
         """
         import torch
 
@@ -48,7 +49,7 @@ class _Context:
         return sorted((min, half, most))[1]
 
     def create_unbacked_symint(self, *, min: int = 2, max: int | None = None) -> int:  # noqa: A002
-        """Does the same as `new_dynamic_size`; its older name."""
+        """Does the same as `new_dynamic_size`. It is the older name of that method."""
         return self.new_dynamic_size(min=min, max=max)
 
 

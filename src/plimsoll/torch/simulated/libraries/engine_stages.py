@@ -83,7 +83,7 @@ class EngineStages:
         learn: Callable[[ServingUse, list[Any]], None] | None = None,
         is_refusal: Callable[[str], object] = bool,
     ) -> None:
-        """Replaces a check of the engine's memory by one that notes why it refuses to start.
+        """Replaces a check of memory by a function that notes why the engine refuses to start.
 
         Args:
             owner: The check's module or class. Nothing is done if it lacks the check.
@@ -113,7 +113,7 @@ class EngineStages:
         setattr(owner, name, checked)
 
     def note_graphs(self, use: ServingUse, taken: int, device: int) -> None:
-        """Notes the memory of a card that capturing CUDA graphs took, with its bounds.
+        """Notes the memory of a card that captured CUDA graphs take, and its two bounds.
 
         Args:
             use: The `ServingUse` to fill in.

@@ -1,7 +1,8 @@
-"""Computes the memory that FlashAttention 3's forward pass takes for split keys and the schedule.
+"""Computes the memory that FlashAttention 3's forward pass takes besides its output.
 
-The rules are those of hopper/flash_api.cpp, heuristics.h and tile_size.h of flash-attn 3, as vLLM
-builds it.
+If FlashAttention 3 splits the keys into parts, each part has its own results. The kernels may also
+need a schedule, which assigns tiles to thread blocks. The rules are those of hopper/flash_api.cpp,
+heuristics.h and tile_size.h of flash-attn 3, as vLLM builds it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 _MOST_SPLITS = 128
 _MOST_BATCHES = 992
-"""The most sequences in a batch whose keys are split by the sequences' lengths."""
+"""If sequences differ in length, a batch of more sequences than this does not split its keys."""
 _CACHE_BYTES = 50 * 1024 * 1024
 """The size of the level 2 cache that FlashAttention 3 assumes."""
 _WIDTHS = (64, 96, 128, 192, 256)
@@ -23,16 +24,16 @@ class Shape:
 
     Attributes:
         batch: The number of sequences.
-        rows: The number of query rows; if sequences differ in length, of the longest one.
-        key_rows: The number of key rows; if sequences differ in length, of the longest one.
+        rows: The number of query rows of a sequence, or of the longest sequence.
+        key_rows: The number of key rows of a sequence, or of the longest sequence.
         heads: The number of heads of the queries.
         key_heads: The number of heads of the keys and values.
         width: The length of a row of queries and keys, in numbers.
         value_width: The length of a row of values, in numbers.
         item_bytes: The bytes of a number, 1 or 2.
         is_causal: Whether rows see no later keys.
-        left: How many keys before its own a row sees; -1 means all of them.
-        right: How many keys after its own a row sees; -1 means all of them.
+        left: How many keys before its own position a row sees; -1 means all of them.
+        right: How many keys after its own position a row sees; -1 means all of them.
         page_rows: The key rows of a page; 0 if keys are not paged.
         is_varlen: Whether sequences may differ in length.
         processors: The number of streaming multiprocessors.
@@ -82,7 +83,7 @@ class Shape:
         """Returns the numbers of query rows and key rows that a thread block processes at a time.
 
         Args:
-            copies_pages: Whether threads copy the pages of keys, instead of the TMA unit.
+            copies_pages: Whether threads, and not the TMA unit, copy the pages of keys.
         """
         width = next((each for each in _WIDTHS if self.width <= each), _WIDTHS[-1])
         value_width = max(self.value_width, width) if self.value_width > width else width
@@ -111,7 +112,7 @@ class Shape:
 
     @property
     def copies_pages(self) -> bool:
-        """Returns whether threads copy the pages of keys, instead of the TMA unit."""
+        """Returns whether threads, and not the TMA unit, copy the pages of keys."""
         if not self.page_rows:
             return False
         if self.major < 9 or self.is_local:
@@ -160,9 +161,9 @@ def take_besides(
         is_scheduled: Whether the caller has made the schedule.
 
     Returns:
-        A list of three tensors and the schedule. The tensors are the logarithm of the sum of each
-        row, and for all parts the outputs and the logarithms. The latter two are empty if there is
-        only one part.
+        A list of three tensors, and the schedule. The first tensor has the logarithm of each row's
+        sum. The second tensor has the outputs of all parts, the third the logarithms of all parts;
+        both are empty if there is only one part.
     """
     import torch
 

@@ -30,7 +30,7 @@ def _shape(
     page_table: Any,
     margin: int,
 ) -> Shape:
-    """Returns the `Shape` of a call without a mask, from its tensors."""
+    """Returns the `Shape` of a call from the call's tensors, as if the call had no mask."""
     several = starts is not None
     pages = 0 if page_table is None else page_table.shape[1] * k.shape[1]
     processors, major = _card()

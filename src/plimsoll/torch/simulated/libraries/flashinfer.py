@@ -1,6 +1,6 @@
 """Stands in for FlashInfer's kernels: they take time, and compute nothing.
 
-Before a kernel runs, FlashInfer allocates its results and its workspaces in Python.
+FlashInfer's Python code allocates a kernel's results and workspaces before it launches the kernel.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _BlockProducts:
         """Does nothing: the caller holds the workspace."""
 
     def run_gemm(self, left: Any, right: Any, out: Any, *_: Any) -> None:
-        """Launches the matrix product, timed as twice as fast as one in half precision."""
+        """Launches the matrix product; its assumed speed is twice that of half precision."""
         import torch
 
         note_kernel("flashinfer", _RELEASE)

@@ -1,7 +1,7 @@
 """Finds the names of a library that a Python file uses, and the `try` statements around them.
 
-A program that can do without a library catches the error of the import. All names within one `try`
-belong together, and so do the names that the file uses outside every `try`.
+A program that can do without a library catches the error of the import. Such a `try` is called a
+guard here. All names within one guard belong together, and so do the names outside every guard.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _uses_of(source: bytes) -> Uses:
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, str, str]]:
-    """Yields each imported name, the variable that it makes, and the variable's dotted name."""
+    """Yields each imported name, the variable that it sets, and the variable's dotted name."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             top = alias.name.partition(".")[0]

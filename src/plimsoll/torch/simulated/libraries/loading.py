@@ -1,4 +1,4 @@
-"""Replaces the kernels of compiled libraries when they are loaded: they would need a GPU."""
+"""Replaces the kernels of compiled libraries, which need a GPU, when the libraries are loaded."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def watch_loading(torch: ModuleType, simulation: Simulation) -> None:
 
 
 def loaded(load: Callable[[], _Loaded], path: Any) -> _Loaded:
-    """Calls `load` until it succeeds; makes a stand-in for each library that it misses."""
+    """Calls `load` until it succeeds; makes a stand-in for each shared library that is missing."""
     while True:
         try:
             return load()

@@ -1,4 +1,4 @@
-"""Notes for the report which data is made up for missing files, and which line requested them."""
+"""Notes for the report which data replaces missing files, and which line requested the files."""
 
 from __future__ import annotations
 

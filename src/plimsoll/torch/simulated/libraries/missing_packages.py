@@ -88,7 +88,7 @@ _KERNELS = {
     "causal_conv1d_cuda": "causal_conv1d",
     "selective_scan_cuda": "mamba_ssm",
 }
-"""By compiled module with kernels, the package that it belongs to."""
+"""The package to which a compiled module with kernels belongs, by the module's name."""
 
 
 def stand_in() -> None:
@@ -120,7 +120,7 @@ class _Parts(importlib.abc.MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
-    """Loads a module as a package, so that `_Parts` is asked for the submodules it lacks."""
+    """Loads a module as a package, so that Python asks `_Parts` for missing submodules."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Makes the module a package, and runs its file."""
@@ -203,7 +203,7 @@ def _comes_from_here(name: str) -> bool:
 
 
 class _MissingDistribution(Distribution):
-    """The metadata of a stand-in, in the form of an installed package's."""
+    """The metadata of a stand-in, in the form that an installed package has."""
 
     def __init__(self, name: str, package: _Package) -> None:
         self._files = {
@@ -249,9 +249,10 @@ def _asked_for_by_script() -> set[str]:
 def _may_import(name: str, file: str, line: int) -> bool:
     """Returns whether an import gets the stand-in for a package.
 
-    An import outside every guard gets the stand-in; if that lacks a name, an error says so. An
-    import within a guard gets it only if the stand-in has all names that the file uses within this
-    guard or outside every guard.
+    A guard is a `try` statement that catches the error of a failed import. An import outside every
+    guard gets the stand-in; if the stand-in lacks a name, an error says so. An import within a
+    guard gets the stand-in only if the stand-in has all names that the file uses within this guard
+    or outside every guard.
     """
     uses = uses_in(file)
     guard = uses.guard_at(line)

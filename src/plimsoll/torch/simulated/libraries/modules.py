@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 
 
 def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
-    """Returns functions that load modules, by name; each gets a module and its `execute`."""
+    """Returns functions that load modules, by the module's name.
+
+    Each function is called with the module and with `execute`, which runs the module's code.
+    """
     for name, kernel in {**torchvision.KERNELS, **vllm.KERNELS, **sglang.KERNELS}.items():
         simulate_operation(name, kernel)
     for name, kernel in vllm.HOST_KERNELS.items():

@@ -25,7 +25,7 @@ _ABOUT_MEMORY = re.compile("memory", re.IGNORECASE)
 def sglang_modules(
     simulation: Simulation,
 ) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
-    """Returns, by name of SGLang's modules, the functions that load them."""
+    """Returns the functions that load modules of SGLang, by the module's name."""
     stages = _Stages(simulation, "SGLang", "sglang")
     return {
         "sglang.srt.model_executor.model_runner_components.load_model_utils": make_up_weights,
@@ -75,7 +75,7 @@ class _Stages(EngineStages):
         self.staged(scheduler, "run_batch", None)
 
     def watch_cache_sizes(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the module that chooses the cache's size, and notes if it refuses to start.
+        """Loads the module that chooses the cache's size, and notes if SGLang refuses to start.
 
         SGLang refuses to start if too little memory is left for the cache.
         """

@@ -1,8 +1,8 @@
 """Makes up missing tokenizers of transformers, with the size of the configuration's vocabulary.
 
-On average they make as many tokens as trained tokenizers: English has 4.2 letters a token. They
-split texts into words, and long words into parts. A token keeps only its first letters, so decoded
-text is shorter than the original.
+On average, made-up tokenizers make as many tokens as trained ones: in English, a token for 4.2
+letters. They split texts into words, and long words into parts. A token stands only for the first
+letters of its part, so decoded text is shorter than the original.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KNOWN = 3
 
 
 def make_missing_tokenizers(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `transformers.tokenization_utils_base`, and makes up tokenizers without files."""
+    """Loads `transformers.tokenization_utils_base`, and makes up tokenizers that have no files."""
     execute()
     base = module.PreTrainedTokenizerBase
     load = base._from_pretrained.__func__
@@ -99,7 +99,7 @@ def _make(name: str, asked: dict[str, Any]) -> Any:
 
 
 def _special_tokens(config: Any) -> dict[int, str]:
-    """Returns the configuration's special tokens by number; adds the one for unknown words."""
+    """Returns the configuration's special tokens by number; adds a token for unknown words."""
     special: dict[int, str] = {}
     for kind, token in _SPECIAL.items():
         number = getattr(config, f"{kind}_token_id", None)
@@ -115,8 +115,8 @@ def _special_tokens(config: Any) -> dict[int, str]:
 def _words(count: int) -> list[str]:
     """Returns up to `count` beginnings of words, the shortest first.
 
-    The result has all beginnings of a length or none of them; of one letter, it has as many as
-    `count` allows.
+    The result has either all beginnings of a length or none of them. The length 1 is an exception:
+    the result has as many of these beginnings as `count` allows.
     """
     words: list[str] = []
     for length in range(1, _KNOWN + 1):

@@ -1,4 +1,4 @@
-"""Takes the memory of torchvision's CUDA kernels, which call PyTorch's operations.
+"""Allocates the memory that torchvision's CUDA kernels take when they call PyTorch's operations.
 
 The functions follow csrc/ops/cuda of torchvision 0.26 to 0.29. Their memory was measured with 0.26.
 """
@@ -54,7 +54,10 @@ def _columns(
     weight: Any,
     grad_or_offset: Any,
 ) -> tuple[int, int, int, int]:
-    """Returns the images that are unrolled at a time, the repetitions, and the rows and columns."""
+    """Returns the sizes of the unrolled matrix (im2col) and of the loop that computes it.
+
+    The sizes are: images at a time, repetitions, the matrix' rows, its columns for one image.
+    """
     batch = input.size(0)
     images = next(n for n in range(min(batch, _MOST_IMAGES), 0, -1) if batch % n == 0)
     rows = input.size(1) * weight.size(2) * weight.size(3)

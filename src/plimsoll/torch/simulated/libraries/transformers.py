@@ -44,8 +44,8 @@ def make_missing_weights(module: ModuleType, execute: Callable[[], None]) -> Non
         return  # before transformers 5
     find, choose_type = module._get_resolved_checkpoint_files, module._get_dtype
     load = module.PreTrainedModel._load_pretrained_model
-    types: dict[str, Any] = {}  # by path of a made-up checkpoint, the type of its weights
-    models: dict[str, Any] = {}  # by path, the model that reads the checkpoint
+    types: dict[str, Any] = {}  # the type of a made-up checkpoint's weights, by its path
+    models: dict[str, Any] = {}  # the model that reads a made-up checkpoint, by its path
 
     def find_or_make(*arguments: Any, **named: Any) -> Any:
         try:

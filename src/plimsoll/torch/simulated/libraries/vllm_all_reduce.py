@@ -56,7 +56,7 @@ def all_reduce_kernels(simulation: Simulation) -> dict[str, dict[str, Callable[.
 
 
 def _reduce(_: int, given: Any, out: Any, buffer: int, buffer_bytes: int) -> None:
-    """Launches the kernel; without `buffer` the input already is in memory that all ranks map."""
+    """Launches the kernel. Without `buffer`, all ranks have already mapped the input's memory."""
     import torch
 
     del buffer_bytes

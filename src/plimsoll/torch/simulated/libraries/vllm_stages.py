@@ -29,7 +29,7 @@ _SHUTDOWN_SECONDS = 600
 def vllm_modules(
     simulation: Simulation,
 ) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
-    """Returns, by name of vLLM's modules, the functions that load them."""
+    """Returns the functions that load modules of vLLM, by the module's name."""
     stages = _Stages(simulation, "vLLM", "vllm")
     return {
         "vllm.engine.arg_utils": make_up_weights,
@@ -63,8 +63,8 @@ def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
 def keep_model_facts(module: ModuleType, execute: Callable[[], None]) -> None:
     """Loads vLLM's list of models, and keeps the models' properties for the next prediction.
 
-    vLLM starts a process to find a model's properties. They are kept in the folder of code compiled
-    for simulated GPUs.
+    vLLM starts a process to find a model's properties. plimsoll keeps the properties in the folder
+    that it has for code compiled for simulated GPUs.
     """
     execute()
     module._LazyRegisteredModel._get_cache_dir = staticmethod(
@@ -143,7 +143,7 @@ class _Stages(EngineStages):
         """Loads vLLM's sampler, and computes how many tokens it samples for each request.
 
         The engine's next step depends on these numbers. On a GPU a kernel of vLLM's counts the
-        tokens. The host can compute the same: a request gets a token once its whole prompt is
+        tokens. The host can count them too: a request gets a token once its whole prompt is
         computed.
         """
         execute()
@@ -170,7 +170,7 @@ class _Stages(EngineStages):
         use.graph_sizes = len(runner.compilation_config.cudagraph_capture_sizes or ())
 
     def watch_cache_sizes(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the module that chooses the cache's size, and notes if it refuses to start.
+        """Loads the module that chooses the cache's size, and notes if vLLM refuses to start.
 
         vLLM refuses to start if too little memory is left for the cache.
         """
@@ -178,7 +178,7 @@ class _Stages(EngineStages):
         self.note_refusal(module, "_check_enough_kv_cache_memory", (ValueError,), _learn_lack)
 
     def watch_request(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the worker's helpers, and notes if vLLM refuses to start on a card too full."""
+        """Loads the worker's helpers, and notes if vLLM refuses to start on too full a card."""
         execute()
         self.note_refusal(module, "request_memory", (ValueError,), _learn_lack)
 
@@ -194,7 +194,10 @@ class _Stages(EngineStages):
         worker.initialize_from_config = initialize_from_config
 
     def _note_sleep(self, worker: Any) -> None:
-        """Notes the card memory that sleep frees and waking takes, and the host memory of sleep."""
+        """Notes the memory that the engine's sleep mode frees and takes.
+
+        Sleeping frees memory of the card and takes host memory. Waking takes memory of the card.
+        """
         sleep, wake_up = worker.sleep, worker.wake_up
         guarded = self.simulation.watchers.guarded
 

@@ -19,7 +19,7 @@ class Communicators:
 
     Attributes:
         most: The most memory that the communicators took of each device.
-        is_extrapolated: Whether the memory of one communicator is extrapolated, not measured.
+        is_extrapolated: Whether the memory of any communicator is extrapolated, not measured.
     """
 
     def __init__(
@@ -43,13 +43,13 @@ class Communicators:
 
         Args:
             group: The number of the process group.
-            members: The ranks in the job of the group's members, in the group's order.
+            members: The ranks that the group's members have in the job, in the group's order.
             rank: This process's rank in the group.
             device: This process's device.
-            key: The device's number for a communicator of the whole group; "0:3" for one of two
-                ranks.
-            pattern: The connections: "ring", "to 1,2 from 3" with ranks in the group, or "" for
-                none.
+            key: The device's number for a communicator of the whole group; "0:3" for a
+                communicator of the ranks 0 and 3 only.
+            pattern: The connections. "ring" is for a collective. "to 1,2 from 3" is for messages
+                between ranks of the group. "" means no connections.
 
         Raises:
             OutOfMemoryError: If the card has too little free memory; nothing is allocated then.

@@ -40,7 +40,7 @@ class Group:
     Attributes:
         store: The store in which the group's ranks meet, with a prefix of its own.
         rank: This process's place in the group.
-        members: By place, the rank in the job.
+        members: The rank of each member in the job, by the member's place.
         present: The places of the ranks that run; the remaining ranks are pretended, see
             `pretended`.
         name: The group's name in messages.
@@ -57,11 +57,11 @@ class Group:
     all_read: int = 0
     """This rank has read the bytes of all meetings before this one."""
     read_by: dict[int, int] = field(default_factory=dict)
-    """By place, the number of meetings that a rank has read, according to its last post."""
+    """The number of meetings that each rank has read according to its last post, by place."""
     kept: int = 0
     """The first meeting whose post by this rank is still in the store."""
     pieces: dict[int, int] = field(default_factory=dict)
-    """By meeting, the number of pieces of this rank's post in the store, not counting the first."""
+    """The number of pieces of this rank's post in the store, except the first, by meeting."""
     sent: dict[tuple[int, int], int] = field(default_factory=dict)
     received: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -79,7 +79,7 @@ class _Meeting:
     header: Header
     mine: bytes
     keys: dict[int, str]
-    """By place, the store's keys for the posts that this rank waits for; may be empty."""
+    """The store's keys for the posts that this rank waits for, by place; may be empty."""
     sender: int | None
     tag: int
     number: int = _NOBODY
@@ -220,7 +220,7 @@ class Exchange:
         return b"".join(answer)
 
     def _forget(self, group: Group, number: int, headers: dict[int, Header]) -> None:
-        """Removes this rank's posts that all ranks have read; slow ranks may be meetings behind."""
+        """Removes this rank's posts that all ranks have read; slow ranks may lag some meetings."""
         with self._lock:
             group.read.add(number)
             while group.all_read in group.read:
@@ -245,7 +245,8 @@ class Exchange:
             return struct.pack("=Qq", meeting.header.series, sender)
         ((place, (header, given, pieces)),) = self._read(meeting).items()
         check_agreement(group.name, {place: header, group.rank: meeting.header})
-        # If some ranks are pretended, this message may also replace one from a pretended rank.
+        # If some ranks are pretended, the message stays in the store: it may also replace a message
+        # from a pretended rank.
         if len(group.present) == len(group.members):
             posts.remove(group.store, meeting.keys[place], pieces)
         return struct.pack("=QqQ", header.series, place, len(given)) + given

@@ -37,10 +37,10 @@ def check_agreement(group: str, headers: Mapping[int, Header]) -> None:
 
     Args:
         group: The group's name, for the message.
-        headers: By rank in the group, the description of its call.
+        headers: The description of each rank's call, by the rank in the group.
 
     Raises:
-        DeadlockError: If two ranks make different calls, or with different sizes.
+        DeadlockError: If two ranks make different calls, or the same call with different sizes.
     """
     first, *others = (headers[place] for place in sorted(headers))
     for other in others:

@@ -7,7 +7,7 @@ ranks) and H100s (two to four ranks linked by NVLink). Other machines are extrap
 range.
 
 NCCL requests each table and buffer of a channel separately, and the driver gives at least 2 MiB
-each time. So the number of requests determines a channel's memory, not the content.
+each time. So a channel's memory depends on the number of requests, not on the bytes requested.
 
 A place is a rank in the communicator. A letter is a message from one rank to another.
 """
@@ -131,7 +131,7 @@ class Communicator:
 
     Attributes:
         card: The rank's card.
-        node_of: By place, the number of the rank's machine.
+        node_of: The number of each rank's machine, by the rank's place.
         rank: This rank's place.
         settings: NCCL's settings.
     """
@@ -180,7 +180,9 @@ class Communicator:
         return Bytes(low, self._most_algorithms() * high)
 
     def _most_algorithms(self) -> int:
-        """Returns how many algorithms may make connections: the ring, and more for some sizes.
+        """Returns the highest number of algorithms that may make connections.
+
+        The ring is always one of them. NCCL may choose others for messages of some sizes.
 
         If NVLink joins the cards of one machine, NCCL's cost model (tuning.cc) chooses the ring for
         every size: a tree's latency is not lower there, and its bandwidth is a third lower.

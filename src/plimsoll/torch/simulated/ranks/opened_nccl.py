@@ -112,7 +112,7 @@ class _Opened:
         return _SUCCESS
 
     def _meet(self, unique: bytes, place: int, count: int) -> tuple[Any, list[int]]:
-        """Returns the store of a communicator, and the ranks in the job of its members."""
+        """Returns the store of a communicator, and its members' ranks in the job."""
         from torch.distributed import TCPStore
         from torch.testing._internal.distributed.fake_pg import FakeStore
 

@@ -1,6 +1,7 @@
 """Determines which ranks of a job run, and which are only pretended.
 
-A pretended rank does the same as a rank that runs and is near it. A place is a rank in a group.
+No process runs for a pretended rank. plimsoll assumes that it does the same as a running rank near
+it. A place is a rank in a group.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def running_ranks() -> list[int] | None:
 
 
 def stand_in(place: int, own: int, present: frozenset[int], size: int) -> int:
-    """Returns the place whose contribution is used for a rank: its own, unless it is pretended.
+    """Returns the place whose contribution plimsoll uses as that of a rank.
+
+    It is the rank's own place, or that of a running rank if the rank is pretended.
 
     Args:
         place: The rank's place.
@@ -36,10 +39,10 @@ def stand_in(place: int, own: int, present: frozenset[int], size: int) -> int:
 
 
 def letter_of(sender: int, own: int, present: frozenset[int], size: int) -> tuple[int, int] | None:
-    """Returns sender and receiver of the message that replaces one from a pretended rank.
+    """Returns sender and receiver of a message that replaces a message from a pretended rank.
 
-    The distance between their places is that of the expected message. Returns None if no rank that
-    runs sends such a message.
+    The two places are as far apart as those of the expected message. Returns None if no running
+    rank sends such a message.
 
     Args:
         sender: The sender of the expected message.
@@ -60,9 +63,10 @@ def letter_of(sender: int, own: int, present: frozenset[int], size: int) -> tupl
 def _nearest(place: int, among: frozenset[int], size: int, otherwise: int | None) -> int:
     """Returns the place in `among` that replaces `place`.
 
-    A place within the group, neither the first nor the last, is replaced by the nearest other such
-    place. Without one, and for the first and the last place, this returns `otherwise`; if that is
-    None, the nearest of all places in `among`.
+    The inner places of a group are all except the first and the last. If `place` is an inner place,
+    the result is the nearest inner place in `among`. If `place` is the first or the last, or if
+    `among` has no inner place, the result is `otherwise`; if `otherwise` is None, it is the nearest
+    place in `among`.
     """
     inner = [each for each in among if 0 < each < size - 1] if 0 < place < size - 1 else []
     if not inner and otherwise is not None:

@@ -1,11 +1,11 @@
 """torch.distributed's process groups on simulated GPUs.
 
-PyTorch's own functions run, with the program's own rendezvous. Only the backend differs: groups
-with the backend "nccl" or "gloo" get that of csrc/collectives. It follows NCCL's rules for memory
-and streams, and exchanges data with the other ranks through `exchange`.
+PyTorch's own functions run, with the program's own rendezvous. Only the backend differs. A backend
+of csrc/collectives replaces the backends "nccl" and "gloo". It follows NCCL's rules for memory and
+streams, and exchanges data with the other ranks through `exchange`.
 
-If WORLD_SIZE says that a job has several processes, but no launcher started this one, it runs
-alone. The missing ranks are pretended: they do the same as this one.
+WORLD_SIZE may say that a job has several processes, although no launcher started this process. Then
+this process runs alone. The missing ranks are pretended: they do the same as this process.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ProcessGroups:
 
         c10d = torch._C._distributed_c10d
         add_nccl(c10d)
-        if not hasattr(c10d.Backend, "options"):  # PyTorch writes to it, and nothing reads it
+        if not hasattr(c10d.Backend, "options"):  # PyTorch sets options that nothing reads
             c10d.Backend.options = property(lambda _: NcclOptions())
         name_methods(c10d, self._simulation.communicators)
         add_symmetric_memory(c10d, self._simulation)
@@ -106,7 +106,7 @@ class ProcessGroups:
         Args:
             store: The store in which the communicator's ranks meet; no other group uses it.
             rank: This process's rank in the communicator.
-            members: By rank in the communicator, the rank in the job.
+            members: Each member's rank in the job, by its rank in the communicator.
         """
         self._simulation.groups.append(members)
         return self._make_among(members, "nccl", store, rank, NcclOptions())
@@ -206,14 +206,14 @@ class ProcessGroups:
 
 @cache
 def _store(address: str, port: int, *, is_master: bool) -> Any:
-    """Returns the job's store; the same one if the program initializes its groups again."""
+    """Returns the job's store; the same store if the program initializes its groups again."""
     from torch.distributed import TCPStore
 
     return TCPStore(address, port, is_master=is_master, wait_for_workers=False)
 
 
 def _among(running: list[int], given: dict[str, Any]) -> dict[str, Any]:
-    """Returns init_process_group's arguments for a partial job: no rank waits for missing ones."""
+    """Returns init_process_group's arguments for a partial job; no rank waits for missing ranks."""
     rank = int(os.environ["RANK"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = _store(address, port, is_master=rank == running[0])

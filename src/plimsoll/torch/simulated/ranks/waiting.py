@@ -1,9 +1,9 @@
 """Detects ranks that wait for each other and would wait for ever.
 
-A rank that waits for more than half a second writes this on a board that all ranks can read, and
-renews its entry twice a second. It also reads the entries of the ranks that it waits for, of those
-that these wait for, and so on. If each of them has ended or waits, and none has made progress
-between two reads, the wait will never end.
+A rank that waits for more than half a second says so on a board that all ranks can read, and renews
+its entry twice a second. It also reads the entries of the ranks for which it waits, then those of
+the ranks for which these ranks wait, and so on. If all these ranks have ended or wait, and none has
+made progress between two reads, the wait will never end.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ class DeadlockError(Exception):
 class Board:
     """The board on which the ranks of a job write what they wait for.
 
-    A process also writes there that it ends. The first rank usually hosts the job's store. So it
-    ends after the other ranks, which may still read messages from the store.
+    A process also writes on the board that it ends. The first rank usually hosts the job's store.
+    So the first rank waits for the end of the other ranks, which may still read messages from the
+    store.
 
     Args:
         store: The job's store.
@@ -57,7 +58,7 @@ class Board:
         Finalize(None, self._end, exitpriority=-1)  # after the last messages are sent
 
     def say(self, what: dict[str, Any]) -> None:
-        """Writes this rank's entry: what it waits for, or "" if it waits no longer."""
+        """Writes this rank's entry: what it waits for, or nothing if it waits no longer."""
         self._store.set(f"board/{self.rank}", json.dumps(what))
 
     def give_up(self, why: str) -> None:

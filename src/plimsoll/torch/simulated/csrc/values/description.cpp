@@ -21,15 +21,15 @@ std::uint64_t mix(std::uint64_t value) {  // the finalizer of SplitMix64
 
 double fraction(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1.0p-53; }
 
-// Returns element `number` of `chosen` indices: below `count`, and different from those before it
-// in its row.
+// Returns the index at position `number` of a series of `chosen` indices. The index lies in
+// [0, `of.high`], and differs from the earlier indices in its row.
 double choose(const Description& of, std::uint64_t series, std::uint64_t number) {
   const auto count = static_cast<std::uint64_t>(of.high) + 1;
   const auto per_row = static_cast<std::uint64_t>(std::max<std::int64_t>(of.per_row, 1));
   const std::uint64_t row = number / per_row;
   const std::uint64_t place = number % per_row;
-  // For the most memory, most rows begin with the same index, so that its share is large; the other
-  // rows choose freely, so that no index stays unchosen.
+  // The program takes the most memory if one index has a large share. So most rows begin with the
+  // same index. The other rows choose freely, so that no index stays unchosen.
   if (chosen_unknown == Unknown::most && place == 0 && row % 4 != 0) return 0;
   if (chosen_unknown == Unknown::least) return static_cast<double>(number % count);
   const std::uint64_t bits = mix(series ^ mix(row));

@@ -9,8 +9,8 @@
 
 namespace plimsoll::simulated {
 
-// How plimsoll chooses unknown data on which sizes depend: balanced, or for the most or the least
-// memory.
+// How plimsoll chooses unknown data on which tensor sizes depend: balanced, or so that the program
+// takes the most or the least memory.
 enum class Unknown : std::uint8_t { balanced, most, least };
 
 // Events with a lower chance than this count as unlikely, but not as impossible.
@@ -32,7 +32,7 @@ struct Description {
     even,     // from a random generator, uniform within the bounds
     normal,   // from a random generator, normal around `mean`
     chosen,   // indices within [0, high], such as tokens or experts
-    counted,  // a count: `mean`, or a bound for the most or the least memory
+    counted,  // a count: `mean`; for the most memory `high`, for the least memory `low`
   };
   // A value that many elements have, such as the zeros of relu or the limits of clamp. The
   // remaining elements follow the distribution.
@@ -75,7 +75,8 @@ struct Description {
   // Describes truth values. `random`: random numbers decide the share, not data.
   static Description truth(double share, bool random = false);
   static Description truth(const Chance& of) { return truth(of.share, of.is_random); }
-  // Describes truth values that depend on data: this share is true, but none is certain.
+  // Describes truth values that depend on data. About `share` of them are true. Even a share of 0
+  // or 1 makes no value certain.
   static Description likely(double share) { return {0, 1, Spread::data, share}; }
   // Describes a count of at most `most`; on average it is `mean`.
   static Description counted(double mean, double most, bool random);
@@ -92,8 +93,9 @@ struct Description {
 
 // Describes a mixture of two descriptions: `share` of the elements belong to `one`.
 Description join(const Description& one, const Description& other, double share = 0.5);
-// Returns how many of `most` random draws hit: `mean` on average. For the most memory, the count is
-// one that draws hardly ever exceed; for the least memory, one that they hardly ever fall below.
+// Returns the number of hits that plimsoll assumes for `most` random draws with `mean` hits on
+// average. For the most memory, this is a number that real draws hardly ever exceed. For the least
+// memory, it is a number below which real draws hardly ever fall. Otherwise it is `mean`.
 double expected_of_random(double mean, double most);
 
 // Draws the numbers `first`, `first` + 1, … of a series. Each position of a series always has the

@@ -1,4 +1,4 @@
-// How many different values there are among numbers that are only described.
+// Estimates how many different values occur among numbers of which only a description is known.
 #pragma once
 
 #include <cstdint>

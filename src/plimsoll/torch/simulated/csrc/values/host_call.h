@@ -1,4 +1,4 @@
-// Access to a call's arguments on the host, for functions that compute GPU-only operations there.
+// Gives access to a call's arguments, for functions that compute GPU-only operations on the host.
 #pragma once
 
 #include <ATen/core/stack.h>

@@ -19,8 +19,9 @@ constexpr std::uint64_t kMostNumbers = std::uint64_t{1} << 32;
 
 // Returns how many 32-bit numbers PyTorch's CPU kernel takes from the generator
 // (ATen/native/cpu/DistributionTemplates.h). The kernel makes normal numbers in groups of sixteen.
-// If the count is no multiple of sixteen, it ends by drawing the last sixteen again. Since PyTorch
-// 2.13, the kernel for half precision skips the incomplete group before that.
+// If the last group is incomplete, the kernel first fills this group and then draws the tensor's
+// last sixteen values again. Since PyTorch 2.13, the kernel for half precision no longer fills the
+// incomplete group; it only draws the last sixteen values.
 std::optional<std::uint64_t> numbers_taken(const Call& call) {
   const std::string& name = call.info().plain_name;
   const at::Tensor target = call.tensor(0);

@@ -1,7 +1,9 @@
-// Advances the host's random generator by the numbers that filling a large host tensor would have
-// taken, if the tensor had contents.
+// Advances the host's random generator when a program fills a large host tensor with random
+// numbers.
 //
-// The program's later random numbers, such as the order of its data, are then the same as on a GPU.
+// In a simulation such a tensor has no contents, so no kernel draws the numbers. The generator
+// still has to advance as if a kernel drew them: only then are the program's later random numbers,
+// such as the order of its data, the same as in a run on a GPU.
 #pragma once
 
 #include "operation/call.h"

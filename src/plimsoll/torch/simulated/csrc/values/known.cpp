@@ -21,8 +21,9 @@
 namespace plimsoll::simulated {
 namespace {
 
-// The largest number of elements that are drawn at a time, and that are searched for their bounds.
+// plimsoll draws values for at most this many elements at a time.
 constexpr std::int64_t kMostDrawn = std::int64_t{1} << 20;
+// plimsoll searches the values of at most this many elements for their bounds.
 constexpr std::int64_t kMostSearched = std::int64_t{1} << 16;
 constexpr std::int64_t kMostSearchedIntegers = std::int64_t{1} << 20;
 // plimsoll notes each dense piece of a strided write separately, if there are at most this many.
@@ -36,7 +37,7 @@ std::recursive_mutex& contents_mutex() {
 }
 using ContentsLock = std::lock_guard<std::recursive_mutex>;
 
-// The range of bytes, from the start of the allocation, that contains a tensor's elements.
+// The range of bytes that contains a tensor's elements, counted from the start of the allocation.
 struct Extent {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -52,8 +53,8 @@ Extent extent_of(const at::Tensor& tensor) {
           last + 1 == tensor.numel() && tensor.is_non_overlapping_and_dense()};
 }
 
-// Describes the part's bytes as numbers of `type`; the part's own description is for the type that
-// was written.
+// Describes the part's bytes as numbers of `type`. The part's own description holds only for
+// numbers of the type that was written.
 Description description_of(const Contents::Part& part, at::ScalarType type) {
   const bool is_zero = part.description.is_constant() && part.description.low == 0;
   const bool is_other = part.type != type && !is_zero;
@@ -83,7 +84,7 @@ Pieces pieces_of(const at::Tensor& tensor) {
   }
   std::sort(dims.begin(), dims.end());
   const std::size_t item = tensor.itemsize();
-  std::int64_t covered = 1;  // elements from the first to the end of the dimensions so far
+  std::int64_t covered = 1;  // how many elements the dimensions so far span
   Pieces pieces{{0}, item};
   for (const auto& [stride, size] : dims) {
     if (stride < covered) return {};
@@ -155,7 +156,7 @@ void draw_missing(Contents& contents, const Extent& extent, at::ScalarType type,
   }
 }
 
-// Gives `values` the tensor's other properties: whether it is conjugated, negated, a Python number.
+// Copies a tensor's flags to `values`: conjugated, negated, and made from a Python number.
 at::Tensor with_bits_of(const at::Tensor& tensor, at::Tensor values) {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     values.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -201,8 +202,8 @@ Description bounds_of(const at::Tensor& values) {
   return found;
 }
 
-// Returns a description of values that a GPU may compute differently: `any`, with the signs that
-// `bounds` implies.
+// Describes values that a GPU may compute differently. The description is `any`, restricted to the
+// signs that `bounds` allows.
 Description signs_of(const Description& bounds, const Description& any, at::ScalarType type) {
   if (type == at::kBool) {
     constexpr double kUnsure = 1e-6;  // the next draw may differ from all before
@@ -225,7 +226,7 @@ bool are_searched(std::int64_t count, at::ScalarType type) {
 Description description_within(const Contents& contents, const Contents::Part& part,
                                std::size_t begin, std::size_t end, at::ScalarType type,
                                std::uint64_t capture) {
-  // Data that the capture did not write differs at each replay.
+  // Data that the capture did not write may be different at each replay.
   if (capture != 0 && part.capture != capture) return Description::of_type(type);
   if (part.source == Source::described) return description_of(part, type);
   const std::size_t item = c10::elementSize(type);
@@ -254,8 +255,8 @@ std::pair<const Contents::Part*, std::size_t> only_part(const Contents& contents
   return found;
 }
 
-// Returns the origin of known values. Up to 64 bytes are identified by their contents; more by
-// their allocation and the tensor's version.
+// Returns the origin of known values. Values of up to 64 bytes are identified by their contents,
+// larger ones by their allocation and the tensor's version.
 Origin origin_of_values(const at::Tensor& tensor, const Contents& contents, std::uint64_t serial) {
   constexpr std::size_t kMostBytes = 64;
   const Extent extent = extent_of(tensor);
@@ -269,9 +270,9 @@ Origin origin_of_values(const at::Tensor& tensor, const Contents& contents, std:
   return origin_by_number(serial, version.current_version());
 }
 
-// Sets what is known of the bytes. If they are in host memory that a device writes, the host can
-// read them there. If only a description is known, there are no values to read, and the report gets
-// an assumption.
+// Sets what is known of the bytes. They may lie in host memory that a device writes, where the host
+// reads them without asking plimsoll. If only a description of them is known, the host does not
+// find the device's values there, and plimsoll adds an assumption to the report.
 void put(Allocation& allocation, std::size_t begin, const Contents::Part& part) {
   Contents& contents = contents_of(allocation);
   if (contents.are_mapped() && part.source == Source::described) {
@@ -281,7 +282,8 @@ void put(Allocation& allocation, std::size_t begin, const Contents::Part& part) 
   contents.write(begin, part);
 }
 
-// Sets what is known of the written bytes, also for replays if a graph is being captured.
+// Sets what is known of the written bytes. If a graph is being captured, its replays repeat the
+// write.
 void write(const at::Tensor& tensor, Allocation& allocation, std::size_t begin,
            Contents::Part part) {
   part.capture = runtime().current_capture(allocation.device);

@@ -1,5 +1,5 @@
-// Reads and writes the knowledge about the elements of device tensors. A tensor may cover several
-// parts of its allocation's contents (contents.h).
+// Reads and writes what plimsoll knows about the elements of device tensors. A tensor may cover
+// several parts of its allocation's contents (contents.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,11 +13,11 @@ namespace plimsoll::simulated {
 
 // The functions of this file are thread-safe.
 
-// The knowledge of a whole device tensor.
+// Holds what plimsoll knows about the elements of a whole device tensor.
 struct Known {
   Source source = Source::described;
   Description description;
-  std::uint64_t series = 0;  // the one series of all elements; 0 if there is none
+  std::uint64_t series = 0;  // the series of all elements; 0 if they come from several series
   std::uint64_t first = 0;
   Origin origin;
 };
@@ -34,28 +34,29 @@ bool can_be_read(const at::Tensor& tensor);
 // Returns a tensor's elements as a read-only host tensor. Elements without values are drawn; if
 // they are too many, the result is undefined.
 at::Tensor read_values(const at::Tensor& tensor);
-// Returns a host tensor through which the tensor's elements can be written. It uses the existing
-// values or makes room for new ones; undefined if the budget has no room.
+// Returns a host tensor through which the tensor's elements can be written. It lies over the
+// existing values; if there are none, plimsoll allocates host memory for them. The result is
+// undefined if the budget of host memory for values is used up.
 at::Tensor writable_values(const at::Tensor& tensor, bool is_overwritten);
 
 // Notes the source of elements that were just written to the tensor's values.
 void note_values(const at::Tensor& tensor, Source source);
 // Notes the source of the written elements, and their distribution and origin. The distribution has
-// to be noted, because a search of a few elements finds only their bounds.
+// to be noted, because the values themselves show only their bounds.
 void note_values(const at::Tensor& tensor, Source source, const Known& known);
 // Notes the description of elements that were written, but have no values.
 void note_described(const at::Tensor& tensor, const Description& description);
 // Notes that the bytes from `begin` to `end` were written, with numbers of an unknown type.
 void note_written(Allocation& allocation, std::size_t begin, std::size_t end);
-// Sets the elements to the values that the host has read, so that later reads agree. `could_be`
-// describes the values that were possible.
+// Sets the elements to the values that the host has read, so that later reads return the same
+// values. `could_be` describes the values that the host could have read instead.
 void note_told(const at::Tensor& tensor, const at::Tensor& values, const Description& could_be);
 // Notes that a tensor is a copy of another tensor, of which `as` is known.
 void note_same(const at::Tensor& tensor, const Known& as);
 
 // Draws new numbers for everything that a captured graph writes, as each replay of the graph needs.
 void replay_writes(std::uint64_t capture);
-// Copies the knowledge of one allocation's contents to a second allocation.
+// Copies what is known of one allocation's contents to a second allocation.
 void keep_contents(const Allocation& before, Allocation& after);
 
 // Returns a device tensor over the dense memory of a host tensor. It takes no memory of the card

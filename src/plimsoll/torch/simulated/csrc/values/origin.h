@@ -1,9 +1,10 @@
-// The origin of a tensor: a number for the operations and tensors that it was computed from.
+// The origin of a tensor: a number that identifies the operations and tensors it was computed from.
 //
-// Rejection loops need it. Such a loop draws elements anew where a condition is true, and then
-// computes the condition again in the same way. This time only the new elements can meet it. So a
-// tensor keeps its identity when some of its elements are replaced, and remembers the condition
-// that the remaining elements do not meet.
+// Without origins, a program's rejection loop might never end in a simulation. Such a loop draws
+// elements anew where a condition is true, and then computes the condition again in the same way.
+// This time only the new elements can meet the condition. So the origin of a tensor keeps its
+// number when some elements are replaced, and notes the condition that the other elements do not
+// meet.
 #pragma once
 
 #include <array>
@@ -14,7 +15,8 @@
 namespace plimsoll::simulated {
 
 struct Origin {
-  // A condition that only replaced elements may meet, which are at most `share` of all elements.
+  // A condition that only replaced elements may still meet. They are at most `share` of all
+  // elements.
   struct Settled {
     std::uint64_t way = 0;
     bool is_turned = false;
@@ -24,10 +26,10 @@ struct Origin {
   // partly replaced elements keeps its `way` and gets a new `state`.
   std::uint64_t way = 0;
   std::uint64_t state = 0;
-  std::uint64_t ancestors = 0;  // a bit for each way it was computed from; ways may share bits
-  bool is_turned = false;       // truth values are the negation of those that `way` names
+  std::uint64_t ancestors = 0;  // a bit for each way among the operands; ways may share bits
+  bool is_turned = false;       // the tensor is the negation of the truth values that `way` names
   bool is_places = false;       // the tensor has the indices where the condition `way` is true
-  double open = 1;              // the share of elements that still meet the condition
+  double open = 1;              // at most this share of elements still meets a settled condition
   std::array<Settled, 2> settled{};
 
   [[nodiscard]] bool is_known() const { return way != 0; }

@@ -136,8 +136,8 @@ struct Range {
   std::uint64_t size = 0;
 };
 
-// Returns the range of random_(from, to) or random_(to); none for random_(), the type's whole
-// range.
+// Returns the range of random_(from, to) or random_(to); none for random_(), which draws from the
+// type's whole range.
 std::optional<Range> range_of(const Call& call) {
   const bool has_both = call.argument_count() == 4;
   const c10::IValue& last = call.argument(has_both ? 2 : 1);
@@ -191,8 +191,7 @@ void fill_tosses_by(const RandomState& state, const at::Tensor& values, const at
 
 std::uint64_t up_to_four(std::uint64_t count) { return (count + 3) / 4 * 4; }
 
-// Returns by how much a call's kernels advance the generator's offset. Most kernels have the same
-// launch.
+// Returns by how much a call's kernels advance the generator's offset.
 std::uint64_t offset_of(const Call& call) {
   constexpr std::uint64_t kByChances = 12;  // ten numbers, rounded up to a multiple of four
   const std::string& name = call.info().plain_name;

@@ -40,7 +40,7 @@ Tensor read_by_host(const Tensor& tensor, std::uint32_t operation) {
   if (!values.defined()) values = fill(tensor, description);
   if (is_sure || source == Source::told) return values;
   const Tensor told = as_in_a_healthy_run(tensor, values, known, operation);
-  // Keeps the values, so that later reads return the same.
+  // Keeps the values, so that later reads return the same values.
   if (!told.is_same(values)) note_told(tensor, told, description);
   return told;
 }

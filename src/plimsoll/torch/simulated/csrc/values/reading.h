@@ -1,4 +1,4 @@
-// Gives the program the values that it reads from a device on the host.
+// Returns the values of a device tensor to a program that reads the tensor on the host.
 #pragma once
 
 #include <ATen/core/Tensor.h>

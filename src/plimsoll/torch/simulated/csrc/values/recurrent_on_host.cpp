@@ -68,7 +68,7 @@ CellStep step(Mode mode, const Tensor& of_input, const Tensor& of_hidden, const 
 struct StepGradients {
   Tensor of_input;  // the gradients of the products with the weights
   Tensor of_hidden;
-  Tensor hidden;  // of the earlier hidden state, except through its product
+  Tensor hidden;  // of the hidden state before the step, without the part through its product
   Tensor cell;
 };
 
@@ -282,8 +282,8 @@ Tensor or_zeros(const Tensor& gradient, const Tensor& like) {
   return gradient.defined() ? widened(gradient) : at::zeros_like(like);
 }
 
-// Returns the one buffer in which cuDNN keeps all weights, followed by all biases, whether used or
-// not.
+// Returns the single buffer in which cuDNN keeps all weights, followed by all biases. The buffer
+// has room for biases even if the layers have none.
 Tensor flat(const std::vector<Tensor>& weights, const Tensor& like) {
   const Tensor made =
       at::zeros({like.numel()}, at::TensorOptions().dtype(weights.at(0).scalar_type()));

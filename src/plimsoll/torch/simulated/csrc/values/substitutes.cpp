@@ -28,8 +28,8 @@ namespace {
 
 using at::Tensor;
 
-// Pushes the call's results. Those that `results` lacks are filled with zeros: a GPU's kernel keeps
-// them only for its backward pass.
+// Pushes the call's results. Results that `results` lacks are filled with zeros: a GPU's kernel
+// returns them only for its backward pass.
 void leave(const Call& call, torch::jit::Stack& stack, const std::vector<Tensor>& results) {
   for (std::size_t i = 0; i < call.results().size(); ++i) {
     const c10::IValue& like = call.results()[i];
@@ -159,8 +159,9 @@ void attention_backward(const Call& call, torch::jit::Stack& stack) {
   leave(call, stack, results);
 }
 
-// Computes _embedding_bag on the host, and adds the bag of each index. GPU kernels always return
-// the bags, which the gradient reads; the host's kernel leaves them out if it does not need them.
+// Computes _embedding_bag on the host, and adds the result `offset2bag`: the bag of each index. GPU
+// kernels always return it, because the backward pass reads it. The host's kernel returns it only
+// if the forward pass needs it.
 void embedding_bag(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, stack);
   const Tensor offsets = of.tensor("offsets");

@@ -15,17 +15,18 @@
 namespace plimsoll::simulated {
 namespace {
 
-// An unknown value changes after this many reads in a row between which memory does not change.
-// Programs of a few steps never see a change.
+// plimsoll changes an unknown value after the program has read it this many times in a row while
+// memory did not change. Programs of a few steps never see a change.
 constexpr std::int64_t kPatience = 8;
-// A truth value that random draws make nearly certain changes only after this many such reads.
+// If random draws make a truth value nearly certain, it changes only after this many such reads.
 constexpr std::int64_t kPatienceWithLuck = 64;
 // A value changes after this many reads even if memory grows, as it does while text is generated.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;
-// In a loop with a bound, a value changes only after this many reads: a higher bound hardly limits
-// the loop.
+// In a loop with a bound, a value changes only after this many reads. A loop whose bound is higher
+// is treated like a loop without one.
 constexpr std::int64_t kPatienceWithinBounds = 4096;
-// Loops wait for one number or for one flag per element of a batch; tensors with more are data.
+// Loops wait for a single number, or for one flag per element of a batch. plimsoll takes a tensor
+// with more elements than this for data and never changes it.
 constexpr std::int64_t kMostElements = 256;
 // After this many changes that did not end the loop, plimsoll asks its Python code whether to stop
 // the program.
@@ -42,9 +43,9 @@ struct Place {
   std::uint64_t serial = 0;
   std::size_t bytes = 0;
   std::int64_t offset = 0;
-  at::Tensor first;             // the value that changes start from
-  std::optional<bool> is_open;  // the loop has no end of its own; empty: Python was not asked
-  // Whether a condition there depends on the value; empty: Python was not asked yet.
+  at::Tensor first;             // the unchanged value, from which all changed values are computed
+  std::optional<bool> is_open;  // whether the loop has no bound; empty: Python was not asked yet
+  // Whether a condition at this place depends on the value; empty: Python was not asked yet.
   std::optional<bool> is_tested;
 };
 

@@ -1,4 +1,4 @@
-"""The kernels of causal-conv1d: they allocate the same tensors, and compute nothing.
+"""Stands in for the kernels of causal-conv1d: allocates their tensors, and computes nothing.
 
 The code follows csrc/causal_conv1d.cpp of causal-conv1d 1.6. Its memory was not measured.
 """

@@ -1,7 +1,7 @@
-"""The kernels of flash-attn 2: they allocate the same tensors in the same order, without values.
+"""Stands in for flash-attn 2's kernels: allocates their tensors in their order, without values.
 
 The code follows csrc/flash_attn/flash_api.cpp of flash-attn 2.8. Its memory was not measured.
-Tensors have the dimensions batch, rows, heads, width; with packed sequences rows, heads, width.
+Tensors have the dimensions batch, rows, heads, width. Tensors of packed sequences lack the batch.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def _gradients(
     dropout: float,
     deterministic: bool,
 ) -> list[Any]:
-    """Implements both backward passes.
+    """Implements `bwd` and `varlen_bwd`.
 
     `statistics` is the shape of the rows' sums, and `sums` that of the accumulated query gradient.
     """
@@ -352,7 +352,7 @@ def fwd_kvcache(
     is_rotary_interleaved: bool = True,  # noqa: ARG001
     num_splits: int = 0,
 ) -> list[Any]:
-    """Computes attention of new query rows over a cache; `k` and `v`, if given, are added to it."""
+    """Computes attention of new query rows over a cache, to which it adds `k` and `v` if given."""
     _check(q, kcache, vcache)
     pages = None if block_table is None else block_table.shape[1] * kcache.shape[1]
     key_rows = kcache.shape[1] if pages is None else pages
@@ -365,7 +365,7 @@ def fwd_kvcache(
     given, out = out, torch.empty_like(q) if out is None else out
     logarithms = _floats(q, sizes.batch, sizes.heads, sizes.rows)
     if pages is not None and seqlens_k is not None:
-        seqlens_k.max().item()  # the check of the pages; the host waits for its value
+        seqlens_k.max().item()  # flash-attn reads this value on the host to check the pages
     splits = num_splits if num_splits > 0 else sizes.splits(q.device)
     kept = _accumulators(q, sizes, splits)
     added = [kcache, vcache] if k is not None and v is not None else []

@@ -68,7 +68,7 @@ def _forward(
         longest: The most query rows and key rows of a sequence.
         lengths: The number of sequences if they are packed and differ in length; otherwise None.
         causal: Whether rows see no later keys.
-        window: How many keys before and after its own a row sees; -1 means all of them.
+        window: How many keys before and after its own position a row sees; -1 means all of them.
         asked: The number of parts into which the keys are split; 0 lets flash-attn choose.
         pages: The table of pages, or None.
         scheduled: Whether the caller has made the schedule.
@@ -110,7 +110,7 @@ def _forward(
 def _blocks(
     width: int, major: int, causal: bool, is_local: bool, softcap: float
 ) -> tuple[int, int]:
-    """Returns how many query rows and key rows a block of the backward kernel has."""
+    """Returns how many query rows and key rows a thread block of the backward kernel processes."""
     if major < 9:
         row_block = 128 if width <= 64 else 64
         return row_block, 128 if width <= 128 else 80 if width <= 192 else 64

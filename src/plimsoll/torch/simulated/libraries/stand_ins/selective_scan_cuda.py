@@ -1,4 +1,4 @@
-"""The kernels of Mamba's selective scan: they allocate the same tensors, and compute nothing.
+"""Stands in for the kernels of Mamba's selective scan: allocates their tensors, computes nothing.
 
 The code follows csrc/selective_scan/selective_scan.cpp of mamba-ssm 2.3. Its memory was not
 measured.
@@ -30,7 +30,7 @@ def fwd(
     delta_bias: Any,
     delta_softplus: bool,  # noqa: ARG001
 ) -> list[Any]:
-    """Returns the result, the states between chunks, and with `z` the result times its gate."""
+    """Returns the result, the states between chunks, and if `z` is given, the gated result."""
     gated = [] if z is None else [torch.empty_like(z)]
     out = torch.empty_like(delta)
     batch, channels, rows = u.shape

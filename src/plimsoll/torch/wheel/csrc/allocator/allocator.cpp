@@ -138,8 +138,8 @@ void visit_pools(const Stats& from, Visit visit) {
   }
 }
 
-// Returns the number of an entry's action; -1 for actions that plimsoll does not know, or notes
-// itself.
+// Returns plimsoll's number for the action of a trace entry; -1 for an action that plimsoll does
+// not know, or that it records without PyTorch's trace.
 template <typename Entry>
 int action_of(const Entry& entry) {
   switch (entry.action_) {
@@ -238,8 +238,9 @@ int guarded_if_begun(int number, Call call) {
   return has_begun ? guarded_on(number, call) : PLIMSOLL_SUCCESS;
 }
 
-// Returns whether a GPU may be opened under this number. Once PyTorch's allocator has begun, only a
-// GPU with the same memory may replace one, and only if no memory of the old one is allocated.
+// Returns whether a GPU may be opened under this number. Once PyTorch's allocator has begun, a new
+// GPU may only replace an old one: it must have the same memory size, and no memory of the old GPU
+// may be allocated.
 bool may_follow(int number, std::uint64_t total) {
   if (!has_begun) return number < kGpus && number <= count;
   return number < count && gpus[number].total == total &&
@@ -311,8 +312,8 @@ std::int64_t synchronizations(int number) {
 // For each GPU, the number of synchronizations while another GPU's cache was emptied.
 std::int64_t for_others[kGpus];
 
-// Releases the cache of one GPU. PyTorch releases those of all GPUs in one call, but plimsoll calls
-// this function once for each GPU. `for_others` counts the additional synchronizations.
+// Releases the cache of one GPU. PyTorch's function releases the caches of all GPUs, but plimsoll
+// calls this function once for each GPU. `for_others` counts the synchronizations that this adds.
 int empty_cache(int number, plimsoll_pool_id pool) {
   return guarded_on(number, [&] {
     for (int i = 0; i < count; ++i) for_others[i] -= i == number ? 0 : synchronizations(i);

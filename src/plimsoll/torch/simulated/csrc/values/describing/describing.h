@@ -1,9 +1,10 @@
-// Rules that describe an operation's results from the descriptions of its operands. Each file of
-// this folder has a table of rules.
+// Rules that describe an operation's results from the descriptions of its operands. A description
+// (description.h) states bounds and a distribution of numbers that a simulation does not compute.
+// Each file of this folder has a table of rules.
 //
 // A rule describes the numbers that an operation writes; a rule that knows nothing returns
-// `Description()`. Rules must never claim too much: programs read numbers that are drawn from the
-// descriptions.
+// `Description()`. A rule must not claim more than it knows: programs read numbers that plimsoll
+// draws from the descriptions.
 #pragma once
 
 #include <optional>
@@ -15,8 +16,9 @@
 
 namespace plimsoll::simulated {
 
-// The descriptions of a call's operands. An operand that is a list has the description
-// of its element at the written position.
+// The descriptions of a call's operands. A call on lists of tensors writes a result for each
+// element. Then an operand's description is that of the element to which the described result
+// belongs.
 class Operands {
  public:
   Operands(const Call& call, const Written& written) : call_(call), written_(written) {}

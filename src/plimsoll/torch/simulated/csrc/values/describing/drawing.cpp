@@ -21,8 +21,9 @@ Description whole(double low, double high) {
   return made;
 }
 
-// Describes random_(self, from, to), random_(self, to) and random_(self). The last one draws up to
-// the largest number that the type can hold, or can count to without gaps.
+// Describes random_(self, from, to), random_(self, to) and random_(self). Without `to`, the kernel
+// draws up to the largest number of an integer type. For a floating-point type, it draws up to the
+// power of two below which the type represents every integer.
 Description integers(const Operands& of) {
   const c10::IValue& first = of.call().argument(1);
   const bool has_both = of.call().argument_count() == 4;
@@ -37,7 +38,7 @@ Description integers(const Operands& of) {
                       : type == at::kDouble   ? 53
                                               : 8 * static_cast<double>(of.result().itemsize()) -
                                                   (c10::isSignedType(type) ? 1 : 0);
-  const double end = std::exp2(bits);  // the last integer may have no double; take one below
+  const double end = std::exp2(bits);  // no double may equal `end - 1`; then take the next lower
   const double last = c10::isFloatingType(type) ? end : std::min(end - 1, std::nextafter(end, 0.0));
   return whole(has_both ? of.number(1, 0) : 0, last);
 }

@@ -40,7 +40,7 @@ Description smaller(const Operands& of) {
   return bounded(std::min(of[0].low, of[1].low), std::min(of[0].high, of[1].high));
 }
 Description hardsigmoid(const Operands& of) { return limited(linear(of[0], 1.0 / 6, 0.5), 0, 1); }
-// Describes numbers after `value` has replaced those up to the threshold.
+// Describes numbers after `value` has replaced every number that does not exceed the threshold.
 Description threshold(const Operands& of) {  // (self, threshold, value)
   const Description x = of[0];
   const double limit = of.number(1, 0);
@@ -50,7 +50,7 @@ Description threshold(const Operands& of) {  // (self, threshold, value)
       join(bounded(std::max(x.low, limit), std::max(x.high, limit)), of[2], 1 - under.share);
   return y;
 }
-// Describes numbers after zero has replaced those close to zero.
+// Describes numbers after zero has replaced every number from -lambd to lambd.
 Description shrunk(const Operands& of) {  // (self, lambd)
   const Description x = of[0];
   const double limit = of.number(1, 0.5);

@@ -17,8 +17,9 @@ double replaced(const Operands& of, double places) {
   return std::min(places / std::max(count(of.result()), 1.0), 1.0);
 }
 
-// Describes the numbers of an operand that is mixed with another operand. Numbers from a random
-// generator are described by their distribution, so that numbers drawn later fit too.
+// Describes the numbers of an operand that is mixed with another operand. If a random generator
+// drew the numbers, the description is their distribution and not the bounds of the drawn values.
+// So it also holds for the values of a later draw.
 Description numbers(const Operands& of, std::size_t i) {
   const at::Tensor tensor = of.tensor(i);
   return tensor.defined() && is_simulated(tensor) ? spread_of(tensor) : of[i];
@@ -36,7 +37,7 @@ Description scatter(const Operands& of) {  // (self, dim, index, src)
 Description slice_scatter(const Operands& of) {  // (self, src, ...)
   return join(of[0], of[1], 1 - replaced(of, count(of.tensor(1))));
 }
-// Returns the share of elements that is replaced, from the indices along one dimension.
+// Returns the share of elements that an operation replaces, given its indices along one dimension.
 double row_share(const Operands& of) {  // (self, dim, index, value)
   const at::Tensor x = of.tensor(0);
   const double size = x.dim() == 0 ? 1 : static_cast<double>(x.size(of.call().argument(1).toInt()));
@@ -45,7 +46,7 @@ double row_share(const Operands& of) {  // (self, dim, index, value)
 Description index_fill(const Operands& of) {
   return join(numbers(of, 0), numbers(of, 3), 1 - row_share(of));
 }
-// Returns the share of elements that is replaced: by a mask, or by one or several index tensors.
+// Returns the share of elements that index_put replaces. `indices` are masks or index tensors.
 double index_share(const Operands& of) {  // (self, indices, values)
   double part = 1;
   double most = 1;
@@ -104,7 +105,8 @@ Replacement mask_replaces(const Operands& of) {  // (self, mask, value)
   return {0, 2, share(of, 1), origin_of(of.tensor(1)), false};
 }
 
-// Indices that nonzero found in a mask: the elements are replaced where the mask is true.
+// Describes a replacement by indices. If nonzero() found the indices in a mask, the replaced
+// elements are those where this mask is true.
 Replacement places_replace(const Operands& of) {  // (self, indices, values)
   Replacement made{0, 2, index_share(of), {}, false};
   for (const at::Tensor& index : of.call().tensors(1)) {

@@ -217,7 +217,7 @@ def _taken_apart(tensors: tuple[Any, ...]) -> list[Any]:
 
 
 class _Attention(torch.autograd.Function):  # type: ignore[misc]
-    """Implements all of flash-attn's functions; without `lengths` sequences are equally long."""
+    """Implements all functions of flash-attn. Without `lengths`, sequences are equally long."""
 
     @staticmethod
     def forward(

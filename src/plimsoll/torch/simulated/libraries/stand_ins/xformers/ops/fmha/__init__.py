@@ -1,8 +1,8 @@
 """xformers' attention.
 
 The code follows xformers/ops/fmha of xformers 0.0.33. Its memory was not measured. Like xformers,
-it uses flash-attn's kernels in half precision, without a mask or with one of xformers' masks, and
-PyTorch's kernels in all other cases.
+it calls flash-attn's kernels for half precision, if there is no mask or one of xformers' masks. In
+all other cases it calls PyTorch's kernels.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def memory_efficient_attention(
     op: Any = None,  # noqa: ARG001
     output_dtype: Any = None,  # noqa: ARG001
 ) -> Any:
-    """Computes attention. Tensors have the dimensions batch, rows, heads, width, or lack heads."""
+    """Computes attention over tensors of batch x rows x heads x width, or batch x rows x width."""
     note_kernel("xformers", "xformers 0.0.33")
     has_heads = query.dim() == 4
     if not has_heads:

@@ -28,7 +28,7 @@ class LowerTriangularMask(AttentionBias):
 
 
 class LowerTriangularFromBottomRightMask(LowerTriangularMask):
-    """A causal mask in which the last query row sees all keys, the row before all but one."""
+    """A causal mask: the last query row sees all keys, each earlier row one key fewer."""
 
 
 @dataclass
