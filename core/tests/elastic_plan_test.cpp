@@ -48,6 +48,37 @@ Program training(Random& random, int steps) {
   return program;
 }
 
+// Returns the steps of a training loop whose optimizer creates its state, two blocks for each
+// parameter, in the first step that it does not skip.
+Program training_with_state(Random random, int steps, int skipped) {
+  Program program;
+  std::size_t requests = 0;
+  const auto request = [&](Bytes size) {
+    program.push_back({size, 0});
+    return requests++;
+  };
+  std::vector<Bytes> parameters(20);
+  for (Bytes& size : parameters) size = random.between(3, 12) * kMiB;
+  for (const Bytes size : parameters) request(size);
+  for (int step = 0; step < steps; ++step) {
+    std::vector<std::size_t> live;
+    for (const Bytes size : parameters) live.push_back(request(size + 2_MiB));  // activations
+    const std::size_t activations = live.size();
+    for (std::size_t i = parameters.size(); i-- > 0;) {
+      live.push_back(request(parameters[i]));  // gradients
+      program.push_back({0, live[i]});
+    }
+    for (const Bytes size : parameters) {
+      if (step == skipped) {
+        request(size);
+        request(size);
+      }
+    }
+    for (std::size_t i = activations; i < live.size(); ++i) program.push_back({0, live[i]});
+  }
+  return program;
+}
+
 ProgramPlan plan_of(const Program& program) {
   std::vector<TimedRequest> requests;
   std::vector<std::optional<std::size_t>> large;
@@ -371,6 +402,23 @@ TEST(a_request_more_or_less_does_not_lose_the_plan) {
   const PlanUse use = gpu.allocator.plan_use().front();
   CHECK(!use.dropped.has_value());
   CHECK_EQUAL(use.bytes - use.placed_bytes, 4 * (24_MiB + 512));
+}
+
+TEST(state_that_comes_some_steps_later_lies_where_the_plan_has_it) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const Program planned = training_with_state(Random(seed), 12, 0);
+    const ProgramPlan plan = plan_of(planned);
+    for (const int skipped : {1, 2, 5}) {
+      ElasticGpu gpu(4_GiB);
+      give(gpu, plan);
+      run(gpu, training_with_state(Random(seed), 12, skipped));
+      const PlanUse use = gpu.allocator.plan_use().front();
+      CHECK(!use.dropped.has_value());
+      CHECK(use.placed_bytes >= use.bytes - use.bytes / 50);
+      const Bytes height = plan.streams.front().height();
+      CHECK(peak_reserved(gpu) <= height + height / 50);
+    }
+  }
 }
 
 TEST(private_pools_are_not_planned) {

@@ -73,7 +73,7 @@ def _introduction(scripts: Sequence[Script], measured: Measured, predicted: Pred
             f"{len(truths)} were measured on an {measured.gpu} with PyTorch {measured.torch}; of"
             f" {len(pairs)} that were predicted under the same version, {close} are within"
             f" {CLOSE.allocated:.1%} of peak allocated and {CLOSE.reserved:.1%} of peak reserved,"
-            " or inside the range where sizes hang on data."
+            " or inside the range where sizes depend on data."
         )
     lines.append("A version in brackets is that of a prediction under another PyTorch.")
     return "\n".join(lines) + "\n"

@@ -3,7 +3,7 @@
 A script is `AREA/NAME.py` in this folder. The first line of its docstring says what it shows. These
 lines may follow:
 - `Needs: …`: the libraries that the script needs besides PyTorch and NumPy.
-- `Sizes hang on data.`: the sizes of tensors depend on data.
+- `Sizes depend on data.`: the sizes of tensors depend on data.
 - `Only simulated.`: the script runs with stand-ins for its libraries, and never on a real GPU.
 
 The last line that a script prints begins with `done:`.
@@ -22,7 +22,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 _NEEDS = re.compile(r"^Needs: (.+)$", re.MULTILINE)
-_BY_DATA = re.compile(r"^Sizes hang on data\.$", re.MULTILINE)
+_BY_DATA = re.compile(r"^Sizes depend on data\.$", re.MULTILINE)
 _ONLY_SIMULATED = re.compile(r"^Only simulated\.$", re.MULTILINE)
 _ALWAYS_THERE = ("torch", "numpy")
 

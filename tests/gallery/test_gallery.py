@@ -29,7 +29,7 @@ def test_a_script_is_predicted_to_its_end_and_as_measured(script: Script) -> Non
         pytest.skip("needs torch")
     found = predicted(script)
     assert not found.why_not, found.why_not
-    assert found.by_data <= script.by_data, "its sizes hang on data"
+    assert found.by_data <= script.by_data, "its sizes depend on data"
     if (truth := MEASURED.of(script.name)) is not None:
         bounds = bounds_of(script.name, torch, MEASURED.torch)
         assert holds(found, truth, bounds), f"{found}, measured {truth}"

@@ -25,7 +25,7 @@ def script_of(folder: Path, docstring: str, end: str = "print('done: 3 steps')")
 
 
 def test_a_script_says_what_it_shows_and_needs_and_how_it_ends(tmp_path: Path) -> None:
-    needs = "Needs: torch, torchvision, torch_geometric\nSizes hang on data.\n"
+    needs = "Needs: torch, torchvision, torch_geometric\nSizes depend on data.\n"
     script = script_of(tmp_path, f"Boxes are found.\n\n{needs}")
     assert script.name == "area/name"
     assert script.shows == "Boxes are found."

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LETS_GO_LATER = "when it lets go of a collective's tensors hangs on the host's pace"
+LETS_GO_LATER = "when it lets go of a collective's tensors depends on the host's pace"
 """The assumption about when NCCL's watchdog frees tensors.
 
 It is the text of kLetGoLater in collectives/group.cpp.
 """
-FREE_LATER = "when blocks that NCCL used are free again hangs on the host's pace"
+FREE_LATER = "when blocks that NCCL used are free again depends on the host's pace"
 """The assumption of a job whose reserved memory changes with the host's pace."""
-ANY_ADDRESSES = "which of equally large free blocks is taken hangs on the driver's addresses"
+ANY_ADDRESSES = "which of equally large free blocks is taken depends on the driver's addresses"
 """The assumption of a job whose reserved memory changes with the order of addresses."""
 READS_UNKNOWN = "the host read values that nobody knows"
 READS_RANDOM = "the host read random numbers, of another generator"

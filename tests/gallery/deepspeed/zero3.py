@@ -1,7 +1,7 @@
 """DeepSpeed's ZeRO stage 3 gathers a model's parameters as it trains, on one rank.
 
 Needs: deepspeed, transformers
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import os

@@ -1,7 +1,7 @@
 """DeepLabV3 trains with an auxiliary head to label pixels, and fills a confusion matrix.
 
 Needs: torchvision
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Faster R-CNN on MobileNet finds boxes, and the script counts the boxes above a threshold.
 
 Needs: torchvision
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Faster R-CNN trains on images of different sizes.
 
 Needs: torchvision
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """FCOS, which has no anchors, trains with frozen batch norms in bf16.
 
 Needs: torchvision
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Keypoint R-CNN trains on people's joints, then detects joints.
 
 Needs: torchvision
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import torch

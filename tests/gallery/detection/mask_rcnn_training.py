@@ -1,7 +1,7 @@
 """Mask R-CNN trains on four images with masks.
 
 Needs: torchvision
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """RetinaNet trains with the focal loss in fp16 and is evaluated after each epoch.
 
 Needs: torchvision
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import torch

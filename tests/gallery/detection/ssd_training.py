@@ -1,7 +1,7 @@
 """SSD trains with hard negatives, then suppresses overlapping boxes.
 
 Needs: torchvision
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import torch

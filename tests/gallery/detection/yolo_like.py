@@ -1,7 +1,7 @@
 """A detector trains with its own assignment loss; its validation suppresses overlapping boxes.
 
 Needs: torchvision
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import torch

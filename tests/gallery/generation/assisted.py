@@ -1,7 +1,7 @@
 """A large model checks tokens that a small model drafts, then drafts taken from the prompt.
 
 Needs: transformers
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """A chat model streams its answer, and stops by criteria of the program's own.
 
 Needs: transformers
-Sizes hang on data.
+Sizes depend on data.
 """
 
 from threading import Thread

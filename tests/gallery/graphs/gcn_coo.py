@@ -1,7 +1,7 @@
 """A graph network whose adjacency is a sparse matrix in COO layout, coalesced on the GPU.
 
 Needs: torch
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import torch

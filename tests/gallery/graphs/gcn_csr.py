@@ -1,7 +1,7 @@
 """A graph convolutional network multiplies by a sparse adjacency matrix in CSR layout.
 
 Needs: torch
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """A GCN and a GAT of PyTorch Geometric train on one random graph.
 
 Needs: torch_geometric
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import torch

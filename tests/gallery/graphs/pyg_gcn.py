@@ -1,7 +1,7 @@
 """PyTorch Geometric's GCN trains on a graph whose edges are an index tensor.
 
 Needs: torch-geometric
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """A pruned weight in BSR layout multiplies activations: blocks of 64, a third of them kept.
 
 Needs: triton
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import torch

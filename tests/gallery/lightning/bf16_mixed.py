@@ -1,7 +1,7 @@
 """Lightning trains a transformer in bf16-mixed, accumulates, validates and checkpoints.
 
 Needs: lightning, torchmetrics
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import tempfile

@@ -1,7 +1,7 @@
 """monai's 3D U-Net trains on volumes with the Dice and cross entropy loss.
 
 Needs: monai
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import torch

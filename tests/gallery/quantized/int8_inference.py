@@ -1,7 +1,7 @@
 """A Llama in eight bits (LLM.int8) predicts next tokens; it multiplies outliers in 16 bits.
 
 Needs: bitsandbytes, transformers, accelerate
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import tempfile

@@ -1,7 +1,7 @@
 """A Qwen learns from a reward by TRL's GRPOTrainer: it generates groups of answers, then trains.
 
 Needs: transformers, trl, datasets, accelerate
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import tempfile

@@ -1,7 +1,7 @@
 """A YOLO11 made from its yaml trains with ultralytics' own loss, then detects boxes.
 
 Needs: ultralytics, torchvision
-Sizes hang on data.
+Sizes depend on data.
 """
 
 import torch

@@ -10,7 +10,13 @@ PlanFollower::PlanFollower(const StreamPlan& plan, Address base)
       base_(base),
       height_(plan.height()),
       most_outside_(StreamPlan::top_of(height_) + plan.outside),
-      step_(std::clamp(plan.step_length(), kShortestStep, kLongestStep)) {
+      step_(std::clamp(plan.step_length(), kShortestStep, kLongestStep)),
+      contexts_(plan),
+      short_contexts_(plan) {
+  for (const PlanSlot& slot : plan.slots) sizes_.push_back(slot.size);
+  std::ranges::sort(sizes_);
+  const auto repeated = std::ranges::unique(sizes_);
+  sizes_.erase(repeated.begin(), repeated.end());
   std::uint32_t end = 0;
   for (const PlanSection& section : plan.sections) {
     end += section.length;
@@ -40,6 +46,11 @@ void PlanFollower::note(Bytes size, Address address) {
     go_behind(reached_);
   } else if (is_placed) {
     go_behind(place_);
+  }
+  if (reached_ != kNone || std::ranges::binary_search(sizes_, size)) {
+    const Bytes planned = reached_ == kNone ? size : plan_.slots[reached_].size;
+    contexts_.add(planned);
+    short_contexts_.add(planned);
   }
   place_ = reached_ = kNone;
   const bool is_first = at_step_.requests == 0;

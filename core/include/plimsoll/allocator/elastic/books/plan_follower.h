@@ -2,10 +2,18 @@
 //
 // `next_` is the slot that the next request should fill. A request takes that slot if it has the
 // slot's size and the place is free. Otherwise the program has deviated from the plan, and the
-// follower searches the slots of the request's size, at most `kReach` slots away. It goes on from
-// the nearest of these slots, and serves the request from the nearest one with a free place. If
-// none has a free place, a request that needs at least half of the next slot's place gets that
-// place. A request for which the plan has no place lies elsewhere.
+// follower searches other slots of the request's size. It goes on from the first of these slots,
+// and serves the request from the first one with a free place:
+//
+// 1. The slots at which the program would be if it were back on its plan: the kContext slots before
+//    them have the sizes of the program's last requests. For example, a GradScaler that skips the
+//    first steps makes the optimizer create its state some steps later than planned. The requests
+//    before show where the plan has that state.
+// 2. Slots of which only kShortContext slots before have those sizes.
+// 3. All slots at most `kReach` away, the nearest first.
+//
+// If none of them has a free place, a request that needs at least half of the next slot's place
+// gets that place. A request for which the plan has no place lies elsewhere.
 //
 // Each place is checked to be free, so a wrong plan only costs memory; but under a tight limit a
 // later request may lack that memory. So the area shares its memory with other requests once those
@@ -20,11 +28,13 @@
 //   reached_ is the slot that the program has reached with it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <vector>
 
+#include "plimsoll/allocator/elastic/books/plan_contexts.h"
 #include "plimsoll/planning/program_plan.h"
 
 namespace plimsoll {
@@ -47,6 +57,10 @@ class PlanFollower {
  public:
   // How many slots ahead and behind are searched for a place.
   static constexpr std::uint32_t kReach = 400;
+  // The numbers of equal sizes that are looked for before a slot: first many, because layers of
+  // equal sizes look alike, then few, because a program that deviates again has no long context.
+  static constexpr std::size_t kContext = 16;
+  static constexpr std::size_t kShortContext = 4;
 
   // Follows `plan` in an area that begins at `base`. The plan outlives the follower.
   PlanFollower(const StreamPlan& plan, Address base);
@@ -75,8 +89,9 @@ class PlanFollower {
       return true;
     };
     const bool is_next = serves(next_);
-    const bool is_near = is_next || find_near(serves);
-    if (!is_near && may_lie_in(next_, size) && is_free(address_of(next_), size)) place_ = next_;
+    const bool is_found = is_next || contexts_.find(next_, kReach, serves) ||
+                          short_contexts_.find(next_, kReach, serves) || find_near(serves);
+    if (!is_found && may_lie_in(next_, size) && is_free(address_of(next_), size)) place_ = next_;
     return {place_ == kNone ? 0 : address_of(place_), is_next};
   }
   // Notes the address at which a request was served, by the plan or elsewhere. Ignores a request
@@ -143,6 +158,10 @@ class PlanFollower {
   Bytes most_outside_;
   std::vector<std::uint32_t> ends_;  // ends of the sections
   std::uint32_t step_;               // length of a step, in requests
+  // The sizes of the slots, sorted, each once. Requests of other sizes are not part of a context.
+  std::vector<Bytes> sizes_;
+  PlanContexts<kContext> contexts_;
+  PlanContexts<kShortContext> short_contexts_;
   std::uint32_t next_ = 0;
   std::uint32_t other_ = kNone;  // at the end of a section: another slot that may come next
   bool is_asked_ = false;        // `find` was called, and `note` not yet

@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "plimsoll/allocator/elastic/books/context_hash.h"
 #include "plimsoll/base/units.h"
 
 namespace plimsoll {
@@ -93,24 +94,19 @@ class Repetition {
     // Notes the request `number`. `oldest` is the size that leaves the context.
     void note(Bytes size, Bytes oldest, std::size_t number) {
       latest_[slot_of(size)] = static_cast<std::uint32_t>(number + 1);
-      hash_ = hash_ * kFactor + size - oldest * kFactorOfOldest;
+      hash_.add(size, oldest);
     }
 
    private:
     static constexpr int kSlotBits = 14;
-    static constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15u;  // the hash is a polynomial in it
-    static constexpr std::uint64_t kFactorOfOldest = [] {
-      std::uint64_t power = 1;
-      for (std::size_t i = 0; i < context; ++i) power *= kFactor;
-      return power;
-    }();
 
     [[nodiscard]] std::size_t slot_of(Bytes size) const {
-      return ((hash_ + size) * kFactor) >> (64 - kSlotBits);
+      using Hash = ContextHash<context>;
+      return ((hash_.value() + size) * Hash::kFactor) >> (64 - kSlotBits);
     }
 
     std::vector<std::uint32_t> latest_;
-    std::uint64_t hash_ = 0;
+    ContextHash<context> hash_;
   };
 
   [[nodiscard]] const Request& request(std::size_t number) const {
