@@ -67,11 +67,11 @@ def explain_ranks(
         pattern: A regular expression that finds the rank in a file's path, by its only group or by
             the group named `rank`; a group named `host` finds the host. By default the rank is
             the one in the recording, or else the one in the file's name.
-        advice: Whether to search for advice for the ranks with an explanation of their own.
+        advice: Whether to also search for advice for each rank that is explained.
         search_events: The number of events that each of these searches may replay, as for
             `explain`.
-        memory: The memory for reading one recording, as for `explain`. If it is not given,
-            recordings of more than ten million events get no explanation of their own.
+        memory: The memory for reading one recording, as for `explain`. Without it, a rank
+            whose recording has more than ten million events is not explained.
         processes: The number of files to read at once; by default one for each processor.
         address: The address of a Ray cluster whose workers read the recordings.
         progress: A function that is called with two numbers: recordings read, and recordings in

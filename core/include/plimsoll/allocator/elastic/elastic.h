@@ -123,10 +123,10 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
 
   // Moves spilled blocks back to the card, at their addresses: at most `most` bytes, the blocks
   // that have lived longest first, because the next step will use those again. Exported blocks
-  // stay. Waits for the device; the program must not use the blocks during the call. Takes only
-  // memory that is not reserved, because the next step needs the cached memory. Returns the bytes
-  // moved. Throws DriverError; then each piece still lies in one tier as a whole. If the driver
-  // unmapped a piece and did not map it again, the next request that needs new mappings tries to.
+  // stay. Waits for the device; the program must not use the blocks during the call. The card's
+  // memory comes from the driver; cached memory is left for the next step. Returns the bytes moved.
+  // Throws DriverError; each piece then lies in one tier as a whole. If the driver unmapped a piece
+  // and failed to map it again, the next request that needs new mappings retries that.
   Bytes rebalance(Bytes most);
 
   // Checks that the region can be paused. Throws std::invalid_argument if it does not exist or is
