@@ -29,7 +29,7 @@ VARYING = [
         (r"^(  (?:plimsoll|Python|PyTorch|C\+\+ compiler|prometheus-client)  +).*", r"\1VERSION"),
         (r"^(  system  +).*", r"\1SYSTEM"),
         (r"^(  throwing away what a trial writes  +).*", r"\1BY WHAT"),
-        (r"(?<=^Ray is not installed: )\d+ process(?:es)?", "PROCESSES"),
+        (r"(?<=^running in )\d+ process(?:es)?", "PROCESSES"),
     )
 ]
 

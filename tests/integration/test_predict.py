@@ -307,7 +307,7 @@ class TestCommand:
         [
             (["predict", "no_such.py"], "no_such.py: no such file"),
             (["predict", str(ROOT)], "is a directory, not a script"),
-            (["predict"], "there is no SCRIPT, and no --model with a --recipe"),
+            (["predict"], "give a SCRIPT, or --model with --recipe"),
             (["predict", str(TRAIN_GPT), "--gpu", "H1000"], "did you mean"),
             (["predict", str(TRAIN_GPT), "--driver", "vista"], "unknown driver 'vista'"),
             (["predict", str(TRAIN_GPT), "--conf", "nonsense:1"], "nonsense"),
