@@ -239,8 +239,9 @@ class TestCommand:
         assert done.stderr.splitlines()[-1] == (
             f"plimsoll: {path} ended with status 1: "
             f"NameError: name 'oops' is not defined ({path}:4 <module>); "
-            f"it had read values that nobody knows ({path}:3 <module>), which may be why; "
-            "until then 4.00 MiB were allocated at the peak, 20.00 MiB reserved"
+            "a possible cause is that the script read values that plimsoll did not compute "
+            f"({path}:3 <module>); "
+            "until then its peak was 4.00 MiB allocated, 20.00 MiB reserved"
         )
 
     def test_failures_that_the_script_survives_are_told(self) -> None:

@@ -123,7 +123,7 @@ def test_peaks_that_may_come_together_make_the_verdict_unknown() -> None:
     assert done.returncode == 3, done.stderr
     found = json.loads(done.stdout)
     assert found["fits"] is None
-    assert "if their peaks come together" in found["why_unknown"]
+    assert "if their peaks coincide" in found["why_unknown"]
     (card,) = found["shared_cards"]
     assert card["together_bytes"] < 11 * GiB
     assert card["at_most_bytes"] > 18 * GiB

@@ -96,8 +96,7 @@ def explain(
     script. For a folder, the answer names the ranks that ran out of memory or differ from the
     others, and groups the ranks that behave alike.
 
-    Exit status: 0 done; 1 the program does not fit in --limit; 2 bad input, or the script of
-    --script fails.
+    Exit status: 0 done; 1 --limit is too little; 2 bad input, or the script of --script fails.
     """
     from plimsoll.explanation.ranks.rank_files import is_folder
 

@@ -103,7 +103,7 @@ def sweep(
     For an engine, put `vllm serve MODEL` with its options last. Each case then runs the engine
     under its load.
 
-    plimsoll keeps each finished case in a file. The same command, run again, continues from there.
+    plimsoll keeps each finished case in a file. Run the command again to continue from there.
 
     Exit status: 0 each script and recording fits in some case; 1 some script or recording fits in
     no case; 2 bad input, or every case fails; 3 for some script, plimsoll cannot tell; 130
@@ -149,7 +149,7 @@ def sweep(
         if not picture:
             hint(["plimsoll", "sweep", "--picture", *_again(vary, results), *map(str, what)])
     if found.rows:
-        there = f"{kept} has the finished cases; the same command, run again, continues from there"
+        there = f"{kept} has the finished cases; run the command again to continue from there"
         print(printable(there), file=sys.stderr)
     if found.rows and all(row.error is not None for row in found.rows):
         raise typer.Exit(2)
@@ -182,7 +182,7 @@ def _outcome(row: Row) -> str:
     if (ends := ends_of(row)) is not None:
         return ends
     used = format_size(row.device_used_bytes or 0)
-    verdicts = {True: "fits", False: "does not fit", None: "whether it fits is not known"}
+    verdicts = {True: "fits", False: "does not fit", None: "plimsoll cannot tell whether it fits"}
     return f"{used}, {verdicts[row.fits]}"
 
 
