@@ -169,7 +169,7 @@ def test_the_example_that_failed() -> None:
     # another program's.
     assert found.card.other_bytes is not None
     assert found.card.other_bytes < 64 * MiB
-    assert "even in one piece" in " ".join(str(found).split())
+    assert "Too little reserved memory was free" in " ".join(str(found).split())
 
 
 def test_a_context_is_no_larger_than_what_the_failed_process_held() -> None:
