@@ -28,8 +28,8 @@ VARYING = [
         (r"(\d blocks, )\S+ KiB$", r"\1SIZE"),
         (r"^(  (?:plimsoll|Python|PyTorch|C\+\+ compiler|prometheus-client)  +).*", r"\1VERSION"),
         (r"^(  system  +).*", r"\1SYSTEM"),
-        (r"^(  throwing away what a trial writes  +).*", r"\1BY WHAT"),
-        (r"(?<=^Ray is not installed: )\d+ process(?:es)?", "PROCESSES"),
+        (r"^(  discarding what a script writes  +).*", r"\1BY WHAT"),
+        (r"(?<=^running in )\d+ process(?:es)?", "PROCESSES"),
     )
 ]
 

@@ -272,7 +272,7 @@ def test_a_bad_argument_gets_one_clear_line(arguments: list[str], expected: str)
 def test_a_page_that_is_not_opened_is_said_to_be(tmp_path: Path) -> None:
     done = plimsoll("view", RECORDING, "--open", "-o", tmp_path / "page.html")
     assert done.returncode == 0
-    assert done.stderr == "note: nothing is opened, since this is no terminal\n"
+    assert done.stderr == "note: --open opened nothing, because stderr is no terminal\n"
 
 
 VERBS = ("predict", "fit", "run", "replay", "explain", "view", "top", "gpus")

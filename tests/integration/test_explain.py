@@ -157,7 +157,7 @@ def test_a_limit_without_failures_shows_in_retries() -> None:
     found = explained(BY_NAME["prefetch_streams.limited"].path)
     assert found.out_of_memory == []
     assert found.num_alloc_retries == 3
-    assert "3 times a request found no room" in str(found)
+    assert "3 times, when a request found no room" in str(found)
 
 
 def test_the_example_that_failed() -> None:
@@ -169,7 +169,7 @@ def test_the_example_that_failed() -> None:
     # counted as another program's.
     assert found.card.other_bytes is not None
     assert found.card.other_bytes < 64 * MiB
-    assert "even in one piece" in " ".join(str(found).split())
+    assert "Too little reserved memory was free" in " ".join(str(found).split())
 
 
 def test_a_context_is_no_larger_than_what_the_failed_process_held() -> None:
@@ -325,7 +325,9 @@ def test_a_limit_below_the_recorded_peak_is_where_its_replay_ends() -> None:
     assert failed.needed_bytes == result.first_oom.tried_bytes
     assert failed.allocated_bytes == result.first_oom.allocated_bytes
     assert failed.reserved_bytes == result.first_oom.reserved_bytes
-    assert str(found).startswith(f"Not in 6.00 GiB: out of memory at event {failed.event:,}; at ")
+    assert str(found).startswith(
+        f"The program does not fit in 6.00 GiB: out of memory at event {failed.event:,}; at "
+    )
     assert all(one.saves_bytes >= 0 for one in found.advice)
 
 
@@ -343,7 +345,9 @@ def test_a_limit_that_the_replay_runs_in_is_no_refusal() -> None:
     assert result.peak_reserved_bytes > 4350 * MiB
     found = explain(path, limit="4350MiB", advice=False)
     assert found.fits_limit
-    assert str(found).startswith("It runs in 4.25 GiB, although 4.26 GiB is reserved at its peak.")
+    assert str(found).startswith(
+        "The program runs in 4.25 GiB, although 4.26 GiB is reserved at its peak."
+    )
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:

@@ -39,7 +39,7 @@ def test_the_command_gives_json() -> None:
 def test_the_command_answers_about_a_limit_first() -> None:
     done = command(str(TRAIN), "--limit", "6GiB", "--no-advice")
     assert done.returncode == 1, done.stderr
-    assert done.stdout.startswith("Not in 6.00 GiB: out of memory at event ")
+    assert done.stdout.startswith("The program does not fit in 6.00 GiB: out of memory at event ")
     assert "at its peak it allocates 8.11 GiB, 2.11 GiB more." in done.stdout.splitlines()[0]
 
 

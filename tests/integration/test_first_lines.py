@@ -158,8 +158,8 @@ def test_a_table_of_replays_never_loses_the_names(explained: Explanation) -> Non
 def test_the_answer_is_followed_by_the_reason_and_a_line_to_copy(explained: Explanation) -> None:
     answer, why, helps, copied = str(replace(explained, causes=[])).splitlines()[:4]
     assert answer == (
-        "At its peak it reserves 9.52 GiB, 8.11 GiB of it for live tensors; 1.41 GiB, 14.8%, is "
-        "free."
+        "At its peak the program reserves 9.52 GiB. Live tensors take 8.11 GiB of it; 1.41 GiB "
+        "(14.8%) is free."
     )
     peak = explained.peak
     held, held_bytes = max(peak.by_category.items(), key=lambda each: each[1])
@@ -168,7 +168,7 @@ def test_the_answer_is_followed_by_the_reason_and_a_line_to_copy(explained: Expl
         "holds the most is gpt2_adamw.py:52 forward, 2.30 GiB."
     )
     best = explained.advice[0]
-    assert helps.startswith(f"Tried, and helps: {best.what}: saves ")
+    assert helps.startswith(f"plimsoll tried this, and it helps: {best.what} (saves ")
     assert copied == f"Try: {best.how}"
     (cause,) = explained.causes
     found, *_ = (line for line in str(explained).splitlines() if line.startswith("Why: "))
@@ -178,7 +178,7 @@ def test_the_answer_is_followed_by_the_reason_and_a_line_to_copy(explained: Expl
 def test_the_first_line_says_that_categories_are_a_guess_by_lifetimes(
     explained: Explanation,
 ) -> None:
-    guess = "Categories are a guess by lifetimes: the recording has no call stacks."
+    guess = "Categories are guessed from lifetimes: the recording has no call stacks."
     for source in ("stacks", "nothing"):
         known = replace(explained, peak=replace(explained.peak, categories_from=source))
         assert guess not in str(known)
@@ -202,9 +202,9 @@ def test_several_lines_to_change_are_one_line_to_copy(explained: Explanation) ->
 def test_a_leak_is_the_answer_with_its_line(explained: Explanation) -> None:
     leak = Leak("train.py:30 step", 12 << 20, 0.999, 84 << 20, 7, 1234)
     answer, why = str(replace(explained, leaks=[leak])).splitlines()[:2]
-    assert answer == "It leaks: train.py:30 step holds 12.00 MiB more each step."
+    assert answer == "The program leaks: train.py:30 step holds 12.00 MiB more each step."
     assert why == (
-        "Why: over the steps looked at, train.py:30 step has kept 84.00 MiB in 7 more blocks."
+        "Why: over the examined steps, train.py:30 step has kept 84.00 MiB in 7 more blocks."
     )
 
 

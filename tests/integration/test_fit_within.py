@@ -67,7 +67,7 @@ def test_a_plan_fits_and_its_copy_is_predicted_to_take_the_same_bytes(tmp_path: 
     assert plan.before is not None
     assert plan.after is not None
     assert max(plan.after.reserved_bytes) < max(plan.before.reserved_bytes)
-    for name in ("train_gpt.py as it is", "train_gpt.py with the plan"):
+    for name in ("train_gpt.py unchanged", "train_gpt.py with the plan"):
         assert name in page.read_text()
     again = predict(
         copy, SMALL, gpu="T4", allocator=plan.allocator,  # type: ignore[arg-type]
@@ -119,7 +119,7 @@ def test_the_run_is_drawn_below_the_answer_without_colour_in_a_pipe() -> None:
     assert "\x1b" not in done.stdout
     lines = done.stdout.splitlines()
     assert lines[0].startswith(f"{LAYERS} fits in ")
-    place = next(i for i, line in enumerate(lines) if line.startswith("T4, as it is: memory over"))
+    place = next(i for i, line in enumerate(lines) if line.startswith("T4, unchanged: memory over"))
     assert max(map(len, lines[place:])) == 100
 
 
@@ -162,7 +162,7 @@ def test_an_interrupted_search_shows_the_best_so_far_and_leaves_nothing_behind(
     heard = []
     for line in search.stderr:
         heard.append(line)
-        if re.match(r"(?!as it is).*: fits", line):
+        if re.match(r"(?!the unchanged script).*: fits", line):
             break
     search.send_signal(signal.SIGINT)
     shown, errors = search.communicate(timeout=120)

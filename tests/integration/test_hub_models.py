@@ -75,7 +75,7 @@ def test_a_lora_script_is_predicted_with_the_hubs_configuration_alone(
     found = json.loads(done.stdout)
     assumed = [each["what"] for each in found["assumptions"]]
     assert any(each.startswith(f"the weights of {LLAMA} are not here") for each in assumed)
-    assert any(each.startswith("fetched from the hub") for each in assumed)
+    assert any(each.startswith("plimsoll downloaded this") for each in assumed)
     assert not any("the tokenizer" in each for each in assumed), "the hub has one"
     # Two Llama layers, and 1000 words of width 128: 0.58 million parameters of 2 bytes.
     assert 1_000_000 < found["by_category"]["parameters"] < 1_500_000
@@ -101,7 +101,7 @@ def test_the_command_that_a_line_names_fetches_what_a_script_needs(
     assert status == 2
     assert line == (
         f"plimsoll: {SCRIPT} loads the model {LLAMA} from the hub, which cannot be reached ([Errno "
-        "111] Connection refused); where it can, the configuration is enough: hf download "
+        "111] Connection refused); with a network, run (the configuration is enough): hf download "
         f"{LLAMA} --include '*.json'\n"
     )
     command = ["huggingface_hub.cli.hf", "download", LLAMA, "--include", "*.json"]
@@ -129,7 +129,7 @@ def test_without_a_hub_every_verb_says_one_line(verb: tuple[str, ...], tmp_path:
     assert status == 2
     assert line.splitlines()[-1] == (
         f"plimsoll: {SCRIPT} loads the model {LLAMA} from the hub, which cannot be reached "
-        "(HF_HUB_OFFLINE is set); where it can, the configuration is enough: hf download "
+        "(HF_HUB_OFFLINE is set); with a network, run (the configuration is enough): hf download "
         f"{LLAMA} --include '*.json'"
     )
 
@@ -139,7 +139,9 @@ def test_a_simulated_run_says_one_line_too(tmp_path: Path) -> None:
     status, line = plimsoll(tmp_path / "hub", NOWHERE, *asked, HF_HUB_OFFLINE="1")
     assert status == 2
     assert line.count("\n") == 1
-    assert line.endswith(f"the configuration is enough: hf download {LLAMA} --include '*.json'\n")
+    assert line.endswith(
+        f"run (the configuration is enough): hf download {LLAMA} --include '*.json'\n"
+    )
 
 
 def test_a_sweep_in_which_every_case_fails_has_the_status_2(tmp_path: Path) -> None:
@@ -147,7 +149,9 @@ def test_a_sweep_in_which_every_case_fails_has_the_status_2(tmp_path: Path) -> N
     done = run(tmp_path / "hub", NOWHERE, "plimsoll", *asked, HF_HUB_OFFLINE="1")
     assert done.returncode == 2
     first, *others = done.stdout.splitlines()
-    assert first.endswith(f"the configuration is enough: hf download {LLAMA} --include '*.json'")
+    assert first.endswith(
+        f"run (the configuration is enough): hf download {LLAMA} --include '*.json'"
+    )
     assert not any("hf download" in line for line in others)
 
 
@@ -156,7 +160,7 @@ def test_a_sweep_in_which_every_case_fails_has_the_status_2(tmp_path: Path) -> N
     ("model", "why"),
     [
         (GATED, "gives it only with a token: ask for access on its page and run hf auth login; "),
-        ("org/none", "has none of this name, or a private one: check the name or run hf auth log"),
+        ("org/none", "has no public one of this name: check the name, or run hf auth login; "),
     ],
 )
 def test_a_model_that_the_hub_does_not_give_is_named(
@@ -166,8 +170,8 @@ def test_a_model_that_the_hub_does_not_give_is_named(
     status, line = plimsoll(tmp_path / "hub", hub.address, *verb, loading, *mark, model)
     assert status == 2
     assert line.startswith(f"plimsoll: {loading} loads the model {model} from the hub, which {why}")
-    assert line.endswith(f"; then the configuration is enough: hf download {model} --include '*.js"
-                         "on'\n")  # fmt: skip
+    command = f"hf download {model} --include '*.json'\n"
+    assert line.endswith(f"; then run (the configuration is enough): {command}")
 
 
 def test_a_file_that_describes_nothing_is_not_fetched(hub: LoopbackHub, tmp_path: Path) -> None:
@@ -180,9 +184,9 @@ def test_a_file_that_describes_nothing_is_not_fetched(hub: LoopbackHub, tmp_path
     status, line = plimsoll(tmp_path / "hub", hub.address, "predict", str(script))
     assert status == 2
     assert line == (
-        f"plimsoll: {script} loads the data set org/rows from the hub, which cannot be reached (a "
-        "trial is offline, unless --network); where it can, run: hf download org/rows rows.parquet "
-        "--repo-type dataset --revision v2\n"
+        f"plimsoll: {script} loads the data set org/rows from the hub, which cannot be reached "
+        "(plimsoll runs scripts offline, unless --network); with a network, run: hf download "
+        "org/rows rows.parquet --repo-type dataset --revision v2\n"
     )
     assert hub.asked == []
 

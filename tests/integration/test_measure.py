@@ -48,7 +48,7 @@ def test_predictions_for_a_card_that_was_measured_are_those_of_the_card(tmp_path
     path = tmp_path / "Pretended-40GB.toml"
     assert done.stdout.startswith("Pretended 40GB is measured, in ")
     assert f"predictions for it use {path} from now on" in done.stdout, done.stdout
-    assert "63 of 63 are as foreseen" in done.stdout
+    assert "63 of 63 are as predicted" in done.stdout
     found, real = read_card(path), gpu_profile("A100")
     assert found.card["total_bytes"] == real.total_bytes
     assert found.card["multiprocessors"] == real.multiprocessors

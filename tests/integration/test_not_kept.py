@@ -40,7 +40,7 @@ def test_each_verb_tells_promises_that_it_could_not_keep(
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, done.output
         promises = [each["promise"] for each in json.loads(done.stdout)["not_kept"]]
-        said = "plimsoll: the memory depends on data that was not computed: "
+        said = "plimsoll: the memory depends on data that plimsoll did not compute: "
         lines = [line for line in done.stderr.splitlines() if line.startswith(said)]
         assert ("values" in promises) == (how == "by_data")
         assert len(lines) == len(promises)

@@ -239,8 +239,9 @@ class TestCommand:
         assert done.stderr.splitlines()[-1] == (
             f"plimsoll: {path} ended with status 1: "
             f"NameError: name 'oops' is not defined ({path}:4 <module>); "
-            f"it had read values that nobody knows ({path}:3 <module>), which may be why; "
-            "until then 4.00 MiB were allocated at the peak, 20.00 MiB reserved"
+            "a possible cause is that the script read values that plimsoll did not compute "
+            f"({path}:3 <module>); "
+            "until then its peak was 4.00 MiB allocated, 20.00 MiB reserved"
         )
 
     def test_failures_that_the_script_survives_are_told(self) -> None:
@@ -307,7 +308,7 @@ class TestCommand:
         [
             (["predict", "no_such.py"], "no_such.py: no such file"),
             (["predict", str(ROOT)], "is a directory, not a script"),
-            (["predict"], "there is no SCRIPT, and no --model with a --recipe"),
+            (["predict"], "give a SCRIPT, or --model with --recipe"),
             (["predict", str(TRAIN_GPT), "--gpu", "H1000"], "did you mean"),
             (["predict", str(TRAIN_GPT), "--driver", "vista"], "unknown driver 'vista'"),
             (["predict", str(TRAIN_GPT), "--conf", "nonsense:1"], "nonsense"),

@@ -112,6 +112,7 @@ def test_what_cannot_be_compared_is_one_line(recording: Path, tmp_path: Path) ->
     assert done.stderr == f"plimsoll: {tmp_path / 'nope.plim'}: no such file\n"
     done = command("predict", "--check", recording, LAYERS, "--gpu", "T4", "--gpu", "L4")
     assert done.returncode == 2
-    assert done.stderr == "plimsoll: --check is for one card, that of the recording\n"
+    expected = "plimsoll: --check takes one card, that of the recording: give one --gpu\n"
+    assert done.stderr == expected
     with pytest.raises(InputError, match="only a program of one process can be held against"):
         check(PROCESSES, recording, ["fork"])

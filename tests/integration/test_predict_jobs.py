@@ -83,7 +83,7 @@ def test_the_text_has_the_verdict_then_the_ranks_then_the_worst(found: Predictio
     assert rows[1].split()[:4] == ["1", "1", "2.00", "MiB"]
     assert rows[1].endswith(" yes")
     assert "\n\nRank 1:\n  peak allocated       2.00 MiB\n" in str(found)
-    assert f"\n  of it NCCL's     {format_size(found.nccl_bytes):>12}  (" in str(found)
+    assert f"\n  NCCL's part      {format_size(found.nccl_bytes):>12}  (" in str(found)
 
 
 def test_many_ranks_of_equal_figures_share_a_row(found: Prediction) -> None:
@@ -303,7 +303,7 @@ def test_what_follows_a_launcher_is_its_own(words: str, expected: str) -> None:
         ({"nproc_per_node": 0}, "a job has at least 1 node, and 1 process on each"),
         ({"nproc_per_node": 65}, "a machine has 1 to 64 GPUs, not 65"),
         ({"nproc_per_node": 64, "nnodes": 99}, "at most 1024 processes run here, not 6336"),
-        ({"nproc_per_node": 2, "at_most_events": 9}, "cannot be stopped after so many events"),
+        ({"nproc_per_node": 2, "at_most_events": 9}, "--at-most-events does not go with a job"),
     ],
 )  # fmt: skip
 def test_a_job_that_cannot_be_is_refused(options: dict[str, int], message: str) -> None:

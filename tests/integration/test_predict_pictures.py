@@ -170,7 +170,7 @@ class TestView:
     def test_jobs_have_no_page(self, tmp_path: Path) -> None:
         done = predicted("--view", tmp_path / "out.html", "--nproc-per-node", "2", LAYERS)
         assert done.returncode == 2
-        assert "is a job; a page is of a program of one process" in done.stderr
+        assert "is a job, and a page shows a program of one process" in done.stderr
 
     def test_a_script_without_cuda_has_an_answer_and_no_page(self, tmp_path: Path) -> None:
         script = tmp_path / "script.py"

@@ -123,7 +123,7 @@ def test_peaks_that_may_come_together_make_the_verdict_unknown() -> None:
     assert done.returncode == 3, done.stderr
     found = json.loads(done.stdout)
     assert found["fits"] is None
-    assert "if their peaks come together" in found["why_unknown"]
+    assert "if their peaks coincide" in found["why_unknown"]
     (card,) = found["shared_cards"]
     assert card["together_bytes"] < 11 * GiB
     assert card["at_most_bytes"] > 18 * GiB
@@ -157,7 +157,7 @@ def test_a_limit_of_the_programs_own_counts(tmp_path: Path) -> None:
     assert small.limit_bytes == large.limit_bytes == limit
     assert small.headroom_bytes == limit - 5 * GiB
     assert large.headroom_bytes == limit - 8 * GiB < 0
-    assert "the card would hold the peak" not in str(large)
+    assert "enough free memory for the peak" not in str(large)
     fitting = {card.gpu for card in small.other_cards if card.fits}
     assert all((gpu_profile(name).total_bytes // 2 >= 5 * GiB) for name in fitting)
     assert "A100-80GB" in fitting
@@ -186,7 +186,7 @@ def test_a_program_that_reads_the_cards_size_is_not_judged_for_others(
     assert f"reads how much memory its card has ({script}:2 <module>)" in (
         found.no_other_cards or ""
     )
-    assert "To judge them: plimsoll predict --gpu NAME" in str(found)
+    assert "To try them: plimsoll predict --gpu NAME" in str(found)
 
 
 def test_a_program_that_reads_other_properties_is(tmp_path: Path) -> None:
@@ -240,6 +240,6 @@ def test_python_programs_that_are_started_without_gpus_are_named(tmp_path: Path)
     assert not found.uses_cuda
     assert [one.what for one in found.assumptions] == [STARTED_PROGRAM] * 3
     first, *programs = str(found).splitlines()
-    assert first.startswith(f"{script} itself never touches CUDA; the Python programs that it")
+    assert first.startswith(f"{script} itself never touches CUDA. plimsoll does not see the")
     assert programs[0] == f"  {sys.executable} -I -c print(1)"[:82]
     assert "needs no GPU memory" not in str(found)

@@ -107,7 +107,8 @@ def test_budgets_are_kept_or_fail_with_the_lines(tmp_path: Path) -> None:
     }, output
     assert (
         "gpu_memory: 136.12 MiB is allocated on GPU 0 at the peak, 36.12 MiB more than the budget "
-        "of 100.00 MiB\n8.12 MiB of it was there before the test\nLines that hold the most then:\n"
+        "of 100.00 MiB\n8.12 MiB of it was there before the test\n"
+        "Lines that hold the most at the peak:\n"
         "     72.12 MiB  test_budgets.py:11 use\n     64.00 MiB  test_budgets.py:8 model\n"
     ) in output
     assert "Captured stdout call" in output

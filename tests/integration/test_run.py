@@ -114,9 +114,9 @@ def test_an_option_that_stands_too_late_is_told_its_place(
     done = run(script, *before, *late)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "plimsoll: --simulate comes after the script, whose own arguments begin there; write "
-        f"plimsoll run {' '.join(late)} {script}; an option of the script's that has this name "
-        "goes after --\n"
+        f"plimsoll: {' '.join(late)} stands after the script, so it would go to the script. To "
+        f"simulate a card, write plimsoll run {' '.join(late)} {script}. If it is an option of the "
+        "script, put -- right after the script\n"
     )
 
 

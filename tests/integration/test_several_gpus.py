@@ -226,5 +226,5 @@ def test_a_limit_holds_for_each_device(recorded: Path) -> None:
     beyond = explain(recorded / "fits.plim", limit="400MiB", device=2, advice=False)
     assert beyond.fits_limit is True
     assert beyond.devices[1] == GpuUse(1, 600 * MiB, None, None, None)
-    assert "GPU 1 does not fit in the given limit; --device 1 says why" in beyond.notes
+    assert "GPU 1 does not fit under the given limit; --device 1 says why" in beyond.notes
     assert explain(recorded / "fits.plim", limit="400MiB", advice=False).device == 1

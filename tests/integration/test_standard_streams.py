@@ -27,7 +27,7 @@ def shell(redirected: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_closed_standard_output_is_said(arguments: list[str]) -> None:
     done = shell(">&-", *arguments)
     assert done.returncode == 2
-    assert done.stderr == "plimsoll: standard output is closed, and the answer goes there\n"
+    assert done.stderr == "plimsoll: cannot print the answer: standard output is closed\n"
 
 
 def test_a_full_standard_output_is_said() -> None:

@@ -105,7 +105,7 @@ def test_predict_leaves_no_trace_and_lists_what_was_written(
     assert Written("runs", 6, "removed") in found.written
     assert type(found).from_dict(found.to_dict()) == found
     text = str(found)
-    assert "\n\nWritten, and thrown away:\n" in text
+    assert "\n\nThe script wrote these files, and plimsoll discarded them:\n" in text
     assert "all.tar\n" in text
     assert "  and 2 more\n" in text
 
@@ -120,7 +120,7 @@ def test_fit_leaves_no_trace(project: Path, tracker: Tracker) -> None:
     assert kinds["checkpoints/last.pt"] == "changed"
     # each path is listed once, although two trials wrote it
     assert len(kinds) == len(found.written)
-    assert "\n\nWritten, and thrown away:\n" in str(found)
+    assert "\n\nThe script wrote these files, and plimsoll discarded them:\n" in str(found)
     assert contents(project) == before
     assert tracker.calls == 0
 
@@ -172,8 +172,8 @@ def test_a_script_that_fails_because_a_hub_is_offline_is_told_so(project: Path) 
         predict(script)
     assert failure.value.missed_network
     assert str(failure.value).startswith(
-        f"{script} failed because a trial is offline; fetch what it loads once before, or let it "
-        "reach other machines, with --network"
+        f"{script} failed because plimsoll runs scripts offline: download what the script loads "
+        "beforehand, or let it reach other machines with --network"
     )
 
 
@@ -210,7 +210,7 @@ def test_a_download_fails_at_once_and_the_answer_says_what_helps(
     monkeypatch.setenv("PLIMSOLL_TRIAL", Kind.OVERLAY)
     script = project / "load.py"
     script.write_text("import socket\nsocket.create_connection(('192.0.2.1', 80))\n")
-    with pytest.raises(ScriptError, match=r"a trial is offline.*--network"):
+    with pytest.raises(ScriptError, match=r"plimsoll runs scripts offline.*--network"):
         predict(script)
 
 
@@ -282,5 +282,5 @@ def test_a_fit_says_what_its_trials_were_refused(
     found = fit(script, "--batch-size", ["--batch-size", "8"], gpu="T4:2GiB", at_most=16)
     assert found.kept_apart is not None
     assert [Path(one.path).name for one in found.kept_apart.refused] == ["refused.txt"]
-    assert "Refused, for it cannot be kept apart" in str(found)
+    assert "plimsoll refused these writes, because it cannot discard them" in str(found)
     assert not (project / "refused.txt").exists()

@@ -71,7 +71,7 @@ def test_others_have_a_range_and_its_reason(
     assert prediction.peak_reserved_range_bytes is not None
     least, most = prediction.peak_reserved_range_bytes
     assert least < most
-    assert ", by cuDNN's workspaces)" in str(prediction)
+    assert ", depending on cuDNN's workspaces)" in str(prediction)
 
 
 def test_a_range_is_the_same_each_time(tmp_path: Path) -> None:

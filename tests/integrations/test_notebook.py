@@ -70,8 +70,8 @@ def test_cells_say_what_they_take_and_results_show_themselves(tmp_path: Path) ->
 
     rows = shown(found["model"]).splitlines()
     assert rows[0] == (
-        "In[2] takes 320.00 MiB of GPU 0 at its peak, and keeps 64.00 MiB; with what was there, "
-        "320.00 MiB is allocated then"
+        "In[2] takes 320.00 MiB of GPU 0 at its peak, and keeps 64.00 MiB; with what was "
+        "allocated before, the peak is 320.00 MiB"
     )
     assert rows[2:] == ["    256.00 MiB  In[2]:6", "     64.00 MiB  In[2]:3 build"]
     assert "<td style='text-align:left'>In[2]:6</td>" in shown(found["model"], "text/html")

@@ -72,7 +72,7 @@ def kill_a_worker() -> None:
 
 
 def test_everything_is_done_on_a_cluster(address: str) -> None:
-    assert where(address=address) == f"Ray: the cluster at {address}"
+    assert where(address=address) == f"running on the Ray cluster at {address}"
     found = {done.index: done for done in run_all(squared, [3, -1, 5], address=address)}
     assert [found[number].result for number in range(3)] == [9, None, 25]
     assert found[1].error == "ValueError: -1 is negative"

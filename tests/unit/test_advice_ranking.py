@@ -158,7 +158,7 @@ def test_times_of_advice_have_a_scale() -> None:
     assert "driver calls +0.500 s (+5.0% of the run)" in _details(slow, 10.0)
     assert "bus and driver +0.700 s or more (+7.0% of the run)" in _details(spills, 10.0)
     assert "driver calls +0.500 s (more than the run)" in _details(slow, 0.1)
-    assert "driver calls +0.500 s (run's length unknown)" in _details(slow, None)
+    assert "driver calls +0.500 s (the run's length is unknown)" in _details(slow, None)
     assert len([*_details(ADVICE, None)]) == 1
 
 

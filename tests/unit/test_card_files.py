@@ -205,7 +205,7 @@ def test_a_card_that_is_in_use_is_refused(card: Any) -> None:
     with pytest.raises(CardInUseError, match=r"GPU 1 .*process 17 has 4\.00 GiB; end"), Idle(UUID):
         pass
     card(4 * GiB)
-    with pytest.raises(CardInUseError, match="by processes that cannot be seen"), Idle(UUID):
+    with pytest.raises(CardInUseError, match="processes that plimsoll cannot see"), Idle(UUID):
         pass
 
 

@@ -85,7 +85,7 @@ def test_without_pytorch_the_first_line_has_the_command_that_installs_it(machine
 def test_without_a_gpu_nothing_is_to_be_installed(machine: Machine) -> None:
     machine.has(gpus=0)
     assert first_line() == (
-        "This machine has no NVIDIA GPU. All of plimsoll that needs none works here."
+        "This machine has no NVIDIA GPU. Everything that needs no GPU works here."
     )
     assert ability(RUNNING) == Ability(RUNNING, False, "there is no NVIDIA GPU here")
 
@@ -113,7 +113,7 @@ def test_without_a_compiler_the_command_is_this_systems(
     assert (found.works, found.command) == (False, command)
     said = f"{PREDICTING} do not work here{' yet' * bool(command)}: there is no C++ compiler"
     assert first_line().startswith(said)
-    assert first_line().endswith(f"; next: {command}" if command else "builds its library once")
+    assert first_line().endswith(f"; next: {command}" if command else "plimsoll's library once")
     assert CliRunner().invoke(app, ["doctor"]).exit_code == 1
     on_a_gpu = ability(RUNNING)
     assert on_a_gpu.works, "without the bridge it works too"
@@ -151,7 +151,7 @@ def test_on_another_system_it_says_where_linux_is(machine: Machine) -> None:
     works = {one.name: one.works for one in plimsoll.doctor().abilities}
     assert works == {
         "gpus, replay, explain, view": True, "top": False, PREDICTING: False,
-        "throwing away what a trial writes": False, RUNNING: False,
+        "discarding what a script writes": False, RUNNING: False,
     }  # fmt: skip
 
 

@@ -247,7 +247,7 @@ def test_an_unknown_option_needs_a_first_value() -> None:
         find.largest("L4", "--block-size", {})
     find, _ = search(lambda gpu, settings: serves(gpu, settings), start=8, at_most=40)
     border = find.largest("L4", "--block-size", {})
-    assert (border.value, border.stopped) == (40, "no value above 40 was asked for")
+    assert (border.value, border.stopped) == (40, "--at-most 40 ends the search")
 
 
 @examples(integers(0, 20), integers(0, 19))

@@ -37,7 +37,7 @@ def test_the_list_of_verbs_and_the_pages_say_the_same() -> None:
     [
         (1, {"reason": "ValueError: no"}, "train.py ended with status 1: ValueError: no"),
         (-9, {}, "train.py was killed by SIGKILL"),
-        (1, {"missed_network": True}, "train.py failed because a trial is offline"),
+        (1, {"missed_network": True}, "train.py failed because plimsoll runs scripts offline"),
         (1, {"device_failure": "train.py:3"}, "train.py fails on a GPU at train.py:3"),
     ],
 )

@@ -156,7 +156,9 @@ def test_a_limit_is_replayed_for_a_recording_that_starts_late(tmp_path: Path) ->
     allocator = elastic()
     churn(allocator, 200)
     found = explain(recorded(allocator, tmp_path), limit="100MiB")
-    assert str(found).startswith("Not in 100.00 MiB: out of memory at event 0; ")
+    assert str(found).startswith(
+        "The program does not fit in 100.00 MiB: out of memory at event 0; "
+    )
     assert found.advice[0].kind == "limit"
     notes = " ".join(found.notes)
     assert "under the given limit reserved memory follows the allocator's rules" in notes
@@ -169,9 +171,9 @@ def test_a_limit_that_cannot_be_replayed_is_answered_as_far_as_can_be(tmp_path: 
     recording = recorded(allocator, tmp_path)
     recording = replace(recording, settings={**recording.settings, "allocator": "another"})
     found = explain(recording, limit="100MiB")
-    assert str(found).startswith("Not in 100.00 MiB: ")
+    assert str(found).startswith("The program does not fit in 100.00 MiB: ")
     assert found.reserved == explain(recording, advice=False).reserved
-    assert "what the given limit comes to is not known" in " ".join(found.notes)
+    assert "the effect of the given limit is not known" in " ".join(found.notes)
 
 
 def test_an_allocator_that_keeps_nothing_is_told(tmp_path: Path) -> None:
@@ -271,7 +273,9 @@ def test_a_limit_below_the_peak_tells_where_memory_runs_out(name: str, tmp_path:
     assert found.reserved.reserved_bytes <= 700 * MiB
     assert "went back to the driver" not in str(found)  # no free memory was cached
     assert found.peak.allocated_bytes == 1000 * MiB
-    assert str(found).startswith(f"Not in 700.00 MiB: out of memory at event {failed.event}; at")
+    assert str(found).startswith(
+        f"The program does not fit in 700.00 MiB: out of memory at event {failed.event}; at"
+    )
     assert found.advice
     assert all(one.serves_failed_requests and one.saves_bytes >= 0 for one in found.advice)
     fits = explain(tmp_path / "run.plim", limit="1GiB", advice=False)
@@ -311,7 +315,7 @@ def test_where_the_replay_differs_the_recording_is_told() -> None:
     assert not found.reserved.exact
     assert found.fragmentation.largest_request_bytes is None
     assert found.num_alloc_retries is None
-    assert any("reserved memory and its parts are as recorded" in note for note in found.notes)
+    assert any("Reserved memory and its parts are as recorded" in note for note in found.notes)
 
 
 def test_what_was_returned_for_a_request_is_told_from_the_recording(tmp_path: Path) -> None:
@@ -347,7 +351,9 @@ def test_a_snapshot_without_a_history_says_what_there_is_now(name: str, tmp_path
     assert found.reserved.cached_bytes + found.reserved.fragments_bytes == 18 * MiB
     assert found.tried == 0
     text = str(found)
-    assert text.startswith("Now it reserves 90.00 MiB, 72.00 MiB of it for live tensors; ")
+    assert text.startswith(
+        "Now the program reserves 90.00 MiB. Live tensors take 72.00 MiB of it; "
+    )
     assert "no history" in text.splitlines()[2]
     assert "plimsoll run --record" in text
     assert "Live now: 72.00 MiB allocated in 3 blocks" in text

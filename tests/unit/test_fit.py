@@ -69,11 +69,14 @@ def prediction(need_bytes: int, used_bytes: int = 0) -> Prediction:
 
 def test_what_was_written_is_listed_as_far_as_there_is_room() -> None:
     found = replace(prediction(2 * MiB), written=[Written("a.pt", 3 * MiB, "changed")])
-    assert "\n\nWritten, and thrown away:\n      3.00 MiB  a.pt, changed\n\n" in str(found)
+    assert (
+        "\n\nThe script wrote these files, and plimsoll discarded them:\n"
+        "      3.00 MiB  a.pt, changed\n\n" in str(found)
+    )
     many = [Written(f"{number}.pt", 1, "new") for number in range(8)]
-    lines = str(replace(found, written=many)).split("thrown away:\n")[1].split("\n\n")[0]
+    lines = str(replace(found, written=many)).split("discarded them:\n")[1].split("\n\n")[0]
     assert lines.splitlines()[-2:] == ["        1 byte  5.pt", "  and 2 more"]
-    assert "Written" not in str(replace(found, written=[]))
+    assert "discarded" not in str(replace(found, written=[]))
 
 
 def test_a_range_is_shown_where_its_ends_read_differently() -> None:
@@ -84,11 +87,11 @@ def test_a_range_is_shown_where_its_ends_read_differently() -> None:
         peak_allocated_range_bytes=(2 * GiB, 3 * GiB),
         assumptions=[masks],
     )
-    assert "2.00 GiB  (2.00 GiB to 3.00 GiB, by what the data is like)" in str(found)
+    assert "2.00 GiB  (2.00 GiB to 3.00 GiB, depending on the data)" in str(found)
     both = replace(found, assumptions=[masks, convolution])
-    assert "by what the data is like and cuDNN's workspaces)" in str(both)
+    assert "depending on the data and cuDNN's workspaces)" in str(both)
     alike = replace(found, peak_allocated_range_bytes=(2 * GiB, 2 * GiB + 1))
-    assert "by what the data is like" not in str(alike)
+    assert "depending on the data" not in str(alike)
 
 
 def test_a_range_by_the_hosts_pace_stands_alone() -> None:
@@ -97,7 +100,7 @@ def test_a_range_by_the_hosts_pace_stands_alone() -> None:
         peak_allocated_range_bytes=(1 * GiB, 2 * GiB),
         assumptions=[Assumed(LETS_GO_LATER, "NCCL's watchdog", None, 1)],
     )
-    assert "  peak allocated       1.00 GiB to 2.00 GiB, by the host's pace" in str(found)
+    assert "  peak allocated       1.00 GiB to 2.00 GiB, depending on the host's pace" in str(found)
 
 
 def test_what_the_card_shows_has_the_range_of_what_is_reserved() -> None:
@@ -169,12 +172,12 @@ def test_cards_that_fit_by_returning_cached_memory_are_told_apart() -> None:
         CardVerdict("small", 8 * MiB, fits=False, headroom_bytes=-2 * MiB),
     ]
     text = str(replace(prediction(2 * MiB), other_cards=cards))
-    assert "\nFits (kernels as on T4): roomy\n" in text
+    assert "\nCards on which it fits, if their kernels are as on T4: roomy\n" in text
     assert (
-        "\nFits only because cached memory goes back to the driver when it is needed: tight\n"
+        "\nCards on which it fits only because cached memory goes back to the driver: tight\n"
         in (text)
     )
-    assert "\nDoes not fit: small\n" in text
+    assert "\nCards on which it does not fit: small\n" in text
 
 
 class Runs:
@@ -407,7 +410,7 @@ def test_nothing_above_the_bound_is_tried(search: Search) -> None:
     found, runs = search(lambda n: n * MiB, start=3, at_most=100)
     assert found.largest == max(value or 0 for value, _ in runs.tried) == 100
     assert str(found).splitlines()[0] == (
-        "T4: --n at least 100; not searched further: no value above 100 was asked for"
+        "T4: --n at least 100; not searched further: --at-most 100 ends the search"
     )
 
 
@@ -419,7 +422,7 @@ def test_a_bound_does_not_hide_what_does_not_fit(search: Search) -> None:
 
 def test_a_start_of_the_scripts_own_above_the_bound_is_lowered(search: Search) -> None:
     found, _ = search(affine(29, 0.3), ["--n", "64"], at_most=10)
-    assert (found.largest, found.stopped) == (10, "no value above 10 was asked for")
+    assert (found.largest, found.stopped) == (10, "--at-most 10 ends the search")
 
 
 def test_where_memory_stops_growing_the_search_ends_and_says_so(search: Search) -> None:
@@ -437,7 +440,9 @@ def test_growth_that_rounding_hides_is_growth(search: Search) -> None:
 
 
 def test_memory_that_does_not_depend_on_the_value_is_an_error(search: Search) -> None:
-    with pytest.raises(InputError, match=r"does not depend on --n: 3 to \d+ need the same"):
+    with pytest.raises(
+        InputError, match=r"does not depend on --n: the values 3 to \d+ need the same"
+    ):
         search(lambda _: MiB, start=3)
 
 
@@ -590,13 +595,13 @@ def test_where_the_runs_are_spent_the_answer_lies_between(search: Search) -> Non
 
     found, runs = search(lambda n: need(n) - 100 * MiB + n, start=64)
     assert len(runs.tried) == MOST_RUNS
-    assert found.stopped == "8 runs were spent"
+    assert found.stopped == "plimsoll stops after 8 runs"
     low, high = found.largest, found.smallest_failing
     between = (
         f"between {low}, which fits, and {high}, which does not" if high else f"at least {low}"
     )
     assert str(found).splitlines()[0].startswith(f"T4: --n {between}")
-    assert str(found).splitlines()[0].endswith("8 runs were spent")
+    assert str(found).splitlines()[0].endswith("plimsoll stops after 8 runs")
 
 
 def test_a_value_that_fits_above_one_that_does_not_is_the_answer(search: Search) -> None:
@@ -666,7 +671,7 @@ def test_used_memory_is_asked_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(InputError, match="the driver does not say"):
         used_memory("auto")
     read(Reading(unavailable="NVML is not available"))
-    with pytest.raises(InputError, match="where there is an NVIDIA GPU: NVML is not available"):
+    with pytest.raises(InputError, match=r"this machine \(NVML is not available"):
         used_memory("auto")
     assert used_memory("3GiB") == 3 * GiB
     assert used_memory(None) == used_memory(0) == 0

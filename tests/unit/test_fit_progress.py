@@ -50,7 +50,7 @@ def test_a_trial_says_which_allocator_needs_less(least: AllocatorUse, said: str)
     shown = Shown()
     watcher = _Watcher(shown)
     watcher.begins([])
-    assert shown.doing == "trying as it is, 0 of at most 15 simulations done"
+    assert shown.doing == "trying the unchanged script, 0 of at most 15 simulations done"
     watcher.ended(attempt(least))
-    assert shown.lines == [f"as it is: fits, {said}, a step about 250 ms"]
+    assert shown.lines == [f"the unchanged script: fits, {said}, about 250 ms a step"]
     assert shown.doing == "1 of at most 15 simulations done"

@@ -67,7 +67,7 @@ def test_a_leak_comes_first_with_its_line_and_what_to_do_there(
     found = explain(recording)
     first, *others = found.advice
     assert first.kind == "leak"
-    assert first.what == f"{what}, 20.00 MiB more each step"
+    assert first.what == f"{what} (20.00 MiB more each step)"
     assert (first.how, first.cost) == (how, "nothing")
     # Two leaked blocks would be live at a time anyway, and warm-up steps do not count.
     assert first.saves_bytes >= (STEPS - 5) * 20 * MiB
@@ -92,7 +92,7 @@ def test_a_leak_that_filled_the_card_is_what_serves_the_request_first() -> None:
     found = explain(leaking(2), limit="300MiB")
     first = found.advice[0]
     assert (first.kind, first.serves_failed_requests, first.saves_bytes) == ("leak", True, 0)
-    assert "serves what failed" in str(found)
+    assert "serves the request that failed" in str(found)
     assert {"limit", "spill"} <= {one.kind for one in found.advice[1:]}
     # No allocator setting is advised, since it would only delay the failure.
     assert not {"setting", "elastic"} & {one.kind for one in found.advice}
@@ -105,7 +105,7 @@ def test_a_leak_that_was_not_tried_says_so() -> None:
     found = explain(recording, search_events=trace.event_count)
     for one in found.advice[:1]:
         assert (one.kind, one.saves_bytes) == ("leak", 0)
-        assert one.note == "what that saves was not tried"
+        assert one.note == "plimsoll did not try how much this saves"
     assert found.search_ended_early
 
 

@@ -41,7 +41,7 @@ def test_a_modules_file_is_found_by_its_name(name: str, file: str, packages: Pat
         ("alone.nothing", "there is no module alone.nothing"),
         ("alone.json", "there is no module alone.json"),
         ("trainer", "there is no module trainer.__main__"),
-        ("math", "math: is no module with a text in Python"),
+        ("math", "math: this module has no Python source"),
     ],
 )
 def test_what_is_no_module_is_refused(name: str, why: str) -> None:

@@ -55,6 +55,6 @@ def test_many_operations_are_counted_and_promises_told_once(
     out = capsys.readouterr()
     assert out.out == ""
     assert out.err.splitlines() == [
-        f"plimsoll: the memory depends on data that was not computed: {found.why}",
+        f"plimsoll: the memory depends on data that plimsoll did not compute: {found.why}",
         "plimsoll: the memory depends on the host's pace: waits",
     ]

@@ -98,7 +98,7 @@ def test_a_fit() -> None:
     )  # fmt: skip
     assert shown(found).rows == [
         ["--batch-size"],
-        ["2", "fits, 1.00 MiB of 1.00 GiB, a step about 400 ms"],
+        ["2", "fits, 1.00 MiB of 1.00 GiB, about 400 ms a step"],
         ["3", "the script fails: ValueError: odd"],
     ]
 
@@ -106,7 +106,7 @@ def test_a_fit() -> None:
 def test_a_plan() -> None:
     page = shown(plan_of(front=[BASE, ONE, BOTH], tried=[BASE, ONE, BOTH]))
     assert page.rows[1:] == [
-        ["as it is", "9.00 GiB", "100 ms"],
+        ["unchanged", "9.00 GiB", "100 ms"],
         ["one", "7.00 GiB", "120 ms"],
         ["one + two", "5.00 GiB", "160 ms"],
     ]

@@ -61,15 +61,18 @@ def test_the_answer_names_an_option_that_is_enough_beside_a_faster_plan() -> Non
     )
     longer = replace(tried(5, 0.3, "--seq-len 512"), options=["--seq-len", "512"])
     large = replace(tried(7, 0.1, "--batch-size 2"), options=["--batch-size", "2"])
-    says = "  its own --gradient-checkpointing makes it fit too: 5.00 GiB, a step about 200 ms"
+    says = (
+        "  the script's own --gradient-checkpointing makes it fit too: it takes 5.00 GiB, and a "
+        "step takes about 200 ms"
+    )
     assert says in str(plan_of(tried=[BASE, enough, longer, large])).splitlines()
-    assert "its own" not in str(plan_of(tried=[BASE, large]))
+    assert "script's own" not in str(plan_of(tried=[BASE, large]))
     mine = replace(enough, is_plan=True)
-    assert "its own" not in str(plan_of(tried=[BASE, mine]))
+    assert "script's own" not in str(plan_of(tried=[BASE, mine]))
     tight = tried(5.9, 0.15, "recompute blocks.0-3")
     assert (
-        "  faster, with little to spare: recompute blocks.0-3, 5.90 GiB, a step about 150 ms "
-        "(--headroom 0 takes the fastest)"
+        "  faster, with little to spare: recompute blocks.0-3, 5.90 GiB, and a step takes about "
+        "150 ms (--headroom 0 chooses the fastest)"
     ) in str(plan_of(tried=[BASE, mine, tight])).splitlines()
     for other in (tried(5.9, 0.3, "slow"), tried(5, 0.15, "roomy"), tried(5.9, None, "unknown")):
         assert "faster" not in str(plan_of(tried=[BASE, mine, other]))

@@ -192,8 +192,8 @@ def test_a_plan_that_was_dropped_says_where() -> None:
     )
     dropped = PlanUse.of_streams([(300, 9 * MiB, 0, (256, 8 * MiB, 2 * MiB))])
     assert dropped.line() == (
-        "the plan was dropped after 256 requests above 1 MiB: 25% of a step's bytes lay where it "
-        "says"
+        "the plan was dropped after 256 requests above 1 MiB, because only 25% of a step's bytes "
+        "lay where the plan says"
     )
     assert PlanUse.of_streams([]).line() == "the plan has no place for any request above 1 MiB"
 

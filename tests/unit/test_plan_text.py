@@ -55,11 +55,11 @@ def plan_of(**values: object) -> Plan:
 class TestAnswer:
     def test_the_first_line_says_with_what_it_fits_and_at_what_price(self) -> None:
         assert str(plan_of()).splitlines()[:6] == [
-            "train.py fits in 6.00 GiB of T4 with fused AdamW and batch in 2 parts: 5.00 GiB, "
-            "1.60 times the step (about 160 ms)",
+            "train.py fits in 6.00 GiB of T4 with fused AdamW and batch in 2 parts. It takes "
+            "5.00 GiB, and a step takes 1.60 times as long (about 160 ms)",
             "  use the fused AdamW",
             "  run the batch of 8 in 2 parts (the loss is taken to be a mean)",
-            "  as it is, it takes 9.00 GiB",
+            "  unchanged, the script takes 9.00 GiB",
             "  host memory          2.00 GiB  (1.00 GiB to 3.00 GiB), estimated",
             "",
         ]
@@ -67,18 +67,21 @@ class TestAnswer:
     def test_of_many_changes_it_names_the_first_and_how_many_more_there_are(self) -> None:
         many = [replace(FUSED, short=f"a change that is number {number}") for number in range(6)]
         line = str(plan_of(plan=many)).splitlines()[0]
-        assert "with a change that is number 0, a change that is number 1 and 4 more: " in line
+        assert "with a change that is number 0, a change that is number 1 and 4 more. It " in line
 
     def test_it_names_another_allocator(self) -> None:
         elastic = str(plan_of(allocator="elastic")).splitlines()[0]
-        assert "and batch in 2 parts, under plimsoll's elastic allocator: 5.00 GiB" in elastic
+        assert (
+            "and batch in 2 parts, under plimsoll's elastic allocator. It takes 5.00 GiB" in elastic
+        )
         native = str(plan_of(plan=[], conf="expandable_segments:True", patch="")).splitlines()[0]
-        assert "of T4 as it is, under expandable_segments:True: 5.00 GiB" in native
+        assert "of T4 unchanged, under expandable_segments:True. It takes 5.00 GiB" in native
 
     def test_a_script_that_fits_as_it_is(self) -> None:
         lines = str(plan_of(plan=[], patch="", command="python train.py")).splitlines()
         assert lines[0] == (
-            "train.py fits in 6.00 GiB of T4 as it is: 5.00 GiB, a step about 160 ms"
+            "train.py fits in 6.00 GiB of T4 unchanged. It takes 5.00 GiB, and a step takes "
+            "about 160 ms"
         )
         assert "Run: python train.py" in lines
 
@@ -136,18 +139,18 @@ class TestThin:
 
     def test_less_than_a_hundredth_to_spare(self) -> None:
         text = str(plan_of(device_used_bytes=6 * GiB - 32 * MiB))
-        thin = "  thin: 32.00 MiB to spare, 0.5% of the limit; --headroom 5% asks for more"
+        thin = "  only 32.00 MiB to spare, 0.5% of the limit; --headroom 5% leaves more"
         assert thin in text.splitlines()
 
     def test_data_that_would_not_fit(self) -> None:
         assert (
-            "  thin: 4.00 GiB to 7.00 GiB, by data that nobody knows; the most does not fit\n"
-            in str(plan_of(device_used_range_bytes=(4 * GiB, 7 * GiB)))
-        )
+            "  may not fit: it takes 4.00 GiB to 7.00 GiB, depending on data that plimsoll did not "
+            "compute; 7.00 GiB does not fit\n"
+        ) in str(plan_of(device_used_range_bytes=(4 * GiB, 7 * GiB)))
 
     def test_cached_memory_that_has_to_go_back(self) -> None:
         text = str(plan_of(device_used_bytes=6 * GiB, gives_cached_back=True))
-        assert "  thin: cached memory goes back to the driver where it is needed" in text
+        assert "  fits only because cached memory goes back to the driver, which takes time" in text
         assert "to spare" not in text
 
 
@@ -168,7 +171,7 @@ def test_where_nothing_fits_the_floor_is_named_with_its_changes_and_what_holds_i
         )
     )
     assert text.splitlines()[:4] == [
-        "train.py does not fit in 3.00 GiB of T4 with anything that was tried",
+        "train.py does not fit in 3.00 GiB of T4 with anything that plimsoll tried",
         "  the least that it took: 5.00 GiB, 2.00 GiB too much, with fused AdamW and batch in 2 "
         "parts",
         "  use the fused AdamW",
@@ -179,7 +182,7 @@ def test_where_nothing_fits_the_floor_is_named_with_its_changes_and_what_holds_i
         "What holds the 5.00 GiB, at the peak:",
         "      3.00 GiB  activations",
         "      1.00 GiB  optimizer state",
-        "Lines that hold the most then:",
+        "Lines that hold the most at the peak:",
         "      2.00 GiB  train.py:7 forward",
     ]
     assert "Run:" not in text
@@ -201,7 +204,7 @@ class TestFront:
 
     def test_letters_are_the_rows_of_the_table(self) -> None:
         lines = str(plan_of(front=self.FRONT, tried=self.TRIED)).splitlines()
-        place = lines.index("Memory against time; nothing that was tried is better in both:")
+        place = lines.index("Memory against time; no other try is better in both:")
         assert [line.split()[0] for line in lines[place + 2 : place + 5]] == ["a", "b", "c"]
         assert lines[place + 4].endswith("the plan: one + two")
 
@@ -263,7 +266,7 @@ class TestRuns:
         assert picture is not None
         lines = picture.plain.splitlines()
         heads = [line for line in lines if line.startswith("T4, ")]
-        assert [head.partition(":")[0] for head in heads] == ["T4, as it is", "T4, with the plan"]
+        assert [head.partition(":")[0] for head in heads] == ["T4, unchanged", "T4, with the plan"]
         assert "the limit: 5.00 GiB" in lines[-1]
 
     def test_a_script_that_fits_as_it_is_has_one(self) -> None:

@@ -115,11 +115,11 @@ def test_what_was_tried_with_the_script_is_said_to_be_tried(
 ) -> None:
     text = str(explained(advice=advice))
     # plimsoll assumes that the script is the recorded program.
-    assert text.startswith("At its peak it reserves ")
+    assert text.startswith("At its peak the program reserves ")
     assert "Not tried" not in text
     assert ("by replaying this recording" in text) == advice
     tried = text.partition("Changes to train.py, each tried on a simulated H100 (8 runs)")[2]
-    assert "as it is, it reserves 920.00 MiB at its peak" in tried
+    assert "unchanged, the script reserves 920.00 MiB at its peak" in tried
     assert "nothing that was tried would save 2% or more" in tried
 
 

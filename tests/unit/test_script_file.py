@@ -56,7 +56,7 @@ def test_a_program_beside_this_python_comes_first(
 def test_what_is_no_script_is_refused_in_one_line(folder: Path) -> None:
     program(folder / "trainer", "#!/bin/sh\necho no\n")
     for name, why in [
-        ("trainer", f"{folder / 'trainer'}: is not a program in Python; only these can be run"),
+        ("trainer", f"{folder / 'trainer'}: is not a Python program, and plimsoll runs no others"),
         ("nothing", "nothing: no such file"),
         ("installed", "installed: is a directory, not a script"),
     ]:

@@ -61,9 +61,9 @@ def test_an_engine_that_runs_out_says_in_which_stage(stage: Any, words: str) -> 
 def test_the_cache_bounds_long_requests_and_a_setting_bounds_short_ones() -> None:
     facts = {"kv_tokens": 100_000, "kv_cache_bytes": GiB, "max_model_len": 10_000}
     by_cache = "\n".join(serving_lines(prediction(**facts, max_num_seqs=64)))
-    assert "the KV cache bounds what runs at once: 10.0 requests of 10,000 tokens" in by_cache
+    assert "the KV cache limits parallel requests: 10.0 of 10,000 tokens" in by_cache
     by_setting = "\n".join(serving_lines(prediction(**facts, max_num_seqs=8)))
-    assert "max_num_seqs bounds what runs at once: 8 requests" in by_setting
+    assert "max_num_seqs limits parallel requests: 8" in by_setting
 
 
 def test_an_engine_that_sleeps_says_what_it_frees_and_what_waking_takes() -> None:
@@ -166,7 +166,7 @@ def test_an_engine_is_told_its_options_by_their_names() -> None:
     assert "all that the weights leave of 0.8 of the card (mem_fraction_static)" in why
     text = "\n".join(serving_lines(p))  # type: ignore[arg-type]
     assert "  free                 3.00 GiB  once it is ready (available_gpu_mem)" in text
-    assert "max_running_requests bounds what runs at once: 4 requests" in text
+    assert "max_running_requests limits parallel requests: 4" in text
 
 
 def test_a_load_is_read_from_options_and_files(tmp_path: Path) -> None:

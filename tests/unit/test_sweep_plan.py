@@ -229,7 +229,7 @@ ROWS = [
 @pytest.mark.parametrize(
     ("goal", "best"),
     [
-        ("least-memory", "the least memory is with L4 (19.00 GiB)"),
+        ("least-memory", "the least memory is needed by L4 (19.00 GiB)"),
         ("fits", "the smallest card that fits is L4 (19.00 GiB of 22.00 GiB)"),
         ("most-samples", "the fastest is H100 (400.0 samples/s)"),
         ("least-cost", "the cheapest is RTX 4090 (0.96 for a million samples)"),

@@ -69,7 +69,7 @@ def fit(left: int) -> Fit:
 def test_a_fit_warns_where_next_to_nothing_is_left() -> None:
     answer, thin = fit_text(fit(50 * MiB)).splitlines()[:2]
     assert answer == "T4: --n 8"
-    assert thin == "  thin: 50.00 MiB to spare, 0.5% of the card; --headroom 5% asks for more"
+    assert thin == "  only 50.00 MiB to spare, 0.5% of the card; --headroom 5% leaves more"
     assert "thin" not in fit_text(fit(GiB))
 
 

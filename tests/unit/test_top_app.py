@@ -268,7 +268,7 @@ def test_a_look_longer_than_the_interval_is_waited_for_and_shown() -> None:
             may_go_on.set()
         await settle(app, pilot)
         assert len(looks) == 2
-        assert "no GPU is in sight" in screen(app)
+        assert "no GPU was found" in screen(app)
         app._look_again()
         await settle(app, pilot)
         assert len(looks) == 3

@@ -606,7 +606,7 @@ def test_several_processes_are_told_apart() -> None:
 
 @pytest.mark.parametrize("text", ["", "rank", "rank=x", "rank=1,rank=2", "job=a", "gpu=1", "-1"])
 def test_what_names_no_process_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="names no process: give its number, such as 4711"):
+    with pytest.raises(InputError, match="names no process: give a PID, such as 4711"):
         Choice.of(text)
 
 
@@ -615,7 +615,7 @@ def test_what_names_no_process_is_refused(text: str) -> None:
     [
         (["--output", "a"], b"--output goes with --snapshot"),
         (["--remote", "a"], b"--remote goes with --host"),
-        (["--snapshot", "1", "--json"], b"--snapshot shows nothing"),
+        (["--snapshot", "1", "--json"], b"--snapshot shows no table"),
         (["--host", "a;b", "--once"], b"'a;b' is no host"),
     ],
 )

@@ -52,7 +52,9 @@ def test_others_are_what_nvml_knows() -> None:
     first, second = gpu.processes
     assert (first.pid, first.program, first.driver_bytes) == (1, "program1", 5 * GIB)
     assert (first.counters, first.context_bytes, second.driver_bytes) == (None, None, None)
-    assert gpu.notes == ("NVML does not say what some processes hold: it may need other rights",)
+    assert gpu.notes == (
+        "NVML does not say how much some processes hold; it may need other rights",
+    )
 
 
 def test_a_process_of_two_gpus_is_on_both() -> None:
@@ -76,7 +78,7 @@ def test_containers_hide_processes_and_that_is_said() -> None:
     assert gpu.processes[0].driver_bytes is None
     assert gpu.processes[0].known_bytes == 41 * GIB
     assert gpu.notes == (
-        "NVML does not show all processes here, as in containers: others may use it too",
+        "NVML does not show all processes (as in a container), so others may use this GPU too",
     )
 
 
@@ -85,7 +87,7 @@ def test_what_nvml_does_not_say_is_said() -> None:
     assert gpu.dedicated_used_bytes is None
     assert gpu.known_bytes == 41 * GIB + 520 * MIB
     assert gpu.notes == (
-        "NVML does not say how much is in use",
+        "NVML does not say how much memory is in use",
         "NVML does not say which processes use it",
     )
 

@@ -139,8 +139,8 @@ def test_details_add_up_in_words() -> None:
     assert details(row_of(busy_machine(), 5150), 80).plain.splitlines() == [
         "process 5150, serve.py --model a-very-long-name-of-a-model --port 8000, on GPU 1",
         "driver 31.01 GiB = context 520.00 MiB + reserved 34.00 GiB - shared 3.50 GiB",
-        "shared: 3.50 GiB of what it reserved lies in the host's memory, 3.00 GiB of it",
-        "in live tensors, where the driver does not count it",
+        "shared: 3.50 GiB of the reserved memory lies in host memory, 3.00 GiB of it in",
+        "live tensors; the driver does not count that",
         "reserved = allocated 33.00 GiB + cached 960.00 MiB + fragments - + pending",
         "64.00 MiB",
         "peak allocated 39.00 GiB, reserved 41.00 GiB; page-locked 0 bytes",
@@ -151,7 +151,7 @@ def test_details_add_up_in_words() -> None:
 def test_details_of_others_say_what_is_known() -> None:
     assert details(row_of(busy_machine(), 2200), 80).plain.splitlines() == [
         "process 2200, program2200, on GPU 0",
-        "plimsoll does not run in it: only the driver's number is known",
+        "plimsoll does not run in this process, so only the driver's figure is known",
     ]
 
 

@@ -72,19 +72,22 @@ class ScriptError(RuntimeError):
             reason = None
         elif missed_network:
             end = (
-                "failed because a trial is offline; fetch what it loads once before, or let it "
-                f"reach other machines, with --network; it {end}"
+                "failed because plimsoll runs scripts offline: download what the script loads "
+                f"beforehand, or let it reach other machines with --network; the script {end}"
             )
         if reason is not None:
             end = f"{end}: {reason}"
         if unknown_read is not None and device_failure is None and not missed_network:
-            end += f"; it had read values that nobody knows ({unknown_read}), which may be why"
+            end += (
+                "; a possible cause is that the script read values that plimsoll did not compute "
+                f"({unknown_read})"
+            )
         if until_then is not None and device_failure is None:
             end += f"; until then {until_then}"
         if refused is not None:
             end += (
-                f"; a trial refused to let {refused}, which it could not keep apart; "
-                "--keep-writes lets it"
+                f"; plimsoll did not let {refused}, because it cannot discard that change here; "
+                "--keep-writes allows it"
             )
         super().__init__(printable(f"{script} {end}"))
         self.device_failure = device_failure

@@ -49,7 +49,7 @@ def script_file(name: str) -> Path:
         clone = "; the examples come with a clone of plimsoll" * name.startswith("examples/")
         raise InputError(f"{name}: no such file{clone}")
     if not _is_python(Path(program)):
-        raise InputError(f"{program}: is not a program in Python; only these can be run")
+        raise InputError(f"{program}: is not a Python program, and plimsoll runs no others")
     return Path(program)
 
 
@@ -74,7 +74,7 @@ def module_file(name: str) -> Path:
             raise InputError(f"there is no module {'.'.join(inside)}")
         folders = spec.submodule_search_locations
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        raise InputError(f"{name}: is no module with a text in Python")
+        raise InputError(f"{name}: this module has no Python source")
     return Path(spec.origin)
 
 

@@ -66,7 +66,7 @@ class _Verb(VerbHelp):
 
 app = typer.Typer(
     name="plimsoll",
-    help="GPU memory for PyTorch that people can predict, see and stretch.",
+    help="Predict, see and stretch the GPU memory of PyTorch programs.",
     cls=VerbsHelp,
     epilog="Exit status: 0 done; 1 the answer is no (does not fit, differs); 2 bad input, or the "
     "script fails; 3 the answer is not known. plimsoll run ends with the script's own status.\n\n"
@@ -111,7 +111,7 @@ VERBS: dict[str, tuple[Verb, ...]] = {
         Verb(
             fit,
             "plimsoll.prediction.predict",
-            "Find what makes a script fit a card.",
+            "Find changes that make a script fit a card.",
             "plimsoll fit train.py --vary=--batch-size --gpu 'RTX 4090'",
         ),
         Verb(
@@ -151,7 +151,7 @@ VERBS: dict[str, tuple[Verb, ...]] = {
         Verb(
             replay,
             "plimsoll.engine.replays.replay",
-            "Say what a recorded program needs under other settings.",
+            "Say what memory a recorded program needs under other settings.",
             "plimsoll replay run.plim --conf expandable_segments:True",
         ),
         Verb(
@@ -171,7 +171,7 @@ VERBS: dict[str, tuple[Verb, ...]] = {
         Verb(
             doctor,
             "plimsoll.integrations.diagnosis.diagnose",
-            "Say what does not work here, and the command that mends it.",
+            "Check what works here, and how to mend what does not.",
             "plimsoll doctor",
         ),
         Verb(
@@ -227,7 +227,8 @@ def _show_version(asked: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     pass
@@ -249,7 +250,7 @@ def main() -> None:
     # SystemExit, unlike the signal itself, lets `finally` remove temporary files.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if sys.stdout is None and sys.argv[1:2] != ["run"]:  # `run` prints no answer
-        print("plimsoll: standard output is closed, and the answer goes there", file=sys.stderr)
+        print("plimsoll: cannot print the answer: standard output is closed", file=sys.stderr)
         sys.exit(2)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # prints ? if the encoding lacks a character
@@ -293,5 +294,5 @@ def main() -> None:
         sys.exit(130)
     except Exception:  # Python itself would exit with 1, which means "no"
         traceback.print_exc()
-        print("plimsoll: this is a fault of plimsoll; please report it", file=sys.stderr)
+        print("plimsoll: this is a bug in plimsoll; please report it", file=sys.stderr)
         sys.exit(2)

@@ -14,14 +14,15 @@ def doctor(
         bool,
         typer.Option(
             "--build",
-            help="First build the libraries that need this PyTorch, such as for a container image.",
+            help="First compile plimsoll's libraries for the installed PyTorch, such as in the "
+            "build of a container image.",
         ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say what does not work here, with the command that mends it, and what does.
+    """Check what works on this machine. For what does not, show the command that mends it.
 
-    plimsoll tries what it says works. Exit status: 0 predict works here; 1 it does not.
+    Exit status: 0 predict works on this machine; 1 predict does not.
     """
     from plimsoll.integrations.diagnosis.diagnose import build_libraries
     from plimsoll.integrations.diagnosis.diagnose import doctor as diagnose

@@ -22,8 +22,8 @@ def explain(
         str,
         typer.Argument(
             metavar="FILE|DIR|PID",
-            help="A snapshot, a trace, a folder with one for each rank (also s3:// or gs://), or "
-            "the number of a running process.",
+            help="A snapshot, a trace, a folder with one file for each rank (also s3:// or gs://), "
+            "or the PID of a running process.",
         ),
     ],
     device: Annotated[
@@ -31,7 +31,7 @@ def explain(
         typer.Option(
             help="The GPU to explain.",
             metavar="N",
-            show_default="the fullest, or the one that ran out",
+            show_default="one that ran out of memory, else the fullest",
         ),
     ] = None,
     gpu: Annotated[
@@ -41,7 +41,8 @@ def explain(
     limit: Annotated[
         str | None,
         typer.Option(
-            help="A limit of reserved memory to ask about: the first line says whether it fits.",
+            help="A limit of reserved memory, such as 6GiB. The first line then says whether the "
+            "program fits in it.",
             show_default="as recorded",
             metavar="SIZE",
         ),
@@ -49,7 +50,7 @@ def explain(
     version: Annotated[
         str | None,
         typer.Option(
-            help="The PyTorch whose rules plimsoll follows, such as 2.11.",
+            help="The PyTorch version whose allocator rules plimsoll follows, such as 2.11.",
             show_default="the recorded one",
             metavar="VERSION",
         ),
@@ -60,7 +61,7 @@ def explain(
     search_events: Annotated[
         int | None,
         typer.Option(
-            help="How many events the search for advice may replay; 0 turns it off.",
+            help="How many events the search for advice may replay; 0 turns the search off.",
             show_default="400 million",
             metavar="N",
         ),
@@ -68,16 +69,16 @@ def explain(
     script: Annotated[
         Path | None,
         typer.Option(
-            help="The script that was recorded: plimsoll also tries changes to it on a simulated "
-            "card.",
+            help="The script that was recorded. plimsoll then also tries changes to the script, on "
+            "a simulated card.",
             metavar="FILE",
         ),
     ] = None,
     vary: Annotated[
         str | None,
         typer.Option(
-            help="The script's argument for the batch size, such as --batch-size, which plimsoll "
-            "halves.",
+            help="The script's argument for the batch size, such as --batch-size. plimsoll then "
+            "tries half its value.",
             metavar="ARGUMENT",
         ),
     ] = None,
@@ -91,11 +92,11 @@ def explain(
 ) -> None:
     """Say why a recorded program used its GPU memory: live tensors, free memory, leaks, failures.
 
-    plimsoll has tried all its advice, by replays of the recording or runs of the script.
-    For a folder, the answer says which rank ran out of memory or stands out, and which ranks do the
-    same.
+    plimsoll lists only advice that it has tried, by a replay of the recording or a run of the
+    script. For a folder, the answer names the ranks that ran out of memory or differ from the
+    others, and groups the ranks that behave alike.
 
-    Exit status: 0 done; 1 it does not fit --limit; 2 bad input, or the script of --script fails.
+    Exit status: 0 done; 1 --limit is too little; 2 bad input, or the script of --script fails.
     """
     from plimsoll.explanation.ranks.rank_files import is_folder
 

@@ -47,9 +47,10 @@ def fit(
     vary: Annotated[
         list[str] | None,
         typer.Option(
-            help="The argument whose largest value plimsoll looks for, such as "
-            "--vary=--batch-size. For vllm serve an option, such as --vary=--max-model-len; "
-            "beside it choices, such as --vary=--kv-cache-dtype=auto,fp8.",
+            help="The argument whose largest fitting value plimsoll searches for, as in "
+            "--vary=--batch-size. For vllm serve, an option of the engine, as in "
+            "--vary=--max-model-len. Another --vary can list choices, as in "
+            "--vary=--kv-cache-dtype=auto,fp8.",
             metavar="ARGUMENT",
         ),
     ] = None,
@@ -67,26 +68,31 @@ def fit(
     ] = None,
     plot: Annotated[
         bool,
-        typer.Option("--plot", help="Draw memory over time, before and after."),
+        typer.Option("--plot", help="Draw memory over time, before and after the changes."),
     ] = False,
     view: Annotated[
         Path | None,
         typer.Option(
-            help="Write the page of `plimsoll view`, before and after, as .html.",
+            help="Write the page of `plimsoll view`, before and after the changes, to this .html "
+            "file.",
             metavar="FILE",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
     tries: Annotated[
         list[str] | None,
-        typer.Option("--try", help="Also try compile, which takes longer.", metavar="CHANGE"),
+        typer.Option(
+            "--try",
+            help="Also try this change: compile (torch.compile), which takes longer.",
+            metavar="CHANGE",
+        ),
     ] = None,
     start: Annotated[
         int | None,
         typer.Option(
             help="The first value to try.",
             metavar="N",
-            show_default="that in ARGS, the script's own, or 1",
+            show_default="the value in ARGS, else the script's default, else 1",
         ),
     ] = None,
     at_most: Annotated[
@@ -98,18 +104,20 @@ def fit(
     exact: Annotated[
         bool,
         typer.Option(
-            "--exact", help="Find the very last value that fits, instead of one within 1%."
+            "--exact", help="Find the exact largest value that fits, not one within 1% of it."
         ),
     ] = False,
     headroom: Annotated[
         str | None,
-        typer.Option(help="Memory that must stay free, such as 2GiB or 5%.", metavar="SIZE"),
+        typer.Option(
+            help="Memory of the card that must stay free, such as 2GiB or 5%.", metavar="SIZE"
+        ),
     ] = None,
     results: Annotated[
         Path | None,
         typer.Option(
-            help="For vllm serve: keep finished trials in this file, .parquet, and take them from "
-            "there. `plimsoll sweep` shares it.",
+            help="For vllm serve: a .parquet file that keeps finished trials, so that they are not "
+            "run again. `plimsoll sweep` can use the same file.",
             metavar="FILE",
         ),
     ] = None,
@@ -120,18 +128,21 @@ def fit(
         bool, typer.Option("--json", help="Print a JSON object for each card, one on each line.")
     ] = False,
 ) -> None:
-    """Find what to change so that a script fits a card, or the largest value of an argument.
+    """Find changes that make a script fit a card.
+
+    With --vary, find the largest value of an argument that fits.
 
     Without --vary, plimsoll tries changes to the script, in at most fifteen simulations. The answer
-    is the fastest plan that fits, as a diff.
+    is the fastest set of changes that fits, as a diff.
 
     With --vary, plimsoll tries at most eight values, two at a time. The answer is a value that was
-    tried and fits; a value larger by at most 1% does not. If the search ends early, the answer says
-    "at least" or "between", and why.
+    tried and fits; a value that is at most 1% larger does not fit. If the search ends early, the
+    answer says "at least" or "between", and why.
 
     For `vllm serve`, --vary names an option of the engine. plimsoll finds the largest value with
-    which the engine serves; of --tensor-parallel-size it finds the smallest. Without --vary,
-    plimsoll tries changes until the engine serves. Without --gpu too, it finds the smallest card.
+    which the engine serves; for --tensor-parallel-size, the smallest. Without --vary, plimsoll
+    tries other options until the engine serves. With neither --vary nor --gpu, it finds the
+    smallest card.
 
     stderr shows each try as it ends, and the script's output only if the script fails.
 

@@ -125,7 +125,7 @@ class _Watcher:
 
 
 def _together(names: Sequence[str]) -> str:
-    return " + ".join(names) or "as it is"
+    return " + ".join(names) or "the unchanged script"
 
 
 def _outcome(attempt: Attempt) -> str:
@@ -133,7 +133,7 @@ def _outcome(attempt: Attempt) -> str:
         return f"not possible: {attempt.failure}"
     used = format_size(attempt.prediction.device_used_bytes)
     seconds = attempt.step_seconds
-    step = "" if seconds is None else f", a step about {format_seconds(seconds)}"
+    step = "" if seconds is None else f", about {format_seconds(seconds)} a step"
     verdict = "fits" if attempt.fitting() is not None else "does not fit"
     return f"{verdict}, {used}{_with_less(attempt)}{step}"
 

@@ -15,7 +15,7 @@ def measure(
         list[Path] | None,
         typer.Argument(
             metavar="SCRIPT",
-            help="Scripts whose convolutions plimsoll measures before those of well-known "
+            help="Scripts. plimsoll measures their convolutions first, then those of well-known "
             "networks.",
         ),
     ] = None,
@@ -37,7 +37,7 @@ def measure(
     name: Annotated[
         str,
         typer.Option(
-            help="The card's name for --gpu from then on.",
+            help="The name by which --gpu finds this card from then on.",
             metavar="NAME",
             show_default="PyTorch's name",
         ),
@@ -48,12 +48,14 @@ def measure(
     ] = None,
     simulate: Annotated[
         str,
-        typer.Option(help="Measure a simulated card instead, to see how it goes.", metavar="GPU"),
+        typer.Option(
+            help="Measure a simulated card instead, to see what is printed.", metavar="GPU"
+        ),
     ] = "",
 ) -> None:
     """Measure a card of this machine, so that predictions for it need no guesses.
 
-    No other process may use the card meanwhile. Its clocks and settings stay as they are.
+    No other process may use the card meanwhile. The card's clocks and settings stay as they are.
     """
     from plimsoll.integrations.measuring.measure import measure_card
 

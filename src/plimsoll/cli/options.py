@@ -25,15 +25,15 @@ NoScript = Annotated[
     str | None,
     typer.Argument(
         metavar="SCRIPT",
-        help="A Python script that uses CUDA, or with -m a module; none with --model.",
+        help="A Python script that uses CUDA, or with -m a module. Leave it out with --model.",
         show_default=False,
     ),
 ]
 Model = Annotated[
     str | None,
     typer.Option(
-        help="A folder with a model's config.json, that file, or the model's name on the hub or in "
-        "timm.",
+        help="A model's name on Hugging Face's hub or in timm, its config.json, or a folder with "
+        "that file.",
         metavar="MODEL",
     ),
 ]
@@ -42,7 +42,7 @@ RecipeName = Annotated[
     typer.Option(
         "--recipe",
         help="What plimsoll does with the model: sft, lora, qlora, generate or pretrain. The "
-        "recipe's further options go after --.",
+        "recipe's other options go after --.",
         metavar="NAME",
     ),
 ]
@@ -54,13 +54,13 @@ SeqLen = Annotated[
     typer.Option(
         help="The recipe's sequence length, in tokens.",
         metavar="N",
-        show_default="2048, or the model's most",
+        show_default="2048, or the model's limit if that is less",
     ),
 ]
 SaveRecipe = Annotated[
     Path | None,
     typer.Option(
-        help="Write the recipe's script to this file and run it, so that you can change it.",
+        help="Write the recipe's script to this file, where you can change it, and run it.",
         metavar="FILE",
     ),
 ]
@@ -68,8 +68,8 @@ Module = Annotated[bool, typer.Option("-m", help="SCRIPT is a module's name, as 
 Gpu = Annotated[
     list[str] | None,
     typer.Option(
-        help="A card that `plimsoll gpus` lists, such as 'RTX 4090', or one of another size, such "
-        "as A100:40GiB. May be repeated.",
+        help="A card that `plimsoll gpus` lists, such as 'RTX 4090', or such a card with another "
+        "memory size, such as A100:40GiB. May be repeated.",
         metavar="NAME",
         show_default=DEFAULT_GPU,
     ),
@@ -77,7 +77,9 @@ Gpu = Annotated[
 Gpus = Annotated[
     int | None,
     typer.Option(
-        help="How many cards the machine has.", metavar="N", show_default="1, or one a rank"
+        help="How many cards the simulated machine has.",
+        metavar="N",
+        show_default="1, or one for each rank",
     ),
 ]
 NprocPerNode = Annotated[
@@ -89,7 +91,10 @@ NprocPerNode = Annotated[
 ]
 World = Annotated[
     int | None,
-    typer.Option(help="How many ranks the job has in all, eight on each machine.", metavar="N"),
+    typer.Option(
+        help="How many ranks the job has in all: eight on each machine, or --nproc-per-node.",
+        metavar="N",
+    ),
 ]
 Ranks = Annotated[
     str | None,
@@ -99,8 +104,10 @@ Ranks = Annotated[
         metavar="RANKS",
     ),
 ]
-Nnodes = Annotated[int, typer.Option(help="How many machines that job has.", metavar="N")]
-Driver = Annotated[str, typer.Option(help="linux, or wddm (Windows).", metavar="NAME")]
+Nnodes = Annotated[int, typer.Option(help="How many machines the job has.", metavar="N")]
+Driver = Annotated[
+    str, typer.Option(help="The driver to simulate: linux, or wddm (Windows).", metavar="NAME")
+]
 Conf = Annotated[
     str,
     typer.Option(
@@ -111,15 +118,17 @@ Conf = Annotated[
 Allocator = Annotated[
     str,
     typer.Option(
-        help="native (PyTorch's rules), elastic (plimsoll's own), uncached, or wheel (PyTorch's "
-        "own code).",
+        help="native (follows PyTorch's rules), elastic (plimsoll's own), uncached (each request "
+        "calls the driver), or wheel (the code of PyTorch's allocator itself).",
         metavar="NAME",
     ),
 ]
 Policy = Annotated[
     str | None,
     typer.Option(
-        help="When the card is full: strict fails, spill goes on in host memory.", metavar="NAME"
+        help="When the card is full, strict fails the request, and spill serves it from host "
+        "memory.",
+        metavar="NAME",
     ),
 ]
 Dedicated = Annotated[
@@ -136,16 +145,17 @@ Shared = Annotated[
 Used = Annotated[
     str | None,
     typer.Option(
-        help="Memory that other programs use on each card, such as 3GiB; auto asks the driver.",
+        help="Memory that other programs use on each card, such as 3GiB. auto takes what is in use "
+        "on this machine's first GPU.",
         metavar="SIZE",
     ),
 ]
 ReadMemory = Annotated[
     str | None,
     typer.Option(
-        help="The most memory that plimsoll takes to read a file, such as 8GiB.",
+        help="The most host memory that plimsoll takes to read a file, such as 8GiB.",
         metavar="SIZE",
-        show_default="1 GiB, or eight times the file",
+        show_default="1 GiB, or eight times the file's size if that is more",
     ),
 ]
 Values = Annotated[
@@ -159,8 +169,8 @@ Values = Annotated[
 Unknown = Annotated[
     str,
     typer.Option(
-        help="How plimsoll makes up values that it did not compute: balanced, seed:N, or most or "
-        "least, for the largest or smallest sizes that depend on them.",
+        help="How plimsoll makes up values that it did not compute: balanced, seed:N (random), "
+        "most (largest dependent sizes), or least (smallest dependent sizes).",
         metavar="NAME",
     ),
 ]
@@ -180,39 +190,44 @@ KeepWrites = Annotated[
     bool,
     typer.Option(
         "--keep-writes",
-        help="Keep what the script writes, and let it reach trackers and hubs.",
+        help="Keep the files that the script writes, and let the script reach trackers and hubs.",
     ),
 ]
 Network = Annotated[
     bool,
     typer.Option(
         "--network",
-        help="Let the script reach other machines. What it writes is still discarded.",
+        help="Let the script reach other machines. The files that it writes are still discarded.",
     ),
 ]
 HostMemory = Annotated[
     str | None,
     typer.Option(
-        help="The simulated machine's memory, such as 64GiB. Half of it can be shared.",
+        help="The simulated machine's host memory, such as 64GiB. Programs can spill into half of "
+        "it.",
         metavar="SIZE",
     ),
 ]
 RankPattern = Annotated[
     str | None,
     typer.Option(
-        help="How the folder's files are named: a regular expression whose group, or whose group "
-        "called rank, is the rank. A group called host is the host.",
+        help="A regular expression that finds the rank in a file's path: in its only group, or in "
+        "its group named rank. A group named host finds the host.",
         metavar="REGEX",
     ),
 ]
 Address = Annotated[
     str | None,
-    typer.Option(help="Work on this Ray cluster, such as ray://head:10001.", metavar="ADDRESS"),
+    typer.Option(help="Run on this Ray cluster, such as ray://head:10001.", metavar="ADDRESS"),
 ]
 
 PlanToFollow = Annotated[
     Path | None,
-    typer.Option("--plan", metavar="FILE", help="A plan of places that elastic follows."),
+    typer.Option(
+        "--plan",
+        metavar="FILE",
+        help="A file that --write-plan wrote. The elastic allocator places tensors as it says.",
+    ),
 ]
 
 Simulation = dict[str, Any]

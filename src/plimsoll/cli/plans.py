@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 PlanToWrite = Annotated[
     Path | None,
-    typer.Option("--write-plan", metavar="FILE", help="Write the program's plan of places."),
+    typer.Option(
+        "--write-plan",
+        metavar="FILE",
+        help="Write to this file where in memory each large tensor lies best, for --plan.",
+    ),
 ]
 
 

@@ -51,7 +51,7 @@ def predict(
     ] = None,
     advise: Annotated[
         bool,
-        typer.Option("--advise", help="Try the changes that would help; each takes another run."),
+        typer.Option("--advise", help="Try changes that may help; each takes another run."),
     ] = False,
     plot: Annotated[
         bool, typer.Option("--plot", help="Draw memory over time below the answer.")
@@ -59,7 +59,8 @@ def predict(
     view: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write the page of `plimsoll view` for the run, as .html."
+            metavar="FILE",
+            help="Write the page of `plimsoll view` for the predicted run to this .html file.",
         ),
     ] = None,
     write_plan: PlanToWrite = None,
@@ -69,7 +70,7 @@ def predict(
         typer.Option(
             "--quiet",
             help="Print only the verdict, the reason and the next command. The script's output is "
-            "shown only if it fails.",
+            "shown only if the script fails.",
         ),
     ] = False,
     as_json: Annotated[
@@ -78,7 +79,7 @@ def predict(
 ) -> None:
     """Run a CUDA script without a GPU, and say what memory it will need.
 
-    Without a script, --model and --recipe run one that comes with plimsoll.
+    Without SCRIPT, --model and --recipe run a script that comes with plimsoll.
 
     The script's own output goes to stderr. plimsoll discards the files that the script writes, and
     lists them.
@@ -97,7 +98,7 @@ def predict(
     from plimsoll.recordings.reading import read_recording
 
     if check is not None and (plot or view is not None or write_plan is not None):
-        raise InputError("--plot, --view and --write-plan are of a prediction; leave out --check")
+        raise InputError("--plot, --view and --write-plan do not go with --check")
     if plot and as_json:
         raise InputError("--plot is for people; with --json the timeline is in the answer")
     recording = None if check is None else read_recording(check)
@@ -122,7 +123,7 @@ def predict(
     requests = [replace(request, script=program.script) for request in requests]
     if recording is not None:
         if len(requests) > 1:
-            raise InputError("--check is for one card, that of the recording")
+            raise InputError("--check takes one card, that of the recording: give one --gpu")
         checked = check_request(requests[0], recording)
         if as_json:
             print(json_line(checked.to_dict()))

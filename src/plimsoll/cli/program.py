@@ -60,7 +60,7 @@ class Program:
             return self
         saved = self.recipe.saved(path, force=force)
         run = shlex.join(["python", str(path), *saved.arguments])
-        print(printable(f"{path}: the recipe, to be changed; {run}"), file=sys.stderr)
+        print(printable(f"{path} has the recipe's script; to run it: {run}"), file=sys.stderr)
         return Program(str(saved.script), saved.arguments, [str(path)], saved.arguments, saved)
 
 
@@ -93,7 +93,7 @@ def chosen_program(
                 f"{option} is for a recipe, and needs --model; options of a script go after --"
             )
         if script is None:
-            raise InputError("there is no SCRIPT, and no --model with a --recipe")
+            raise InputError("give a SCRIPT, or --model with --recipe")
         if engine := engine_of(script, arguments or (), module=module):
             own = list(arguments or ())[0 if module else 1 :]
             check_engine(engine, own)

@@ -34,13 +34,16 @@ def replay(
     allocator: Annotated[
         str,
         typer.Option(
-            help="native (PyTorch's rules), elastic (plimsoll's own) or uncached.", metavar="NAME"
+            help="native (follows PyTorch's rules), elastic (plimsoll's own) or uncached (each "
+            "request calls the driver).",
+            metavar="NAME",
         ),
     ] = "native",
     conf: Annotated[
         list[str] | None,
         typer.Option(
-            help="The allocator's settings, as in PYTORCH_CUDA_ALLOC_CONF. Repeat it to compare.",
+            help="The allocator's settings, as in PYTORCH_CUDA_ALLOC_CONF. Repeat --conf to "
+            "compare settings.",
             metavar="SETTINGS",
             show_default="the recorded ones",
         ),
@@ -66,7 +69,7 @@ def replay(
     version: Annotated[
         str | None,
         typer.Option(
-            help="The PyTorch whose rules plimsoll follows, such as 2.11.",
+            help="The PyTorch version whose allocator rules plimsoll follows, such as 2.11.",
             show_default="the recorded one",
             metavar="VERSION",
         ),
@@ -81,14 +84,14 @@ def replay(
 ) -> None:
     """Replay recorded memory events under other allocator settings and card sizes.
 
-    A recording is a file of torch.cuda.memory._dump_snapshot(), written after
-    torch.cuda.memory._record_memory_history(), or one of plimsoll run --record. Under the recorded
-    settings plimsoll checks every address.
+    A recording is a file that plimsoll run --record wrote, or that
+    torch.cuda.memory._dump_snapshot() wrote after torch.cuda.memory._record_memory_history(). Under
+    the recorded settings plimsoll checks that every address is as recorded.
 
-    --write-plan writes where each large request lies best, for runs of the same program under the
-    elastic allocator. For a job, give the recordings of all ranks.
+    --write-plan writes where in memory each large tensor lies best. Later runs of the same program
+    can follow the file with the elastic allocator. For a job, give the recordings of all ranks.
 
-    Exit status: 0 it runs; 1 it does not fit, or an address differs; 2 bad input.
+    Exit status: 0 the program fits; 1 it does not fit, or an address differs; 2 bad input.
     """
     from plimsoll.engine.plans.making import plan_of, program_of
     from plimsoll.engine.plans.plan_file import read_plan

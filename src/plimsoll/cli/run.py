@@ -32,11 +32,11 @@ def run(
     allocator: Annotated[
         str | None,
         typer.Option(
-            help="elastic (plimsoll's own), native (PyTorch's rules) or torch (PyTorch's own); "
-            "with "
-            "--simulate native, elastic, uncached or wheel (PyTorch's own code).",
+            help="elastic (plimsoll's own), native (follows PyTorch's rules) or torch (PyTorch's "
+            "allocator itself). With --simulate: native, elastic, uncached (each request calls the "
+            "driver) or wheel (the code of PyTorch's allocator itself).",
             metavar="NAME",
-            show_default="elastic; with --simulate native",
+            show_default="elastic, or native with --simulate",
         ),
     ] = None,
     conf: options.Conf = "",
@@ -49,24 +49,30 @@ def run(
     ] = None,
     record: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Record every memory event to this file, .plim."),
+        typer.Option(metavar="FILE", help="Record every memory event to this .plim file."),
     ] = None,
     plan: options.PlanToFollow = None,
     policy: options.Policy = None,
     dedicated: options.Dedicated = None,
     shared: Annotated[
-        str | None, typer.Option(help="The most host memory for each GPU.", metavar="SIZE")
+        str | None,
+        typer.Option(
+            help="The most host memory that requests for each GPU may spill into.", metavar="SIZE"
+        ),
     ] = None,
     cupy: Annotated[
         bool,
         typer.Option(
-            "--cupy", help="Serve CuPy's arrays too. The script must import PyTorch as well."
+            "--cupy",
+            help="The allocator also serves CuPy's arrays. The script must import PyTorch too.",
         ),
     ] = False,
     numba: Annotated[
-        bool, typer.Option("--numba", help="Serve Numba's device arrays too.")
+        bool, typer.Option("--numba", help="The allocator also serves Numba's device arrays.")
     ] = False,
-    rmm: Annotated[bool, typer.Option("--rmm", help="Serve RMM's buffers too.")] = False,
+    rmm: Annotated[
+        bool, typer.Option("--rmm", help="The allocator also serves RMM's buffers.")
+    ] = False,
     simulate: Annotated[
         str | None,
         typer.Option(metavar="GPU", help="Run without a GPU, on a simulated card such as H100."),
@@ -76,8 +82,9 @@ def run(
 ) -> None:
     """Run a script with plimsoll's allocator, or on a simulated card.
 
-    Everything after SCRIPT goes to the script. When it ends, a line on stderr says what each of its
-    processes used of each GPU. The exit status is the script's; 2 if the script cannot start.
+    Everything after SCRIPT goes to the script. When the script ends, plimsoll prints to stderr how
+    much memory each process used on each GPU. The exit status is the script's; 2 if the script
+    cannot start.
     """
     own = arguments or []
     if own[:1] == ["--"]:
@@ -122,9 +129,9 @@ def _check_place(script: str, own: list[str], *, is_module: bool) -> None:
             option = one if "=" in one else " ".join(own[place : place + 2])
             what = f"-m {script}" if is_module else script
             raise InputError(
-                "--simulate comes after the script, whose own arguments begin there; write "
-                "plimsoll "
-                f"run {option} {what}; an option of the script's that has this name goes after --"
+                f"{option} stands after the script, so it would go to the script. To simulate a "
+                f"card, write plimsoll run {option} {what}. If it is an option of the script, put "
+                "-- right after the script"
             )
 
 
@@ -134,7 +141,7 @@ def _check_json(json: Path | None) -> None:
     plimsoll writes the file when the script has ended. An error then would come hours too late.
     """
     if json is not None and (json.is_dir() or not json.absolute().parent.is_dir()):
-        raise InputError(f"{json}: cannot be written: a folder, or in a folder that is not there")
+        raise InputError(f"{json}: cannot be written: it is a folder, or its folder is missing")
 
 
 def _summary(json: Path | None) -> str:

@@ -33,42 +33,44 @@ def sweep(
         list[str],
         typer.Argument(
             metavar="PLAN.toml | FILE",
-            help="A plan; or scripts and recordings, with --vary; or vllm serve MODEL.",
+            help="A plan of a sweep; or scripts and recordings, with --vary; or vllm serve MODEL.",
         ),
     ],
     vary: Annotated[
         list[str] | None,
         typer.Option(
-            help="What to vary: gpu=H100,L4, conf='a:1;b:2', allocator=native,elastic, or an "
-            "argument "
-            "of the scripts, --vary=--batch-size=4,8. May be repeated.",
+            help="What to vary, with its values, as in --vary gpu=H100,L4 or conf='a:1;b:2' or "
+            "allocator=native,elastic. For an argument of the scripts, as in "
+            "--vary=--batch-size=4,8. May be repeated.",
             metavar="NAME=A,B",
         ),
     ] = None,
     arguments: Annotated[
         list[str] | None,
-        typer.Option(help="Arguments of the scripts. Repeat it to try several.", metavar="ARGS"),
+        typer.Option(
+            help="The scripts' arguments, as one text. Repeat --arguments to try several.",
+            metavar="ARGS",
+        ),
     ] = None,
     goal: Annotated[
         str | None,
         typer.Option(
-            help="What the first line answers: least-memory, fits (the smallest card), "
-            "most-samples "
-            "(the fastest) or least-cost (the cheapest, by --prices).",
+            help="What the first line names: least-memory, fits (the smallest card), "
+            "most-samples (the fastest) or least-cost (the cheapest, by --prices).",
             metavar="NAME",
-            show_default="the plan's; fits for several cards, least-memory for one",
+            show_default="the plan's; else fits for several cards, least-memory for one",
         ),
     ] = None,
     prices: Annotated[
         Path | None,
         typer.Option(
-            help="A file with the price of each card for an hour, .toml or .csv.", metavar="FILE"
+            help="A .toml or .csv file with the hourly price of each card.", metavar="FILE"
         ),
     ] = None,
     results: Annotated[
         Path | None,
         typer.Option(
-            help="The file with the finished cases, .parquet.",
+            help="The .parquet file that keeps the finished cases.",
             show_default="beside the plan, or sweep.parquet",
             metavar="FILE",
         ),
@@ -78,18 +80,18 @@ def sweep(
         typer.Option(
             help="How many cases run at the same time on this machine.",
             metavar="N",
-            show_default="one a core",
+            show_default="one for each core",
         ),
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Work on this Ray cluster, HOST:PORT.", metavar="ADDRESS")
+        str | None, typer.Option(help="Run on this Ray cluster, HOST:PORT.", metavar="ADDRESS")
     ] = None,
     picture: Annotated[
         bool, typer.Option("--picture", help="Draw a bar for each case below the table.")
     ] = False,
     html: Annotated[
         Path | None,
-        typer.Option(help="Write the table and the picture as a page, .html.", metavar="FILE"),
+        typer.Option(help="Write the table and the picture to this .html file.", metavar="FILE"),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite the page if it exists.")
@@ -98,12 +100,14 @@ def sweep(
 ) -> None:
     """Predict scripts, and replay recordings, on many cards and under many configurations.
 
-    `vllm serve MODEL` with its options stands last; each case runs the engine under its load.
+    For an engine, put `vllm serve MODEL` with its options last. Each case then runs the engine
+    under its load.
 
-    Each finished case is kept in a file; the same command goes on from there.
+    plimsoll keeps each finished case in a file. Run the command again to continue from there.
 
-    Exit status: 0 each script and recording fits somewhere; 1 one fits nowhere; 2 bad input, or
-    every case fails; 3 whether one fits anywhere is not known; 130 interrupted.
+    Exit status: 0 each script and recording fits in some case; 1 some script or recording fits in
+    no case; 2 bad input, or every case fails; 3 for some script, plimsoll cannot tell; 130
+    interrupted.
     """
     from plimsoll.base.endings import check_ending
     from plimsoll.base.files import NewFile, check_can_be_made
@@ -121,7 +125,8 @@ def sweep(
         check_can_be_made(html, force=force)
     # Ray prints to stdout which of its workers died. stdout is for the answer alone.
     with Progress("sweep") as progress, redirect_stdout(sys.stderr):
-        progress.say(f"{where(processes=processes, address=address)}; what is done is in {kept}")
+        place = where(processes=processes, address=address)
+        progress.say(f"{place}; {kept} keeps the finished cases")
 
         def show_row(row: Row, done: int, total: int) -> None:
             progress.reach(done, total)
@@ -144,7 +149,7 @@ def sweep(
         if not picture:
             hint(["plimsoll", "sweep", "--picture", *_again(vary, results), *map(str, what)])
     if found.rows:
-        there = f"{kept} has the finished cases; the same command goes on from there"
+        there = f"{kept} has the finished cases; run the command again to continue from there"
         print(printable(there), file=sys.stderr)
     if found.rows and all(row.error is not None for row in found.rows):
         raise typer.Exit(2)
@@ -182,7 +187,7 @@ def _outcome(row: Row) -> str:
     if (ends := ends_of(row)) is not None:
         return ends
     used = format_size(row.device_used_bytes or 0)
-    verdicts = {True: "fits", False: "does not fit", None: "whether it fits is not known"}
+    verdicts = {True: "fits", False: "does not fit", None: "plimsoll cannot tell whether it fits"}
     return f"{used}, {verdicts[row.fits]}"
 
 
@@ -206,7 +211,9 @@ def _plan(
     first = Path(what[0])
     if first.suffix.lower() == ".toml":
         if len(what) > 1 or vary or arguments:
-            raise InputError("a plan says all; leave out what stands beside it, or the plan")
+            raise InputError(
+                "a plan names all that is swept: leave out the plan, or what is beside it"
+            )
         plan = SweepPlan.read(first)
         plan = replace(plan, goal=goal or plan.goal, prices=own.get("prices", plan.prices))
         return plan.checked(), first.with_suffix(".parquet")

@@ -28,7 +28,7 @@ _STYLES = (
     (r"(?m)^(?:Run|Try): .*$", "bold cyan"),
     (r"\b\d[\d.,]* (?:bytes?|[KMGT]iB)\b", "cyan"),
     (r"[^\s:]+\.py:\d+", "magenta"),
-    (r"\b(?:does not fit|not enough for what failed|results differ)\b", "red"),
+    (r"\b(?:does not fit|not enough for the request that failed|results differ)\b", "red"),
 )
 """Patterns of words and their styles, which are applied in this order."""
 

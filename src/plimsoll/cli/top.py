@@ -26,7 +26,7 @@ _WIDTH_OF_FILES = 120
 
 
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Print the memory now, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the memory once, and end.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, and end.")
     ] = False,
@@ -46,15 +46,16 @@ def top(
     host: Annotated[
         list[str] | None,
         typer.Option(
-            help="Another machine: its name for ssh, or the address of its metrics, such as "
-            "http://node1:9400; or a list as Slurm writes it, node[1-3,7]. May be repeated.",
+            help="Another machine: its name for ssh, or the address of its metrics (such as "
+            "http://node1:9400), or a list of names in Slurm's form (node[1-3,7]). May be "
+            "repeated.",
             metavar="HOST",
         ),
     ] = None,
     remote: Annotated[
         str | None,
         typer.Option(
-            help="The command that runs plimsoll on those machines.",
+            help="The command that runs plimsoll on the machines of --host.",
             show_default="plimsoll",
             metavar="COMMAND",
         ),
@@ -62,7 +63,7 @@ def top(
     snapshot: Annotated[
         str | None,
         typer.Option(
-            help="Write a snapshot of one process and end. PROCESS is its number, rank=N, or "
+            help="Write a snapshot of one process, and end. PROCESS is a PID, rank=N, or "
             "rank=N,job=NAME.",
             metavar="PROCESS",
         ),
@@ -102,7 +103,7 @@ def top(
         raise InputError("--remote goes with --host")
     if snapshot is not None and (as_json or once or sort is not None or interval is not None):
         raise InputError(
-            "--snapshot shows nothing; leave out the options that choose what is shown"
+            "--snapshot shows no table: leave out --json, --once, --sort and --interval"
         )
     looks_once = as_json or once
     if looks_once and interval is not None:

@@ -32,7 +32,7 @@ def view(
         typer.Argument(
             metavar="FILE|DIR",
             help=f"A snapshot ({', '.join(SNAPSHOTS)}), a trace ({', '.join(TRACES)}), or a folder "
-            "with one for each rank (also s3:// or gs://).",
+            "with one file for each rank (also s3:// or gs://).",
         ),
     ],
     other: Annotated[
@@ -66,7 +66,7 @@ def view(
         bool, typer.Option("--force", help="Overwrite the output if it exists.")
     ] = False,
     open_page: Annotated[
-        bool, typer.Option("--open", help="Open the page in a browser, if this is a terminal.")
+        bool, typer.Option("--open", help="Open the page in a browser, if stderr is a terminal.")
     ] = False,
     rank_pattern: RankPattern = None,
     address: Address = None,
@@ -78,8 +78,8 @@ def view(
     """Show a recording, or two side by side, as one page that needs no network.
 
     The page shows live memory over time, the card's address space at any moment, and every block
-    with its call stack. Press ? on it for its keys. For a folder, it shows all ranks over time;
-    ranks that stand out can be opened, and with --serve every rank.
+    with its call stack. Press ? on the page to list its keys. For a folder, the page shows all
+    ranks over time. You can open the ranks that differ from the others, and with --serve each rank.
     """
     if serve and (export or output):
         raise InputError("--serve writes no file: leave out --export and -o")
@@ -87,7 +87,7 @@ def view(
         raise InputError("--export takes one recording at a time")
     opens = open_page and sys.stderr.isatty()
     if open_page and not opens:
-        print("note: nothing is opened, since this is no terminal", file=sys.stderr)
+        print("note: --open opened nothing, because stderr is no terminal", file=sys.stderr)
     from plimsoll.explanation.ranks.rank_files import is_folder
     from plimsoll.recordings.reading import read_recording
 

@@ -80,14 +80,12 @@ class SharedUse:
         requests = format_count(self.num_spills, "request")
         what = f"{requests} spilled into shared memory" if self.num_spills else "Nothing spilled"
         lines = [
-            f"{what}; blocks there had {format_size(self.spilled_bytes)} in all, and at most "
+            f"{what}; blocks there took {format_size(self.spilled_bytes)} in all, and at most "
             f"{format_size(self.peak_allocated_bytes)} at a time.",
-            f"That costs at least {format_seconds(self.transfer_seconds)}: each byte written and "
-            f"read once, at {_core.COPY_BYTES_PER_NS:.0f} GB/s.",
+            f"That costs at least {format_seconds(self.transfer_seconds)}, if each byte is written "
+            f"and read once at {_core.COPY_BYTES_PER_NS:.0f} GB/s.",
         ]
         if self.host_memory_seconds is not None:
-            lines.append(
-                "Making host memory takes "
-                f"{format_seconds(self.host_memory_seconds)} of the driver."
-            )
+            seconds = format_seconds(self.host_memory_seconds)
+            lines.append(f"The driver takes {seconds} to allocate the host memory.")
         return lines

@@ -139,7 +139,7 @@ def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: Kep
     if reserved_bytes(trial) >= alone.peak_reserved_bytes:
         return
     most = format_size(trial.setting.limit)
-    what = f"let PyTorch reserve no more than {most}, the least that serves all"
+    what = f"let PyTorch reserve at most {most}, the least that serves all requests"
     if setting.conf != found.base.conf:
         changed = _in_words(setting.conf, found.base.conf)
         what = f"{changed}, and reserve no more than {most}"
@@ -166,7 +166,7 @@ def _add_higher_limit(
     limit = trial.setting.limit or most
     if found.total_bytes is not None and limit > found.total_bytes:
         return
-    which = "the least that serves all" if free is None else "which the card had"
+    which = "the least that serves all requests" if free is None else "for which the card had room"
     what = f"raise the limit to {format_size(limit)}, {which}"
     found.add("limit", what, found.call(trial.setting), trial)
 
@@ -209,7 +209,7 @@ def _add_zero_grad(
         "free the gradients right after the optimizer's step",
         "optimizer.step(); optimizer.zero_grad(set_to_none=True)",
         after,
-        "" if is_known else "which blocks are gradients is a guess",
+        "" if is_known else "plimsoll guesses which blocks are gradients",
         None if before is None else before.result,
     )
 

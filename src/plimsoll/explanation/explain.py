@@ -222,9 +222,9 @@ def _history_notes(device: Device) -> list[str]:
     of_pieces = device.notes if device.recording.allocator != "native" else []
     return [
         *of_pieces,
-        "there is no history, so that this is what there is now: what was live at the peak, "
-        "leaks and advice need one. `plimsoll run --record run.plim SCRIPT` records a program, "
-        "torch.cuda.memory._record_memory_history() has PyTorch keep one from then on",
+        "there is no history, so this describes the present moment only: the peak, leaks and "
+        "advice need a history. `plimsoll run --record run.plim SCRIPT` records one; "
+        "torch.cuda.memory._record_memory_history() makes PyTorch keep one from then on",
     ]
 
 

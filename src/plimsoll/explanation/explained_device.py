@@ -117,7 +117,7 @@ def find_devices(
             chosen, most = found, rank
     if chosen is None:
         raise InputError(f"{recording.name}: no device can be explained; {notes[0]}")
-    how = "ran out of memory" if limit is None else "does not fit in the given limit"
+    how = "ran out of memory" if limit is None else "does not fit under the given limit"
     (explained,) = chosen.recording.devices
     notes += [
         f"GPU {number} {how}; --device {number} says why"
@@ -177,21 +177,21 @@ def _past(
             try:
                 under = _under(recording, limit, version)
             except InputError as error:
-                notes.append(f"what the given limit comes to is not known: {error}")
+                notes.append(f"the effect of the given limit is not known: {error}")
             else:
                 if is_less or under[1].avoided_ooms:
                     return under
         if not recorded.is_exact:
             notes.append(
-                "what was reserved before the first event is in pieces of unknown size: cached and "
-                "fragments take them for 2 MiB each"
+                "memory that was reserved before the first event is in pieces of unknown size; the "
+                "figures for cached and fragments assume pieces of 2 MiB"
             )
         return recorded, None, notes
     (base,) = replay(recording, limit=limit, version=version)
     notes = _notes(base, is_limited=limit is not None)
     if base.matches_recording is False and "allocator" not in recording.settings:
         notes.append(
-            "nothing says which allocator was recorded, and it was taken for PyTorch's own; "
+            "the recording does not name its allocator, so plimsoll assumes PyTorch's own; "
             "recordings of plimsoll and plimsoll.memory_snapshot() name it"
         )
     if base.matches_recording is False:
@@ -240,19 +240,21 @@ def _notes(base: ReplayResult, *, is_limited: bool) -> list[str]:
     notes = []
     if base.matches_recording is False:
         notes.append(
-            "the replay differs from the recording: reserved memory and its parts are as recorded, "
-            "where ends of blocks that are too small to split off count as fragments; advice "
-            "follows PyTorch's rules, not what happened"
+            "the replay differs from the recording. Reserved memory and its parts are as recorded "
+            "(ends of blocks that are too small to split off count as fragments); advice follows "
+            "PyTorch's rules, not the recording"
         )
     if base.matches_recording is None and is_limited:
         whose = "PyTorch's rules" if base.allocator == "native" else "the allocator's rules"
         notes.append(
-            f"under the given limit reserved memory follows {whose}; what was live is as recorded"
+            f"under the given limit reserved memory follows {whose}; live memory is as recorded"
         )
     elif base.matches_recording is None:
         notes.append(
             "the recording has no segments to compare with: reserved memory follows PyTorch's rules"
         )
     if base.reconstructed_start:
-        notes.append("the recording starts late; what was live before is taken from its end")
+        notes.append(
+            "the recording starts late; plimsoll takes what was live before from its final segments"
+        )
     return notes

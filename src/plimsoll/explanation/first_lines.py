@@ -29,7 +29,7 @@ def first_lines(e: ExplanationParts) -> Iterator[str]:
             yield Verbatim(f"Try: {found.patch}")
     if e.out_of_memory:
         failed = e.out_of_memory[-1]
-        begin = "Why: " if found is None else "It failed, as "
+        begin = "Why: " if found is None else "The request failed, because "
         yield f"{begin}{cause(failed)} {reason(failed)}"
     elif found is None and not e.leaks and (line := _most_held(e)) is not None:
         yield line
@@ -43,7 +43,7 @@ def answers(e: ExplanationParts) -> Iterator[str]:
     If the categories are a guess, the first line ends with a sentence on that.
     """
     first, *more = _answers(e)
-    guess = "Categories are a guess by lifetimes: the recording has no call stacks."
+    guess = "Categories are guessed from lifetimes: the recording has no call stacks."
     yield f"{first} {guess}" if e.peak.categories_from == "lifetimes" else first
     yield from more
 
@@ -69,26 +69,27 @@ def _answers(e: ExplanationParts) -> Iterator[str]:
 def _fit(e: ExplanationParts, limit: int) -> str:
     """Says whether the recorded program fits in the given limit."""
     most = format_size(limit)
+    does_not_fit = f"The program does not fit in {most}"
     failed = next((one for one in e.out_of_memory if not one.recorded), None)
     if failed is not None:
         needed, over = format_size(e.peak.allocated_bytes), e.peak.allocated_bytes - limit
         by = f"{format_size(over)} more." if over > 0 else "which would fit if no memory were lost."
         when = f"out of memory at event {failed.event:,}"
-        return f"Not in {most}: {when}; at its peak it allocates {needed}, {by}"
+        return f"{does_not_fit}: {when}; at its peak it allocates {needed}, {by}"
     reserved, is_more = format_size(e.card.reserved_bytes), e.card.reserved_bytes > limit
     if not e.fits_limit and is_more:
-        return f"Not in {most}: {reserved} is reserved."
+        return f"{does_not_fit}: {reserved} is reserved."
     if e.out_of_memory:
         event = e.out_of_memory[-1].event
-        return f"Not in {most}: out of memory at event {event:,}, as recorded."
+        return f"{does_not_fit}: out of memory at event {event:,}, as recorded."
     if e.served_requests:
         return (
             f"In {most} the requests that failed are served; what the program would have asked for "
             "after them is not known."
         )
     if is_more:
-        return f"It runs in {most}, although {reserved} is reserved at its peak."
-    return f"It fits in {most}: no more than {reserved} is reserved."
+        return f"The program runs in {most}, although {reserved} is reserved at its peak."
+    return f"The program fits in {most}: no more than {reserved} is reserved."
 
 
 def _failed(o: OutOfMemory) -> str:
@@ -100,12 +101,13 @@ def _failed(o: OutOfMemory) -> str:
 
 
 def _leak(leak: Leak) -> str:
-    return f"It leaks: {leak.what} holds {format_size(round(leak.slope_bytes))} more each step."
+    more = f"{format_size(round(leak.slope_bytes))} more each step"
+    return f"The program leaks: {leak.what} holds {more}."
 
 
 def _grown(leak: Leak) -> str:
     grown = f"{format_size(leak.grown_bytes)} in {format_count(leak.blocks, 'more block')}"
-    return f"Why: over the steps looked at, {leak.what} has kept {grown}."
+    return f"Why: over the examined steps, {leak.what} has kept {grown}."
 
 
 def _most_held(e: ExplanationParts) -> str | None:
@@ -115,13 +117,13 @@ def _most_held(e: ExplanationParts) -> str | None:
 def _peak(e: ExplanationParts) -> str:
     r = e.reserved
     when = "At its peak" if e.has_history else "Now"
-    whole = f"{when} it reserves {format_size(r.reserved_bytes)}"
+    whole = f"{when} the program reserves {format_size(r.reserved_bytes)}"
     free = r.cached_bytes + r.fragments_bytes
     if r.allocated_bytes == r.reserved_bytes:
         return f"{whole}, all of it for live tensors."
     live = (
-        f"{whole}, {format_size(r.allocated_bytes)} of it for live tensors; {format_size(free)}, "
-        f"{free / r.reserved_bytes:.1%}, is free."
+        f"{whole}. Live tensors take {format_size(r.allocated_bytes)} of it; {format_size(free)} "
+        f"({free / r.reserved_bytes:.1%}) is free."
     )
     if e.peak.event == r.event or not e.has_history:
         return live
@@ -140,7 +142,9 @@ def _try(e: ExplanationParts) -> Iterator[str]:
     best = next(helpful, None)
     if best is None:
         return
-    yield f"Tried, and helps: {best.what}{effect(best)}"
+    found = effect(best)
+    helps = f"{best.what} ({found})" if found else best.what
+    yield f"plimsoll tried this, and it helps: {helps}"
     if len(best.how.splitlines()) == 1:
         yield Verbatim(f"Try: {best.how}")
     elif e.script is not None:  # the advice changes the script
@@ -150,12 +154,12 @@ def _try(e: ExplanationParts) -> Iterator[str]:
 
 
 def effect(advice: Advice) -> str:
-    """Describes what a piece of advice saves or serves, as the end of a sentence."""
+    """Describes what a piece of advice saves or serves; "" if it does neither."""
     if advice.serves_failed_requests is False:
-        return ": not enough for what failed"
+        return "not enough for the request that failed"
     if advice.serves_failed_requests:
-        return ": serves what failed"
-    return f": saves {format_size(advice.saves_bytes)}" if advice.saves_bytes else ""
+        return "serves the request that failed"
+    return f"saves {format_size(advice.saves_bytes)}" if advice.saves_bytes else ""
 
 
 def cause(o: OutOfMemory) -> str:
@@ -168,8 +172,8 @@ def cause(o: OutOfMemory) -> str:
         return "the program has a limit."
     least, below = map(format_size, o.limit_range_bytes)
     return (
-        "the card had room, but the program has a limit (set_per_process_memory_fraction), "
-        f"at least {least} and less than {below}."
+        "the card had room, but the program has a limit (set_per_process_memory_fraction) "
+        f"between {least} and {below}."
     )
 
 
@@ -180,13 +184,13 @@ def reason(o: OutOfMemory) -> str:
     if o.reason == "too_little":
         missing = f"; {format_size(o.missing_bytes)} was missing" if o.missing_bytes else ""
         return (
-            f"Reserved memory did not help: all that was free of it, {free}, is less than {asked}, "
-            f"even in one piece{missing}."
+            f"Too little reserved memory was free: {free} in all, for a request of "
+            f"{asked}{missing}."
         )
     if o.reason == "fragmentation":
         return (
             f"Fragmentation: {free} of reserved memory was free, but in pieces between live "
-            f"blocks, the largest {hole}."
+            f"blocks; the largest is {hole}."
         )
     if o.reason == "max_split_size":
         return (
@@ -194,9 +198,11 @@ def reason(o: OutOfMemory) -> str:
             "larger requests."
         )
     if o.reason == "unknown":
-        return "Why reserved memory did not serve is not known: it seems to have had room."
-    who = "streams" if o.reason == "other_streams" else "pools"
+        return (
+            "Reserved memory seems to have had room; why it did not serve the request is not known."
+        )
+    who = "stream" if o.reason == "other_streams" else "pool"
     return (
-        f"{free} of reserved memory was free, a large enough piece too, but it belongs to other "
-        f"{who}; the largest of this one's was {hole}."
+        f"{free} of reserved memory was free, and a piece was large enough, but it belongs to "
+        f"another {who}; this {who}'s largest free piece was {hole}."
     )

@@ -86,7 +86,7 @@ class KeptAdvice:
                 saves_bytes=0,
                 peak_reserved_bytes=self.base.peak_reserved_bytes,
                 num_alloc_retries=self.base.num_alloc_retries,
-                note="what that saves was not tried",
+                note="plimsoll did not try how much this saves",
             )
         )
 

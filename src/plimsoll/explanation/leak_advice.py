@@ -65,5 +65,5 @@ def _words(leak: Leak, *, has_stacks: bool) -> tuple[str, str]:
     where = last_part(leak.what)
     grows = f"{format_size(round(leak.slope_bytes))} more each step"
     if not has_stacks:
-        return f"find out what keeps {where}, {grows}", "plimsoll run --record run.plim"
-    return f"keep nothing of {where} on the GPU, {grows}", _LET_GO
+        return f"find out what keeps {where} ({grows})", "plimsoll run --record run.plim"
+    return f"keep nothing of {where} on the GPU ({grows})", _LET_GO

@@ -157,7 +157,7 @@ class OomHook:
             path = self._folder / f"{name}.txt"
             if not path.exists() and not path.with_suffix(".pickle").exists():
                 return path
-        raise InputError(f"{self._folder}: too many explanations are there already")
+        raise InputError(f"{self._folder} has too many explanations already")
 
 
 def _out_of_memory(error: BaseException) -> BaseException | None:

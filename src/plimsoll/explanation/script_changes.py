@@ -76,8 +76,8 @@ def try_changes(
     assert base.prediction is not None
     if not base.prediction.peak_reserved_bytes:
         raise InputError(
-            f"{script} allocates nothing on a GPU with these arguments, so that there is nothing "
-            "to save; does it need one, such as --device cuda, after --?"
+            f"{script} allocates nothing on a GPU with these arguments, so there is nothing to "
+            "save; if it needs an argument such as --device cuda, give that after --"
         )
     changes = [*([] if halved is None else [halved]), *_changes(base, attempts.script)]
     advice: list[Advice] = []

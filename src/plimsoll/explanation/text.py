@@ -73,7 +73,7 @@ def _title(e: ExplanationParts) -> Iterator[str]:
 
 def _card(e: ExplanationParts) -> Iterator[str]:
     card = e.card
-    yield "Used on the card, as nvidia-smi shows it = context + reserved + others"
+    yield "Memory in use on the card (nvidia-smi's figure) = context + reserved + others"
     if card.context_bytes is None:
         why = "here; name the card with --gpu" if card.gpu is None else f"of {card.gpu}"
         yield _row(None, f"CUDA context: unknown {why}")
@@ -86,7 +86,7 @@ def _card(e: ExplanationParts) -> Iterator[str]:
     if card.other_bytes is None:
         yield _row(None, "others (processes, libraries): a recording does not say; see nvidia-smi")
     else:
-        yield _row(card.other_bytes, "others: the rest of what was in use when a request failed")
+        yield _row(card.other_bytes, "others: the rest of the memory in use when a request failed")
     if card.total_bytes is not None:
         yield _row(card.shown_bytes, f"in all, of {format_size(card.total_bytes)} ({card.gpu})")
 
@@ -97,12 +97,12 @@ def _reserved(e: ExplanationParts) -> Iterator[str]:
     peak = f", at the peak of reserved memory, event {r.event:,}{_in_step(r.step)}"
     when = peak if e.has_history else ""
     yield f"Reserved = allocated + cached + fragments{when}{exact}"
-    rounding = f", {format_size(r.rounding_bytes)} of it rounding" if r.rounding_bytes else ""
+    rounding = f" ({format_size(r.rounding_bytes)} is rounding)" if r.rounding_bytes else ""
     yield _row(r.allocated_bytes, f"allocated: in live tensors{rounding}", r.reserved_bytes)
     if r.pending_bytes:
         yield _row(r.pending_bytes, "freed, but another stream may still use it", r.reserved_bytes)
     for size, what in (
-        (r.cached_bytes, "cached: free, empty_cache() would return it"),
+        (r.cached_bytes, "cached: free; empty_cache() would return it to the driver"),
         (r.fragments_bytes, "fragments: free, but between live blocks"),
     ):
         if has_share(size, r.reserved_bytes):
@@ -120,8 +120,8 @@ def _retries(e: ExplanationParts) -> Iterator[str]:
     times = e.num_alloc_retries - sum(not failed.returned_bytes for failed in e.out_of_memory)
     if times > 0:
         yield (
-            f"{_INDENT}{_times(times)} a request found no room, and cached memory went back to the "
-            "driver"
+            f"{_INDENT}cached memory went back to the driver {_times(times)}, when a request found "
+            "no room"
         )
 
 
@@ -137,10 +137,10 @@ def _peak(e: ExplanationParts) -> Iterator[str]:
         event = f"event {p.event:,}{_in_step(p.step)}{when}"
         yield f"The peak of allocated memory, at another time: {allocated}, {event}"
     source = {
-        "program": "as the program itself knew it",
-        "stacks": "by call stacks",
-        "lifetimes": "a guess from lifetimes, as there are no call stacks",
-        "nothing": "there are no call stacks, and no steps were found",
+        "program": "recorded with each block",
+        "stacks": "from call stacks",
+        "lifetimes": "guessed from lifetimes, because there are no call stacks",
+        "nothing": "unknown: there are no call stacks, and no steps were found",
     }[p.categories_from]
     yield f"By category ({source}):"
     for name, size in sorted(p.by_category.items(), key=lambda item: -item[1]):
@@ -155,31 +155,32 @@ def _peak(e: ExplanationParts) -> Iterator[str]:
 
 def _fragmentation(e: ExplanationParts) -> Iterator[str]:
     f = e.fragmentation
-    when = "before the last request that failed" if e.out_of_memory else "at the peak of reserved"
-    yield f"Fragmentation, {when}, after event {f.event:,}" if e.has_history else "Fragmentation"
+    moment = "last request that failed" if e.out_of_memory else "peak of reserved memory"
+    when = f"{'before' if e.out_of_memory else 'at'} the {moment}"
+    yield f"Fragmentation {when}, after event {f.event:,}" if e.has_history else "Fragmentation"
     if not f.free_bytes:
-        yield f"{_INDENT}nothing reserved was free"
+        yield f"{_INDENT}no reserved memory was free"
         return
     pieces = format_count(f.holes, "piece")
     yield f"{_INDENT}{format_size(f.free_bytes)} was free, in {pieces}"
     if f.movable_bytes is not None:
         movable = format_size(f.movable_bytes)
-        yield f"{_INDENT}{movable} of it in whole pieces, which go to where they are needed"
+        yield f"{_INDENT}{movable} of it in whole pieces, which can be mapped where they are needed"
     elif f.largest_request_bytes:
         largest = format_size(f.largest_request_bytes)
         yield f"{_INDENT}the largest request that needs no new memory: {largest} (tried)"
     elif f.largest_request_bytes is not None:
         yield f"{_INDENT}no request above 1 MiB would be served without new memory (tried)"
+    kind = "segment" if f.movable_bytes is None else "piece"
     for segment in f.pinned:
         blocks = format_count(segment.blocks, "live block")
         at = "" if segment.address is None else f" at {segment.address:#x}"
         yield (
-            f"{_INDENT}{format_size(segment.free_bytes)} of {format_size(segment.total_bytes)}{at} "
-            f"is free, pinned by {blocks}:"
+            f"{_INDENT}{format_size(segment.free_bytes)} is free in the "
+            f"{format_size(segment.total_bytes)} {kind}{at}, pinned by {blocks}:"
         )
         yield from _lines(segment.lines[:2], None, depth=2)
     if f.pinned_segments > len(f.pinned):
-        kind = "segment" if f.movable_bytes is None else "piece"
         more = format_count(f.pinned_segments - len(f.pinned), f"more {kind}")
         yield f"{_INDENT}and {more}, partly in use"
 
@@ -192,8 +193,8 @@ def _leaks(e: ExplanationParts) -> Iterator[str]:
         if e.steps.count >= LEAST_STEPS:
             yield f"{_INDENT}none: nothing grows from step to step"
         else:
-            found = format_count(e.steps.count, "step") if e.steps.count else "no steps found"
-            yield f"{_INDENT}too short to tell: {found}, at least {LEAST_STEPS} are needed"
+            found = format_count(e.steps.count, "step") if e.steps.count else "no steps"
+            yield f"{_INDENT}not known: plimsoll found {found}, and needs at least {LEAST_STEPS}"
         return
     for leak in e.leaks[:_MOST_LEAKS]:
         yield (
@@ -203,7 +204,7 @@ def _leaks(e: ExplanationParts) -> Iterator[str]:
         grown = f"{format_size(leak.grown_bytes)} in {format_count(leak.blocks, 'more block')}"
         yield (
             f"{_INDENT * 2}{grown} over the "
-            f"steps looked at; the last was allocated at event {leak.last_event:,}"
+            f"examined steps; the last block was allocated at event {leak.last_event:,}"
         )
     if len(e.leaks) > _MOST_LEAKS:
         yield f"{_INDENT}and {len(e.leaks) - _MOST_LEAKS} more"
@@ -224,9 +225,10 @@ def _failure(o: OutOfMemory) -> Iterator[str]:
     where = f" at {o.at}" if o.at else ""
     under = "" if o.recorded else ", under the given limit"
     yield f"Out of memory at event {o.event:,}{where}{under}"
-    yield _row(o.asked_bytes, f"asked for; {format_size(o.needed_bytes)} from the driver")
+    from_driver = f"the allocator asked the driver for {format_size(o.needed_bytes)}"
+    yield _row(o.asked_bytes, f"asked for; {from_driver}")
     yield _row(o.allocated_bytes, "allocated")
-    yield _row(o.reserved_bytes, "reserved, when all that could be returned had been")
+    yield _row(o.reserved_bytes, "reserved, after all that could be returned had been")
     if o.returned_bytes:
         yield _row(o.returned_bytes, "had been returned to the driver for this request")
     if o.device_free_bytes is not None:
@@ -262,7 +264,7 @@ def _of_the_script(e: ExplanationParts) -> Iterator[str]:
     yield f"Changes to {script.script}, each tried on a simulated {script.gpu} ({runs})"
     reserved = format_size(script.peak_reserved_bytes)
     whether = "" if script.fits else ", more than the card has"
-    yield f"{_INDENT}as it is, it reserves {reserved} at its peak{whether}"
+    yield f"{_INDENT}unchanged, the script reserves {reserved} at its peak{whether}"
     changes = [advice for advice in e.advice if advice.kind == "script"]
     if not changes:
         what = "would save 2% or more" if script.fits else "makes it fit"
@@ -273,7 +275,8 @@ def _of_the_script(e: ExplanationParts) -> Iterator[str]:
 
 def _one_advice(number: int, a: Advice, run_seconds: float | None) -> Iterator[str]:
     """Yields a piece of advice, the text to copy, and a line of further figures."""
-    yield f"{number:>3}. {a.what}{effect(a)}"
+    found = effect(a)
+    yield f"{number:>3}. {a.what}: {found}" if found else f"{number:>3}. {a.what}"
     for line in a.how.splitlines():
         yield Verbatim(f"{_INDENT * 2} {line}")
     if details := "; ".join(_details(a, run_seconds)):
@@ -290,10 +293,11 @@ def _details(a: Advice, run_seconds: float | None) -> Iterator[str]:
         reserved += f", {format_size(a.peak_dedicated_bytes)} on the card"
     yield reserved
     if a.num_alloc_retries and a.kind not in _OTHER_RETRIES:
-        yield f"cached memory is returned {_times(a.num_alloc_retries)}"
+        yield f"cached memory goes back to the driver {_times(a.num_alloc_retries)}"
     if a.bus_seconds:
         seconds = a.driver_seconds + a.bus_seconds
-        yield f"bus and driver {seconds:+.3f} s or more {_share_of_run(seconds, run_seconds)}"
+        share = _share_of_run(seconds, run_seconds)
+        yield f"bus and driver {seconds:+.3f} s or more {share}"
     elif abs(a.driver_seconds) >= 0.001:
         share = _share_of_run(a.driver_seconds, run_seconds)
         yield f"driver calls {a.driver_seconds:+.3f} s {share}"
@@ -304,7 +308,7 @@ def _details(a: Advice, run_seconds: float | None) -> Iterator[str]:
 def _share_of_run(seconds: float, run_seconds: float | None) -> str:
     """Formats a time as a share of the recorded run."""
     if run_seconds is None:
-        return "(run's length unknown)"
+        return "(the run's length is unknown)"
     if seconds > run_seconds:
         return "(more than the run)"
     return f"({seconds / run_seconds:+.1%} of the run)"

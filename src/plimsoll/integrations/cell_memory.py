@@ -117,10 +117,11 @@ class CellMemory(NotebookForm):
             return f"{self.cell} used no GPU memory"
         kept = f"keeps {format_size(self.keeps_bytes)}"
         if self.keeps_bytes < 0:
-            kept = f"gives back {format_size(-self.keeps_bytes)} of what was there"
+            kept = f"gives back {format_size(-self.keeps_bytes)} that was allocated before"
         return (
             f"{self.cell} takes {format_size(self.took_bytes)} of GPU {self.device} at its peak, "
-            f"and {kept}; with what was there, {format_size(self.peak_bytes)} is allocated then"
+            f"and {kept}; with what was allocated before, the peak is "
+            f"{format_size(self.peak_bytes)}"
         )
 
     def _repr_html_(self) -> str:

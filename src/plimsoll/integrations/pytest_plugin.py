@@ -159,6 +159,6 @@ def _check(recording: _Recording) -> None:
     ]
     if peak.before_bytes:
         rows.append(f"{format_size(peak.before_bytes)} of it was there before the test")
-    rows.append("Lines that hold the most then:")
+    rows.append("Lines that hold the most at the peak:")
     rows += [f"  {size_row(line.bytes, line.line)}" for line in peak.lines[:_MOST_LINES]]
     pytest.fail(join_lines(rows), pytrace=False)

@@ -9,16 +9,16 @@ LETS_GO_LATER = "when it lets go of a collective's tensors depends on the host's
 
 It is the text of kLetGoLater in collectives/group.cpp.
 """
-FREE_LATER = "when blocks that NCCL used are free again depends on the host's pace"
+FREE_LATER = "the host's pace decides when blocks that NCCL used are free again"
 """The assumption of a job whose reserved memory changes with the host's pace."""
-ANY_ADDRESSES = "which of equally large free blocks is taken depends on the driver's addresses"
+ANY_ADDRESSES = "the driver's addresses decide which of equally large free blocks is taken"
 """The assumption of a job whose reserved memory changes with the order of addresses."""
 READS_UNKNOWN = "the host read values that nobody knows"
 READS_RANDOM = "the host read random numbers, of another generator"
 """The assumptions about values that a script reads. The texts are kReads… in runtime.h."""
 TAKEN_AS_FINITE = "plimsoll took the gradients of a scaler to be finite"
 """The assumption that a gradient scaler skips no step. The text is kTakenAsFinite in runtime.h."""
-FETCHED = "fetched from the hub into its cache, without weights, as it was not there"
+FETCHED = "plimsoll downloaded this into the hub's cache, without weights, because it was missing"
 """The note that plimsoll fetched the description of a model or a data set for the script."""
 PACE = "the host's pace"
 ADDRESSES = "the driver's addresses"
@@ -34,7 +34,7 @@ WORKSPACES = (
 )
 """The assumptions about cuDNN's workspaces. The texts are from rules/convolution.cpp."""
 DECIDES = {
-    **dict.fromkeys(SIZES_BY_DATA, "what the data is like"),
+    **dict.fromkeys(SIZES_BY_DATA, "the data"),
     **dict.fromkeys(WORKSPACES, "cuDNN's workspaces"),
     LETS_GO_LATER: PACE,
     FREE_LATER: PACE,
@@ -44,16 +44,17 @@ DECIDES = {
 NEEDS_TRIALS = (*SIZES_BY_DATA, LETS_GO_LATER)
 """The assumptions that make a peak uncertain. Only further trials can find the peak's range."""
 EXTRAPOLATED_NCCL = (
-    "extrapolated: measured were up to four ranks on H100s and two on H200s that NVLink joins"
+    "NCCL's memory is extrapolated from measurements of up to four ranks on H100s and two on H200s "
+    "that NVLink joins"
 )
 ENDED_BY_SIGNAL = (
-    "a signal ended it before it told what it had in live blocks: taken to be all that it took of "
-    "the card beside its context"
+    "a signal ended this process before it reported its live blocks; plimsoll assumes all the "
+    "memory that the process took of the card, except its context"
 )
 """The assumption if a signal ended the process that used the most memory of the fullest card."""
-STARTED_PROGRAM = "a Python program that the script started has no simulated GPUs, and is not seen"
+STARTED_PROGRAM = "plimsoll does not see this Python program, which the script started"
 """The assumption about programs that the script starts without `multiprocessing`."""
-WATCHER_FAILED = "plimsoll failed to note this, and the program went on without the notes"
+WATCHER_FAILED = "plimsoll failed to observe this, and the program went on unobserved"
 """The assumption if one of plimsoll's own watchers raised an error."""
 
 

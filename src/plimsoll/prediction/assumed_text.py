@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.units import format_size
 from plimsoll.prediction.assumed import (
+    LETS_GO_LATER,
     READS_RANDOM,
     READS_UNKNOWN,
     SIZES_BY_DATA,
     TAKEN_AS_FINITE,
     WATCHER_FAILED,
+    WORKSPACES,
 )
 from plimsoll.torch.simulated.library import BEYOND_BUDGET
 
@@ -30,6 +32,22 @@ _AT_LINES = {
 _PLAIN = {
     SIZES_BY_DATA[0]: "the size of its result depends on data that plimsoll did not compute",
     SIZES_BY_DATA[1]: "the size of its result depends on random numbers",
+    LETS_GO_LATER: "the host's pace decides when a collective lets go of its tensors",
+    WORKSPACES[0]: "its workspaces are those of similar convolutions: this one was not measured",
+    WORKSPACES[1]: "its workspaces are those of an H100: no card like this one was measured",
+    WORKSPACES[2]: "cudnn.benchmark keeps the fastest plan, which differs from run to run",
+    "a kernel wrote to memory of the host, which keeps the values from before": (
+        "this kernel wrote to host memory; plimsoll left the old values there"
+    ),
+    "a loop waited for it, so it changed as in a healthy run": (
+        "a loop waited for this value, so plimsoll changed it as in a healthy run"
+    ),
+    "its kernel takes no memory besides its results, but may take about as much as its tensors": (
+        "plimsoll counts only its results; its kernel may also take about as much as its tensors"
+    ),
+    "random numbers of the host are others after it": (
+        "the host's random numbers after this call differ from those of a real run"
+    ),
 }
 
 

@@ -349,8 +349,8 @@ def _result(request: Request, status: int, path: Path, outcome: Outcome | None) 
         status = outcome.status
         if outcome.kept_apart is None:
             raise InputError(
-                f"{request.script} cannot be kept from real files here ({outcome.failure}); "
-                "--keep-writes runs it so that its writes stay"
+                f"plimsoll cannot discard what {request.script} writes on this machine "
+                f"({outcome.failure}); --keep-writes runs the script and keeps its writes"
             )
     if not path.exists():
         if status == BAD_INPUT:
@@ -366,7 +366,7 @@ def _result(request: Request, status: int, path: Path, outcome: Outcome | None) 
             missing = HubRepository(**report["missing"])
             if request.keep_writes or request.network:  # the script asked the hub itself
                 raise InputError(missing.missing_text(request.title))
-            missing = replace(missing, reason="a trial is offline, unless --network")
+            missing = replace(missing, reason="plimsoll runs scripts offline, unless --network")
             raise MissingRepositoryError(missing, request.title)
         raise ScriptError(
             _name(request),
@@ -381,8 +381,8 @@ def _result(request: Request, status: int, path: Path, outcome: Outcome | None) 
         )
     if report["error"] == "killed":
         raise InputError(
-            f"{request.script}: a process that it started used a simulated GPU, and was killed "
-            "before it told how much memory it took"
+            f"{request.script} started a process that used a simulated GPU, and that was killed "
+            "before it reported how much memory it took"
         )
     return Prediction.from_dict(report["prediction"])
 
@@ -399,7 +399,7 @@ def _taken(prediction: dict[str, Any]) -> str | None:
     allocated, reserved = prediction["peak_allocated_bytes"], prediction["peak_reserved_bytes"]
     if not reserved:
         return None
-    return f"{format_size(allocated)} were allocated at the peak, {format_size(reserved)} reserved"
+    return f"its peak was {format_size(allocated)} allocated, {format_size(reserved)} reserved"
 
 
 def _refused(outcome: Outcome | None) -> str | None:

@@ -30,7 +30,7 @@ def prediction_html(prediction: PredictionParts) -> str:
             first,
             table("", _figures(prediction)),
             size_table("At the peak", categories, whole),
-            size_table("Lines that hold the most then", lines, whole),
+            size_table("Lines that hold the most at the peak", lines, whole),
             folded("All of it", text),
         ]
     )

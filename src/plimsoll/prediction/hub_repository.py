@@ -90,8 +90,8 @@ class HubRepository:
             script: The script's title.
         """
         loads = f"{script} loads the {_NOUNS.get(self.kind, self.kind)} {self.name} from the hub"
-        enough = "the configuration is enough" if self.needs_configuration else "run"
-        fetch_it = f"{enough}: {self.command}"
+        what = " (the configuration is enough)" if self.needs_configuration else ""
+        fetch_it = f"run{what}: {self.command}"
         if self.why == "gated":
             return (
                 f"{loads}, which gives it only with a token: ask for access on its page and run "
@@ -99,10 +99,10 @@ class HubRepository:
             )
         if self.why == "unknown":
             return (
-                f"{loads}, which has none of this name, or a private one: check the name or run "
+                f"{loads}, which has no public one of this name: check the name, or run "
                 f"{_LOG_IN}; then {fetch_it}"
             )
-        return f"{loads}, which cannot be reached ({self.reason}); where it can, {fetch_it}"
+        return f"{loads}, which cannot be reached ({self.reason}); with a network, {fetch_it}"
 
 
 def why_missing(error: BaseException) -> Why | None:

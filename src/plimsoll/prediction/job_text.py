@@ -56,7 +56,7 @@ def shared_card_rows(p: PredictionParts) -> Iterator[str]:
         users = ranks + [others] * (card.processes > len(card.ranks))
         full = ", more than the card has" if card.together_bytes > p.total_bytes else ""
         possible = (
-            f"; if their peaks come together, {format_size(card.at_most_bytes)}"
+            f"; {format_size(card.at_most_bytes)} if their peaks coincide"
             if card.at_most_bytes > card.together_bytes
             else ""
         )

@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 _OTHER_KERNELS = "its kernels are taken to be those of"
 _ISOLATION = (
-    "programs that call Linux without libc wrote to real files, if the script started any: this "
-    "machine offers no namespaces and no Landlock that would stop them"
+    "if the script started programs that make system calls without libc, they wrote to real files; "
+    "this machine offers neither namespaces nor Landlock to stop them"
 )
 _MOST_OPERATIONS = 3
 _SAID = {
     "isolation": "the script may have written to real files",
     "card": "the figures of this card are partly extrapolated",
     "pace": "the memory depends on the host's pace",
-    "values": "the memory depends on data that was not computed",
+    "values": "the memory depends on data that plimsoll did not compute",
     "watching": "plimsoll did not see all of the run",
 }
 """The beginning of the line on stderr about each guarantee that could not be given."""

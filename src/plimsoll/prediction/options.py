@@ -139,7 +139,7 @@ class Options:
     def _shape(self) -> JobShape:
         shape = JobShape.parse(self.nproc_per_node, self.nnodes, self.world, self.ranks)
         if shape.nproc_per_node is not None and self.at_most_events is not None:
-            raise InputError("a job cannot be stopped after so many events: its ranks would wait")
+            raise InputError("--at-most-events does not go with a job: the other ranks would wait")
         return shape
 
     def _parsed_unknown(self) -> tuple[UnknownName, int]:
@@ -159,9 +159,9 @@ class Options:
         room = profile.total_bytes - profile.context_bytes - used
         if room <= 0:
             raise InputError(
-                f"{format_size(used)} in use by others leaves nothing of {profile.name}, which has "
-                f"{format_size(profile.total_bytes)}, {format_size(profile.context_bytes)} of it "
-                "for a context"
+                f"other programs use {format_size(used)}, which leaves nothing of "
+                f"{profile.name}: it has {format_size(profile.total_bytes)}, "
+                f"{format_size(profile.context_bytes)} of it for a context"
             )
         beside = "beside its context" if not used else "beside its context and what others use"
         if tiers.dedicated_bytes is not None and tiers.dedicated_bytes > room:

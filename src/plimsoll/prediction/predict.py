@@ -172,7 +172,7 @@ def predict_request(
             return found
         if found.serving is not None:  # the engine itself decides what it compiles
             return found
-        with said(f"running {request.title} again, without its compiler"):
+        with said(f"running {request.title} again, without torch.compile"):
             return _with_eager(found, answer or _eagerly(request, stack))
 
 

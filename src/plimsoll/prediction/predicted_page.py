@@ -34,7 +34,9 @@ def check_page(requests: Sequence[Request], output: Path, *, force: bool) -> Non
         raise InputError("a page shows one run, or two side by side")
     for request in requests:
         if request.nproc_per_node is not None:
-            raise InputError(f"{request.script} is a job; a page is of a program of one process")
+            raise InputError(
+                f"{request.script} is a job, and a page shows a program of one process"
+            )
     check_ending(output, ".html", ".htm", what="a page")
     check_can_be_made(output, force=force)
 
@@ -77,8 +79,8 @@ def write_page(
     for request, one, name in zip(requests, found, names, strict=True):
         if one.processes or one.ranks:
             raise InputError(
-                f"{one.script} starts processes that use GPUs; a page is of a program of one "
-                "process"
+                f"{one.script} starts processes that use GPUs, and a page shows a program of "
+                "one process"
             )
         if not one.uses_cuda:
             raise InputError(f"{one.script} never touches CUDA: there is nothing to view")

@@ -42,8 +42,8 @@ def enter_scratch(folder: str) -> None:
     """
     if scratch_layer.is_wanted() and not scratch_layer.is_active():
         raise InputError(
-            "what the script writes cannot be kept apart here, for this Python takes no "
-            "LD_PRELOAD; --keep-writes runs it so that its writes stay"
+            "plimsoll cannot discard what the script writes, because this Python ignores "
+            "LD_PRELOAD; --keep-writes runs the script and keeps its writes"
         )
     temporary = Path(folder) / _TEMPORARY
     temporary.mkdir(mode=0o700, exist_ok=True)

@@ -169,7 +169,7 @@ def _bound(use: ServingUse) -> str | None:
     asked = f"{use.max_model_len:,} tokens"
     if longest < most:
         return (
-            f"the KV cache bounds what runs at once: {longest:.1f} requests of {asked}, or up to "
+            f"the KV cache limits parallel requests: {longest:.1f} of {asked}, or up to "
             f"{most:,} shorter ones ({option})"
         )
-    return f"{option} bounds what runs at once: {most:,} requests, also of {asked}"
+    return f"{option} limits parallel requests: {most:,}, even of {asked} each"

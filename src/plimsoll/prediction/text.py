@@ -64,8 +64,8 @@ def prediction_text(
         started = [each for each in prediction.assumptions if each.what == STARTED_PROGRAM]
         if started:
             first = (
-                f"{prediction.script} itself never touches CUDA; the Python programs that it "
-                "started have no simulated GPUs, and are not seen: predict them by themselves"
+                f"{prediction.script} itself never touches CUDA. plimsoll does not see the Python "
+                "programs that the script started: predict each of them by itself"
             )
         programs = [f"  {each.operation}" for each in started]
         files = [written_lines(prediction.written), kept_apart_lines(prediction.kept_apart)]
@@ -153,8 +153,8 @@ def whose_line(p: PredictionParts) -> str | None:
     """
     if is_job(p):
         return (
-            f"{len(p.ranks)} ranks used simulated GPUs; what follows is of rank {p.worst_rank}, "
-            "which has the least to spare"
+            f"{len(p.ranks)} ranks used simulated GPUs; what follows describes rank "
+            f"{p.worst_rank}, which has the least to spare"
         )
     if not p.processes or p.worst_rank is not None:
         return None
@@ -166,7 +166,7 @@ def whose_line(p: PredictionParts) -> str | None:
         )
     largest = f"the memory below is that of the process that took the most, {reserved}"
     if not p.shared_cards:
-        return f"{count} processes used simulated GPUs, each another one; {largest}"
+        return f"{count} processes used simulated GPUs, each a different one; {largest}"
     return f"{count} processes used simulated GPUs, and the verdict counts all of them; {largest}"
 
 
@@ -249,26 +249,29 @@ def _fullest_of_several(p: PredictionParts) -> GpuUse | None:
 def _figures(p: PredictionParts) -> Iterator[str]:
     if p.stopped is not None:
         yield (
-            f"  stopped at {p.stopped.line}: {p.stopped.why}; memory was never fuller than at "
-            f"event {p.stopped.steady_since_event} of {p.stopped.events}"
+            f"  stopped at {p.stopped.line}: {p.stopped.why}; memory peaked at event "
+            f"{p.stopped.steady_since_event} of {p.stopped.events}"
         )
     if p.fits is False and p.headroom_bytes >= 0 and p.serving is None:
-        yield "  (the card would hold the peak, but not in the pieces that are free)"
+        yield "  (the card has enough free memory for the peak, but in pieces that are too small)"
     allocated, reserved = p.peak_allocated_range_bytes, p.peak_reserved_range_bytes
     decides = _what_decides(p)
     yield f"  peak allocated   {_figure(p.peak_allocated_bytes, allocated, decides)}"
     yield f"  peak reserved    {_figure(p.peak_reserved_bytes, reserved, decides)}"
-    card = "would need" if p.fits is False and p.serving is None else "nvidia-smi shows"
     used = _figure(p.device_used_bytes, p.device_used_range_bytes)
-    yield f"  {card:16} {used} of {memory_text(p)}"
+    if p.fits is False and p.serving is None:
+        yield f"  would need       {used}; the card has {memory_text(p)}"
+    else:
+        yield f"  nvidia-smi shows {used} of {memory_text(p)}"
     if p.limit_bytes is not None:
-        yield f"  the script's own {format_size(p.limit_bytes):>12} limit of what PyTorch reserves"
+        limit = format_size(p.limit_bytes)
+        yield f"  script's limit   {limit:>12}, which it sets for what PyTorch reserves"
     growth = growth_bytes(p.step_peaks_bytes)
     if growth is not None:
         yield f"  grows each step  {format_size(growth):>12}, and did so in the last {STEPS} steps"
     if p.nccl_bytes:
         bounds = format_range(p.nccl_range_bytes)
-        yield f"  of it NCCL's     {format_size(p.nccl_bytes):>12}{bounds}"
+        yield f"  NCCL's part      {format_size(p.nccl_bytes):>12}{bounds}"
     yield from host_lines(p)
     caught = p.num_ooms - (p.out_of_memory is not None)
     if caught > 0 and (
@@ -301,7 +304,7 @@ def _figure(size: int, bounds: tuple[int, int] | None, decides: str = "") -> str
     If the host's pace decides where in the range the memory lies, it shows only the range, because
     the figure is then one end of the range.
     """
-    by = f", by {decides}" if decides else ""
+    by = f", depending on {decides}" if decides else ""
     if bounds is not None and decides.startswith(PACE):
         least, most = map(format_size, bounds)
         if least != most:
@@ -312,7 +315,7 @@ def _figure(size: int, bounds: tuple[int, int] | None, decides: str = "") -> str
 def _what_decides(p: PredictionParts) -> str:
     what = {assumed.what for assumed in p.assumptions}
     if ENDED_BY_SIGNAL in what and not p.top_lines:
-        return "what the process had that a signal ended"
+        return "the process that a signal ended"
     return " and ".join(dict.fromkeys(by for each, by in DECIDES.items() if each in what))
 
 
@@ -326,7 +329,7 @@ def _categories(p: PredictionParts) -> Iterator[str]:
 
 def _lines(p: PredictionParts) -> Iterator[str]:
     if p.top_lines:
-        yield "Lines that hold the most then:"
+        yield "Lines that hold the most at the peak:"
     for line in p.top_lines[:_MOST_LINES]:
         yield f"  {size_row(line.bytes, line.line)}"
 
@@ -342,7 +345,7 @@ def _shared(p: PredictionParts) -> Iterator[str]:
     by = "Windows' driver, silently" if p.driver == "wddm" else "the allocator"
     until = ", until both memories were spent" if p.fits is False else ""
     is_placed = p.shared.peak_allocated_bytes and not p.shared.num_spills
-    yield "Placed by the program:" if is_placed else f"Spilled by {by}{until}:"
+    yield "Placed there by the program:" if is_placed else f"Spilled by {by}{until}:"
     for text in p.shared.lines():
         yield f"  {text}"
 
@@ -406,9 +409,10 @@ def _steps(p: PredictionParts) -> Iterator[str]:
         return
     first = steady_from(peaks)
     if first is None:
-        yield f"Not steady: the last steps peaked at {', '.join(map(format_size, peaks[-4:]))}."
+        last = ", ".join(map(format_size, peaks[-4:]))
+        yield f"Memory use still changes: the last steps peaked at {last}."
     elif first:
-        yield f"Steady from step {first} of {len(peaks)} on."
+        yield f"Memory use repeats from step {first} on ({len(peaks)} steps were run)."
 
 
 def _fewer_steps(p: PredictionParts) -> Iterator[str]:
@@ -438,8 +442,9 @@ def _time(p: PredictionParts) -> Iterator[str]:
         "" if step.samples_per_second is None else f", {step.samples_per_second:,.0f} samples/s"
     )
     about = format_seconds(step.seconds)
-    source = "estimated" if p.gpu == _MEASURED else f"estimated from an {_MEASURED}'s, by rates"
-    yield f"A {step.what} takes about {about} ({low} to {high}){samples}; {source}:"
+    own = p.gpu == _MEASURED
+    scaled = "" if own else f" from times on an {_MEASURED}, scaled by the cards' rates"
+    yield f"A {step.what} takes about {about} ({low} to {high}){samples}; estimated{scaled}:"
     for name, seconds in (
         ("computing", step.compute_seconds),
         ("copying only", step.copies_seconds),
@@ -449,7 +454,8 @@ def _time(p: PredictionParts) -> Iterator[str]:
             yield f"  {name:20} {format_seconds(seconds):>9}"
     if not step.lines:
         return
-    yield f"The lines that take the most of it, of {format_count(step.kernels, 'operation')}:"
+    count = format_count(step.kernels, "operation")
+    yield f"Lines that take the most time (a {step.what} has {count}):"
     for line in step.lines:
         yield f"  {format_seconds(line.seconds):>9}  {line.line}"
 
@@ -457,8 +463,8 @@ def _time(p: PredictionParts) -> Iterator[str]:
 def _cards(p: PredictionParts) -> Iterator[str]:
     if p.no_other_cards is not None:
         yield (
-            f"This run says nothing of other cards, as {p.no_other_cards}. To judge them: plimsoll "
-            "predict --gpu NAME --gpu NAME …"
+            f"This run does not show whether other cards fit, because {p.no_other_cards}. To try "
+            "them: plimsoll predict --gpu NAME --gpu NAME …"
         )
     fitting = sorted(
         (card for card in p.other_cards if card.fits), key=lambda card: (card.total_bytes, card.gpu)
@@ -469,15 +475,15 @@ def _cards(p: PredictionParts) -> Iterator[str]:
     roomy = [card.gpu for card in fitting if card.headroom_bytes >= 0]
     tight = [card.gpu for card in fitting if card.headroom_bytes < 0]
     if roomy:
-        yield f"Fits{alone} (kernels as on {p.gpu}): {_some(roomy)}"
+        yield f"Cards on which it fits{alone}, if their kernels are as on {p.gpu}: {_some(roomy)}"
     if tight:
         yield (
-            f"Fits{alone} only because cached memory goes back to the driver when it is needed: "
+            f"Cards on which it fits{alone} only because cached memory goes back to the driver: "
             f"{_some(tight)}"
         )
     failing = [card.gpu for card in p.other_cards if not card.fits]
     if failing:
-        yield f"Does not fit: {_some(failing)}"
+        yield f"Cards on which it does not fit: {_some(failing)}"
 
 
 def _some(cards: list[str]) -> str:
@@ -488,7 +494,7 @@ def written_lines(written: list[Written]) -> Iterator[str]:
     """Yields lines with the largest files that the script wrote."""
     if not written:
         return
-    yield "Written, and thrown away:"
+    yield "The script wrote these files, and plimsoll discarded them:"
     for one in written[:_MOST_WRITTEN]:
         yield f"  {size_row(one.bytes, one.path)}{'' if one.kind == 'new' else f', {one.kind}'}"
     if len(written) > _MOST_WRITTEN:
@@ -499,7 +505,10 @@ def kept_apart_lines(kept_apart: KeptApart | None) -> Iterator[str]:
     """Yields lines with the writes that the kernel refused."""
     if kept_apart is None or not kept_apart.refused:
         return
-    yield "Refused, for it cannot be kept apart on this machine (--keep-writes lets it):"
+    yield (
+        "plimsoll refused these writes, because it cannot discard them on this machine "
+        "(--keep-writes allows them):"
+    )
     for one in kept_apart.refused[:_MOST_WRITTEN]:
         times = f", {format_count(one.count, 'time')}" if one.count > 1 else ""
         yield f"  {printable(shown(Path(one.path)))}, by {printable(Path(one.program).name)}{times}"

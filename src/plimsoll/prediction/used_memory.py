@@ -25,10 +25,10 @@ def _used_now() -> int:
     reading = Nvml().read()
     why = reading.unavailable or "NVML knows of none"
     if not reading.gpus:
-        raise InputError(
-            f"what others use can only be asked where there is an NVIDIA GPU: {why}; write a size"
-        )
+        raise InputError(f"--used auto needs an NVIDIA GPU on this machine ({why}); write a size")
     used = reading.gpus[0].used_bytes
     if used is None:
-        raise InputError("the driver does not say what is in use of the first GPU; write a size")
+        raise InputError(
+            "the driver does not say how much memory of the first GPU is in use; write a size"
+        )
     return used

@@ -132,7 +132,7 @@ def request_snapshot(pid: int, *, timeout_seconds: float = 120.0) -> bytes:
                 "busy outside of Python"
             ) from None
         except OSError as error:
-            raise InputError(f"process {pid} broke off: {_how_it_ended(pid, error)}") from None
+            raise InputError(f"process {pid} gave no answer: {_how_it_ended(pid, error)}") from None
 
 
 def _connect(pid: int, timeout_seconds: float) -> socket.socket:
@@ -199,7 +199,7 @@ def _more(connection: socket.socket, pid: int, deadline: float) -> bytes:
     connection.settimeout(left)
     piece = connection.recv(_PIECE)
     if not piece:
-        raise InputError(f"process {pid} broke off: {_how_it_ended(pid, None)}")
+        raise InputError(f"process {pid} gave no answer: {_how_it_ended(pid, None)}")
     return piece
 
 

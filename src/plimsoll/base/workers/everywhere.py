@@ -62,8 +62,10 @@ def where(*, processes: int | None = None, address: str | None = None) -> str:
     count = processes or _cores()
     local = f"{count} process{'es' * (count > 1)} of this machine"
     if not _has_ray():
-        return f"Ray is not installed: {local}"
-    return f"Ray: {local}" if address is None else f"Ray: the cluster at {address}"
+        return f"running in {local}, as Ray is not installed"
+    if address is None:
+        return f"running in {local}, with Ray"
+    return f"running on the Ray cluster at {address}"
 
 
 def _has_ray() -> bool:

@@ -29,7 +29,9 @@ def plan_of(recordings: Sequence[Recording], program: MadeFor | None = None) -> 
     """
     ranks = tuple(_of_process(each, alone=len(recordings) == 1) for each in recordings)
     if len({each.rank for each in ranks}) < len(ranks):
-        raise InputError("a plan takes one recording of each rank, and two of these have one rank")
+        raise InputError(
+            "two of these recordings are of the same rank; a plan takes one for each rank"
+        )
     return Plan(program or program_of(recordings[0]), ranks)
 
 
@@ -61,7 +63,9 @@ def _of_process(recording: Recording, *, alone: bool) -> RankPlan:
 
 def _of_device(trace: DeviceTrace, recording: Recording) -> _core.ProgramPlan | None:
     if trace.start(recording.conf, recording.version):
-        raise InputError("the recording begins after the first request, so it makes no plan")
+        raise InputError(
+            "the recording begins after the first request, so no plan can be made from it"
+        )
     maker = _core.PlanMaker()
     for batch in trace.batches():
         maker.feed(batch.to_core())

@@ -51,8 +51,8 @@ class PlanUse:
         if self.dropped_after is not None and self.dropped_share is not None:
             count = format_count(self.dropped_after, "request")
             return (
-                f"the plan was dropped after {count} above 1 MiB: {self.dropped_share:.0%} of a "
-                "step's bytes lay where it says"
+                f"the plan was dropped after {count} above 1 MiB, because only "
+                f"{self.dropped_share:.0%} of a step's bytes lay where the plan says"
             )
         if not self.requests:
             return "the plan has no place for any request above 1 MiB"

@@ -221,7 +221,7 @@ class Recorder(NotebookForm):
         if self.dropped:
             warnings.warn(
                 f"{self.path}: {format_count(self.dropped, 'event')} "
-                f"{'was' if self.dropped == 1 else 'were'} lost; what writes them could not follow",
+                f"{'was' if self.dropped == 1 else 'were'} lost; the writer could not keep up",
                 RuntimeWarning,
                 stacklevel=3,
             )

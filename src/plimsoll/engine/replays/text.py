@@ -140,11 +140,13 @@ def _explain(result: ReplayResult) -> Iterator[str]:
     if result.peak_reserved_range_bytes is not None:
         least, most = map(format_size, result.peak_reserved_range_bytes)
         yield (
-            f"Frees that wait for other streams depend on timing: done at once or as late as can "
-            f"be, they make it {least} to {most}."
+            f"Reserved memory at the peak is {least} to {most}, depending on when frees that wait "
+            "for other streams are done."
         )
     if result.reconstructed_start:
-        yield "The history starts late; what was alive before was taken from the final segments."
+        yield (
+            "The history starts late; plimsoll takes what was live before from the final segments."
+        )
     if result.matches_recording is True:
         yield "Every address and segment is as recorded."
     yield from _verdict(result)

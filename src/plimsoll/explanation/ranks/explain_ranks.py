@@ -214,9 +214,9 @@ def _explain(work: _Explaining) -> ExplanationParts:
         events = sum(trace.event_count for trace in recording.devices)
         if work.memory is None and events > _MOST_EVENTS_EXPLAINED:
             raise InputError(
-                f"it has {events:,} events, and by itself a recording of more than "
-                f"{_MOST_EVENTS_EXPLAINED:,} takes memory for each of them; --read-memory 100GiB "
-                "allows it, and so does `plimsoll explain` of its file"
+                f"it has {events:,} events, and explaining takes memory for each; above "
+                f"{_MOST_EVENTS_EXPLAINED:,} events give --read-memory 100GiB, or run `plimsoll "
+                "explain` on its file"
             )
         return explain(recording, search_events=work.search_events)
 

@@ -84,11 +84,11 @@ def deed(one: Outlier) -> str:
     if one.kind == "leak":
         return f"leaks: {one.line} has kept {size} after its steps"
     if one.kind == "fragmented":
-        return f"is fragmented: {size} more than in its group is reserved and not allocated"
+        return f"is fragmented: it reserves {size} more than it allocates, compared with its group"
     if one.kind == "full":
-        most = f", the most of it at {one.line}" if one.line else ""
+        most = f", most of it at {one.line}" if one.line else ""
         return f"is fuller than its group: {size} more at its peak{most}"
-    return f"does something else than its group{where}, from event {one.event:,} on ({size})"
+    return f"differs from its group{where}, from event {one.event:,} on ({size})"
 
 
 def _beside(e: RanksParts, rank: int) -> str:
@@ -98,10 +98,10 @@ def _beside(e: RanksParts, rank: int) -> str:
     if one is usual:
         return f"It is the representative of its {format_count(len(group.ranks), 'rank')}."
     return (
-        f"Beside rank {usual.rank}, of the same group of {len(group.ranks)}: "
-        f"{format_size(one.peak_allocated_bytes)} allocated at its peak, not "
-        f"{format_size(usual.peak_allocated_bytes)}; {format_size(one.peak_reserved_bytes)} "
-        f"reserved, not {format_size(usual.peak_reserved_bytes)}."
+        f"Rank {usual.rank} of the same group ({len(group.ranks)} ranks) allocates "
+        f"{format_size(usual.peak_allocated_bytes)} at its peak, and rank {one.rank} "
+        f"{format_size(one.peak_allocated_bytes)}; they reserve "
+        f"{format_size(usual.peak_reserved_bytes)} and {format_size(one.peak_reserved_bytes)}."
     )
 
 
@@ -140,7 +140,7 @@ def _groups(e: RanksParts) -> Iterator[str]:
     of = f" of {e.world_size}" if e.world_size and e.world_size != len(e.ranks) else ""
     yield (
         f"{format_count(len(e.ranks), 'rank')}{of}, in {format_count(len(e.groups), 'group')} that "
-        f"{'does' if len(e.groups) == 1 else 'do'} the same"
+        f"{'does' if len(e.groups) == 1 else 'do'} the same work"
     )
     for group in e.groups[:_MOST_SHOWN]:
         peaks = [_facts(e, rank).peak_allocated_bytes for rank in group.ranks]

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from plimsoll.torch.building.compiler import Recipe
 
 BUILD = "plimsoll doctor --build"
-_FIRST_BUILDS = "the first one builds its library, in about a minute"
-_NO_COMPILER = "there is no C++ compiler (g++ 11 or later), which builds its library once"
+_FIRST_BUILDS = "the first run builds plimsoll's library, which takes about a minute"
+_NO_COMPILER = "there is no C++ compiler (g++ 11 or later) to build plimsoll's library once"
 _TRIAL = "import torch\n\ntorch.ones(1024, device='cuda')\n"
 _INSTALLERS = {
     "apt-get": "install -y g++",
@@ -158,14 +158,14 @@ def _library(recipe: Recipe) -> Literal["built", "can be built", "no compiler"]:
 
 _KEPT_APART = {
     Kind.OVERLAY: "by an overlay over every folder",
-    Kind.WALL: "by a wall around the scratch layer; what it does not know is refused",
-    Kind.LAYER: "programs that call Linux without libc write to real files",
+    Kind.WALL: "by a scratch layer and Landlock; writes that bypass the layer are refused",
+    Kind.LAYER: "programs that make system calls without libc write to real files",
 }
 
 
 def _keeping_apart() -> Ability:
     """Returns the `Ability` to discard the files that predicted scripts write."""
-    name = "throwing away what a trial writes"
+    name = "discarding what a script writes"
     instead = linux_instead()
     if instead is not None:
         return Ability(name, False, f"Linux is needed; {instead}")

@@ -41,7 +41,7 @@ def _answer(abilities: Sequence[Ability]) -> str:
     if first.command is not None:
         return f"{_does(first)} not work here yet: {first.note}; next: {first.command}"
     if first.note == NO_GPU and len(missing) == 1:
-        return "This machine has no NVIDIA GPU. All of plimsoll that needs none works here."
+        return "This machine has no NVIDIA GPU. Everything that needs no GPU works here."
     predicting = next((one for one in abilities if one.name == PREDICTING and one.works), None)
     works = "" if predicting is None else f"{predicting.name} work here. "
     return f"{works}{_does(first)} not work here: {first.note}"

@@ -85,8 +85,8 @@ class Idle:
             if time.monotonic() > end:
                 raise CardInUseError(
                     "another process began to use the card meanwhile: "
-                    f"{format_size(used - self.before_bytes)} more is in use; nothing is kept. "
-                    "Measure when it is free"
+                    f"{format_size(used - self.before_bytes)} more is in use, so plimsoll discards "
+                    "the measurements. Measure again when the card is free"
                 )
             time.sleep(0.1)
 
@@ -125,12 +125,12 @@ class Idle:
                 for pid, size in sorted(users.items())
             )
             raise CardInUseError(
-                f"{which} is in use, and that memory would be measured, too: {said}; end them, "
-                "or choose another card with --gpu"
+                f"other processes use {which}, and their memory would be measured too: {said}; end "
+                "them, or choose another card with --gpu"
             )
         used = reading.used_bytes or 0
         if used > _MOST_BYTES:
             raise CardInUseError(
-                f"{which} has {format_size(used)} in use by processes that cannot be seen "
-                "from here; measure when it is free, or choose another card with --gpu"
+                f"processes that plimsoll cannot see use {format_size(used)} of {which}; measure "
+                "when the card is free, or choose another card with --gpu"
             )

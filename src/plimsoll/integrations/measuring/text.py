@@ -32,7 +32,7 @@ def measured_text(found: CardFile, path: Path, notes: Sequence[str], seconds: fl
         f"  memory        {format_size(card['total_bytes'])}",
         f"  context       {format_size(card['context_bytes'])} in training",
         f"  bandwidth     {found.rates['copy_bytes_per_s'] / 1e9:,.0f} GB/s, copying",
-        f"  products      {found.rates['tensor_flops'] / 1e12:,.0f} TFLOPS in halves, "
+        f"  products      {found.rates['tensor_flops'] / 1e12:,.0f} TFLOPS in half precision, "
         f"{found.rates['fp32_flops'] / 1e12:,.1f} in single precision",
         f"  launches      {found.rates['launches_per_s']:,.0f} a second",
         f"  NCCL          {format_size(card['nccl_process_bytes'])} in each process",
@@ -45,8 +45,8 @@ def measured_text(found: CardFile, path: Path, notes: Sequence[str], seconds: fl
         if abs(pair[0] - pair[1]) > _CLOSE * max(pair)
     }
     lines.append(
-        f"  checks        {len(found.checks) - len(off)} of {len(found.checks)} are as foreseen"
+        f"  checks        {len(found.checks) - len(off)} of {len(found.checks)} are as predicted"
     )
     for words, (measured, foreseen) in list(off.items())[:_MOST_SHOWN]:
-        lines.append(f"    {words}: {format_size(measured)}, foreseen {format_size(foreseen)}")
+        lines.append(f"    {words}: {format_size(measured)}, predicted {format_size(foreseen)}")
     return "\n".join(lines)

@@ -78,7 +78,7 @@ def _process_lines(row: Row) -> Iterator[str]:
         yield f"rank {place.rank}{of_all}{job}"
     counters = use.counters
     if counters is None or use.process is None:
-        yield "plimsoll does not run in it: only the driver's number is known"
+        yield "plimsoll does not run in this process, so only the driver's figure is known"
         return
     yield (
         f"driver {size(use.driver_bytes)} = context {size(use.context_bytes)} + reserved "
@@ -87,9 +87,9 @@ def _process_lines(row: Row) -> Iterator[str]:
     )
     if is_spilled(use):
         yield (
-            f"shared: {format_size(counters.shared_bytes)} of what it reserved lies in the host's "
-            f"memory, {format_size(counters.shared_allocated_bytes)} of it in live tensors, where "
-            "the driver does not count it"
+            f"shared: {format_size(counters.shared_bytes)} of the reserved memory lies in host "
+            f"memory, {format_size(counters.shared_allocated_bytes)} of it in live tensors; the "
+            "driver does not count that"
         )
     yield (
         f"reserved = allocated {size(counters.allocated_bytes)} + cached "

@@ -215,13 +215,13 @@ def _gpu(
 
 def _missing(reading: GpuReading, known: set[int]) -> Iterable[str]:
     if reading.used_bytes is None:
-        yield "NVML does not say how much is in use"
+        yield "NVML does not say how much memory is in use"
     if reading.processes is None:
         yield "NVML does not say which processes use it"
     elif known - reading.processes.keys():
-        yield "NVML does not show all processes here, as in containers: others may use it too"
+        yield "NVML does not show all processes (as in a container), so others may use this GPU too"
     elif None in reading.processes.values():
-        yield "NVML does not say what some processes hold: it may need other rights"
+        yield "NVML does not say how much some processes hold; it may need other rights"
 
 
 def _unread_gpu(users: list[tuple[ProcessCounters, DeviceCounters]]) -> GpuUse:
@@ -238,7 +238,7 @@ def _unread_gpu(users: list[tuple[ProcessCounters, DeviceCounters]]) -> GpuUse:
         shared_used_bytes=sum(_shared(*user) for user in users),
         utilization=None,
         processes=_sorted([_use(process, device, None) for process, device in users]),
-        notes=("the number is the one that its process uses; what others hold is not known",),
+        notes=("the GPU's number is that in its process; what other processes hold is not known",),
     )
 
 

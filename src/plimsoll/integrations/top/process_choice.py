@@ -52,7 +52,7 @@ class Choice:
                     given.get("job"),
                 )
         raise InputError(
-            f"{printable(text)!r} names no process: give its number, such as 4711, or its rank, "
+            f"{printable(text)!r} names no process: give a PID, such as 4711, or its rank, "
             "such as rank=3 or rank=3,job=NAME"
         )
 

@@ -95,7 +95,7 @@ def _silent_line(host: str, why: str, width: int) -> Text:
 def _heading(machine: Machine, width: int) -> Text:
     """Returns the line of totals over all real GPUs, or over the simulated ones if none is real."""
     if not machine.gpus:
-        return _cut("no GPU is in sight, real or simulated", width, "bold")
+        return _cut("no GPU was found, real or simulated", width, "bold")
     real = [gpu for gpu in machine.gpus if not gpu.is_simulated]
     summed = real or machine.gpus
     used = sum(gpu.known_bytes for gpu in summed)

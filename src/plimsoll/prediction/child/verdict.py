@@ -117,31 +117,31 @@ def _why_unknown(
     """Returns why it is unknown whether all processes fit; None if it is known."""
     for each in reports:
         if each.prediction and (size := each.prediction["may_fail_with_bytes"]):
-            return f"cuDNN's workspaces may be so large that {format_size(size)} is allocated"
+            return f"cuDNN's workspaces may be so large that the peak is {format_size(size)}"
         if each.report is None and not any(each.process in card.takes for card in cards.values()):
             return (
-                f"process {each.process} used a GPU, and was ended by a signal before it told how "
-                "much it took"
+                f"a signal ended process {each.process}, which used a GPU, before it reported how "
+                "much memory it took"
             )
         noted = dict(each.cards)
         used = each.prediction["devices"] if each.prediction else []
         if len(reports) > 1 and any(use["device"] not in noted for use in used):
-            return f"process {each.process} could not note what it took of its card"
+            return f"process {each.process} could not record how much of its card it took"
     if any(not card.is_complete for card in crowded):
-        return "more processes used one card than plimsoll keeps account of"
+        return "more processes used one card than plimsoll can count"
     is_part = request.ranks is not None
     if is_part and (crowded or (request.nproc_per_node or 1) > len(request.setup.gpus)):
         return "ranks share a card, and not all of them ran"
     if found["shared"] is not None:
         if crowded and any(each["shared_used_bytes"] for each in map(_prediction, reports) if each):
-            return "several processes go on in the host's memory, which is not counted together"
+            return "several processes spill into host memory, and plimsoll does not add them up"
         return None
     for card in crowded:
         if card.together_bytes <= found["total_bytes"] < card.at_most_bytes:
             return (
                 f"the processes on GPU {card.device} took turns and had at most "
                 f"{format_size(card.together_bytes)} at the same time, but they take "
-                f"{format_size(card.at_most_bytes)} if their peaks come together"
+                f"{format_size(card.at_most_bytes)} if their peaks coincide"
             )
     return None
 

@@ -61,6 +61,6 @@ def thin_line(left_bytes: int, whole_bytes: int, *, of: str) -> Iterator[str]:
     """
     if 0 <= left_bytes < LITTLE * whole_bytes:
         yield (
-            f"  thin: {format_size(left_bytes)} to spare, {left_bytes / whole_bytes:.1%} of {of}; "
-            "--headroom 5% asks for more"
+            f"  only {format_size(left_bytes)} to spare, {left_bytes / whole_bytes:.1%} of {of}; "
+            "--headroom 5% leaves more"
         )

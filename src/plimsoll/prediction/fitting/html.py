@@ -28,7 +28,7 @@ def plan_html(plan: PlanParts) -> str:
     text = plan_text(plan).plain
     front = [
         (
-            " + ".join(tried.short) or "as it is",
+            " + ".join(tried.short) or "unchanged",
             "?" if tried.device_used_bytes is None else format_size(tried.device_used_bytes),
             "-" if tried.step_seconds is None else format_seconds(tried.step_seconds),
         )

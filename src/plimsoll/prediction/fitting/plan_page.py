@@ -45,7 +45,7 @@ def write_plan_page(
     """
     as_it_is = base.allocators()[0]
     requests = [attempts.request(base.changes, as_it_is, unlimited=True)]
-    names = ["as it is"]
+    names = ["unchanged"]
     if chosen.changes or use != as_it_is:
         requests.append(attempts.request(chosen.changes, use, unlimited=not fits))
         names.append("with the plan")

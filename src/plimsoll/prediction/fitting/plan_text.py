@@ -52,7 +52,7 @@ def verdict_words(plan: PlanParts) -> dict[str, str]:
 def _larger_card(plan: PlanParts) -> str:
     return (
         f"take a card with {format_size(plan.floor_bytes)} or more (plimsoll gpus lists them), or "
-        "less data a step"
+        "use less data in a step"
     )
 
 
@@ -63,7 +63,7 @@ def runs_picture(plan: PlanParts, width: int = IN_A_PIPE) -> Text | None:
     """
     pictures = [
         Picture(f"{plan.gpu}, {name}", timeline, plan.room_bytes)
-        for name, timeline in (("as it is", plan.before), ("with the plan", plan.after))
+        for name, timeline in (("unchanged", plan.before), ("with the plan", plan.after))
         if timeline is not None
     ]
     if not plan.plan:
@@ -76,16 +76,16 @@ def _answer(plan: PlanParts) -> Iterator[str]:
     used = format_size(plan.device_used_bytes)
     how = _how(plan)
     if plan.fits:
-        yield f"{plan.script} fits in {within} {how}: {used}{_slower(plan)}"
+        yield f"{plan.script} fits in {within} {how}. It takes {used}{_slower(plan)}"
         yield from _changes(plan)
         yield from _own_options(plan)
         yield from _faster(plan)
         yield from _thin(plan)
         if plan.as_it_is_bytes > plan.within_bytes:
-            yield f"  as it is, it takes {format_size(plan.as_it_is_bytes)}"
+            yield f"  unchanged, the script takes {format_size(plan.as_it_is_bytes)}"
     else:
         early = " yet; the search was interrupted" if plan.interrupted else ""
-        yield f"{plan.script} does not fit in {within} with anything that was tried{early}"
+        yield f"{plan.script} does not fit in {within} with anything that plimsoll tried{early}"
         over = plan.floor_bytes - plan.within_bytes
         too_much = f"{format_size(over)} too much"
         says = too_much if over > 0 else "which no run under the limit confirmed"
@@ -101,7 +101,7 @@ def _answer(plan: PlanParts) -> Iterator[str]:
 def _how(plan: PlanParts) -> str:
     """Returns the changes and the allocator in words, shortened to fit into a line."""
     names = [change.short for change in plan.plan]
-    changes = f"with {_some(names)}" if names else "as it is"
+    changes = f"with {_some(names)}" if names else "unchanged"
     if plan.allocator == "native" and not plan.conf:
         return changes
     return f"{changes}, under {allocator_title(plan.allocator, plan.conf)}"
@@ -144,8 +144,11 @@ def _own_options(plan: PlanParts) -> Iterator[str]:
     ]
     if fitting and plan.plan:
         _, seconds, used, options = min(fitting)
-        step = f", a step about {format_seconds(seconds)}" if seconds else ""
-        yield f"  its own {' '.join(options)} makes it fit too: {format_size(used or 0)}{step}"
+        step = f", and a step takes about {format_seconds(seconds)}" if seconds else ""
+        yield (
+            f"  the script's own {' '.join(options)} makes it fit too: it takes "
+            f"{format_size(used or 0)}{step}"
+        )
 
 
 def _faster(plan: PlanParts) -> Iterator[str]:
@@ -165,9 +168,9 @@ def _faster(plan: PlanParts) -> Iterator[str]:
     if faster:
         seconds, used, names = min(faster)
         yield (
-            f"  faster, with little to spare: {' + '.join(names) or 'as it is'}, "
-            f"{format_size(used)}, a step about {format_seconds(seconds)} "
-            "(--headroom 0 takes the fastest)"
+            f"  faster, with little to spare: {' + '.join(names) or 'unchanged'}, "
+            f"{format_size(used)}, and a step takes about {format_seconds(seconds)} "
+            "(--headroom 0 chooses the fastest)"
         )
 
 
@@ -177,9 +180,12 @@ def _thin(plan: PlanParts) -> Iterator[str]:
     left = plan.within_bytes - plan.device_used_bytes
     if ends is not None and ends[1] > plan.within_bytes:
         least, most = map(format_size, ends)
-        yield f"  thin: {least} to {most}, by data that nobody knows; the most does not fit"
+        yield (
+            f"  may not fit: it takes {least} to {most}, depending on data that plimsoll did not "
+            f"compute; {most} does not fit"
+        )
     elif plan.gives_cached_back:
-        yield "  thin: cached memory goes back to the driver where it is needed, which takes time"
+        yield "  fits only because cached memory goes back to the driver, which takes time"
     else:
         yield from thin_line(left, plan.within_bytes, of="the limit")
 
@@ -189,8 +195,8 @@ def _slower(plan: PlanParts) -> str:
         return ""
     about = f"about {format_seconds(plan.step_seconds)}"
     if not plan.plan:
-        return f", a step {about}"
-    return f", {plan.slowdown:.2f} times the step ({about})"
+        return f", and a step takes {about}"
+    return f", and a step takes {plan.slowdown:.2f} times as long ({about})"
 
 
 def _patch(plan: PlanParts) -> Iterator[str]:
@@ -209,7 +215,7 @@ def _patch(plan: PlanParts) -> Iterator[str]:
 def _front(plan: PlanParts) -> Iterator[str]:
     if len(plan.front) < 2:
         return
-    yield "Memory against time; nothing that was tried is better in both:"
+    yield "Memory against time; no other try is better in both:"
     yield from _table(plan.front, plan.within_bytes, front_keys(plan.front))
     yield _legend(plan.front)
 
@@ -250,7 +256,7 @@ def _table(rows: Sequence[Tried], within: int, keys: Sequence[str] = ()) -> Iter
         assert tried.device_used_bytes is not None
         assert tried.least_used_bytes is not None
         seconds = "-" if tried.step_seconds is None else format_seconds(tried.step_seconds)
-        name = " + ".join(tried.short) or "as it is"
+        name = " + ".join(tried.short) or "unchanged"
         mark = "" if tried.keeps_results else " (results differ)"
         alone = ""
         if tried.device_used_bytes > within and tried.least_allocator is not None:
@@ -271,7 +277,7 @@ def _floor(plan: PlanParts) -> Iterator[str]:
         if size:
             yield f"  {size_row(size, name.replace('_', ' '))}"
     if plan.floor_lines:
-        yield "Lines that hold the most then:"
+        yield "Lines that hold the most at the peak:"
         for line in plan.floor_lines[:_MOST_LINES]:
             yield f"  {size_row(line.bytes, line.line)}"
 

@@ -48,7 +48,7 @@ def trial_text(trial: Trial, total_bytes: int) -> str:
     if trial.headroom_bytes is not None and trial.device_used_bytes is not None:
         parts.append(f"{format_size(trial.device_used_bytes)} of {format_size(total_bytes)}")
     if trial.step_seconds is not None:
-        parts.append(f"a step about {format_seconds(trial.step_seconds)}")
+        parts.append(f"about {format_seconds(trial.step_seconds)} a step")
     return ", ".join(parts)
 
 
@@ -62,7 +62,7 @@ def answer_text(fit: FitParts) -> str:
         return f"no {fit.vary}{below} that fits was found: {fit.stopped}"
     if fit.stopped is None:
         assert high is not None
-        near = "" if high - low <= fit.multiple_of else f", to 1%: {high} does not fit"
+        near = "" if high - low <= fit.multiple_of else f"; {high}, within 1% of it, does not fit"
         return f"{fit.vary} {low}{near}"
     if fit.stopped == INTERRUPTED:
         below = "" if high is None else f", less than {high}"

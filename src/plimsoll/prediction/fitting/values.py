@@ -188,14 +188,14 @@ class _Search:
         if bracket.is_closed:
             return None
         if bracket.is_at_bound:
-            return f"no value above {bracket.at_most} was asked for"
-        return f"{MOST_RUNS} runs were spent"
+            return f"--at-most {bracket.at_most} ends the search"
+        return f"plimsoll stops after {MOST_RUNS} runs"
 
     def _end_where_nothing_grows(self, same: int) -> None:
         most = max(each.value for each in self._bracket.points)
         if same == min(each.value for each in self._bracket.points):
             raise InputError(
-                f"memory does not depend on {self._vary}: {same} to {most} need the same"
+                f"memory does not depend on {self._vary}: the values {same} to {most} need the same"
             )
         self.stopped = f"memory is the same from {self._vary} {same} on"
 

@@ -125,7 +125,7 @@ def fit_within(
     if request.runs_distinct:
         request = replace(request, ranks=find_roles(request).ranks, runs_distinct=False)
     if request.keep_writes:
-        raise InputError("what the trials write is thrown away; --keep-writes is for one run")
+        raise InputError("fit discards what its trials write, so --keep-writes does not go with it")
     if apply is not None:
         check_can_be_made(Path(apply), force=force)
     if view is not None:

@@ -211,8 +211,8 @@ class EngineSearch:
                 return "it is the whole card"
             if vary == LENGTH and is_models:
                 return "the model allows no more"
-            return f"no value above {self._bounds.at_most} was asked for"
-        return f"{MOST_RUNS} runs were spent"
+            return f"--at-most {self._bounds.at_most} ends the search"
+        return f"plimsoll stops after {MOST_RUNS} runs"
 
     def _interrupted(
         self,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _NAMES = ("program", "arguments", "card", "configuration", "allocator", "the engine", "fits")
 _OPTIONAL = ("card's memory", "allocated", "step", "reserved")
 _BEST_IS = {
-    "least-memory": "the least memory is with",
+    "least-memory": "the least memory is needed by",
     "fits": "the smallest card that fits is",
     "most-samples": "the fastest is",
     "least-cost": "the cheapest is",
@@ -64,7 +64,7 @@ def _answer(rows: Sequence[Row], found: SweepParts) -> str:
         return f"{program} fails in all {format_count(len(rows), 'case')}: {best.error}"
     if not best.fits:
         unknown = sum(row.fits is None and row.error is None for row in rows)
-        known = f"; of {unknown} it is not known" if unknown else ""
+        known = f"; for {unknown} plimsoll cannot tell" if unknown else ""
         return f"{program} fits in none of {format_count(len(rows), 'case')}{known}"
     fitting = sum(row.fits is True for row in rows)
     return (
@@ -185,6 +185,6 @@ def _end(found: SweepParts) -> Iterator[str]:
     if found.rows and found.prices:
         serves = all(row.case.is_serving for row in found.rows)
         what = "an hour of the cards" if serves else "a million samples"
-        yield f"Cost: of {what}, by the prices that were given for an hour."
+        yield f"The cost is that of {what}, by the given hourly prices."
     if len(found.rows) < found.cases:
         yield f"{found.cases - len(found.rows)} of {format_count(found.cases, 'case')} are not done"

@@ -109,7 +109,7 @@ def _holders(card: CardParts) -> Iterator[tuple[int, str, str]]:
         (
             card.rest_bytes,
             "other processes and libraries",
-            "see in nvidia-smi who has it, and end what is not needed",
+            "see in nvidia-smi which processes hold it, and end those that are not needed",
         ),
     ):
         if size > 0:

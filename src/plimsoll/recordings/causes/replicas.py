@@ -25,7 +25,7 @@ def data_parallel(facts: Facts) -> Cause | None:
     return Cause(
         name="data_parallel",
         sentence="DataParallel gathers outputs, and keeps gradients and optimizer state, on GPU 0: "
-        f"{format_size(first)} there, {format_size(other)} on another one",
+        f"{format_size(first)} there, {format_size(other)} on another GPU",
         change="use DistributedDataParallel, a process for each GPU",
         bytes=first - other,
     )

@@ -32,7 +32,7 @@ def varied_sizes(facts: Facts) -> Cause | None:
     return Cause(
         name="varied_sizes",
         sentence=f"{format_size(reserved.free_bytes)} of the {format_size(reserved.bytes)} that is "
-        f"reserved is free and did not fit what was asked for: sizes at {subject(line)} vary, "
+        f"reserved is free and did not fit later requests: sizes at {subject(line)} vary, "
         f"from {format_size(int(sizes.min()))} to {format_size(int(sizes.max()))}",
         change="let segments grow (expandable_segments), or use plimsoll's allocator "
         "(`plimsoll run`)",

@@ -36,7 +36,7 @@ def batch_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
     if model.batch is None:
         return
     by_part = "each part is normalized by its own statistics"
-    notes = ["the loss is taken to be a mean over the batch"]
+    notes = ["plimsoll assumes that the loss is a mean over the batch"]
     if model.has_dropout:
         notes.append("dropout draws other random numbers")
     if survey.ranks > 1:

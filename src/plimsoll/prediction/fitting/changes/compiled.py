@@ -61,10 +61,10 @@ def compiled_change(survey: Survey, allocated_bytes: int, budget: float) -> Chan
         f"compile the model{kept}",
         short="compiled" if budget == 1 else f"compiled, {budget:.3g} kept",
         edit=lambda script: _compiled(script, survey, budget),
-        caveat="other elements are dropped out, as with another seed"
+        caveat="dropout drops other elements, as with another seed"
         if trained(survey).has_dropout
         else "",
-        note="fused kernels round sums otherwise",
+        note="fused kernels round sums differently",
         saves_bytes=allocated_bytes,
         excludes=frozenset({"recomputation", "offload"}),
     )

@@ -50,7 +50,7 @@ def _freed(survey: Survey, edit: Callable[[ScriptText], ScriptText]) -> Change:
         "sharding",
         _FREED,
         edit=edit,
-        note="ranks gather them twice in a step",
+        note="ranks gather parameters twice in a step",
         saves_bytes=2 * whole,
     )
 
@@ -63,7 +63,7 @@ def _on_host(survey: Survey, edit: Callable[[ScriptText], ScriptText]) -> Change
         "host",
         _ON_HOST,
         edit=edit,
-        note="the host computes the optimizer's step, whose time is a rough guess",
+        note="the host computes the optimizer's step; the time of that is a rough guess",
         saves_bytes=3 * parameters + gradients + state,
         costs_seconds=3 * parameters / _BUS_RATE,
         unseen_seconds=_TIMES_TOUCHED * parameters / _HOST_RATE,

@@ -46,7 +46,7 @@ def smaller_optimizers(
         f"use Adafactor instead of {kind}",
         short="Adafactor",
         edit=with_adafactor,
-        caveat="it is another optimizer, whose learning rate has to be found anew",
+        caveat="it is another optimizer, which needs a learning rate of its own",
         saves_bytes=use.state_bytes + 2 * use.parameter_bytes,
         excludes=excludes,
     )
