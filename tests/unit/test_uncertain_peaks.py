@@ -58,7 +58,7 @@ def test_blocks_that_wait_for_another_stream_make_a_range_of_what_is_reserved() 
     job.bucket(100 * MiB)
     found = job.range()
     assert found.allocated is None
-    assert found.hangs_on == (FREE_LATER,)
+    assert found.depends_on == (FREE_LATER,)
     assert found.reserved is not None
     least, most = found.reserved
     assert least == 100 * MiB  # if each block is free again before the next request
@@ -85,7 +85,7 @@ def test_the_order_of_addresses_makes_a_range_where_equal_blocks_are_free() -> N
         return job.range()
 
     found = run(Job(version="2.11"))
-    assert found.hangs_on == (ANY_ADDRESSES,)
+    assert found.depends_on == (ANY_ADDRESSES,)
     assert found.reserved == (400 * MiB, 600 * MiB)
     assert run(Job(of_job=False, version="2.11")) == UncertainPeaks()
     assert run(Job(version="2.12")) == UncertainPeaks()  # PyTorch 2.12 takes the block made first

@@ -154,7 +154,7 @@ def _prediction(
         step=step,
         other_cards=_other_cards(simulation, used) if says_others else [],
         devices=[gpu.use() for gpu in used if gpu.device in simulation.contexts],
-        **_noted(simulation, labels, used, fullest, peak, hangs_on=uncertain.hangs_on),
+        **_noted(simulation, labels, used, fullest, peak, depends_on=uncertain.depends_on),
         written=[],  # the parent adds the files after the trial
         uses_cuda=simulation.has_contexts,
         events=len(run.action),
@@ -240,14 +240,14 @@ def _noted(
     gpu: _UsedGpu,
     peak: PeakContents,
     *,
-    hangs_on: Collection[str],
+    depends_on: Collection[str],
 ) -> dict[str, Any]:
     """Returns the fields of the prediction that come from notes taken while the program ran."""
     return {
         "causes": _causes(simulation, used, gpu, peak),
         "plan": simulation.plan_use(gpu.device),
         "serving": simulation.serving,
-        "assumptions": _assumptions(simulation, hangs_on=hangs_on),
+        "assumptions": _assumptions(simulation, depends_on=depends_on),
         "convolutions": simulation.library.convolutions(),
         "fewer_steps": labels.step_limit.kept,
     }
@@ -264,7 +264,7 @@ def _allocator_used() -> str:
     )
 
 
-def _assumptions(simulation: Simulation, *, hangs_on: Collection[str]) -> list[Assumed]:
+def _assumptions(simulation: Simulation, *, depends_on: Collection[str]) -> list[Assumed]:
     merged: dict[tuple[str, str], list[Any]] = {}
     for assumption in simulation.library.assumptions():
         what = simulation.library.name(assumption.what)
@@ -280,7 +280,7 @@ def _assumptions(simulation: Simulation, *, hangs_on: Collection[str]) -> list[A
         merged[_allocator_used(), "PyTorch"] = [None, 1, 0]
     if simulation.communicators.is_extrapolated:
         merged[EXTRAPOLATED_NCCL, "NCCL"] = [None, 1, 0]
-    for what in hangs_on:
+    for what in depends_on:
         merged[what, "NCCL"] = [None, 1, 0]
     for watcher, error in simulation.watchers.failures.items():
         merged[WATCHER_FAILED, f"{watcher} ({error})"] = [None, 1, 0]

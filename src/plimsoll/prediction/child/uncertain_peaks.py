@@ -77,7 +77,7 @@ class UncertainPeaks:
         allocated: The least and the most of the allocated memory; None if all sizes are known.
         reserved: The least and the most of the reserved memory; None if all sizes are known and the
             host's pace does not matter.
-        hangs_on: The assumptions that change the reserved memory: FREE_LATER, ANY_ADDRESSES, or
+        depends_on: The assumptions that change the reserved memory: FREE_LATER, ANY_ADDRESSES, or
             both.
         fails_with: The highest allocated peak of the replays that ran out of memory; None if none
             did.
@@ -85,7 +85,7 @@ class UncertainPeaks:
 
     allocated: tuple[int, int] | None = None
     reserved: tuple[int, int] | None = None
-    hangs_on: tuple[str, ...] = ()
+    depends_on: tuple[str, ...] = ()
     fails_with: int | None = None
 
 
@@ -140,13 +140,13 @@ def uncertain_peaks(
         FREE_LATER: peaks[len(sizes) : len(sizes) + len(paces)],
         ANY_ADDRESSES: peaks[len(sizes) + len(paces) :],
     }
-    hangs_on = tuple(
+    depends_on = tuple(
         what
         for what, found in of_what.items()
         if any(each.reserved_bytes != as_thought.reserved_bytes for each in found)
     )
     return UncertainPeaks(
-        allocated if sizes else None, reserved, hangs_on, max(failing, default=None)
+        allocated if sizes else None, reserved, depends_on, max(failing, default=None)
     )
 
 
