@@ -45,8 +45,8 @@ KNOWN: dict[str, Bounds] = {
     "training/checkpointed_accumulated": Bounds(
         allocated=0.005,
         reserved=0.05,
-        why="which of several equally large free blocks serves a request depends on their addresses,"
-        " which the driver gives: 3500 and 3532 MiB were measured in two runs",
+        why="which of several equally large free blocks serves a request depends on their"
+        " addresses, which the driver gives: 3500 and 3532 MiB were measured in two runs",
     ),
     "training/gan_gradient_penalty": Bounds(0.005, 0.05, _CONVOLUTIONS),
     "trl/grpo": Bounds(
