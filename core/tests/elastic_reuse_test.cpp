@@ -349,4 +349,42 @@ TEST(elastic_counts_a_segment_for_each_piece_of_the_driver) {
   gpu.allocator.check_invariants();
 }
 
+TEST(streams_stop_taking_the_same_memory_from_each_other) {
+  ElasticGpu gpu(4_GiB);
+  const auto round = [&gpu](StreamId stream) {
+    std::vector<Block*> blocks;
+    for (Bytes i = 1; i <= 8; ++i) blocks.push_back(gpu.malloc(i * 8_MiB, stream));
+    for (Block* const block : blocks) gpu.allocator.free(block);
+    gpu.driver.synchronize();
+  };
+  round(1);
+  round(2);
+  CHECK_EQUAL(gpu.reserved(), 36 * 8_MiB);  // the second stream takes what the first one freed
+  for (int i = 0; i < 100; ++i) {
+    round(1);
+    round(2);
+  }
+  const std::uint64_t calls = gpu.mapping_calls();
+  for (int i = 0; i < 100; ++i) {
+    round(1);
+    round(2);
+  }
+  CHECK_EQUAL(gpu.mapping_calls(), calls);
+  CHECK(gpu.reserved() <= 2 * 36 * 8_MiB);
+}
+
+TEST(streams_take_memory_from_each_other_for_ever_where_there_is_no_more) {
+  ElasticGpu gpu(320_MiB);
+  for (int i = 0; i < 200; ++i) {
+    for (const StreamId stream : {StreamId{1}, StreamId{2}}) {
+      std::vector<Block*> blocks;
+      for (Bytes size = 1; size <= 8; ++size) {
+        blocks.push_back(gpu.malloc(size * 8_MiB, stream));
+      }
+      for (Block* const block : blocks) gpu.allocator.free(block);
+    }
+  }
+  CHECK_EQUAL(gpu.allocator.statistics().num_ooms, 0);
+}
+
 }  // namespace plimsoll

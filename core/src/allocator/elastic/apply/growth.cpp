@@ -138,6 +138,7 @@ Block* Growth::grow(const Request& request, bool prefers_shared) {
   const bool pools_first = ledger_.version().uses_oom_pools_first();
   Block* block = grow_in(request);
   if (block == nullptr && arenas_.let_planned_give()) block = grow_in(request);
+  if (block == nullptr && lets_take_from_others(request.arena())) block = grow_in(request);
   if (block == nullptr && pools_first) block = take_from_oom_pools(request);
   const bool spills = spill_policy_ == SpillPolicy::spill;
   const bool may_wait = !arenas_.is_capturing();
@@ -207,6 +208,15 @@ bool Growth::begins_to_share(const MappedSpace& space, const Plan& plan) {
   space.for_each_piece([&outside](const Piece& piece) { outside += piece.size; });
   if (outside <= arena.plan->most_outside()) return false;
   arena.planned_gives = true;
+  return true;
+}
+
+// Lets an arena that may not take pieces from other arenas take them again, because new memory was
+// refused. Returns false if the arena may take them anyway.
+bool Growth::lets_take_from_others(Arena& arena) {
+  const Arena::Guard guard(arena);
+  if (arena.may_take_from_others()) return false;
+  arena.taken = 0;
   return true;
 }
 

@@ -56,6 +56,7 @@ std::vector<FreePiece> own_sources(const MappedSpace& space) {
 // arenas whose work on them is known to be done.
 std::vector<FreePiece> sources_for(const Arenas& arenas, const MappedSpace& space) {
   std::vector<FreePiece> sources = own_sources(space);
+  if (!space.arena().may_take_from_others()) return sources;
   for (const Arena& other : arenas.all()) {
     if (&other == &space.arena() || !other.may_give_to_others()) continue;
     std::vector<FreePiece> pieces = other.free_pieces(other.idle_age);

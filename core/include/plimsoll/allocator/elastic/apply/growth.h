@@ -81,6 +81,7 @@ class Growth {
   Block* apply(const Request& request, std::optional<Plan> plan);
 
   [[nodiscard]] bool begins_to_share(const MappedSpace& space, const Plan& plan);
+  static bool lets_take_from_others(Arena& arena);
 
   void begin_plan(Arena& arena);
   [[nodiscard]] bool update_plan(Arena& arena);

@@ -84,6 +84,11 @@ struct alignas(64) Arena {
   };
   std::optional<Marker> marker;
 
+  // How many pieces the arena may take from other arenas: so many, and one more for so many frees.
+  static constexpr std::uint64_t kTakesAtFirst = 512;
+  static constexpr std::uint64_t kFreesPerTake = 64;
+  std::uint64_t taken = 0;  // how many it has taken, since new memory was refused last
+
   // Returns a free block, cut to size. Returns null if the request needs more than a change of the
   // records, such as a driver call. This is the hot path: it allocates nothing on the heap.
   Block* take_at_once(Bytes size, bool is_small) {
@@ -151,6 +156,10 @@ struct alignas(64) Arena {
   // Returns whether arenas of other streams and pools may take memory that was freed at `idle_age`
   // or before.
   [[nodiscard]] bool may_give_to_others() const;
+  // Returns whether the arena may take pieces from other arenas before it gets new memory. Streams
+  // that take the same pieces from each other in every step would map and unmap for ever. So an
+  // arena of the default pool that has taken many gets new memory, and then needs no more of them.
+  [[nodiscard]] bool may_take_from_others() const;
   // Returns all pieces in free blocks that were freed at `at_age` or before and may serve
   // elsewhere.
   [[nodiscard]] std::vector<FreePiece> free_pieces(std::uint64_t at_age) const {
@@ -192,6 +201,9 @@ struct ElasticPool : PoolBase {
   [[nodiscard]] bool may_give() const { return (is_default() || !is_held()) && !is_paused; }
 };
 
+inline bool Arena::may_take_from_others() const {
+  return !pool->is_default() || taken < kTakesAtFirst + age / kFreesPerTake;
+}
 inline bool Arena::may_give_to_others() const { return pool->may_give() && idle_age != 0; }
 
 }  // namespace plimsoll
