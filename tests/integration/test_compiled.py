@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from plimsoll.base.units import format_size
+from plimsoll.prediction.assumed import READS_UNKNOWN
 from plimsoll.prediction.predict import predict
 from plimsoll.prediction.text import prediction_text
 from tests.simulated import PROGRAMS, on_simulated_gpus, output_of, simulate
@@ -229,7 +230,7 @@ def simulated_assumptions() -> int:
     simulation = running()
     assert simulation is not None
     return sum(
-        "nobody knows" in simulation.library.name(each.what)
+        simulation.library.name(each.what) == READS_UNKNOWN
         for each in simulation.library.assumptions()
     )
 

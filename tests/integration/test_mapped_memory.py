@@ -74,8 +74,8 @@ def test_unknown_values_that_a_device_writes_are_assumed() -> None:
     unknown = torch.randn(1024, 1 << 15, device="cuda")
     torch.sum(unknown @ unknown.t(), dim=1, out=mapped[:1024])
     assert host.count_nonzero() == 0
-    assert [what for what in assumed().values() if "to memory of the host" in what] == [
-        "a kernel wrote to memory of the host, which keeps the values from before"
+    assert [what for what in assumed().values() if "wrote to host memory" in what] == [
+        "this kernel wrote to host memory; plimsoll left the old values there"
     ]
 
 
@@ -117,7 +117,7 @@ def test_values_that_a_replayed_graph_writes_are_assumed() -> None:
     host.fill_(5)
     graph.replay()
     assert host.tolist() == [5, 5]
-    assert any("to memory of the host" in what for what in assumed().values())
+    assert any("wrote to host memory" in what for what in assumed().values())
 
 
 @on_simulated_gpus()

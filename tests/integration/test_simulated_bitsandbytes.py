@@ -80,7 +80,7 @@ def test_what_a_kernel_writes_is_not_known_and_what_it_reads_stays() -> None:
     assert not written.eq(0).all()
     assert read.eq(0).all()
     assert beside.eq(0).all()
-    assert "was not loaded" in assumed()["bitsandbytes"]
+    assert "did not load" in assumed()["bitsandbytes"]
 
 
 @on_simulated_gpus()
@@ -149,7 +149,7 @@ def test_a_function_that_nobody_knows_may_write_all_it_is_given() -> None:
     lib.cnobody_knows(one.data_ptr(), other.data_ptr(), 3)
     assert not one.eq(0).all()
     assert not other.eq(0).all()
-    assert "is not known" in assumed()["bitsandbytes::cnobody_knows"]
+    assert "does not know" in assumed()["bitsandbytes::cnobody_knows"]
     with pytest.raises(AttributeError, match="undefined symbol: cnot_there"):
         lib.cnot_there  # noqa: B018
 

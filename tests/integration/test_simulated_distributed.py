@@ -28,7 +28,7 @@ def train(backend: str, kind: str, **environment: str) -> tuple[dict[str, int], 
 def test_one_process_of_many_trains(backend: str) -> None:
     found, said = train(backend, "ddp", WORLD_SIZE="8", RANK="3")
     assert (found["world"], found["rank"]) == (8, 3)
-    assert "one process of 8" in said
+    assert "one of 8 processes runs" in said
 
 
 @pytest.mark.long
@@ -54,7 +54,7 @@ def test_a_prediction_is_of_one_process_and_says_so(monkeypatch: pytest.MonkeyPa
     found = predict(TRAIN, ["nccl", "fsdp"], gpu="T4")
     assert found.by_category["parameters"] == WEIGHTS / 8
     assert any(
-        assumed.what == "one process of 8 runs; what others would send is pretended"
+        assumed.what == "one of 8 processes runs; plimsoll assumes that the others do the same"
         for assumed in found.assumptions
     )
 
@@ -138,4 +138,4 @@ def test_a_backend_of_nccls_has_every_method_of_process_group_nccl() -> None:
 @pytest.mark.long
 def test_one_process_of_one_says_nothing() -> None:
     _, said = train("nccl", "ddp")
-    assert "pretended" not in said
+    assert "processes runs" not in said

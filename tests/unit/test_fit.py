@@ -15,7 +15,13 @@ from plimsoll import InputError, ScriptError
 from plimsoll.base.telemetry.nvml import GpuReading, Nvml, Reading
 from plimsoll.base.units import GiB, MiB
 from plimsoll.engine.gpus.profiles import gpu_profile
-from plimsoll.prediction.assumed import LETS_GO_LATER, SIZES_BY_DATA, WORKSPACES, Assumed
+from plimsoll.prediction.assumed import (
+    LETS_GO_LATER,
+    READS_UNKNOWN,
+    SIZES_BY_DATA,
+    WORKSPACES,
+    Assumed,
+)
 from plimsoll.prediction.fitting import values
 from plimsoll.prediction.fitting.accepted_steps import accepted_step
 from plimsoll.prediction.fitting.bracket import MOST_RUNS
@@ -33,6 +39,7 @@ from plimsoll.prediction.results import Prediction
 from plimsoll.prediction.survey import ArgumentUse, Survey
 from plimsoll.prediction.trials.written import Written
 from plimsoll.prediction.used_memory import used_memory
+from plimsoll.torch.simulated.library import BEYOND_BUDGET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -111,9 +118,9 @@ def test_what_the_card_shows_has_the_range_of_what_is_reserved() -> None:
 
 
 def test_what_a_kernel_may_take_inside_is_said_in_bytes_the_most_first() -> None:
-    what = "its kernel takes nothing besides its results, but may take as much as its tensors"
+    what = "plimsoll counts only its results; its kernel may also take about as much memory"
     assumed = [
-        Assumed("tensors of equal shape are taken for equal", "aten::equal", None, 1),
+        Assumed("plimsoll assumes that tensors of equal shape are equal", "aten::equal", None, 1),
         Assumed(what, "aten::small", None, 9, MiB),
         Assumed(what, "aten::large", None, 1, 3 * MiB),
     ]
@@ -125,17 +132,13 @@ def test_what_a_kernel_may_take_inside_is_said_in_bytes_the_most_first() -> None
 
 
 def test_what_a_script_reads_is_said_once_with_its_lines_and_in_plain_words() -> None:
-    reads = "the host read values that nobody knows"
     assumed = [
-        Assumed("its values were not computed: there are many", "aten::zero_", None, 9),
-        Assumed(reads, "aten::_local_scalar_dense", "train.py:9 log", 3),
-        Assumed(reads, "aten::copy_", "train.py:9 log", 1),
+        Assumed(BEYOND_BUDGET, "aten::zero_", None, 9),
+        Assumed(READS_UNKNOWN, "aten::_local_scalar_dense", "train.py:9 log", 3),
+        Assumed(READS_UNKNOWN, "aten::copy_", "train.py:9 log", 1),
     ]
     text = str(replace(prediction(2 * MiB), assumptions=assumed))
-    assert (
-        "Assumed:\n  train.py:9 log: plimsoll made up the number that the script reads here, "
-        "such as a printed loss\n\n"
-    ) in text
+    assert f"Assumed:\n  train.py:9 log: {READS_UNKNOWN}\n\n" in text
     assert "Nothing was assumed." in str(replace(prediction(2 * MiB), assumptions=assumed[:1]))
 
 

@@ -5,6 +5,7 @@ import pytest
 from plimsoll.prediction.assumed import (
     EXTRAPOLATED_NCCL,
     LETS_GO_LATER,
+    READS_UNKNOWN,
     SIZES_BY_DATA,
     WATCHER_FAILED,
     Assumed,
@@ -19,7 +20,7 @@ def assumed(what: str, operation: str = "aten::nonzero", line: str | None = None
 
 
 def test_each_kind_of_assumption_breaks_its_promise() -> None:
-    kernels = "its kernels are taken to be those of compute capability 12.0"
+    kernels = "plimsoll assumes the kernels of compute capability 12.0"
     found = promises_not_kept(
         [
             assumed(EXTRAPOLATED_NCCL, "NCCL"),
@@ -36,8 +37,8 @@ def test_each_kind_of_assumption_breaks_its_promise() -> None:
 
 
 def test_other_assumptions_break_none() -> None:
-    free = assumed("tensors of equal shape are taken for equal", "aten::equal")
-    printed_loss = assumed("the host read values that nobody knows", "aten::_local_scalar_dense")
+    free = assumed("plimsoll assumes that tensors of equal shape are equal", "aten::equal")
+    printed_loss = assumed(READS_UNKNOWN, "aten::_local_scalar_dense")
     assert promises_not_kept([free, printed_loss], KeptApart(Kind.WALL)) == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LETS_GO_LATER = "when it lets go of a collective's tensors depends on the host's pace"
+LETS_GO_LATER = "the host's pace decides when a collective releases its tensors"
 """The assumption about when NCCL's watchdog frees tensors.
 
 It is the text of kLetGoLater in collectives/group.cpp.
@@ -13,24 +13,25 @@ FREE_LATER = "the host's pace decides when blocks that NCCL used are free again"
 """The assumption of a job whose reserved memory changes with the host's pace."""
 ANY_ADDRESSES = "the driver's addresses decide which of equally large free blocks is taken"
 """The assumption of a job whose reserved memory changes with the order of addresses."""
-READS_UNKNOWN = "the host read values that nobody knows"
-READS_RANDOM = "the host read random numbers, of another generator"
+READS_UNKNOWN = "plimsoll made up the values that the script reads here, such as a printed loss"
+READS_RANDOM = "the random numbers that the script reads here differ from a real GPU's"
+READS = (READS_UNKNOWN, READS_RANDOM)
 """The assumptions about values that a script reads. The texts are kReads… in runtime.h."""
-TAKEN_AS_FINITE = "plimsoll took the gradients of a scaler to be finite"
+TAKEN_AS_FINITE = "the scaler skips no step here, although a new one often skips its first"
 """The assumption that a gradient scaler skips no step. The text is kTakenAsFinite in runtime.h."""
 FETCHED = "plimsoll downloaded this into the hub's cache, without weights, because it was missing"
 """The note that plimsoll fetched the description of a model or a data set for the script."""
 PACE = "the host's pace"
 ADDRESSES = "the driver's addresses"
 SIZES_BY_DATA = (
-    "its size depends on values that nobody knows",
-    "its size depends on random numbers, of another generator",
+    "the size of its result depends on data that plimsoll did not compute",
+    "the size of its result depends on random numbers, and a real GPU draws others",
 )
 """The assumptions about sizes that depend on data. The texts are kSizeOf… in runtime.h."""
 WORKSPACES = (
-    "its workspaces are those of convolutions like it: it was not measured on an H100 itself",
-    "its workspaces are those of an H100: cuDNN's choice was measured on no card like this one",
-    "cudnn.benchmark keeps the plan that was fastest, which differs from run to run",
+    "plimsoll estimates its workspace from similar convolutions, as this one was not measured",
+    "plimsoll estimates its workspace from an H100's, as no card like this one was measured",
+    "cudnn.benchmark keeps the fastest plan, which differs from run to run",
 )
 """The assumptions about cuDNN's workspaces. The texts are from rules/convolution.cpp."""
 DECIDES = {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.assumed import Assumed
     from plimsoll.prediction.trials.kept_apart import KeptApart
 
-_OTHER_KERNELS = "its kernels are taken to be those of"
+_OTHER_KERNELS = "plimsoll assumes the kernels of"
 _ISOLATION = (
     "if the script started programs that make system calls without libc, they wrote to real files; "
     "this machine offers neither namespaces nor Landlock to stop them"

@@ -13,6 +13,7 @@ from plimsoll.engine.gpus.profiles import gpu_profiles
 from plimsoll.engine.replays.replay import replay
 from plimsoll.prediction.assumed import (
     EXTRAPOLATED_NCCL,
+    READS,
     SIZES_BY_DATA,
     WATCHER_FAILED,
     Assumed,
@@ -30,7 +31,7 @@ from plimsoll.recordings.analysis.lines import source_line
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
 from plimsoll.torch.building import versions
-from plimsoll.torch.simulated.library import BEYOND_BUDGET, MATH_ATTENTION, UNKNOWN_READ
+from plimsoll.torch.simulated.library import BEYOND_BUDGET, MATH_ATTENTION
 from plimsoll.torch.simulated.memory_limits import heeded, without_limit
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def _first_unknown_read(assumptions: list[Assumed]) -> str | None:
 
     `assumptions` are in the order in which the simulation made them.
     """
-    reads = (assumed for assumed in assumptions if assumed.what.startswith(UNKNOWN_READ))
+    reads = (assumed for assumed in assumptions if assumed.what in READS)
     return next((read.line or "on a line that is not known" for read in reads), None)
 
 
@@ -286,7 +287,7 @@ def _assumptions(simulation: Simulation, *, depends_on: Collection[str]) -> list
         merged[WATCHER_FAILED, f"{watcher} ({error})"] = [None, 1, 0]
     # The assumption that values were not computed matters only if the host read such a value, or a
     # size depended on one.
-    matters = any(what.startswith(UNKNOWN_READ) or what in SIZES_BY_DATA for what, _ in merged)
+    matters = any(what in READS or what in SIZES_BY_DATA for what, _ in merged)
     return [
         Assumed(what, operation, line, count, size or None)
         for (what, operation), (line, count, size) in merged.items()

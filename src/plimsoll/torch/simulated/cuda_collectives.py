@@ -74,7 +74,7 @@ def _nccl_functions() -> dict[str, Any]:
         import torch
 
         if len(inputs) > 1:
-            what = "what other GPUs of the process would add is left out"
+            what = "plimsoll leaves out the summands of the process's other GPUs"
             torch.ops.plimsoll.assume("torch.cuda.nccl", what)
 
     def all_reduce(inputs: Any, outputs: Any, op: int, streams: Any, comms: Any) -> None:

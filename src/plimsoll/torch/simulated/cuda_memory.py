@@ -93,8 +93,8 @@ class _Allocators:
             raise RuntimeError("Can't swap an already initialized allocator")
         torch.ops.plimsoll.assume(
             "torch.cuda.memory.change_current_allocator",
-            "an allocator of the program's own is taken to ask the driver for each request, and to "
-            "keep nothing",
+            "plimsoll assumes that the program's own allocator asks the driver for each request "
+            "and keeps nothing",
         )
 
     def enable_caching(self, on: bool) -> None:

@@ -36,7 +36,7 @@ def add_fused_attention(module: ModuleType, execute: Callable[[], None]) -> None
             scores = query.numel() // query.shape[-1] * key.shape[-2] * _SCORE_BYTES
             torch.ops.plimsoll.assume(
                 "flex_attention",
-                "it is not compiled itself, so scores are computed and several of them held, "
+                "it is not compiled, so it holds several tensors of scores, "
                 f"{format_size(scores)} each; a compiled kernel holds none",
             )
         return attend(query, key, *args, **kwargs)

@@ -49,16 +49,14 @@ _NOT_MEASURED = (-1,) * 4
 _WITHOUT_END = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
 _Row = TypeVar("_Row", bound=ctypes.Structure)
 
-BEYOND_BUDGET = "its values were not computed: there are many"
-"""An assumption: values exceed the budget (kBeyondBudget of csrc/device/runtime.h)."""
-SIZE_OF_UNKNOWN = "its size depends on values that nobody knows"
+BEYOND_BUDGET = "plimsoll did not compute its result, which would take too much time or memory"
+"""An assumption: a result exceeds the budget (kBeyondBudget of csrc/device/runtime.h)."""
+SIZE_OF_UNKNOWN = "the size of its result depends on data that plimsoll did not compute"
 """An assumption: only a range of a size is known (kSizeOfUnknown of csrc/device/runtime.h)."""
 MATH_ATTENTION = "attention runs the math kernel: "
 """The beginning of a note that says why (kMathAttention of csrc/rules/attention_choice.cpp)."""
-UNKNOWN_READ = "the host read"
-"""The beginning of notes about reads of unknown values (csrc/device/runtime.h)."""
 UNDECIDED_CHECK = (
-    "plimsoll could not decide the kernel's check of its data: the values were not computed"
+    "plimsoll assumes that this kernel's check passes: it did not compute the checked data"
 )
 """An assumption: a kernel checks unknown data (kUndecidedCheck of csrc/device/runtime.h)."""
 DEVICE_ASSERT = "CUDA error: device-side assert triggered"

@@ -23,8 +23,8 @@ PREFIX = "libcudart"
 
 _SUCCESS, _NOT_SUPPORTED = 0, 801
 _NO_VALUES = (
-    "CUDA's own copies between host and card take time and move no values: what the card holds "
-    "keeps its values, and the host's memory too"
+    "plimsoll simulates the time of CUDA's own copies between host and card; the destination keeps "
+    "its old values"
 )
 
 

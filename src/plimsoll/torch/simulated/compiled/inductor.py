@@ -24,7 +24,7 @@ _ONCE = {
 }
 """The number of repetitions in a benchmark: few, because each takes the same memory."""
 _MOST_COMPILATIONS = 100_000
-_BY_ESTIMATE = "what is fastest was chosen by estimated times"
+_BY_ESTIMATE = "plimsoll chose the fastest kernels by estimated times"
 _SETTINGS = {
     # Kernels have to be launched by Triton's launcher, the only one that plimsoll simulates.
     "use_static_cuda_launcher": False,

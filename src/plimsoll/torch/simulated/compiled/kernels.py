@@ -40,7 +40,7 @@ _MOST_THREADS = 1024
 _SHARED = 1024
 """The assumed on-chip shared memory of a block, in bytes; not 0, because programs divide by it."""
 _DESCRIBES_TENSORS = ("make_tensor_descriptor", "tensormap_create")
-_FITS = "no kernel of the program's own is too large for the card"
+_FITS = "plimsoll assumes that none of the program's own kernels is too large for the card"
 _WRITTEN = ("out_ptr", "in_out_ptr", "ws_ptr")
 """The beginnings of Inductor's names for the arguments that a kernel writes."""
 _OF_INDUCTOR = (*_WRITTEN, "in_ptr", "arg_")

@@ -30,18 +30,19 @@ _OF_HOST = "_cpu_"
 """Functions with this in their names run on the host; bitsandbytes' CPU library has them too."""
 
 _NOTHING_COMPUTED = (
-    "its CUDA library was not loaded: its kernels only account, and what they write is not known"
+    "plimsoll did not load its CUDA library; its kernels take their memory, but compute nothing"
 )
-_HANDLE = "a handle of cuBLAS takes memory beside PyTorch's, which is not counted"
+_HANDLE = "plimsoll does not count the memory that its cuBLAS handle takes from the driver"
 _HANDLE_BYTES = 66 << 20
 """The memory that `get_context` took of the card on an H200, with CUDA 13.0."""
 _MANAGED = (
-    "managed memory is taken to be the host's; on a GPU it lies on the card while that has room"
+    "plimsoll puts managed memory on the host; in a real run it is on the card while that has room"
 )
 _FEW_OUTLIERS = (
-    "one feature in a thousand is taken to have outliers, as in trained models; --unknown decides"
+    "plimsoll assumes that one feature in a thousand has outliers, as in trained models; "
+    "--unknown changes this"
 )
-_UNKNOWN_KERNEL = "which tensors it writes is not known; taken are all of them"
+_UNKNOWN_KERNEL = "plimsoll does not know which tensors it writes, and assumes all"
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ def assume_made_up_weights(engine: str) -> None:
     """
     assume(
         engine,
-        "weights are made up, of the sizes that the model's configuration says, as by "
-        'load_format="dummy"',
+        "plimsoll made up the weights, in the sizes of the model's configuration, as "
+        'load_format="dummy" does',
     )
 
 

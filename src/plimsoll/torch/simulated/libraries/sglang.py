@@ -44,7 +44,8 @@ def tell_all_reduce(module: ModuleType, execute: Callable[[], None]) -> None:
         except Exception:
             assume(
                 "sglang",
-                "NCCL adds up in place of SGLang's own all-reduce, whose buffers are not counted",
+                "NCCL runs in place of SGLang's own all-reduce, and plimsoll does not count the "
+                "buffers of SGLang's",
             )
             raise
 

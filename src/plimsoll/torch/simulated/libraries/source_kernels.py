@@ -72,6 +72,7 @@ def launch_unknown_kernel(name: str, arguments: Any) -> None:
     given = [each for each in tree_leaves(arguments) if isinstance(each, torch.Tensor)]
     written = [each for each in given if each.is_floating_point()]
     assume(
-        name, "which tensors it writes is not known; taken are all of them that hold no integers"
+        name,
+        "plimsoll does not know which tensors it writes, and assumes all that hold no integers",
     )
     torch.ops.plimsoll.launch(written, sum(each.nbytes for each in written), [], [], torch.float32)

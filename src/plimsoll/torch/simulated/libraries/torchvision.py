@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _BOXES_PER_BLOCK = 64
 _MATCHING = 0.005
 _FEW_MATCHES = (
-    "one in 200 of its boxes matches an object where nobody knows, as before training; a trained "
-    "network's match more, which the range covers"
+    "plimsoll assumes that one box in 200 matches an object, as before training; in a trained "
+    "network more match, which the range covers"
 )
 _GROUPS = 6
 """The index of the number of groups among a convolution's arguments after the tensors."""

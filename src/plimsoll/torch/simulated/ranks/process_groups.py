@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 _ARGUMENTS = ("backend", "init_method", "timeout", "world_size", "rank", "store", "group_name")
+_OTHERS = "plimsoll assumes that the others do the same"
 
 
 class ProcessGroups:
@@ -181,12 +182,12 @@ class ProcessGroups:
         self._simulation.rank, self._simulation.world_size = world.rank(), world.size()
         running = running_ranks()
         if self._simulation.pretended_world is not None and world.size() > 1:
-            what = f"one process of {world.size()} runs; what others would send is pretended"
+            what = f"one of {world.size()} processes runs; {_OTHERS}"
             _say(module.get_backend(), what)
             print(f"plimsoll: {what}", file=sys.stderr)
         elif running is not None:
             some = ", ".join(map(str, running))
-            what = f"of {world.size()} ranks these run: {some}; the others are taken as like them"
+            what = f"of {world.size()} ranks, {some} run; {_OTHERS}"
             _say(module.get_backend(), what)
         _connect_early(world)
 

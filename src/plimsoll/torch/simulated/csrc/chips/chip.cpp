@@ -25,9 +25,9 @@ const Chip& chip_of(const DeviceProperties& device) {
   const Chip& chip = nearest(kChips, capability, key);
   static std::atomic<bool> is_noted = false;
   if (key(chip) != capability && !is_noted.exchange(true)) {
-    runtime().assume(runtime().name("compute capability " + text_of(device.major, device.minor)),
-                     "its kernels are taken to be those of compute capability " +
-                         text_of(chip.major, chip.minor));
+    runtime().assume(
+        runtime().name("compute capability " + text_of(device.major, device.minor)),
+        "plimsoll assumes the kernels of compute capability " + text_of(chip.major, chip.minor));
   }
   return chip;
 }

@@ -15,7 +15,7 @@ TorchVersion find_rules() {
   const TorchVersion version{runtime().torch_version / 100, runtime().torch_version % 100};
   if (version <= kNewestTorch) return version;
   runtime().assume(runtime().name("PyTorch " + text_of(version)),
-                   "its kernels are taken to be those of PyTorch " + text_of(kNewestTorch));
+                   "plimsoll assumes the kernels of PyTorch " + text_of(kNewestTorch));
   return kNewestTorch;
 }
 

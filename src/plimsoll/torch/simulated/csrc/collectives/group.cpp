@@ -37,7 +37,7 @@ constexpr double kLinkBytesPerNs = 350;
 // the host's current time.
 constexpr std::uint64_t kHostClock = std::numeric_limits<std::uint64_t>::max() - 7;
 constexpr std::string_view kLetGoLater =
-    "when it lets go of a collective's tensors depends on the host's pace";
+    "the host's pace decides when a collective releases its tensors";
 
 double bytes_of(const std::vector<Tensor>& tensors) {
   double bytes = 0;

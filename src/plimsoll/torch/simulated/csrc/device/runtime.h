@@ -124,20 +124,26 @@ struct UncertainMemory {
 };
 
 // Texts of assumptions, as the report prints them.
-constexpr std::string_view kReadsUnknown = "the host read values that nobody knows";
+constexpr std::string_view kReadsUnknown =
+    "plimsoll made up the values that the script reads here, such as a printed loss";
 constexpr std::string_view kMappedUnknown =
-    "a kernel wrote to memory of the host, which keeps the values from before";
-constexpr std::string_view kReadsRandom = "the host read random numbers, of another generator";
-constexpr std::string_view kSizeOfUnknown = "its size depends on values that nobody knows";
+    "this kernel wrote to host memory; plimsoll left the old values there";
+constexpr std::string_view kReadsRandom =
+    "the random numbers that the script reads here differ from a real GPU's";
+constexpr std::string_view kSizeOfUnknown =
+    "the size of its result depends on data that plimsoll did not compute";
 constexpr std::string_view kSizeOfRandom =
-    "its size depends on random numbers, of another generator";
-constexpr std::string_view kTakenAsFinite = "plimsoll took the gradients of a scaler to be finite";
-constexpr std::string_view kBeyondBudget = "its values were not computed: there are many";
+    "the size of its result depends on random numbers, and a real GPU draws others";
+constexpr std::string_view kTakenAsFinite =
+    "the scaler skips no step here, although a new one often skips its first";
+constexpr std::string_view kBeyondBudget =
+    "plimsoll did not compute its result, which would take too much time or memory";
 constexpr std::string_view kUndecidedCheck =
-    "plimsoll could not decide the kernel's check of its data: the values were not computed";
+    "plimsoll assumes that this kernel's check passes: it did not compute the checked data";
 // The first line of CUDA's error once an assertion in a kernel has failed.
 constexpr const char* kDeviceAssert = "CUDA error: device-side assert triggered";
-constexpr std::string_view kWaits = "a loop waited for it, so it changed as in a healthy run";
+constexpr std::string_view kWaits =
+    "a loop waited for this value, so plimsoll changed it as in a healthy run";
 
 // Python functions that the library calls. Each call takes the interpreter's lock.
 struct Callbacks {

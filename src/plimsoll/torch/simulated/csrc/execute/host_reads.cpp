@@ -33,7 +33,8 @@ bool equal(const Tensor& self, const Tensor& other) {
     const Tensor two = read_values(other);
     if (one.defined() && two.defined()) return at::equal(one, two);
   }
-  runtime().assume(runtime().name("aten::equal"), "tensors of equal shape are taken for equal");
+  runtime().assume(runtime().name("aten::equal"),
+                   "plimsoll assumes that tensors of equal shape are equal");
   return true;
 }
 

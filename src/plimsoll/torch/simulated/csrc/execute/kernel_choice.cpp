@@ -26,7 +26,7 @@ bool use_cudnn_ctc_loss(const Tensor& log_probs, const Tensor& targets, Lengths,
   if (targets.is_cpu() && targets.dim() == 1 && targets.scalar_type() == at::kInt && blank == 0 &&
       log_probs.scalar_type() == at::kFloat) {
     runtime().assume(runtime().name("aten::_use_cudnn_ctc_loss"),
-                     "PyTorch's kernel computes it, not cuDNN's");
+                     "plimsoll simulates PyTorch's kernel, but a GPU may run cuDNN's");
   }
   return false;
 }

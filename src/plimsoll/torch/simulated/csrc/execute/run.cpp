@@ -20,8 +20,9 @@
 namespace plimsoll::simulated {
 namespace {
 
-constexpr const char* kNoMemoryBesides = "its kernel takes no memory besides its results";
-constexpr const char* kMayTakeMore = ", but may take about as much as its tensors";
+constexpr const char* kOnlyResults = "plimsoll counts only its results";
+constexpr const char* kMayTakeMore =
+    "; its kernel may also take about as much memory as its tensors";
 
 // Resizes an output to the result's shape, as PyTorch's kernels do.
 void resize_to(const at::Tensor& target, const at::Tensor& shape) {
@@ -170,7 +171,7 @@ void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Call call(op, info, *stack);
   check_arguments(call);
   if (!info.is_view()) check_data(call);
-  if (!info.is_known()) call.assume_memory(kNoMemoryBesides);
+  if (!info.is_known()) call.assume_memory(kOnlyResults);
   if (info.rule != nullptr) info.rule(call);
   do_steps(call);
   call.allocate_all();

@@ -171,7 +171,8 @@ void run_virtual(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   const bool reads = info.has(kReadByHost);
   const bool on_device = std::any_of(arguments.begin(), arguments.end(), has_device_tensor);
   if (reads) {
-    runtime().assume(info.name, "a large tensor of the host has no contents; zeros were read");
+    runtime().assume(info.name,
+                     "plimsoll keeps no contents of large host tensors; the script read zeros");
   }
   const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kVirtualKey);
   if (info.is_view() || !computes || reads || info.has(kMovesStorage) || on_device) {

@@ -62,7 +62,7 @@ Pools find_pools(const LayoutKernel& kernel, const Tensor& sparse, const Tensor&
   // Thrust counts equal numbers here. The memory for counting is estimated: it is taken to be that
   // of Thrust's unique_by_key.
   (void)kernel.temporary(cub::unique_by_long_key(items));
-  kernel.assume("the scratch with which Thrust counts a sparse tensor's rows is estimated");
+  kernel.assume("plimsoll estimates the memory with which Thrust counts a sparse tensor's rows");
   kernel.launch(6 * bytes_of_all({offsets, pools.sorted}));
   kernel.wait();
   double kinds = 1;

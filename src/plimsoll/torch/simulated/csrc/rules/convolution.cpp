@@ -79,11 +79,11 @@ Convolution describe(const Tensor& input, const Tensor& weight, const Tensor& ou
 
 // Texts of assumptions: why a workspace is known only as a range. Shared with Python.
 constexpr std::string_view kNotMeasured =
-    "its workspaces are those of convolutions like it: it was not measured on an H100 itself";
+    "plimsoll estimates its workspace from similar convolutions, as this one was not measured";
 constexpr std::string_view kOtherChip =
-    "its workspaces are those of an H100: cuDNN's choice was measured on no card like this one";
+    "plimsoll estimates its workspace from an H100's, as no card like this one was measured";
 constexpr std::string_view kSearched =
-    "cudnn.benchmark keeps the plan that was fastest, which differs from run to run";
+    "cudnn.benchmark keeps the fastest plan, which differs from run to run";
 
 // Returns whether cuDNN's settings are those under which the tables were measured.
 bool has_usual_settings(const Tensor& input, Plan plan) {

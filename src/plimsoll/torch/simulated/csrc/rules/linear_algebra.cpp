@@ -288,7 +288,7 @@ void reflectors(Call& call) {  // geqrf
 // Simulates linalg_lstsq.out(self, b, rcond, driver, solution, residuals, rank, singular_values).
 // The kernel solves the problem by a QR factorization.
 void least_squares(Call& call) {
-  call.assume_memory("the memory that its kernel takes inside is not known");
+  call.assume_memory("plimsoll estimates its workspace");
   const at::Tensor matrix = call.tensor(0);
   const at::Tensor right = call.tensor(1);
   const std::int64_t rows = matrix.size(-2);
@@ -366,7 +366,7 @@ void singular_values(Call& call) {  // (A, full_matrices, compute_uv, driver) ->
     call.temporary(at_once * of.columns * least * of.item);
   }
   if (!call.argument(3).isNone() && call.argument(3).toStringRef() != "gesvdj") {
-    call.assume_memory("its workspace is taken to be that of Jacobi's method");
+    call.assume_memory("plimsoll counts the workspace of Jacobi's method");
   }
   scratch(call, singular_workspace(of, call.argument(1).toBool()));
   call.allocate_all();

@@ -48,7 +48,8 @@ void pass_host_numbers(const Call& call) {
   static std::atomic<std::uint64_t> passed = 0;
   const auto numbers = numbers_taken(call);
   if (!numbers || (passed += *numbers) > kMostNumbers) {
-    runtime().assume(call.info().name, "random numbers of the host are others after it");
+    runtime().assume(call.info().name,
+                     "the host's random numbers after this call differ from those of a real run");
     return;
   }
   const at::Generator generator = generator_of(call);
