@@ -193,6 +193,32 @@ TEST(steps_whose_first_block_lives_until_the_next_one_is_there_are_planned_once)
   check_plan(plan, program.requests());
 }
 
+TEST(an_area_is_hardly_higher_because_steps_are_planned_once) {
+  Random random(3);
+  for (int round = 0; round < 40; ++round) {
+    std::vector<std::pair<Bytes, std::uint32_t>> step(random.between(20, 40));
+    for (auto& [size, life] : step) {
+      const auto length = static_cast<std::uint32_t>(step.size());
+      size = random.between(3, 60) * kMiB;
+      // A quarter of the blocks live until the same request of the next step has been made.
+      life = random.one_in(4) ? length + 1 : static_cast<std::uint32_t>(random.between(1, 12));
+    }
+    Program program;
+    for (int time = 0; time < 12; ++time) {
+      for (const auto& [size, life] : step) program.request(size, life);
+    }
+    const std::vector<TimedRequest>& requests = program.requests();
+    std::vector<TimedBlock> blocks(requests.size());
+    for (std::uint32_t i = 0; i < requests.size(); ++i) {
+      blocks[i] = {requests[i].size, {i, requests[i].end}};
+    }
+    const Bytes height = pack(blocks).height;
+    const StreamPlan plan = plan_stream(requests);
+    CHECK(plan.height() <= height + std::max(height / 150, 9_MiB));
+    check_plan(plan, requests);
+  }
+}
+
 TEST(steps_of_one_length_are_planned_as_one_with_the_largest_sizes) {
   Program program;
   for (std::uint32_t step = 0; step < 30; ++step) {

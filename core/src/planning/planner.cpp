@@ -12,6 +12,12 @@ namespace {
 // the area at most 1/1000 higher.
 constexpr std::size_t kLeastFewer = 4;
 constexpr Bytes kPartForFewerSlots = 1000;
+// A slot that serves a request in every step is bound by all of these steps. If that makes the area
+// more than 1/200 and 8 MiB higher, and the program has at most this many requests, each request
+// gets a slot of its own.
+constexpr Bytes kPartForUnfolding = 200;
+constexpr Bytes kLeastForUnfolding = 8 * kMiB;
+constexpr std::size_t kMostUnfolded = 8192;
 
 // A request's position in the plan: its section, how often the program went through that section
 // before, and its slot.
@@ -84,15 +90,14 @@ struct Planned {
   Bytes height = 0;
 };
 
-// Considers only the blocks that other streams use. Returns the most bytes of these blocks that
-// live at once.
-Bytes most_shared(std::span<const TimedRequest> requests) {
+// Returns the most bytes that live at once of the blocks that other streams use, or of all others.
+Bytes most_live(std::span<const TimedRequest> requests, bool is_shared) {
   std::vector<Bytes> freed(requests.size() + 1);  // before each request
   Bytes live = 0;
   Bytes most = 0;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     live -= freed[i];
-    if (!requests[i].is_shared) continue;
+    if (requests[i].is_shared != is_shared) continue;
     freed[requests[i].end] += requests[i].size;
     most = std::max(most, live += requests[i].size);
   }
@@ -104,7 +109,7 @@ Planned plan_in_sections(std::span<const TimedRequest> requests, std::vector<Sec
   std::vector<TimedBlock> blocks(time.slots());
   Planned planned;
   planned.plan.slots.resize(time.slots());
-  planned.plan.outside = most_shared(requests);
+  planned.plan.outside = most_live(requests, true);
   for (std::uint32_t i = 0; i < requests.size(); ++i) {
     const Position begin = time.of(i);
     TimedBlock& block = blocks[begin.slot];
@@ -135,11 +140,19 @@ Planned plan_in_sections(std::span<const TimedRequest> requests, std::vector<Sec
 StreamPlan plan_stream(std::span<const TimedRequest> requests) {
   if (requests.empty()) return {};
   Planned exact = plan_in_sections(requests, find_sections(requests, Likeness::same_size));
+  const auto is_too_high = [&exact](Bytes height) {
+    return exact.height > height + std::max(height / kPartForUnfolding, kLeastForUnfolding);
+  };
+  if (requests.size() <= kMostUnfolded && is_too_high(most_live(requests, false))) {
+    const auto count = static_cast<std::uint32_t>(requests.size());
+    Planned unfolded = plan_in_sections(requests, {{0, count, 1}});
+    if (is_too_high(unfolded.height)) return unfolded.plan;
+  }
   std::vector<Section> fewer = find_sections(requests, Likeness::similar_size);
   std::size_t slots = 0;
   for (const Section& section : fewer) slots += section.length;
   if (slots > exact.plan.slots.size() / kLeastFewer * (kLeastFewer - 1)) return exact.plan;
-  Planned similar = plan_in_sections(requests, std::move(fewer));
+  const Planned similar = plan_in_sections(requests, std::move(fewer));
   const bool is_as_low = similar.height <= exact.height + exact.height / kPartForFewerSlots;
   return is_as_low ? similar.plan : exact.plan;
 }
