@@ -131,8 +131,8 @@ Result error_name(Result code, const char** name) {
   return *name == nullptr ? kInvalidValue : kSuccess;
 }
 
-// Sets `text` to the meaning of a code: in NVIDIA's own words for the codes whose text programs
-// look for, else in plimsoll's words.
+// Sets `text` to the meaning of a code. Some programs search error messages for NVIDIA's words, so
+// the codes that they search for have these words; all others have plimsoll's.
 Result error_string(Result code, const char** text) {
   const Error* const error = error_of(code);
   switch (code) {

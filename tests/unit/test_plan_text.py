@@ -112,8 +112,8 @@ def test_a_table_says_which_allocator_each_figure_is_of() -> None:
         replace(BOTH, least_allocator="native", least_conf="expandable_segments:True"),
     ]
     legend = (
-        "takes: with PyTorch's allocator; at least: with plimsoll's elastic allocator or "
-        "expandable_segments:True"
+        "Column 'takes': PyTorch's allocator. Column 'at least': plimsoll's elastic allocator or "
+        "expandable_segments:True."
     )
     assert str(plan_of(front=rows, tried=rows)).splitlines().count(legend) == 1
     alone = [rows[0], replace(rows[1], changes=["two"], short=["two"])]

@@ -73,8 +73,9 @@ class ProgramAllocator {
   // none, or if it is not virtual.
   [[nodiscard]] virtual ExportedMemory export_memory(Address address) = 0;
 
-  // Gives access to pools, limits, segments, observers and resets of statistics. Do not hold it
-  // during a call by address.
+  // Locks the allocator, and returns access to its pools, limits, segments, observers and resets of
+  // statistics. Destroy the result before you call a function above that takes an address: it would
+  // wait for the same lock.
   [[nodiscard]] virtual Held hold() = 0;
   [[nodiscard]] virtual Statistics statistics() const = 0;
 };

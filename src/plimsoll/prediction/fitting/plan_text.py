@@ -245,7 +245,7 @@ def _legend(rows: Sequence[Tried]) -> str:
     """Returns the sentence that says which allocators two columns of the table are about."""
     named = [each for each in rows if each.least_allocator is not None]
     least = {allocator_title(each.least_allocator or "", each.least_conf): None for each in named}
-    return f"takes: with PyTorch's allocator; at least: with {' or '.join(least)}"
+    return f"Column 'takes': PyTorch's allocator. Column 'at least': {' or '.join(least)}."
 
 
 def _table(rows: Sequence[Tried], within: int, keys: Sequence[str] = ()) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 The rules are those of torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemory.cu. The driver
 allocates the buffer and, next to it, the signals, outside PyTorch's allocator. Each rank maps the
-other ranks' buffers. On its own card this takes only two tables of their addresses, from PyTorch's
-allocator. Values that kernels write to these buffers are not computed.
+other ranks' buffers. All that a rank requests from PyTorch's allocator is two tables with the
+addresses of the buffers and of the signals. Values that kernels write to these buffers are not computed.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ class Release {
   // Releases the free pieces of the pool to the driver. Call `clear_all_retired` first. Throws
   // DriverError.
   void release_free_memory(const ElasticPool& pool);
-  // Drops released pools that have no memory, because a program may use one pool after the other
-  // and never empty the cache; their arenas are reused. Lets the memory of the other released pools
-  // serve a graph. Called before a capture begins, because during a capture the allocator cannot
-  // find out which work is done.
+  // Drops released pools that have no memory, and keeps their arenas for later pools. Without this,
+  // a program that uses many pools and never empties the cache would collect them. Released pools
+  // that still have memory may then give it to the graph that is captured next. Call this before
+  // the capture: during one, the allocator cannot find out which work is done.
   void tidy_unused_pools();
 
  private:
