@@ -3,7 +3,8 @@
 The rules are those of torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemory.cu. The driver
 allocates the buffer and, next to it, the signals, outside PyTorch's allocator. Each rank maps the
 other ranks' buffers. All that a rank requests from PyTorch's allocator is two tables with the
-addresses of the buffers and of the signals. Values that kernels write to these buffers are not computed.
+addresses of the buffers and of the signals. Values that kernels write to these buffers are not
+computed.
 """
 
 from __future__ import annotations
