@@ -112,7 +112,9 @@ def test_a_page_says_how_it_is_followed(page: Path) -> None:
     places = [page, *([in_chinese(page)] if in_chinese(page).exists() else [])]
     for place in places:
         if blocks(place.read_text(encoding="utf-8")):
-            assert "tutorial.md)" in place.read_text("utf-8").partition("\n## ")[0], name_of(place)
+            start = place.read_text("utf-8").partition("\n## ")[0]
+            name = "tutorial.md" if place == page else "tutorial.zh.md"
+            assert f"{name})" in start, name_of(place)
 
 
 def test_the_tutorial_names_the_pytorch_of_the_outputs() -> None:
