@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from plimsoll.base.units import MiB
 from plimsoll.explanation.explain import explain
+from plimsoll.explanation.leak_advice import FoundLeak, _by_change, _words
 from plimsoll.explanation.mended_leaks import with_leak_mended
 from plimsoll.recordings.analysis.block_history import find_lifetimes
-from plimsoll.recordings.analysis.leaks import steps_to_warm_up
+from plimsoll.recordings.analysis.leaks import Leak, steps_to_warm_up
 from plimsoll.recordings.analysis.steps import find_steps
+from plimsoll.recordings.causes.cause import Cause
+from plimsoll.recordings.causes.kept_over_passes import UNSEEN
 from plimsoll.recordings.recording import Mark, Recording
 from tests.unit.test_analysis_steps import Program
 
@@ -53,7 +56,7 @@ def leaking(stack: int, *, given_back: int | None = None) -> Recording:
         (
             2,
             "keep nothing of train.py:2 main on the GPU",
-            "kept = kept.detach().cpu()  # kept: what outlives its step, such as a loss",
+            "kept.append(result.detach().cpu())",
         ),
         (0, "find out what keeps blocks of 20.00 MiB", "plimsoll run --record run.plim"),
     ],
@@ -107,6 +110,26 @@ def test_a_leak_that_was_not_tried_says_so() -> None:
         assert (one.kind, one.saves_bytes) == ("leak", 0)
         assert one.note == "plimsoll did not try how much this saves"
     assert found.search_ended_early
+
+
+def test_the_lines_of_a_graph_get_one_piece_of_advice_at_the_line_that_keeps_it() -> None:
+    def found(line: int, sentence: str, patch: str) -> FoundLeak:
+        leak = Leak(f"train.py:{line} main", line * MiB, 1.0, 30 * MiB, 30, 0)
+        where = "train.py:9 main" if line < 4 else leak.what
+        cause = Cause("kept_over_passes", sentence, "keep it there", MiB, where, patch)
+        return FoundLeak(leak, np.arange(8) == line, cause)
+
+    graph, right = "the graph that train.py:9 makes", "losses.append(loss.item())"
+    leaks = [
+        found(4, "train.py:4 keeps", UNSEEN[1]),
+        found(3, graph, right),
+        found(2, graph, right),
+        found(5, "train.py:5 keeps", "outputs.append(y.cpu())"),
+    ]
+    groups = [[one.leak.what[9] for one in group] for group in _by_change(leaks)]
+    assert groups == [["3", "2", "4"], ["5"]]
+    words = _words(_by_change(leaks)[0], has_stacks=True)
+    assert words == ("keep it at train.py:9 (9.00 MiB more each step)", right)
 
 
 @given(st.integers(1, STEPS))
