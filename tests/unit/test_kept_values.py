@@ -22,6 +22,7 @@ for x in data:
     names.append(loss.item())
     for y in x:
         model(y)
+    copies.append(output.detach().clone())
 last = model(x)
 """
 
@@ -36,7 +37,8 @@ last = model(x)
         (7, False, "best = best + model(x).detach()"),
         (8, True, None),
         (10, True, None),
-        (11, True, None),
+        (11, False, "copies.append(output.detach().clone().cpu())"),
+        (12, True, None),
         (99, True, None),
     ],
 )

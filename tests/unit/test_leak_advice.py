@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,8 @@ from plimsoll.base.units import MiB
 from plimsoll.explanation.explain import explain
 from plimsoll.explanation.leak_advice import FoundLeak, _by_change, _words
 from plimsoll.explanation.mended_leaks import with_leak_mended
+from plimsoll.explanation.parts import Advice
+from plimsoll.explanation.ranking import needed
 from plimsoll.recordings.analysis.block_history import find_lifetimes
 from plimsoll.recordings.analysis.leaks import Leak, steps_to_warm_up
 from plimsoll.recordings.analysis.steps import find_steps
@@ -99,6 +102,15 @@ def test_a_leak_that_filled_the_card_is_what_serves_the_request_first() -> None:
     assert {"limit", "spill"} <= {one.kind for one in found.advice[1:]}
     # No allocator setting is advised, since it would only delay the failure.
     assert not {"setting", "elastic"} & {one.kind for one in found.advice}
+
+
+def test_other_advice_for_a_leaking_program_follows_and_says_that_it_only_delays() -> None:
+    saving = Advice("elastic", "use it", "how", "nothing", 9 * MiB, 20 * MiB)
+    grows = Cause("kept_over_passes", "", "", MiB, growth_bytes=MiB)
+    (kept,) = needed([saving], [grows], None, 30 * MiB)
+    assert "only delays the failure" in kept.note
+    assert needed([saving], [], None, 30 * MiB) == [saving]
+    assert needed([replace(saving, serves_failed_requests=True)], [grows], None, 30 * MiB) == []
 
 
 def test_a_leak_that_was_not_tried_says_so() -> None:

@@ -117,6 +117,8 @@ def _changed(statement: ast.stmt, value: ast.expr, *, is_number: bool | None) ->
     is_sum = not isinstance(statement, ast.Expr)
     number = is_sum if is_number is None else is_number
     methods = ["item"] if number else ["detach"] if is_sum else ["detach", "cpu"]
+    if ".detach()" in ast.unparse(value):
+        methods = [method for method in methods if method != "detach"]
     changed = value
     for method in methods:
         changed = ast.Call(ast.Attribute(changed, method, ast.Load()), [], [])
