@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,10 +12,15 @@ from hypothesis import strategies as st
 
 from plimsoll.base.units import MiB
 from plimsoll.explanation.explain import explain
+from plimsoll.explanation.leak_advice import FoundLeak, _by_change, _words
 from plimsoll.explanation.mended_leaks import with_leak_mended
+from plimsoll.explanation.parts import Advice
+from plimsoll.explanation.ranking import needed
 from plimsoll.recordings.analysis.block_history import find_lifetimes
-from plimsoll.recordings.analysis.leaks import steps_to_warm_up
+from plimsoll.recordings.analysis.leaks import Leak, steps_to_warm_up
 from plimsoll.recordings.analysis.steps import find_steps
+from plimsoll.recordings.causes.cause import Cause
+from plimsoll.recordings.causes.kept_over_passes import UNSEEN
 from plimsoll.recordings.recording import Mark, Recording
 from tests.unit.test_analysis_steps import Program
 
@@ -53,7 +59,7 @@ def leaking(stack: int, *, given_back: int | None = None) -> Recording:
         (
             2,
             "keep nothing of train.py:2 main on the GPU",
-            "kept = kept.detach().cpu()  # kept: what outlives its step, such as a loss",
+            "kept.append(result.detach().cpu())",
         ),
         (0, "find out what keeps blocks of 20.00 MiB", "plimsoll run --record run.plim"),
     ],
@@ -98,6 +104,15 @@ def test_a_leak_that_filled_the_card_is_what_serves_the_request_first() -> None:
     assert not {"setting", "elastic"} & {one.kind for one in found.advice}
 
 
+def test_other_advice_for_a_leaking_program_follows_and_says_that_it_only_delays() -> None:
+    saving = Advice("elastic", "use it", "how", "nothing", 9 * MiB, 20 * MiB)
+    grows = Cause("kept_over_passes", "", "", MiB, growth_bytes=MiB)
+    (kept,) = needed([saving], [grows], None, 30 * MiB)
+    assert "only delays the failure" in kept.note
+    assert needed([saving], [], None, 30 * MiB) == [saving]
+    assert needed([replace(saving, serves_failed_requests=True)], [grows], None, 30 * MiB) == []
+
+
 def test_a_leak_that_was_not_tried_says_so() -> None:
     recording = leaking(2)
     (trace,) = recording.devices
@@ -107,6 +122,26 @@ def test_a_leak_that_was_not_tried_says_so() -> None:
         assert (one.kind, one.saves_bytes) == ("leak", 0)
         assert one.note == "plimsoll did not try how much this saves"
     assert found.search_ended_early
+
+
+def test_the_lines_of_a_graph_get_one_piece_of_advice_at_the_line_that_keeps_it() -> None:
+    def found(line: int, sentence: str, patch: str) -> FoundLeak:
+        leak = Leak(f"train.py:{line} main", line * MiB, 1.0, 30 * MiB, 30, 0)
+        where = "train.py:9 main" if line < 4 else leak.what
+        cause = Cause("kept_over_passes", sentence, "keep it there", MiB, where, patch)
+        return FoundLeak(leak, np.arange(8) == line, cause)
+
+    graph, right = "the graph that train.py:9 makes", "losses.append(loss.item())"
+    leaks = [
+        found(4, "train.py:4 keeps", UNSEEN[1]),
+        found(3, graph, right),
+        found(2, graph, right),
+        found(5, "train.py:5 keeps", "outputs.append(y.cpu())"),
+    ]
+    groups = [[one.leak.what[9] for one in group] for group in _by_change(leaks)]
+    assert groups == [["3", "2", "4"], ["5"]]
+    words = _words(_by_change(leaks)[0], has_stacks=True)
+    assert words == ("keep it at train.py:9 (9.00 MiB more each step)", right)
 
 
 @given(st.integers(1, STEPS))

@@ -30,13 +30,10 @@ from plimsoll.explanation.search import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from plimsoll.engine.replays.parts import ReplayResult
+    from plimsoll.explanation.leak_advice import FoundLeak
     from plimsoll.explanation.parts import Advice, OutOfMemory
     from plimsoll.recordings.analysis.categories import Categories
-    from plimsoll.recordings.analysis.leaks import Leak
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
     from plimsoll.recordings.analysis.steps import Steps
     from plimsoll.recordings.recording import Recording
@@ -52,7 +49,7 @@ def give_advice(
     steps: Steps,
     categories: Categories,
     *,
-    leaks: Sequence[tuple[Leak, NDArray[np.bool_]]],
+    leaks: Sequence[FoundLeak],
     failure: OutOfMemory | None,
     total_bytes: int | None,
 ) -> list[Advice]:
@@ -64,7 +61,7 @@ def give_advice(
         lifetimes: The device's blocks.
         steps: The program's steps.
         categories: The use of each block.
-        leaks: The leaks, each with a mask of its blocks.
+        leaks: The leaks.
         failure: The last request that failed, in the recording or under a given limit.
         total_bytes: The memory of the card, if it is known.
     """

@@ -16,7 +16,12 @@ from plimsoll.explanation.oom import MOST_EXPLAINED, explain_failure
 from plimsoll.explanation.parts import CardUse, StepsFound
 from plimsoll.explanation.peak import run_seconds
 from plimsoll.explanation.ranking import needed, ranked
-from plimsoll.explanation.recorded_causes import card_parts, recorded_causes, with_savings
+from plimsoll.explanation.recorded_causes import (
+    card_parts,
+    found_leaks,
+    recorded_causes,
+    with_savings,
+)
 from plimsoll.explanation.script_changes import try_changes
 from plimsoll.explanation.search import Search, recorded_setting
 from plimsoll.explanation.source import read_source
@@ -190,7 +195,7 @@ class _FoundAdvice:
             usage.lifetimes,
             usage.steps,
             usage.categories,
-            leaks=[(leak, usage.group == usage.names.index(leak.what)) for leak in leaks],
+            leaks=found_leaks(usage, leaks),
             failure=failure,
             total_bytes=card.total_bytes if card else None,
         )

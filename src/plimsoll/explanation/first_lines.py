@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.layout import Verbatim
 from plimsoll.base.units import format_count, format_size
+from plimsoll.recordings.causes.kept_over_passes import keeps_graph
 from plimsoll.recordings.causes.wording import most_held, why
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _answers(e: ExplanationParts) -> Iterator[str]:
     elif e.out_of_memory:
         yield _failed(e.out_of_memory[-1])
     elif e.leaks:
-        yield _leak(e.leaks[0])
+        yield _graph(e) or _leak(e.leaks[0])
     else:
         yield _peak(e)
 
@@ -98,6 +99,15 @@ def _failed(o: OutOfMemory) -> str:
         f"Out of memory{where}: {format_size(o.asked_bytes)} was asked for, with "
         f"{format_size(o.allocated_bytes)} allocated and {format_size(o.reserved_bytes)} reserved."
     )
+
+
+def _graph(e: ExplanationParts) -> str:
+    """Returns the leak at the line that keeps a graph, if the first cause is one; else ""."""
+    found = e.causes[0] if e.causes else None
+    if found is None or found.line is None or not keeps_graph(found):
+        return ""
+    more = f"{format_size(found.growth_bytes)} more each step"
+    return f"The program leaks: {found.line} keeps {more}."
 
 
 def _leak(leak: Leak) -> str:

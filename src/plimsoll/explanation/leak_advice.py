@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from plimsoll.base.units import format_size
 from plimsoll.explanation.mended_leaks import with_leak_mended
 from plimsoll.recordings.analysis.lines import last_part
+from plimsoll.recordings.causes.kept_over_passes import UNSEEN, keeps_graph
+from plimsoll.recordings.causes.wording import subject
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from plimsoll.explanation.kept_advice import KeptAdvice
@@ -19,15 +23,30 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.leaks import Leak
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
     from plimsoll.recordings.analysis.steps import Steps
+    from plimsoll.recordings.causes.cause import Cause
 
 MOST_LEAKS = 3
-_LET_GO = "kept = kept.detach().cpu()  # kept: what outlives its step, such as a loss"
+
+
+@dataclass(frozen=True)
+class FoundLeak:
+    """A leak of a recording.
+
+    Attributes:
+        leak: The growth of a line, or of a size.
+        is_of_line: A mask of its blocks.
+        cause: Why the memory is kept.
+    """
+
+    leak: Leak
+    is_of_line: NDArray[np.bool_]
+    cause: Cause
 
 
 def add_leaks(
     search: Search,
     own: Setting,
-    leaks: Sequence[tuple[Leak, NDArray[np.bool_]]],
+    leaks: Sequence[FoundLeak],
     lifetimes: Lifetimes,
     steps: Steps,
     found: KeptAdvice,
@@ -36,20 +55,23 @@ def add_leaks(
 ) -> None:
     """Adds advice on the fastest leaks.
 
-    For each leak, the recording is replayed as if the leaking line had kept nothing.
+    For each leak, the recording is replayed as if the leaking line had kept nothing. The lines of
+    one kept graph get one piece of advice, at the line that keeps it.
 
     Args:
         search: The replays of the recording.
         own: The recorded allocator, settings and limit.
-        leaks: The leaks, each with a mask of its blocks.
+        leaks: The leaks.
         lifetimes: The blocks.
         steps: The program's steps.
         found: The advice so far; new advice is added to it.
         has_stacks: Whether leaks are named by lines.
     """
     before: Trial | None = None
-    for leak, is_of_line in leaks[:MOST_LEAKS]:
-        what, how = _words(leak, has_stacks=has_stacks)
+    together = _by_change(leaks) if has_stacks else [[leak] for leak in leaks]
+    for group in together[:MOST_LEAKS]:
+        what, how = _words(group, has_stacks=has_stacks)
+        is_of_line = np.logical_or.reduce([one.is_of_line for one in group])
         after: Trial | None = None
         edited = None
         if not found.base.reconstructed_start:
@@ -60,10 +82,37 @@ def add_leaks(
         found.add_leak(what, how, after, None if before is None else before.result)
 
 
-def _words(leak: Leak, *, has_stacks: bool) -> tuple[str, str]:
-    """Returns the advice on a leak, and the text to copy: code or a command."""
+def _by_change(leaks: Sequence[FoundLeak]) -> list[list[FoundLeak]]:
+    """Puts the leaks that one change mends together, the fastest growth first.
+
+    A graph also keeps tensors that have no grad_fn, such as its inputs. So a leak that no statement
+    of a loop is seen to keep goes with the fastest graph, if there is one.
+    """
+    groups: dict[str, list[FoundLeak]] = {}
+    for one in leaks:
+        is_graph = keeps_graph(one.cause) and one.cause.line is not None
+        groups.setdefault(f"graph {one.cause.line}" if is_graph else one.leak.what, []).append(one)
+    graphs = [group for key, group in groups.items() if key.startswith("graph ")]
+    graph = max(graphs, key=_slope, default=None)
+    if graph is not None:
+        for key, group in list(groups.items()):
+            if group is not graph and all(one.cause.patch in UNSEEN for one in group):
+                graph += groups.pop(key)
+    return sorted(groups.values(), key=lambda group: -_slope(group))
+
+
+def _slope(group: Sequence[FoundLeak]) -> float:
+    return sum(one.leak.slope_bytes for one in group)
+
+
+def _words(group: Sequence[FoundLeak], *, has_stacks: bool) -> tuple[str, str]:
+    """Returns the advice on leaks with one change, and the text to copy: code or a command."""
+    leak, cause = group[0].leak, group[0].cause
     where = last_part(leak.what)
-    grows = f"{format_size(round(leak.slope_bytes))} more each step"
+    grows = f"{format_size(round(_slope(group)))} more each step"
     if not has_stacks:
         return f"find out what keeps {where} ({grows})", "plimsoll run --record run.plim"
-    return f"keep nothing of {where} on the GPU ({grows})", _LET_GO
+    if keeps_graph(cause) and cause.line is not None:
+        at = subject(last_part(cause.line))
+        return f"{cause.change.replace(' there', f' at {at}')} ({grows})", cause.patch
+    return f"keep nothing of {where} on the GPU ({grows})", cause.patch

@@ -14,6 +14,7 @@ If a request failed, advice that does not serve it comes last.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 from plimsoll.explanation.parts import AdviceCost
@@ -30,6 +31,8 @@ LEAST_FULL = 0.1
 """A program that uses less than this share of its card gets no advice on its allocator."""
 NEARLY_FULL = 0.9
 """Only a program that uses this share of its card or more gets advice to use host memory."""
+_OF_THE_ALLOCATOR = ("setting", "limit", "elastic", "spill")
+_DELAYS = "memory grows with each step, so this only delays the failure"
 LEAST_TIME = 0.01
 """Advice that lengthens a step by less than this share costs no time."""
 
@@ -49,8 +52,8 @@ def needed(
 
     A setting, a limit or the elastic allocator is needed only if the program uses at least a tenth
     of the card. Host memory is needed only if the program uses nearly the whole card. If the
-    program's memory grows without end, settings and the elastic allocator would only delay the
-    failure, so they are left out.
+    program's memory grows without end, settings and the elastic allocator only delay the failure.
+    They are then left out if a request failed, and otherwise say so.
 
     Args:
         advice: The advice.
@@ -62,13 +65,17 @@ def needed(
     grows = any(cause.growth_bytes for cause in causes)
 
     def is_needed(one: Advice) -> bool:
-        if one.kind in ("setting", "elastic") and grows:
+        if one.kind in ("setting", "elastic") and grows and one.serves_failed_requests is not None:
             return False
         if one.kind in ("leak", "program", "script") or one.serves_failed_requests is not None:
             return True
         return share is None or share >= (NEARLY_FULL if one.kind == "spill" else LEAST_FULL)
 
-    return [one for one in advice if is_needed(one)]
+    return [
+        replace(one, note=one.note or _DELAYS) if grows and one.kind in _OF_THE_ALLOCATOR else one
+        for one in advice
+        if is_needed(one)
+    ]
 
 
 def _rank(one: Advice) -> tuple[bool, bool, int, int, int, float]:

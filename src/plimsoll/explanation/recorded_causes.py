@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.printable import printable
 from plimsoll.base.watchers import Watchers
+from plimsoll.explanation.leak_advice import FoundLeak
 from plimsoll.recordings.causes.cause import Facts, Notes, Reserved
+from plimsoll.recordings.causes.kept_over_passes import cause_of_leak
 from plimsoll.recordings.causes.outside_pytorch import CardParts, own_bytes
 from plimsoll.recordings.causes.recognisers import find_causes
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from plimsoll.explanation.explained_usage import ExplainedUsage
     from plimsoll.explanation.parts import Advice, CardUse, OutOfMemory
     from plimsoll.prediction.parts import GpuUse
+    from plimsoll.recordings.analysis.leaks import Leak
     from plimsoll.recordings.causes.cause import Cause
 
 
@@ -29,8 +32,29 @@ def recorded_causes(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bo
         uses: The figures of each device.
         failed: Whether a request of the program failed.
     """
+    watchers = Watchers()
+    found = find_causes(_facts(usage, uses, failed=failed), watchers.guarded)
+    for name, error in watchers.failures.items():
+        print(printable(f"plimsoll: {name} could not be looked for: {error}"), file=sys.stderr)
+    return found
+
+
+def found_leaks(usage: ExplainedUsage, leaks: Sequence[Leak]) -> list[FoundLeak]:
+    """Returns the leaks with their blocks and causes."""
+    facts = _facts(usage, (), failed=False)
+    return [
+        FoundLeak(
+            leak,
+            usage.group == usage.names.index(leak.what),
+            cause_of_leak(facts, leak, leaks, usage.steps),
+        )
+        for leak in leaks
+    ]
+
+
+def _facts(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bool) -> Facts:
     parts = usage.reserved
-    facts = Facts(
+    return Facts(
         device=usage.trace.device,
         blocks=usage.lifetimes,
         category=usage.categories.number,
@@ -51,11 +75,6 @@ def recorded_causes(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bo
         ),
         failed=failed,
     )
-    watchers = Watchers()
-    found = find_causes(facts, watchers.guarded)
-    for name, error in watchers.failures.items():
-        print(printable(f"plimsoll: {name} could not be looked for: {error}"), file=sys.stderr)
-    return found
 
 
 def card_parts(card: CardUse, failed: OutOfMemory, error: str | None) -> CardParts | None:

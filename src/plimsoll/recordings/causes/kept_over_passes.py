@@ -13,6 +13,7 @@ from plimsoll.recordings.analysis.leaks import find_leaks
 from plimsoll.recordings.analysis.lines import users_part
 from plimsoll.recordings.analysis.steps import find_rhythm
 from plimsoll.recordings.causes.cause import Cause
+from plimsoll.recordings.causes.kept_values import KeptValue, kept_value
 from plimsoll.recordings.causes.wording import mostly_at, subject
 
 if TYPE_CHECKING:
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 
 _MEANT_TO_STAY = ("parameters", "optimizer_state", "kv_cache", "workspaces", "collectives")
 _STAYS = [NUMBER[name] for name in _MEANT_TO_STAY]
+_GRAPH = "the graph that"
+_SUMMED = "total += loss.item()  # in a list: losses.append(loss.item())"
+_KEPT = "kept.append(result.detach().cpu())"
+UNSEEN = (_SUMMED, _KEPT)
+"""The patches where the statement that keeps a value is not seen."""
+_LARGEST_NUMBER = 8
 _LEAST_GROWN = MiB
 _LEAST_SHARE = 0.05
 _MUCH_LONGER = 3
@@ -81,13 +88,20 @@ def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps
     results = kept[facts.are_from(kept, lambda origin: origin.may_have_grad_fn)]
     graph = _graph(facts, leak, kept, results)
     if graph is None:
-        return _cause(leak, leak.what, leak.grown_bytes)
+        found = _value(facts, leak.what, passes)
+        return _cause(leak, leak.what, leak.grown_bytes, found or KeptValue(_KEPT, is_number=False))
     # Each iteration keeps its whole graph, so the growth of all lines counts.
     grown = sum(each.grown_bytes for each in leaks)
     line = facts.callers_line(graph.blocks)
     where = mostly_at(line, facts.line_of_most(graph.blocks))
     perhaps = "" if graph.is_certain else "perhaps "
-    return _cause(leak, line, grown, f"{perhaps}the graph that {subject(line)} makes{where}")
+    found = _value(facts, line or leak.what, passes) or KeptValue(_SUMMED, is_number=True)
+    return _cause(leak, line, grown, found, f"{perhaps}{_GRAPH} {subject(line)} makes{where}")
+
+
+def keeps_graph(cause: Cause) -> bool:
+    """Returns whether a cause of this file is a kept autograd graph, perhaps."""
+    return cause.sentence.removeprefix("perhaps ").startswith(_GRAPH)
 
 
 @dataclass(frozen=True)
@@ -138,25 +152,46 @@ def _kept(facts: Facts, leaks: Sequence[Leak], passes: Steps) -> NDArray[np.int6
     return kept[np.logical_or.reduce(lines)]
 
 
-def _cause(leak: Leak, line: str | None, grown: int, graph: str = "") -> Cause:
-    """Makes the cause of growth at a line; `graph` names the kept graph, if there is one."""
+def _value(facts: Facts, line: str, passes: Steps) -> KeptValue | None:
+    """Returns the change of the statement that keeps what a line makes; None if it is not seen."""
+    line = users_part(line) or line
+    ends = passes.boundaries[passes.boundaries <= facts.event]
+    mine = facts.live[facts.are_of_line(facts.live, line)]
+    mine = mine[facts.blocks.start[mine] < (int(ends[-1]) if len(ends) else 0)]
+    last = mine[np.argsort(facts.blocks.start[mine])[-1:]]  # the result comes last
+    is_number = bool(facts.blocks.size[last[0]] <= _LARGEST_NUMBER) if len(last) else None
+    return kept_value(line, is_number=is_number)
+
+
+def _cause(leak: Leak, line: str | None, grown: int, kept: KeptValue, graph: str = "") -> Cause:
+    """Makes the cause of growth at a line.
+
+    Args:
+        leak: The line's growth.
+        line: The line that the cause names.
+        grown: The growth of the cause.
+        kept: What the program should keep.
+        graph: The kept graph in words; "" without one.
+    """
     slope = round(leak.slope_bytes * grown / leak.grown_bytes)
     more = format_size(slope)
     if graph:
         what = f"{graph} is kept in each pass, {more} more each time"
-        change = "keep the number, not the tensor, of what is summed up or collected there"
-        patch = "total += loss.item()  # or loss.detach()"
     else:
         what = f"{subject(line)} keeps {more} more with each pass of its loop"
+    if kept.is_number:
+        change = "keep the number, not the tensor, of what is summed up or collected there"
+    elif graph:
+        change = "keep what is summed up or collected there without its graph"
+    else:
         change = "keep what is collected there in host memory"
-        patch = "kept.append(result.detach().cpu())"
     return Cause(
         name="kept_over_passes",
         sentence=f"{what}, {format_size(grown)} in all",
         change=change,
         bytes=grown,
         line=line,
-        patch=patch,
+        patch=kept.patch,
         growth_bytes=slope,
     )
 

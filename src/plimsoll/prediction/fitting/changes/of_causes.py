@@ -11,6 +11,7 @@ from plimsoll.prediction.fitting.changes.change import Change
 from plimsoll.prediction.fitting.changes.sites import calls_of, last_name
 from plimsoll.prediction.fitting.script_text import CannotChangeError
 from plimsoll.recordings.analysis.lines import short_path
+from plimsoll.recordings.causes.kept_over_passes import keeps_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -126,7 +127,7 @@ def _letting_go(cause: Cause, script: ScriptText) -> ScriptText:
     The loop is the innermost one around the cause's line.
     """
     line = line_of(cause)
-    if cause.patch.startswith("total"):
+    if keeps_graph(cause):
         find, ending = _summed, ".detach()"
     else:
         find, ending = _collected, ".detach().cpu()"

@@ -1,0 +1,134 @@
+"""Finds in the source which statement of a loop keeps a value, and writes the statement that helps.
+
+A recording names only lines. The line that requested the memory either keeps the value itself, as
+`losses.append(loss_of(x))` does, or gives it a name that another statement of the loop keeps.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TENSORS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.BinOp)
+_PLAIN = ("item", "detach", "cpu", "tolist", "numpy", "len", "float", "int")
+"""The functions and methods whose results keep no memory on the GPU, or no graph."""
+_LONGEST = 100
+_Loop = ast.For | ast.AsyncFor | ast.While
+
+
+@dataclass(frozen=True)
+class KeptValue:
+    """The changed statement, and whether it keeps a number.
+
+    Attributes:
+        patch: The statement as it should be.
+        is_number: Whether it keeps a Python number; False for a tensor without a graph.
+    """
+
+    patch: str
+    is_number: bool
+
+
+def kept_value(line: str, *, is_number: bool | None) -> KeptValue | None:
+    """Returns the change of the statement that keeps what a line makes.
+
+    Args:
+        line: The line, as "FILE:LINE FUNCTION".
+        is_number: Whether the line's result has a single element; None if unknown. A sum is then
+            taken for a number, and an element of a list for a tensor.
+
+    Returns:
+        None if the source is not there, or no statement of a loop around the line keeps the value.
+    """
+    place = re.match(r"(.+):(\d+)(?: |$)", line)
+    if place is None or not place[1].endswith(".py"):
+        return None
+    try:
+        tree = ast.parse("".join(linecache.getlines(place[1])))
+        found = [
+            _changed(statement, value, is_number=is_number)
+            for loop in _loops_around(tree, int(place[2]))
+            for statement, value in _kept_at(loop, int(place[2]))
+        ]
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    return next((one for one in found if len(one.patch) <= _LONGEST), None)
+
+
+def _loops_around(tree: ast.Module, line: int) -> list[_Loop]:
+    """Returns the loops whose text includes a line, the innermost first."""
+    loops = [node for node in ast.walk(tree) if isinstance(node, _Loop) and _has(node, line)]
+    return sorted(loops, key=lambda loop: -loop.lineno)
+
+
+def _has(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _kept_at(loop: _Loop, line: int) -> list[tuple[ast.stmt, ast.expr]]:
+    """Returns the statements that keep what a line makes, and the kept values.
+
+    A statement at the line itself comes alone; otherwise those that keep a name that the line
+    assigns come in the order of the text.
+    """
+    kept = sorted(_keeping(loop), key=lambda each: each[0].lineno)
+    own = [each for each in kept if _has(each[0], line)]
+    if own:
+        return own
+    names = {
+        target.id
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Assign) and _has(node, line)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    return [each for each in kept if isinstance(each[1], ast.Name) and each[1].id in names]
+
+
+def _keeping(loop: _Loop) -> Iterator[tuple[ast.stmt, ast.expr]]:
+    """Yields the statements that append a value to a list or add it to a sum, and the value."""
+    for node in ast.walk(loop):
+        value: ast.expr | None = None
+        match node:
+            case ast.Expr(ast.Call(ast.Attribute(attr="append"), [only], [])):
+                value = only
+            case ast.AugAssign(op=ast.Add(), value=added):
+                value = added
+            case ast.Assign([target], ast.BinOp(left, ast.Add(), right)):
+                value = right if ast.unparse(left) == ast.unparse(target) else None
+        if isinstance(node, ast.stmt) and isinstance(value, _TENSORS) and not _is_plain(value):
+            yield node, value
+
+
+def _is_plain(value: ast.expr) -> bool:
+    match value:
+        case ast.Call(ast.Attribute(attr=name)) | ast.Call(ast.Name(name)):
+            return name in _PLAIN
+    return False
+
+
+def _changed(statement: ast.stmt, value: ast.expr, *, is_number: bool | None) -> KeptValue:
+    is_sum = not isinstance(statement, ast.Expr)
+    number = is_sum if is_number is None else is_number
+    methods = ["item"] if number else ["detach"] if is_sum else ["detach", "cpu"]
+    if ".detach()" in ast.unparse(value):
+        methods = [method for method in methods if method != "detach"]
+    changed = value
+    for method in methods:
+        changed = ast.Call(ast.Attribute(changed, method, ast.Load()), [], [])
+    match statement:
+        case ast.Expr(ast.Call() as call):
+            text = f"{ast.unparse(call.func)}({ast.unparse(changed)})"
+        case ast.Assign([target], ast.BinOp(left)):
+            text = f"{ast.unparse(target)} = {ast.unparse(left)} + {ast.unparse(changed)}"
+        case ast.AugAssign(target):
+            text = f"{ast.unparse(target)} += {ast.unparse(changed)}"
+        case _:
+            text = ast.unparse(changed)
+    return KeptValue(text, number)
