@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
 
+_INTERRUPTED = 130
 _BATCH = re.compile(r"--[a-z_-]*batch[a-z_-]*")
 
 
@@ -137,7 +138,7 @@ def predict(
     keeps_none = view is None and write_plan is None
     with nullcontext(requests) if keeps_none else recorded(requests) as asked:
         results = _predicted(asked, quiet=quiet)
-        if advise:
+        if advise and _status(results) != _INTERRUPTED:
             results[0] = with_advice(asked[0], results[0])
         tell(each_once(result.not_kept for result in results))
         if as_json:
@@ -167,7 +168,7 @@ def _status(results: Sequence[Prediction]) -> int:
     if any(result.fits is False for result in results):
         return 1
     if any(result.stopped is not None and result.stopped.why == INTERRUPTED for result in results):
-        return 130
+        return _INTERRUPTED
     return NOT_KNOWN if any(result.fits is None for result in results) else 0
 
 
