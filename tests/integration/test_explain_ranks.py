@@ -122,6 +122,20 @@ def test_two_recordings_of_a_rank_are_refused(tmp_path: Path) -> None:
     assert "are both of rank 1" in line
 
 
+def test_of_a_restarted_rank_the_latest_recording_is_explained(tmp_path: Path) -> None:
+    history = history_of(program_of(RECORDING), Rank(10_000))
+    for name in ("run.rank0", "run.rank0-2", "run.rank0-10", "run.rank1"):
+        rank = int(name.split("rank")[1].split("-")[0])
+        write_rank(tmp_path / f"{name}.plim", history, rank=rank, world_size=2)
+    found = explain_ranks(tmp_path, advice=False, processes=1)
+    used = [(one.rank, Path(one.file).name) for one in found.ranks]
+    assert used == [(0, "run.rank0-10.plim"), (1, "run.rank1.plim")]
+    assert found.not_read == [
+        f"2 earlier recordings of rank 0, which started again, such as {tmp_path}/run.rank0.plim; "
+        "of each rank the latest start is explained"
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

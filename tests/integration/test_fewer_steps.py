@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +14,13 @@ from typer.testing import CliRunner
 from plimsoll.base.errors import InputError
 from plimsoll.base.units import MiB
 from plimsoll.cli.app import app
+from plimsoll.prediction.child import heartbeat
+from plimsoll.prediction.child.fewer_steps import StepLimit
 from plimsoll.prediction.predict import predict
 from plimsoll.prediction.results import Prediction
 
 pytest.importorskip("torch")
+from torch.utils.data import DataLoader
 
 SETUP = """
     import sys
@@ -133,12 +137,42 @@ def test_workers_that_persist_serve_the_next_epoch(tmp_path: Path) -> None:
         "batches = iter(loader)\nfor i in range(9): step(next(batches)[0])",
     ],
 )
-def test_another_loop_runs_on_and_the_answer_says_so(tmp_path: Path, loop: str) -> None:
-    found = predicted(tmp_path, loop, 4)
+def test_another_loop_runs_on_and_the_answer_says_so(
+    tmp_path: Path, loop: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told = "print('step', i, file=sys.stderr, flush=True)"
+    found = predicted(tmp_path, f"{loop}; {told}", 4)
     assert found.fewer_steps is not None
     assert not found.fewer_steps.has_ended
     assert len(found.step_peaks_bytes) == 9
     assert "--steps 4 ended no training loop" in str(found)
+    lines = capfd.readouterr().err.splitlines()
+    (early,) = [line for line in lines if "--steps 4 does not end the loop around" in line]
+    assert "all 9 steps run" in early
+    assert lines.index("step 0") < lines.index(early) < lines.index("step 2")
+
+
+def test_progress_offers_steps_where_it_would_end_the_loop() -> None:
+    loader = DataLoader(range(3))
+    allocator = SimpleNamespace(
+        max_memory_reserved=lambda: MiB, engine=SimpleNamespace(history_size=3)
+    )
+    simulation: Any = SimpleNamespace(runners=(), allocators=[allocator])
+    clock = SimpleNamespace(pace=lambda: None)
+
+    def progress(limit: StepLimit) -> str:
+        labels: Any = SimpleNamespace(step_clock=clock, step_limit=limit)
+        return heartbeat._text(simulation, labels, 10.0)
+
+    in_loader, in_range, given = (StepLimit(simulation, steps) for steps in (None, None, 9))
+    for done, _ in enumerate(loader):
+        in_loader.end_step(done + 1)
+        given.end_step(done + 1)
+    for done in range(3):
+        in_range.end_step(done + 1)
+    assert progress(in_loader).endswith("; Ctrl-C gives the answer so far, --steps N a shorter run")
+    assert progress(in_range).endswith("; Ctrl-C gives the answer so far")
+    assert progress(given).endswith("; Ctrl-C gives the answer so far")
 
 
 def test_a_shorter_loop_is_left_alone(tmp_path: Path) -> None:

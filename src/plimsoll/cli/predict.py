@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
 
+_INTERRUPTED = 130
 _BATCH = re.compile(r"--[a-z_-]*batch[a-z_-]*")
 
 
@@ -85,7 +86,8 @@ def predict(
     lists them.
 
     Exit status: 0 it fits; 1 it does not fit, or with --check a peak is off by more than 2%; 2 bad
-    input, or the script fails; 3 the answer is not known, and the first line says why.
+    input, or the script fails; 3 the answer is not known, and the first line says why; 130
+    interrupted while it still fitted.
     """
     from plimsoll.prediction.check_text import check_text
     from plimsoll.prediction.fitting.advise import with_advice
@@ -136,7 +138,7 @@ def predict(
     keeps_none = view is None and write_plan is None
     with nullcontext(requests) if keeps_none else recorded(requests) as asked:
         results = _predicted(asked, quiet=quiet)
-        if advise:
+        if advise and _status(results) != _INTERRUPTED:
             results[0] = with_advice(asked[0], results[0])
         tell(each_once(result.not_kept for result in results))
         if as_json:
@@ -151,10 +153,23 @@ def predict(
         if view is not None:
             page = write_page(asked, results, view, force=force)
             print(f"\n{page}", file=sys.stderr if as_json else sys.stdout)
+    if status := _status(results):
+        raise typer.Exit(status)
+
+
+def _status(results: Sequence[Prediction]) -> int:
+    """Returns the exit status.
+
+    The rest of an interrupted script could need more memory, so "fits so far" is no yes. It could
+    not need less, so "does not fit" stays a no.
+    """
+    from plimsoll.prediction.fitting.parts import INTERRUPTED
+
     if any(result.fits is False for result in results):
-        raise typer.Exit(1)
-    if any(result.fits is None for result in results):
-        raise typer.Exit(NOT_KNOWN)
+        return 1
+    if any(result.stopped is not None and result.stopped.why == INTERRUPTED for result in results):
+        return _INTERRUPTED
+    return NOT_KNOWN if any(result.fits is None for result in results) else 0
 
 
 def _check_plan(requests: Sequence[Request], output: Path, *, force: bool) -> None:
@@ -195,9 +210,8 @@ def _show(results: list[Prediction], program: Program, *, plots: bool, quiet: bo
     from plimsoll.prediction.text import answer_lines, prediction_text, short_text
 
     first = results[0]
-    verdict: Verdict | None = "yes" if all(result.fits for result in results) else None
-    if any(result.fits is False for result in results):
-        verdict = "no"
+    verdicts: dict[int, Verdict] = {0: "yes", 1: "no"}
+    verdict = verdicts.get(_status(results))
     follow = _follow(first, program)
     if quiet and len(results) == 1:
         show(partial(short_text, first, follow=follow), verdict)

@@ -16,6 +16,7 @@ from plimsoll.engine.gpus.recorded_card import recorded_card
 from plimsoll.engine.replays.replay import replay
 from plimsoll.prediction.check_parts import CheckParts, Held
 from plimsoll.prediction.check_text import check_text
+from plimsoll.prediction.fitting.parts import INTERRUPTED
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.predict import predict_request
 from plimsoll.recordings.analysis.block_history import find_lifetimes
@@ -96,6 +97,8 @@ def check_request(request: Request, recorded: Recording) -> Check:
     with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
         path = Path(folder) / "predicted.plim"
         found = predict_request(replace(request, record=str(path)), measure_need=False)
+        if found.stopped is not None and found.stopped.why == INTERRUPTED:
+            raise KeyboardInterrupt  # a part of a run is nothing to compare
         if found.processes:
             raise InputError(
                 f"{request.script} starts processes that use GPUs; only a program of one process "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.notebook_form import NotebookForm
+from plimsoll.base.units import format_count
 from plimsoll.base.workers.everywhere import run_all
 from plimsoll.explanation.explain import explain
 from plimsoll.explanation.ranks import rank_files
@@ -16,7 +17,7 @@ from plimsoll.explanation.ranks.outliers import find_outliers
 from plimsoll.explanation.ranks.parts import RankFacts, RanksParts
 from plimsoll.explanation.ranks.rank_groups import group_ranks
 from plimsoll.explanation.ranks.rank_summary import RankSummary, summarize
-from plimsoll.explanation.ranks.text import ranks_text
+from plimsoll.explanation.ranks.text import rank_ranges, ranks_text
 from plimsoll.recordings.reading import read_recording
 
 if TYPE_CHECKING:
@@ -153,6 +154,8 @@ def read_job(
         if progress is not None:
             progress(len(found) + len(not_read), len(files))
     found.sort(key=lambda one: (one.rank, one.file))
+    found, earlier = _latest_starts(found)
+    not_read += earlier
     _check_ranks(found, not_read)
     groups = group_ranks(found)
     by_name = {file.name: file for file in files}
@@ -164,6 +167,33 @@ def read_job(
         outliers=find_outliers(found, groups),
         not_read=not_read,
     )
+
+
+def _latest_starts(found: Sequence[RankSummary]) -> tuple[list[RankSummary], list[str]]:
+    """Keeps the latest recording of each rank that a launcher started again.
+
+    Returns:
+        The recordings that are left, and a line about the others if there are any.
+    """
+    latest: dict[tuple[int | None, str], RankSummary] = {}
+    for one in found:
+        first, start = rank_files.restart_in_name(one.file)
+        known = latest.get((one.rank, first))
+        if known is None or start > rank_files.restart_in_name(known.file)[1]:
+            latest[one.rank, first] = one
+    kept = [*latest.values()]
+    files = {one.file for one in kept}
+    earlier = [one for one in found if one.file not in files]
+    if not earlier:
+        return kept, []
+    again = sorted({one.rank for one in earlier if one.rank is not None})
+    which = f"rank {again[0]}" if len(again) == 1 else f"ranks {rank_ranges(again)}"
+    count = format_count(len(earlier), "earlier recording")
+    first = min(earlier, key=lambda one: rank_files.restart_in_name(one.file)[1])
+    return kept, [
+        f"{count} of {which}, which started again, such as {first.file}; of each rank the latest "
+        "start is explained"
+    ]
 
 
 def _check_ranks(found: Sequence[RankSummary], not_read: Sequence[str]) -> None:

@@ -23,6 +23,9 @@ _REMOTE = ("s3://", "gs://", "gcs://")
 _PIECE = 1 << 22
 _RANK = re.compile(r"rank[^0-9A-Za-z]?(\d+)", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
+_RESTART = re.compile(
+    r"(?P<first>.*\.rank[0-9]+)-(?P<start>[2-9]|[1-9][0-9]{1,8})(?P<ending>\.plim)", re.DOTALL
+)
 _MOST_DIGITS = 9
 
 
@@ -115,6 +118,20 @@ def rank_in_name(name: str, pattern: re.Pattern[str] | None) -> int | None:
         text = ranks[-1] if ranks else numbers[-1] if numbers else None
     is_number = text is not None and text.isascii() and text.isdecimal()
     return int(text) if text is not None and is_number and len(text) <= _MOST_DIGITS else None
+
+
+def restart_in_name(name: str) -> tuple[str, int]:
+    """Returns the path of a rank's first recording, and the number of this start.
+
+    A rank that the launcher starts again writes `run.rank0-2.plim` beside `run.rank0.plim`.
+
+    >>> restart_in_name("run.rank0-2.plim")
+    ('run.rank0.plim', 2)
+    >>> restart_in_name("run.rank0.plim")
+    ('run.rank0.plim', 1)
+    """
+    found = _RESTART.fullmatch(name)
+    return (found["first"] + found["ending"], int(found["start"])) if found else (name, 1)
 
 
 def host_in_name(name: str, pattern: re.Pattern[str] | None) -> str | None:

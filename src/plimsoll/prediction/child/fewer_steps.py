@@ -12,6 +12,8 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.base.printable import printable
+from plimsoll.base.telemetry.job import launched_as
 from plimsoll.base.watchers import standing_in
 from plimsoll.prediction.child.planned_steps import (
     loader_of,
@@ -20,12 +22,15 @@ from plimsoll.prediction.child.planned_steps import (
     state_of_trainer,
 )
 from plimsoll.prediction.parts import FewerSteps
-from plimsoll.torch.simulated.program_frames import program_frames, variables_of
+from plimsoll.torch.simulated.program_frames import program_frames, variables_of, where
 
 if TYPE_CHECKING:
     from types import FrameType, ModuleType
 
     from plimsoll.torch.simulated.simulation import Simulation
+
+_KNOWN_AFTER = 2
+"""The steps after which plimsoll says that no loop can be ended; one alone may be a warm-up."""
 
 
 class StepLimit:
@@ -33,6 +38,9 @@ class StepLimit:
 
     A loop over a loader gets no further batch. An outer loop over epochs continues: each later
     epoch makes one step, and does all its other work.
+
+    Attributes:
+        can_end: Whether a step was in a loop that a limit can end.
     """
 
     def __init__(self, simulation: Simulation, at_most: int | None) -> None:
@@ -44,11 +52,18 @@ class StepLimit:
         """
         self._simulation = simulation
         self._at_most = at_most
+        self.can_end = False
         self._planned: int | None = None
         self._steps = 0
         self._has_ended = False
+        self._told = False
         self._passes: weakref.WeakSet[Any] = weakref.WeakSet()
         self._last: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    @property
+    def would_help(self) -> bool:
+        """Whether `--steps` is not given, and would end a loop of the program."""
+        return self._at_most is None and self.can_end
 
     @property
     def kept(self) -> FewerSteps | None:
@@ -79,17 +94,37 @@ class StepLimit:
         Args:
             done: The number of steps so far, of the optimizer that has made the fewest.
         """
+        runners = self._simulation.runners
         if self._at_most is None:
+            if not self.can_end:
+                self.can_end = _can_end(program_frames(sys._getframe(1), runners))
             return
         self._steps += 1
-        runners = self._simulation.runners
         if self._planned is None:
             self._planned = planned_steps(sys._getframe(1), runners, done)
         frames = program_frames(sys._getframe(1), runners)
+        if not self.can_end:
+            self.can_end = _can_end(frames)
         if done == 1:
             self._has_ended |= any(_shorten_trainer(frame, self._at_most) for frame in frames)
         if done >= self._at_most:
             self._end_pass(frames)
+        if done >= min(_KNOWN_AFTER, self._at_most) and any(map(loops_at, frames)):
+            self._tell_runs_on(self._at_most)
+
+    def _tell_runs_on(self, at_most: int) -> None:
+        """Prints once that plimsoll cannot end the loops around the step."""
+        is_short = self._planned is not None and self._planned <= at_most
+        if self.can_end or self._told or is_short or launched_as("RANK") not in (None, 0):
+            return
+        self._told = True
+        steps = "its" if self._planned is None else f"{self._planned:,}"
+        text = (
+            f"plimsoll: --steps {at_most} does not end the loop around "
+            f"{where(self._simulation.runners)}, which is neither in a Trainer of transformers nor "
+            f"a `for` over a DataLoader: all {steps} steps run; Ctrl-C gives the answer so far"
+        )
+        print(printable(text), file=sys.stderr, flush=True)
 
     def _end_pass(self, frames: list[FrameType]) -> None:
         """Makes the innermost loader loop that contains the step end before its next batch."""
@@ -104,6 +139,25 @@ class StepLimit:
                     return
 
 
+def _can_end(frames: list[FrameType]) -> bool:
+    """Returns whether a frame is that of a Trainer, or in a loop over a loader."""
+    return any(
+        _trainer_state(frame) is not None
+        or any(
+            isinstance(loop, ast.For) and loader_of(loop, frame) is not None
+            for loop in loops_at(frame)
+        )
+        for frame in frames
+    )
+
+
+def _trainer_state(frame: FrameType) -> Any:
+    """Returns the state of transformers' Trainer if the frame is that of its method, or None."""
+    state: Any = state_of_trainer(variables_of(frame))
+    is_own = state is not None and type(state).__module__.startswith("transformers.")
+    return state if is_own else None
+
+
 def _shorten_trainer(frame: FrameType, at_most: int) -> bool:
     """Makes a Trainer end after `at_most` steps; returns whether the frame is a Trainer's.
 
@@ -111,8 +165,8 @@ def _shorten_trainer(frame: FrameType, at_most: int) -> bool:
     `at_most` steps at the latest, because the steps after an evaluation or a checkpoint may reserve
     more memory.
     """
-    state: Any = state_of_trainer(variables_of(frame))
-    if state is None or not type(state).__module__.startswith("transformers."):
+    state = _trainer_state(frame)
+    if state is None:
         return False
     if state.max_steps <= at_most:
         return True

@@ -12,44 +12,46 @@ from plimsoll.base.units import format_count, format_seconds, format_size
 from plimsoll.torch.simulated.program_frames import where
 
 if TYPE_CHECKING:
-    from plimsoll.prediction.child.step_clock import Pace, StepClock
+    from plimsoll.prediction.child.labels import BlockLabels
+    from plimsoll.prediction.child.step_clock import Pace
     from plimsoll.torch.simulated.simulation import Simulation
 
 _SECONDS = 10
 
 
-def beat(simulation: Simulation, clock: StepClock) -> None:
+def beat(simulation: Simulation, labels: BlockLabels) -> None:
     """Begins to report the progress every ten seconds.
 
     Args:
         simulation: The GPUs of this process.
-        clock: The clock that measures the progress of the script's steps.
+        labels: The ends of the script's steps, with their clock and their limit.
     """
     run = simulation.watchers.guarded("where the script is", _run)
-    threading.Thread(target=run, args=(simulation, clock), daemon=True).start()
+    threading.Thread(target=run, args=(simulation, labels), daemon=True).start()
 
 
-def _run(simulation: Simulation, clock: StepClock) -> None:
+def _run(simulation: Simulation, labels: BlockLabels) -> None:
     began = time.monotonic()
     while not simulation.is_over:
         time.sleep(_SECONDS)
         if simulation.is_over:
             return
-        text = _text(simulation, clock, time.monotonic() - began)
+        text = _text(simulation, labels, time.monotonic() - began)
         print(printable(text), file=sys.stderr, flush=True)
 
 
-def _text(simulation: Simulation, clock: StepClock, seconds: float) -> str:
-    pace = clock.pace()
+def _text(simulation: Simulation, labels: BlockLabels, seconds: float) -> str:
+    pace = labels.step_clock.pace()
     if pace is None:
         events = sum(allocator.engine.history_size for allocator in simulation.allocators)
         how_far = format_count(events, "event")
     else:
         how_far = pace_text(pace)
     peak = max(allocator.max_memory_reserved() for allocator in simulation.allocators)
+    shorter = ", --steps N a shorter run" if labels.step_limit.would_help else ""
     return (
         f"plimsoll: after {seconds:.0f} s at {where(simulation.runners)}: {how_far}, peak reserved "
-        f"{format_size(peak)}; Ctrl-C gives the answer so far, --steps N a shorter run"
+        f"{format_size(peak)}; Ctrl-C gives the answer so far{shorter}"
     )
 
 

@@ -182,7 +182,7 @@ class Answered(AsItIs):
             self._recorder.__enter__()
 
     def _beat(self) -> None:
-        beat(self.simulation, self._labels.step_clock)
+        beat(self.simulation, self._labels)
 
     def _run(self) -> BaseException | None:
         return script_run.run_script(self._request)

@@ -117,7 +117,7 @@ class StartedProcesses:
             _write(path, reported_by(simulation, None))
             Finalize(None, finish, (path,), exitpriority=0)
             if launched_as("RANK") == 0:
-                beat(simulation, labels.step_clock)
+                beat(simulation, labels)
 
         def finish(path: Path) -> None:
             error = _ended_by()

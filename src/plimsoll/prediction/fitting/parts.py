@@ -35,6 +35,9 @@ class Trial:
         error: Why the script fails, if it does.
         host_peak_bytes: As in a `Prediction`.
         host_peak_range_bytes: As in a `Prediction`.
+        growth_bytes: The growth with each step over the last steps; None if memory did not grow
+            with each of them, or there were too few.
+        steps: The number of steps; None if the script fails.
     """
 
     value: int
@@ -45,6 +48,8 @@ class Trial:
     error: str | None = None
     host_peak_bytes: int | None = None
     host_peak_range_bytes: tuple[int, int] | None = None
+    growth_bytes: int | None = None
+    steps: int | None = None
 
 
 @dataclass(frozen=True)

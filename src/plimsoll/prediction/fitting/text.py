@@ -23,7 +23,13 @@ def fit_text(fit: FitParts, width: int | None = None) -> str:
         fit: The result.
         width: The number of columns; None does not fold lines.
     """
-    rows = [f"{fit.gpu}: {answer_text(fit)}", *_conditions(fit), *_thin(fit), *_table(fit)]
+    rows = [
+        f"{fit.gpu}: {answer_text(fit)}",
+        *_conditions(fit),
+        *_thin(fit),
+        *_growth(fit),
+        *_table(fit),
+    ]
     for trial in fit.curve:
         if trial.value == fit.largest and trial.host_peak_bytes is not None:
             size = format_size(trial.host_peak_bytes)
@@ -77,6 +83,18 @@ def _thin(fit: FitParts) -> Iterator[str]:
     for trial in fit.curve:
         if trial.value == fit.largest and trial.headroom_bytes is not None:
             yield from thin_line(trial.headroom_bytes, fit.total_bytes, of="the card")
+
+
+def _growth(fit: FitParts) -> Iterator[str]:
+    """Yields a warning if memory grows with each step: more steps then need more memory."""
+    values = [trial.value for trial in fit.curve if trial.growth_bytes is not None]
+    shown = fit.largest or min(values, default=None)
+    trial = next((each for each in fit.curve if each.value == shown), None)
+    if trial is not None and trial.growth_bytes is not None:
+        yield (
+            f"  grows each step by {format_size(trial.growth_bytes)} with {fit.vary} "
+            f"{trial.value}: the answer holds for {trial.steps} steps, and no more"
+        )
 
 
 def _conditions(fit: FitParts) -> Iterator[str]:

@@ -17,6 +17,7 @@ from plimsoll.prediction.fitting.side_by_side import Outcome, run_beside, slots
 from plimsoll.prediction.fitting.varied_argument import own_value, put_in, take_out
 from plimsoll.prediction.not_kept import each_once
 from plimsoll.prediction.options import Options
+from plimsoll.prediction.step_growth import growth_bytes
 from plimsoll.prediction.trials.kept_apart import most_refused
 from plimsoll.prediction.trials.temporary_folder import temporary_folder
 from plimsoll.prediction.used_memory import used_memory
@@ -266,6 +267,8 @@ class _Search:
             headroom_bytes=None if point.spare_bytes is None else found.headroom_bytes,
             host_peak_bytes=found.host_peak_bytes,
             host_peak_range_bytes=found.host_peak_range_bytes,
+            growth_bytes=growth_bytes(found.step_peaks_bytes),
+            steps=len(found.step_peaks_bytes),
         )
 
     def _point(self, each: Try, found: Prediction) -> Point:
