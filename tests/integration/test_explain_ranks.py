@@ -132,7 +132,7 @@ def test_of_a_restarted_rank_the_latest_recording_is_explained(tmp_path: Path) -
     assert used == [(0, "run.rank0-10.plim"), (1, "run.rank1.plim")]
     assert found.not_read == [
         f"2 earlier recordings of rank 0, which started again, such as {tmp_path}/run.rank0.plim; "
-        "of each rank the latest start is explained"
+        "plimsoll explains the latest start of each rank"
     ]
 
 

@@ -189,10 +189,10 @@ def _latest_starts(found: Sequence[RankSummary]) -> tuple[list[RankSummary], lis
     again = sorted({one.rank for one in earlier if one.rank is not None})
     which = f"rank {again[0]}" if len(again) == 1 else f"ranks {rank_ranges(again)}"
     count = format_count(len(earlier), "earlier recording")
-    first = min(earlier, key=lambda one: rank_files.restart_in_name(one.file)[1])
+    earliest = min(earlier, key=lambda one: rank_files.restart_in_name(one.file)[1])
     return kept, [
-        f"{count} of {which}, which started again, such as {first.file}; of each rank the latest "
-        "start is explained"
+        f"{count} of {which}, which started again, such as {earliest.file}; plimsoll "
+        "explains the latest start of each rank"
     ]
 
 

@@ -84,7 +84,8 @@ struct alignas(64) Arena {
   };
   std::optional<Marker> marker;
 
-  // How many pieces the arena may take from other arenas: so many, and one more for so many frees.
+  // The arena may take `kTakesAtFirst` pieces from other arenas, and one more for each
+  // `kFreesPerTake` frees.
   static constexpr std::uint64_t kTakesAtFirst = 512;
   static constexpr std::uint64_t kFreesPerTake = 64;
   std::uint64_t taken = 0;  // how many it has taken, since new memory was refused last
