@@ -13,7 +13,7 @@ RUNS_SCRIPTS = {
     "predict": "2 bad input, or the script fails",
     "fit": "2 bad input, or the script fails",
     "explain": "2 bad input, or the script of --script fails",
-    "sweep": "2 bad input, or every case fails",
+    "sweep": "2 bad input, or every case ends with an error",
     "run": "The exit status is the script's; 2 if the script cannot start",
 }
 

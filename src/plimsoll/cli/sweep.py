@@ -105,8 +105,8 @@ def sweep(
 
     plimsoll keeps each finished case in a file. Run the command again to continue from there.
 
-    Exit status: 0 each script and recording fits in some case; 1 some script or recording fits in
-    no case; 2 bad input, or every case fails; 3 for some script, plimsoll cannot tell; 130
+    Exit status: 0 every script and recording fits in at least one case; 1 one or more do not fit in
+    any; 2 bad input, or every case ends with an error; 3 for one or more, plimsoll cannot tell; 130
     interrupted.
     """
     from plimsoll.base.endings import check_ending

@@ -132,7 +132,7 @@ def _peak(e: ExplanationParts) -> Iterator[str]:
     if not e.has_history:
         yield f"Live now: {allocated}"
     elif p.event == e.reserved.event:
-        yield f"At the same event: {allocated}{when}"
+        yield f"At event {p.event:,}: {allocated}{when}"
     else:
         event = f"event {p.event:,}{_in_step(p.step)}{when}"
         yield f"The peak of allocated memory, at another time: {allocated}, {event}"
