@@ -143,7 +143,8 @@ StreamPlan plan_stream(std::span<const TimedRequest> requests) {
   const auto is_too_high = [&exact](Bytes height) {
     return exact.height > height + std::max(height / kPartForUnfolding, kLeastForUnfolding);
   };
-  if (requests.size() <= kMostUnfolded && is_too_high(most_live(requests, false))) {
+  const bool is_folded = exact.plan.slots.size() < requests.size();
+  if (is_folded && requests.size() <= kMostUnfolded && is_too_high(most_live(requests, false))) {
     const auto count = static_cast<std::uint32_t>(requests.size());
     Planned unfolded = plan_in_sections(requests, {{0, count, 1}});
     if (is_too_high(unfolded.height)) return unfolded.plan;

@@ -117,7 +117,7 @@ void Applier::commit(MappedSpace& space, const std::vector<Filling>& fillings, N
       continue;
     }
     if (&from != &space) ledger_.remove(*filling.from.piece);
-    if (&from.arena() != &space.arena()) ++space.arena().taken;
+    if (&from.arena() != &space.arena()) space.arena().count_taken();
     pieces[i] = from.remove_piece(filling.from);
   }
   const std::uint64_t age = ++space.arena().age;

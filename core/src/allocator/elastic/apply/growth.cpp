@@ -137,8 +137,8 @@ std::deque<Arena::Guard> Growth::lock_givers(const Arena& own) {
 Block* Growth::grow(const Request& request, bool prefers_shared) {
   const bool pools_first = ledger_.version().uses_oom_pools_first();
   Block* block = grow_in(request);
-  if (block == nullptr && arenas_.let_planned_give()) block = grow_in(request);
   if (block == nullptr && lets_take_from_others(request.arena())) block = grow_in(request);
+  if (block == nullptr && arenas_.let_planned_give()) block = grow_in(request);
   if (block == nullptr && pools_first) block = take_from_oom_pools(request);
   const bool spills = spill_policy_ == SpillPolicy::spill;
   const bool may_wait = !arenas_.is_capturing();
@@ -211,11 +211,11 @@ bool Growth::begins_to_share(const MappedSpace& space, const Plan& plan) {
   return true;
 }
 
-// Lets an arena that may not take pieces from other arenas take them again, because new memory was
-// refused. Returns false if the arena may take them anyway.
+// Lets an arena that has taken many pieces from other arenas take more, because new memory was
+// refused. Returns false if the arena could take them all along.
 bool Growth::lets_take_from_others(Arena& arena) {
   const Arena::Guard guard(arena);
-  if (arena.may_take_from_others()) return false;
+  if (!arena.pool->is_default() || arena.taken < Arena::kTakesAtFirst) return false;
   arena.taken = 0;
   return true;
 }

@@ -62,6 +62,7 @@ Arena& Arenas::of(ElasticPool& pool, StreamId stream) {
   const Arena::Guard guard(*place);
   place->stream = stream;
   place->pool = &pool;
+  place->taken = 0;
   for (MappedSpace* const space : place->spaces()) space->set_no_split(pool.no_split);
   return *place;
 }

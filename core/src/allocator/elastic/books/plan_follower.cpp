@@ -42,13 +42,10 @@ void PlanFollower::note(Bytes size, Address address) {
       place_ == kNone && reached_ != kNone && plan_.slots[reached_].is_elsewhere();
   const bool is_placed = is_elsewhere || (place_ != kNone && address == address_of(place_));
   if (is_placed) use_.placed_bytes += size;
-  if (reached_ != kNone) {
-    go_behind(reached_);
-  } else if (is_placed) {
-    go_behind(place_);
-  }
-  if (reached_ != kNone || std::ranges::binary_search(sizes_, size)) {
-    const Bytes planned = reached_ == kNone ? size : plan_.slots[reached_].size;
+  const std::uint32_t slot = reached_ == kNone && is_placed ? place_ : reached_;
+  if (slot != kNone) go_behind(slot);
+  if (slot != kNone || std::ranges::binary_search(sizes_, size)) {
+    const Bytes planned = slot == kNone ? size : plan_.slots[slot].size;
     contexts_.add(planned);
     short_contexts_.add(planned);
   }

@@ -52,11 +52,12 @@ std::vector<FreePiece> own_sources(const MappedSpace& space) {
   return sources;
 }
 
-// Returns all free pieces that may serve the space: those of its own arena, and those of other
-// arenas whose work on them is known to be done.
+// Returns all free pieces that may serve the space: those of its own arena, and, if the arena may
+// take them, those of other arenas whose work on them is known to be done.
 std::vector<FreePiece> sources_for(const Arenas& arenas, const MappedSpace& space) {
   std::vector<FreePiece> sources = own_sources(space);
-  if (!space.arena().may_take_from_others()) return sources;
+  // Shared memory of others is always used first: other tiers are no substitute for it.
+  if (space.tiers() == Tiers::dedicated && !space.arena().may_take_from_others()) return sources;
   for (const Arena& other : arenas.all()) {
     if (&other == &space.arena() || !other.may_give_to_others()) continue;
     std::vector<FreePiece> pieces = other.free_pieces(other.idle_age);

@@ -85,10 +85,11 @@ struct alignas(64) Arena {
   std::optional<Marker> marker;
 
   // The arena may take `kTakesAtFirst` pieces from other arenas, and one more for each
-  // `kFreesPerTake` frees.
+  // `kFreesPerTake` frees, as long as that does not add up to more than `kTakesAtFirst`.
   static constexpr std::uint64_t kTakesAtFirst = 512;
   static constexpr std::uint64_t kFreesPerTake = 64;
-  std::uint64_t taken = 0;  // how many it has taken, since new memory was refused last
+  std::uint64_t taken = 0;  // of these pieces; 0 again when new memory is refused
+  void count_taken() { taken = std::max(taken, age / kFreesPerTake) + 1; }
 
   // Returns a free block, cut to size. Returns null if the request needs more than a change of the
   // records, such as a driver call. This is the hot path: it allocates nothing on the heap.
