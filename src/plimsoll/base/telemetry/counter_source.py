@@ -42,7 +42,7 @@ class CounterSource(Protocol):
 
 
 class _Elastic(Protocol):
-    """The part of an engine with the elastic allocator that counters need."""
+    """The method that the counters need of an engine with the elastic allocator."""
 
     def fragments_bytes(self) -> int | None: ...
 
