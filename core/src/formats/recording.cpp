@@ -253,8 +253,8 @@ class SegmentReader {
 };
 
 // Gives events their pools. Before 2.12, PyTorch's events do not name their pools, but the final
-// segments do. Events are visited backwards, from the last to the one that created the segment: all
-// of them within the segment's addresses belong to the segment's pool.
+// segments do. Events are visited backwards. An event at an address in a segment belongs to the
+// segment's pool, unless the event is older than the one that created the segment.
 void name_pools(DeviceRecording& device) {
   EventColumns& events = device.events;
   std::map<Address, const SegmentInfo*> private_segments;

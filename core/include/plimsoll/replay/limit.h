@@ -2,10 +2,10 @@
 //
 // The limit is at least the most memory that the allocator ever had reserved. A release of cached
 // memory before a request shows an upper bound, if nothing else explains the release: reserved
-// memory plus the request would have exceeded the limit. With garbage collection, a release can also mean that reserved
-// memory exceeded the threshold, which is a known fraction of the limit. Without garbage
-// collection, a recording shows no limit if no request failed and the program certainly emptied its
-// cache itself: the program may then have caused every release.
+// memory plus the request would have exceeded the limit. With garbage collection, a release can
+// also mean that reserved memory exceeded the threshold, which is a known fraction of the limit.
+// Without garbage collection, a recording shows no limit if no request failed and the program
+// certainly emptied its cache itself: the program may then have caused every release.
 #pragma once
 
 #include <optional>

@@ -29,7 +29,8 @@ Block* Growth::serve(const Request& request, bool prefers_shared) {
   return grow(request, prefers_shared);
 }
 
-// Assigns the next plan to a stream at its first large request, and reserves addresses for the plan.
+// Assigns the next plan to a stream at its first large request, and reserves addresses for the
+// plan.
 void Growth::begin_plan(Arena& arena) {
   const Arena::Guard guard(arena);
   const StreamPlan* const plan = arenas_.next_plan(arena);
@@ -198,9 +199,9 @@ Block* Growth::grow_in(const Request& request) {
   return apply(request, std::move(plan));
 }
 
-// Checks whether this plan would create more memory outside the planned area than the stream's large
-// requests outside the area should need. If so, returns true, and from now on the area's free memory
-// may serve other requests too.
+// Checks whether this plan would create more memory outside the planned area than the stream's
+// large requests outside the area should need. If so, returns true, and from now on the area's free
+// memory may serve other requests too.
 bool Growth::begins_to_share(const MappedSpace& space, const Plan& plan) {
   Arena& arena = space.arena();
   if (&space != &arena.large || !arena.is_planned() || arena.planned_gives) return false;
@@ -211,8 +212,8 @@ bool Growth::begins_to_share(const MappedSpace& space, const Plan& plan) {
   return true;
 }
 
-// Lets an arena that may not take pieces from other arenas take them again, because new memory was
-// refused. Returns false if the arena may take them anyway.
+// Allows an arena to take pieces from other arenas again, because new memory was refused. Returns
+// false if nothing forbade it.
 bool Growth::lets_take_from_others(Arena& arena) {
   const Arena::Guard guard(arena);
   if (arena.may_take_from_others()) return false;

@@ -43,8 +43,8 @@ Bytes TierMover::rebalance(Bytes most) {
 }
 
 // Returns the pieces of shared memory to move, at most `room` bytes in total. Pieces of the blocks
-// that have lived longest come first. Pieces that were exported to other processes stay, because those
-// processes would keep the old memory.
+// that have lived longest come first. Pieces that were exported to other processes stay, because
+// those processes would keep the old memory.
 std::vector<TierMover::Move> TierMover::moves_within(Bytes room) {
   std::vector<Move> moves;
   std::set<const Piece*> taken;  // two blocks may lie in the same piece

@@ -7,9 +7,9 @@ namespace plimsoll {
 namespace {
 
 // The search prices each byte to map or unmap. Unmapping addresses costs more than mapping a hole
-// nearby, because no piece can return to unmapped addresses. In a program that repeats its steps, two
-// requests may unmap each other's memory in every step. So the price of an address rises each time
-// it is unmapped, until one of the two requests lies elsewhere.
+// nearby, because no piece can return to unmapped addresses. In a program that repeats its steps,
+// two requests may unmap each other's memory in every step. So the price of an address rises each
+// time it is unmapped, until one of the two requests lies elsewhere.
 constexpr Bytes kPriceOfMapping = 1;
 Bytes price_of_unmapping(const MappedSpace& space, const Block* block) {
   return 6 * (1 + space.times_given_way(block->address));
