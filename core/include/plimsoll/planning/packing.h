@@ -8,9 +8,9 @@
 //
 // - the largest block first
 // - the longest life first
-// - by the most bytes that are live at once during the block's life, highest first; equal blocks by
-//   the length of their lives, longest first
-// - the same, but equal blocks by size, largest first
+// - by the most bytes that are live at once during the block's life, highest first; ties by the
+//   length of the blocks' lives, longest first
+// - the same, but ties by the blocks' sizes, largest first
 // - in the order in which the blocks are allocated
 //
 // While the area is higher than the most bytes that are live at once, the next try takes the blocks
@@ -40,8 +40,9 @@ struct TimeSpan {
 
 // A block and the times at which it is live. A block of a step that repeats may live on into the
 // next step (`carried`); a block from before the steps may live on into the first one (`entered`).
-// A `carried` part and an `entered` part never overlap, even at equal times: during the first step
-// there is no block of an earlier step, and during later steps no block from before the steps.
+// The `carried` part of one block never conflicts with the `entered` part of another, even at equal
+// times: during the first step there is no block of an earlier step, and during later steps there
+// is no block from before the steps.
 struct TimedBlock {
   Bytes size = 0;
   TimeSpan live = {};
