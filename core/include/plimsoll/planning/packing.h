@@ -41,8 +41,8 @@ struct TimeSpan {
 // A block and the times at which it is live. A block of a step that repeats may live on into the
 // next step (`carried`); a block from before the steps may live on into the first one (`entered`).
 // The `carried` part of one block never conflicts with the `entered` part of another, even at equal
-// times: during the first step there is no block of an earlier step, and during later steps there
-// is no block from before the steps.
+// times. Blocks of an earlier step do not exist during the first step. Blocks from before the steps
+// do not exist during later steps.
 struct TimedBlock {
   Bytes size = 0;
   TimeSpan live = {};
