@@ -112,7 +112,7 @@ def _of_gxx(name: str) -> str:
 
 
 def _names(library: Path, which: str) -> set[str]:
-    """Returns the names that a library defines or asks for, except weak ones (optional)."""
+    """Returns the symbols that `nm -D` lists with the option `which`, except weak symbols."""
     listed = subprocess.run(  # noqa: S603
         ["nm", "-D", which, str(library)],  # noqa: S607
         capture_output=True, text=True, check=True,

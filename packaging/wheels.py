@@ -1,4 +1,4 @@
-"""Builds the wheels for Linux, for any machine, on any machine with Linux.
+"""Builds the wheels for Linux, for every processor in MACHINES, on any machine with Linux.
 
 The compiler is the clang of the package `ziglang`, which knows every glibc since 2.17, so that
 neither the building machine's compiler nor its libraries get into a wheel. Wheels are built from

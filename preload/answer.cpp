@@ -39,8 +39,8 @@ bool is_listed(const struct stat& status, const Writable& writable) {
   return false;
 }
 
-// Returns whether the path lies below a writable folder, by its text alone. That is fast and finds
-// most folders; `is_writable` also finds those that the list names by another path.
+// Returns whether the path lies below a writable folder, judged by its text alone. This is fast and
+// finds most folders; `is_writable` also finds those that the list names by another path.
 bool is_beneath(const Path& path, const Writable& writable) {
   for (int at = 0; at < writable.count; ++at) {
     const std::size_t size = std::strlen(writable.paths[at]);

@@ -65,7 +65,8 @@ int flags_of(const char* mode) {
   return flags;
 }
 
-// Replaces fopen's `path` by the real file's path; for writing, by that of the copy in the layer.
+// Replaces fopen's `path` by the path of the real file, or of the copy in the layer if the mode
+// allows writing.
 // Returns false and sets errno on failure.
 bool stream_path(const char*& path, const char* mode, Place& place) {
   if (path == nullptr || mode == nullptr || path[0] == '\0') return true;
@@ -85,8 +86,8 @@ FILE* stream_of(int file, const char* mode) {
 }
 
 // Returns whether this library opens a stream's file itself, because the stream is for writing:
-// libc's own call would carry no pass, and wait for the wall's supervisor. Modes with `,ccs=` are
-// left to libc.
+// libc's own call would carry no pass (pass.h), so it would wait for the wall's supervisor. This
+// library leaves modes with `,ccs=` to libc.
 bool is_plain_writer(const char* mode) {
   if (mode == nullptr || std::strchr(mode, ',') != nullptr) return false;
   return mode[0] == 'w' || mode[0] == 'a' || (mode[0] == 'r' && std::strchr(mode, '+') != nullptr);

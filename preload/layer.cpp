@@ -34,7 +34,8 @@ struct Folders {
 constinit Folders folders;
 constinit std::atomic<bool> is_written{false};
 
-// Reads the pass from the last line. If there is a wall, that line is # and 16 hexadecimal digits.
+// Reads the pass (pass.h) from the last line of `given`. If there is a wall, that line is # and 16
+// hexadecimal digits.
 void take_pass(const char* given) {
   const char* last = std::strrchr(given, '\n');
   if (last != nullptr && last[1] == '#') set_pass(std::strtoul(last + 2, nullptr, 16));

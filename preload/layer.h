@@ -81,7 +81,7 @@ class Change {
 // Records the path of a removed file for the report, if a real file has that path.
 void note_removed(const Path& path);
 // Adds the name of a shared memory object to FOLDER/shared. The supervisor removes the object after
-// the trial.
+// the trial (wall.h).
 void note_shared(const char* name);
 // Sets `path` to a new name in a folder of the layer that programs do not see.
 [[nodiscard]] int new_name(Path& path);

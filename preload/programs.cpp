@@ -108,8 +108,8 @@ int run_named(const char* name, char* const* arguments, char* const* environment
   return kept == nullptr ? path : kept;
 }
 
-// Holds a socket's address with another path than the program's. If the path is too long for an
-// address, the address names its folder as /proc/self/fd/N instead.
+// Holds a socket's address with a path that replaces the program's. If the path is too long for an
+// address, the address names the path's folder as /proc/self/fd/N instead.
 class Address {
  public:
   Address() = default;

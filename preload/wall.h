@@ -1,10 +1,11 @@
-// The wall around a trial: its processes cannot change files outside the writable folders, whatever
-// they call and whichever program they run.
+// The wall around a trial, a run of a user's program that must leave real files unchanged. The
+// trial's processes cannot change files outside the writable folders, whatever they call and
+// whichever program they run.
 //
 // Landlock enforces this for the contents and names of files, but not for their metadata. A seccomp
 // filter therefore holds calls until a supervisor has answered them. The supervisor itself refuses
-// forbidden changes of metadata. From all other calls it only learns which file was refused to
-// which program.
+// forbidden changes of metadata. Landlock decides about all other calls; the supervisor only notes
+// which program was refused which file.
 //
 // A supervisor calls these functions with ctypes, in processes without the layer. All return a
 // negative errno if they fail.
@@ -15,9 +16,10 @@ extern "C" {
 // Returns 0 if a wall can be raised here. A child process tries it, so this process is unchanged.
 [[gnu::visibility("default")]] int plimsoll_wall_is_possible();
 
-// Raises the wall around this process and all its children. Returns the listener's file, which
-// closes at exec. A writable path that is no folder allows writes to that file only; one that does
-// not exist is left out. Landlock alone decides about calls that carry `pass`, which is never 0.
+// Raises the wall around this process and all its children. Returns the listener's descriptor,
+// which closes at exec. A writable path that is no folder allows writes to that file only; one that
+// does not exist is left out. Landlock alone decides about calls that carry `pass`, which is never
+// 0.
 [[gnu::visibility("default")]] int plimsoll_wall_raise(const char* const* writable, int count,
                                                        unsigned long long pass);
 

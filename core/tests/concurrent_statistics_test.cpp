@@ -121,8 +121,8 @@ TEST(concurrent_statistics_see_a_peak_that_moves_from_shard_to_shard) {
   CHECK_EQUAL(read.allocation.all.peak, 9);
 }
 
-// While no thread frees, the sum only grows, so the peak is the final sum, whichever shards
-// borrowed. Some threads grow while threads that grew earlier lend their room.
+// While no thread frees, the sum only grows, so the peak equals the final sum, whichever shards
+// borrow room from other shards. Some threads grow while threads that grew earlier lend their room.
 TEST(concurrent_statistics_of_threads_that_only_allocate_have_an_exact_peak) {
   constexpr std::size_t kThreads = 5;
   ConcurrentStatistics counters;

@@ -81,7 +81,7 @@ class Run {
   void fail(Call call, std::uint64_t position, Status status) {
     gpu_.driver.inject({call, position, 1, status});
   }
-  // Makes all calls of this kind fail until the first step has failed.
+  // Makes all calls of this kind fail until a step of the program has failed.
   void fail_all(Call call, Status status) { gpu_.driver.inject({call, 0, 1'000'000, status}); }
   [[nodiscard]] std::uint64_t calls(Call call) const { return gpu_.driver.calls(call); }
   [[nodiscard]] int failures() const { return failures_; }
@@ -214,8 +214,8 @@ void fail_every_call(std::uint64_t seed, Status status) {
   CHECK(raised > 50);
 }
 
-// Runs the program once for each call of a kind, and makes that call fail. All unmappings fail too
-// until the first step has failed, so the allocator cannot undo that step at once, only later.
+// Runs the program once for each call of a kind, and makes that call fail. Unmapping also fails
+// until the program has seen the error, so the allocator must undo the step later.
 void fail_every_call_and_its_undoing(std::uint64_t seed, Call call) {
   const std::vector<Step> program = make_program(seed);
   Run clean;

@@ -121,8 +121,8 @@ Program beside_another_stream(Random& random, const Program& program) {
 }
 
 // Runs a program and checks that each new block overlaps no live one. After each request its stream
-// gets `work` nanoseconds of work. Returns the offsets of the first stream's large blocks from the
-// address of the first of them.
+// gets `work` nanoseconds of work. Returns the offsets of the first stream's large blocks, relative
+// to the address of its first large block.
 std::vector<Bytes> run(ElasticGpu& gpu, const Program& program, double work = 0) {
   std::vector<Block*> blocks;
   std::vector<Bytes> offsets;

@@ -216,7 +216,7 @@ TEST(tiers_spill_waits_for_nothing_that_it_cannot_gain_by) {
   gpu.free({gpu.malloc(4_MiB, 1)});  // stream 1 takes this memory again right away
   gpu.malloc(4_MiB, 1);
   gpu.free({gpu.malloc(6_MiB)});            // stream 0 can reuse it without waiting
-  gpu.free({gpu.malloc_shared(6_MiB, 1)});  // shared memory avoids no spill
+  gpu.free({gpu.malloc_shared(6_MiB, 1)});  // free shared memory avoids no spill
   gpu.free({gpu.malloc(600_KiB, 1)});       // only whole pieces can move
   gpu.malloc(512, 1);
   for (int i = 0; i < 5; ++i) gpu.malloc(20_MiB);

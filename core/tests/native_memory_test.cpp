@@ -334,7 +334,7 @@ TEST(native_foresees_that_an_expandable_segment_grows_by_whole_pages) {
   gpu.malloc(60_MiB);
   CHECK(gpu.allocator.outlook(38_MiB, 0) == Outlook::grows);
   gpu.malloc(2_MiB);
-  CHECK(gpu.allocator.outlook(38_MiB, 0) == Outlook::grows);  // 18 MiB of these are mapped already
+  CHECK(gpu.allocator.outlook(38_MiB, 0) == Outlook::grows);  // 18 of the 38 MiB are mapped already
   CHECK(gpu.allocator.outlook(38_MiB, 1) == Outlook::refused);
   CHECK_EQUAL(gpu.driver.calls(Call::reserve), 1U);
 }

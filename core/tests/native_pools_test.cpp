@@ -14,7 +14,7 @@ namespace {
 constexpr PoolId kPool{0, 1};
 constexpr PoolId kOther{0, 2};
 
-// Sends requests to a private pool while it exists.
+// While an object of this class lives, requests go to its private pool.
 class Inside {
  public:
   Inside(Gpu& gpu, PoolId pool, std::optional<StreamId> stream = {}) : gpu_(gpu), pool_(pool) {

@@ -11,7 +11,7 @@
 
 namespace plimsoll {
 
-// Directs this thread's requests to a region or a tier while it exists.
+// While an object of this class lives, this thread's requests go to a region or a tier.
 class Placed {
  public:
   explicit Placed(RegionId region, Tier prefer = Tier::dedicated) {

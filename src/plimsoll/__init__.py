@@ -1,7 +1,7 @@
 """GPU memory for PyTorch that people can predict, see and stretch.
 
-Put plimsoll's allocator under a PyTorch program (`install`). Predict what a CUDA script needs where
-there is no GPU (`predict`, `fit`). Record a program's memory (`record`), see it (`view`), ask why
+Put plimsoll's allocator under a PyTorch program (`install`). Without a GPU, predict what a CUDA
+script needs (`predict`, `fit`). Record a program's memory (`record`), see it (`view`), ask why
 it was used as it was (`explain`), and replay it under other settings (`replay`). Bring batches to
 the GPU ahead of time (`PrefetchLoader`). Play with an allocator on a simulated GPU (`SimulatedGpu`,
 `Allocator`). The command `plimsoll` does the same from a shell.

@@ -9,7 +9,7 @@ std::uint64_t priority(const Block* block) {
   return hash * 0xD6E8FEB86659FD93u;
 }
 
-// A position in the order of the blocks: by size, then order, then address.
+// A position in the index, whose blocks are sorted by size, then by `order`, then by address.
 struct Key {
   explicit Key(Bytes bytes) : size(bytes) {}
   explicit Key(const Block* block)

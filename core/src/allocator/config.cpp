@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 3> kResetKeys{
     "max_split_size_mb",
     "roundup_power2_divisions",
 };
-// Versions that can set the size of large segments also reset this key, to that size.
+// PyTorch versions with a setting for the size of large segments also reset this key, to that size.
 constexpr std::string_view kRounding = "max_non_split_rounding_mb";
 
 bool is_reset(std::string_view key, TorchVersion version) {

@@ -415,9 +415,10 @@ Status CudaDriver::unmap(Address address, Bytes size) {
   return status;
 }
 
-// Unmaps one mapping at a time, because CUDA does not skip holes. If CUDA refuses one, maps the
-// earlier ones again. For this, keeps a reference to each handle meanwhile, because `release` may
-// already have been called for it.
+// Unmaps one mapping at a time, because CUDA does not skip holes. If CUDA refuses to unmap one,
+// maps the earlier ones again. Until the end, holds a reference to each handle: `release` may
+// already have been called for the handle, and the handle would then be gone together with its
+// mapping.
 Result CudaDriver::unmap_each(Mappings::const_iterator begin, Mappings::const_iterator end) const {
   std::vector<cuda::MemoryHandle> held;
   Result result = kSuccess;

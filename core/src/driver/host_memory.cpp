@@ -90,7 +90,7 @@ MemoryInfo host_memory(const std::string& root) {
 
   // Each line is "number:controllers:path"; in version 2 there are no controllers. A group's limit
   // also holds for the groups within it, so all groups on the path are checked. A container may see
-  // its own group as the topmost.
+  // its own group as the root group.
   const std::string groups = content_of(root + "/proc/self/cgroup");
   for (std::string_view lines = groups; !lines.empty();) {
     std::string_view path = take_until(lines, '\n');

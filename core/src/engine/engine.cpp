@@ -36,7 +36,7 @@ void add_counts(Engine::Account& account, const Statistics& statistics) {
 
 }  // namespace
 
-// Locks the one mutex of all simulated GPUs, because the GPUs of one machine share a host.
+// Locks the mutex that all simulated GPUs share, because the GPUs of one machine share a host.
 std::unique_lock<std::recursive_mutex> exclude_simulated_gpus() {
   static std::recursive_mutex mutex;
   return std::unique_lock(mutex);

@@ -12,8 +12,8 @@ using Guard = std::lock_guard<SpinLock>;
 
 }  // namespace
 
-// Says what a counter adds up: a quantity of live blocks and, if `with_pending`, of blocks whose
-// free is pending. Active blocks are live or pending.
+// Describes a counter: it adds up `quantity` over all live blocks and, if `with_pending`, also over
+// all blocks whose free is pending. PyTorch calls these two kinds of blocks active.
 struct ConcurrentStatistics::Rule {
   std::size_t quantity;
   bool with_pending;

@@ -16,7 +16,7 @@ std::optional<BlockState> parse_block_state(std::string_view word) {
        {BlockState::active_allocated, BlockState::active_pending_free, BlockState::inactive}) {
     if (word == to_string(state)) return state;
   }
-  // PyTorch's documentation uses this word for a pending free.
+  // PyTorch's documentation names a pending free like this, in place of "active_pending_free".
   if (word == "active_awaiting_free") return BlockState::active_pending_free;
   return std::nullopt;
 }

@@ -252,9 +252,9 @@ class SegmentReader {
   const EventReader& events_;
 };
 
-// Gives events their pools. Before 2.12, PyTorch's events do not name them, but the final segments
-// do. Events are visited backwards: an event in a segment's range belongs to the segment's pool,
-// back to the event that made the segment.
+// Gives events their pools. Before 2.12, PyTorch's events do not name their pools, but the final
+// segments do. Events are visited backwards. An event at an address in a segment belongs to the
+// segment's pool, unless the event is older than the one that created the segment.
 void name_pools(DeviceRecording& device) {
   EventColumns& events = device.events;
   std::map<Address, const SegmentInfo*> private_segments;

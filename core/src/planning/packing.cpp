@@ -108,8 +108,8 @@ class Tries {
   }
 
   [[nodiscard]] const Load& load() const { return load_; }
-  // Packs the blocks with the largest keys first; blocks with equal keys in the order of their
-  // births.
+  // Packs the blocks in the order of their keys, largest first. Blocks with equal keys are packed
+  // in the order in which they are allocated.
   template <typename Key>
   void try_by(Key key) {
     if (left_ == 0) return;

@@ -12,9 +12,9 @@ namespace {
 // the area at most 1/1000 higher.
 constexpr std::size_t kLeastFewer = 4;
 constexpr Bytes kPartForFewerSlots = 1000;
-// A slot that serves a request in every step is bound by all of these steps. If that makes the area
-// more than 1/200 and 8 MiB higher, and the program has at most this many requests, each request
-// gets a slot of its own.
+// A slot that serves a request in every step needs a place that is free in all of these steps. If
+// this makes the area more than 1/200 and more than 8 MiB higher, and the program has at most
+// `kMostUnfolded` requests, each request gets a slot of its own.
 constexpr Bytes kPartForUnfolding = 200;
 constexpr Bytes kLeastForUnfolding = 8 * kMiB;
 constexpr std::size_t kMostUnfolded = 8192;
@@ -27,8 +27,8 @@ struct Position {
   std::uint32_t slot = 0;
 };
 
-// The plan's time: the program's sections one after another, each of them once, however often the
-// program goes through it.
+// Time as the plan counts it: the program's sections follow one another, and each section counts
+// once, however often the program goes through it.
 class FoldedTime {
  public:
   explicit FoldedTime(std::vector<Section> sections) : sections_(std::move(sections)) {
@@ -90,7 +90,8 @@ struct Planned {
   Bytes height = 0;
 };
 
-// Returns the most bytes that live at once of the blocks that other streams use, or of all others.
+// Returns the most bytes that are live at once, counting only the blocks that other streams use
+// (`is_shared`) or only the blocks that no other stream uses.
 Bytes most_live(std::span<const TimedRequest> requests, bool is_shared) {
   std::vector<Bytes> freed(requests.size() + 1);  // before each request
   Bytes live = 0;

@@ -9,7 +9,7 @@ namespace plimsoll {
 namespace {
 
 constexpr std::size_t kMostDistances = 32;  // distances that are tried as the length of a step
-constexpr std::uint32_t kContext = 8;       // requests in a long key, which tells equal ones apart
+constexpr std::uint32_t kContext = 8;       // requests that a long key covers; see `likely_steps`
 constexpr std::uint32_t kLeastSaved = 16;   // slots that a section must save at least
 constexpr std::uint32_t kPartSaved = 20;    // a section must save 1/20 of all requests, too
 
@@ -76,9 +76,10 @@ class StepSearch {
 
   // Returns candidates for the length of a step. A candidate is a distance that often lies between
   // a request and the latest similar one before it. Requests are compared alone, and also together
-  // with the requests before them, which tells equal ones apart. Twice such a distance is a
-  // candidate too: in a loop like `x = make()` the old block lives until the new one is there, so
-  // it outlives a step, and only every second block can lie in the same place.
+  // with the requests before them, which distinguishes requests that are equal on their own. Twice
+  // such a distance is a candidate too: in a loop like `x = make()` the old block lives until the
+  // new block is allocated. The old block thus outlives its step, and only every second block can
+  // lie in the same place.
   [[nodiscard]] std::vector<std::uint32_t> likely_steps(std::uint32_t begin,
                                                         std::uint32_t end) const {
     std::unordered_map<std::uint32_t, std::uint64_t> weights;
@@ -88,7 +89,7 @@ class StepSearch {
         const auto [entry, is_new] = latest.try_emplace(key(begin, i, context), i);
         if (is_new) continue;
         const std::uint32_t distance = i - std::exchange(entry->second, i);
-        weights[distance] += distance;  // a step of length `distance` has as many requests
+        weights[distance] += distance;  // a step of this length has `distance` requests
       }
     }
     std::vector<std::pair<std::uint64_t, std::uint32_t>> sorted;

@@ -9,7 +9,7 @@ void LimitEvidence::feed(const EventSpan& events) {
     const Bytes size = events.size[i];
     switch (static_cast<Action>(events.action[i])) {
       case Action::segment_alloc:
-      // PyTorch maps whole pages, which may be more than it compares with its limit.
+      // PyTorch maps whole pages, which may be more memory than it compared with its limit.
       case Action::segment_map:
         has_segments_ = true;
         if (!before_growth_) before_growth_ = reserved_;
@@ -56,7 +56,7 @@ std::optional<LimitEvidence::Range> LimitEvidence::range() const {
     if (threshold > 0 && !refusal.failed)
       bound = std::max(bound, collected_above(refusal.reserved));
     failed = failed || refusal.failed;
-    if (bound <= largest_) {  // no limit refused this: as much was reserved at another time
+    if (bound <= largest_) {  // not the limit: as much was reserved at another time
       emptied_by_program = true;
     } else if (!below || bound < *below) {
       below = bound;

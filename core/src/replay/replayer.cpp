@@ -9,15 +9,16 @@
 namespace plimsoll {
 namespace {
 
-// Under other settings segments have other sizes, so recorded addresses are spaced out. That keeps
-// their order, and only the order matters: best fit breaks ties by it.
+// Under other settings segments may be larger, so recorded addresses are spaced out. This keeps the
+// order of the addresses, and only the order matters: best fit uses it to choose between free
+// blocks of equal size.
 constexpr int kSpacingBits = 4;
 
 // More memory than any device has: a larger size means a damaged file.
 constexpr Bytes kMostBytes = Bytes{1} << 48;
 
-// Requests the initially live blocks anew: an allocator other than the recorded one places them in
-// its own way.
+// Requests the initially live blocks again, so that an allocator other than the recorded one places
+// them by its own rules.
 void request_again(const std::vector<SegmentInfo>& segments, Allocator& allocator,
                    RecordedBlocks& blocks) {
   for (const SegmentInfo& segment : segments) {
@@ -157,7 +158,7 @@ void Replayer::request(const TraceEvent& event) {
   driver_.forget_fed_addresses();
   if (event.action == Action::oom) {
     if (block == nullptr) return;
-    ++failures_.avoided;  // how the program would have used the memory is not recorded
+    ++failures_.avoided;  // freed at once: the recording cannot show how long it would live
     allocator_.free(block);
     allocator_.history().clear();
   } else if (block == nullptr) {
@@ -230,9 +231,9 @@ void Replayer::prepare_request(const TraceEvent& event) {
 }
 
 // Returns whether the allocator waits for all streams before it refuses the request. Frees that
-// complete during this wait come too late for the request, which has searched the free blocks
-// before. The allocator never waits inside a capture, nor to return blocks of max_split_size or
-// more.
+// complete during this wait come too late for the request, because the allocator has already
+// searched the free blocks. The allocator never waits inside a capture. It does not wait either
+// when it only returns blocks of max_split_size or more.
 bool Replayer::waits_for_streams(const TraceEvent& request) const {
   if (pools_.is_capturing(request.pool)) return false;
   if (native_ == nullptr || !run_.released_any()) return true;

@@ -8,8 +8,8 @@ namespace plimsoll {
 namespace {
 
 // Each GPU has a window of addresses. Allocations are placed from the window's end downwards,
-// reservations from its middle upwards. A replay feeds the first GPU with recorded addresses or
-// multiples of them, which are lower than all of these.
+// reservations from its middle upwards. A replay gives the first GPU recorded addresses or
+// multiples of them, which are lower than all addresses of the window.
 constexpr Bytes kWindow = Bytes{1} << 53;
 constexpr Bytes kReservable = Bytes{1} << 51;
 

@@ -37,7 +37,7 @@ Status VirtualMemory::unreserve(Address address, Bytes size) {
     return Status::invalid_value;
   }
   reservations_.erase(reservation);
-  // Fed addresses lie below `first_` and do not come from `free_`.
+  // Addresses from `feed` lie below `first_` and do not come from `free_`.
   if (address >= first_) free_.give(address, size);
   return Status::success;
 }

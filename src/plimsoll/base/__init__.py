@@ -1,5 +1,5 @@
 """Errors, units, files and text, which every other top-level package uses.
 
-`telemetry` publishes the counters of a running program. `workers` calls a function with many items
-in other processes.
+`telemetry` publishes the counters of a running program. `workers` calls a function for each of many
+items, in other processes.
 """

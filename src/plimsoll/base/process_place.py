@@ -11,7 +11,9 @@ _MOST_RANKS = 1 << 31
 
 @dataclass(frozen=True)
 class ProcessPlace:
-    """Where a process runs: host, rank and job. None means unknown, or that it is in no job.
+    """The host, the rank and the job of a process.
+
+    A value is None if it is unknown, or if the process is in no job.
 
     Attributes:
         rank: The rank in the job.

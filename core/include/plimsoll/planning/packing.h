@@ -8,16 +8,16 @@
 //
 // - the largest block first
 // - the longest life first
-// - first the blocks during whose lives the most bytes are live; of equals, the longest life first
-// - the same, but of equals the largest block first
-// - by birth
+// - by the most bytes that are live at once during the block's life, highest first; ties by the
+//   length of the blocks' lives, longest first
+// - the same, but ties by the blocks' sizes, largest first
+// - in the order in which the blocks are allocated
 //
 // While the area is higher than the most bytes that are live at once, the next try takes the blocks
 // at the top of the last area first.
 //
 // The time of a try grows with the square of the number of blocks: 50 ms for 10,000. Programs with
-// many
-// blocks get fewer tries.
+// many blocks get fewer tries.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,9 @@ struct TimeSpan {
 
 // A block and the times at which it is live. A block of a step that repeats may live on into the
 // next step (`carried`); a block from before the steps may live on into the first one (`entered`).
-// A `carried` and an `entered` life never meet, even at equal times: the first step finds no block
-// of a step before it, and later steps find no block from before the steps.
+// The `carried` part of one block never conflicts with the `entered` part of another, even at equal
+// times. Blocks of an earlier step do not exist during the first step. Blocks from before the steps
+// do not exist during later steps.
 struct TimedBlock {
   Bytes size = 0;
   TimeSpan live = {};

@@ -2,8 +2,9 @@
 //
 // Time is counted in large requests of the stream. Two requests are alike if they ask for the same
 // size and their blocks live equally long, or if other streams use both blocks. A section repeats
-// if each of its requests is like the one a step earlier, and if its blocks are freed within a
-// step's length. Then one slot can serve that request in every step.
+// if each of its requests is like the request at the same position one step earlier, and if its
+// blocks are freed within a step's length. Then the plan needs only one slot for all requests at
+// this position.
 #pragma once
 
 #include <cstdint>

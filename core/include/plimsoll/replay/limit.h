@@ -1,11 +1,11 @@
 // Infers the memory limit under which a recording was made. The file does not name the limit.
 //
-// The limit is at least the most reserved memory that the allocator ever had. It is lower than the
-// reserved memory plus a request if the allocator released cached memory before this request and
-// nothing else explains the release. With garbage collection, a release can also mean that reserved
-// memory exceeded the threshold, which is a known fraction of the limit. Without garbage
-// collection, a recording shows no limit if no request failed and the program certainly emptied its
-// cache itself: the program may then have caused every release.
+// The limit is at least the most memory that the allocator ever had reserved. A release of cached
+// memory before a request shows an upper bound, if nothing else explains the release: reserved
+// memory plus the request would have exceeded the limit. With garbage collection, a release can
+// also mean that reserved memory exceeded the threshold, which is a known fraction of the limit.
+// Without garbage collection, a recording shows no limit if no request failed and the program
+// certainly emptied its cache itself: the program may then have caused every release.
 #pragma once
 
 #include <optional>
@@ -48,8 +48,8 @@ class LimitEvidence {
   std::vector<Refusal> refusals_;
   bool emptied_by_program_ = false;
   bool has_segments_ = false;
-  // Since the last request or free: the reserved bytes before the first release, and before the
-  // first growth.
+  // How many bytes were reserved before the first release, and before the first growth, since the
+  // program's last request or free.
   std::optional<Bytes> before_release_;
   std::optional<Bytes> before_growth_;
 };

@@ -1,4 +1,5 @@
-// Makes a plan of a program's memory from a recorded history that begins with its first request.
+// Makes a plan of a program's memory from a recorded history. The history begins with the
+// first request of the program.
 //
 // Blocks whose free waits for other streams are not planned. Blocks of private pools are not
 // planned either, because graphs remember their addresses.

@@ -48,8 +48,8 @@ class RecordedPools {
 
  private:
   // Returns whether the pool is a graph's own. Pools of torch.cuda.MemPool and of
-  // graph_pool_handle() have ids of the same kind; both count as MemPools, although a graph may use
-  // such a handle.
+  // graph_pool_handle() have ids of the same kind. Both count as pools of a MemPool, although a
+  // graph may use a pool of graph_pool_handle().
   [[nodiscard]] static bool is_of_graph(PoolId pool) { return pool.first != 0; }
 
   Allocator& allocator_;

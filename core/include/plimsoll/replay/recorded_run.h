@@ -49,7 +49,7 @@ class RecordedRun {
     return by_ == RecordedAllocator::native ? !is_cut_free() : released_any();
   }
 
-  // Calls function(const TraceEvent&) for each release of memory to the driver.
+  // Calls function(const TraceEvent&) for each release of memory to the driver, if `gave_back`.
   template <typename Function>
   void for_each_release(Function function) const {
     if (!gave_back()) return;
@@ -87,7 +87,9 @@ class RecordedRun {
   [[nodiscard]] static bool is_growth(const TraceEvent& event) {
     return event.action == Action::segment_alloc || event.action == Action::segment_map;
   }
-  // Returns whether memory was released in this run that the allocator does not release by itself.
+  // Returns whether the releases in this run count as memory given back: always for PyTorch's
+  // allocator, never for the uncached one, and for the elastic one if it released more than it
+  // took.
   [[nodiscard]] bool gave_back() const;
 
   RecordedAllocator by_;

@@ -6,8 +6,8 @@
 // order: the simulated driver uses them for allocations of the same size.
 //
 // A history shows that cached memory was released, but not whether the program called empty_cache.
-// A replay under the recorded configuration decides it: the program caused each release for which
-// the allocator had no reason. `emptied` keeps those events for a replay under another
+// A replay under the recorded configuration shows it: if the replayed allocator had no reason for a
+// release, the program caused that release. `emptied` keeps those events for a replay under another
 // configuration.
 #pragma once
 

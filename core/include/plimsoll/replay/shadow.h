@@ -1,6 +1,6 @@
 // Computes what PyTorch's allocator would have reserved while a program runs on another allocator.
 //
-// A thread of its own replays the live allocator's events through PyTorch's rules on a simulated
+// A separate thread replays the live allocator's events through PyTorch's rules on a simulated
 // device, a bounded number of events behind. It replays the program's requests, its frees and the
 // completion of delayed frees, but not the live allocator's segments. The shadow can start at any
 // time: it ignores blocks allocated before its first event. If the events contradict each other, it
@@ -30,8 +30,8 @@ struct ShadowResult {
   Bytes peak_reserved = 0;
   std::int64_t num_alloc_retries = 0;
   std::int64_t num_ooms = 0;
-  // The first request that fails here, as PyTorch reports it. If the live allocator served the
-  // request, the events after it are not replayed.
+  // PyTorch's report of the first request that fails in the replay. If the live allocator served
+  // the request, the events after it are not replayed.
   std::optional<OutOfMemoryReport> first_failure;
   std::string stopped;  // the reason if the shadow stopped for another cause
 };
@@ -55,7 +55,7 @@ class Shadow {
   [[nodiscard]] ShadowResult result();
 
  private:
-  // Events, and the changes that come before some of them.
+  // Events in order, and calls of the program, each with the index of the event that follows it.
   struct Batch {
     std::vector<TraceEvent> events;
     std::vector<std::pair<std::size_t, std::function<void(NativeAllocator&)>>> changes;

@@ -1,5 +1,5 @@
 // Restores a recorded state: segments and their blocks at their recorded addresses. The allocator
-// makes no decisions of its own in this.
+// makes no decisions of its own during the restore.
 #pragma once
 
 #include <vector>

@@ -21,7 +21,7 @@ class TierMeter {
         driver_(driver),
         driver_spills_(driver.spills() && !allocator_chooses) {}
 
-  // Counts a block that was lent. Call it after the request was served.
+  // Counts a block that the program has received. Call it after the request was served.
   void lent(Address block, Bytes size);
   // Counts a block that the program gives back. Call it before the block is freed.
   void returning(Address block, Bytes size);

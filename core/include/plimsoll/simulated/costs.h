@@ -14,8 +14,8 @@ struct Price {
   [[nodiscard]] double of(Bytes size) const;
 };
 
-// Nanoseconds a call, measured on one H100 80GB (driver 580, CUDA 13.0, PCIe Gen5): the middle of
-// each measured range.
+// How many nanoseconds each call takes, measured on one H100 80GB (driver 580, CUDA 13.0, PCIe
+// Gen5). Each value is the middle of the measured range.
 struct CostModel {
   Price allocate{35'000, 70'000};
   Price deallocate{37'000, 170'000};

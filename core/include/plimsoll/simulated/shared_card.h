@@ -5,10 +5,10 @@
 // free for another. The file also contains the most bytes that all processes held at the same time.
 // A lock in the file guards it; if a process ends while it holds the lock, the lock is released.
 //
-// On a real GPU the processes may take turns differently. The file therefore also holds an upper
-// bound for every order. The bound assumes that all processes reach their peaks at the same time;
-// only peaks between which a process began or ended cannot coincide. Works on Linux; elsewhere
-// opening a file throws.
+// On a real GPU the processes may run in another order. The file therefore also holds an upper
+// bound that is valid for every order. The bound assumes that all processes reach their peaks at
+// the same time. Two peaks are not added up only if a process began or ended between them. Works on
+// Linux; elsewhere opening a file throws.
 #pragma once
 
 #include <cstddef>

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
-// PyTorch's rules for requests and frees: the steps here come in PyTorch's order.
+// PyTorch's rules for requests and frees. The functions take their steps in PyTorch's order.
 
 namespace plimsoll {
 

@@ -42,7 +42,7 @@ class CounterSource(Protocol):
 
 
 class _Elastic(Protocol):
-    """The part of an engine with the elastic allocator that counters need."""
+    """An engine with the elastic allocator, of which the counters call only this method."""
 
     def fragments_bytes(self) -> int | None: ...
 

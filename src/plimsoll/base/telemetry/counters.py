@@ -2,9 +2,9 @@
 
 The file has a fixed layout and size. A sequence number guards it, as in a sequence lock: the number
 is odd during a write and has another value afterwards. A reader that sees the same even number
-before and after its read has a whole record. No reader can block the writer. A checksum over number
-and record confirms that the record is whole on processors that reorder memory accesses, and detects
-files that are not counters files.
+before and after its read has a whole record. No reader can block the writer. A checksum over the
+sequence number and the record has two purposes: it confirms that the record is whole on processors
+that reorder memory accesses, and it detects files that are not counters files.
 
 Each read or write opens the file and uses plain system calls, for two reasons. The kernel kills a
 process that touches a memory mapping of a truncated file. And after a program has closed all its
@@ -102,7 +102,10 @@ class DeviceCounters:
 
     @property
     def cached_bytes(self) -> int:
-        """Free bytes kept for later requests; if the fragments are unknown, they are included."""
+        """Free bytes kept for later requests, without fragments.
+
+        If `fragments_bytes` is None, the fragments are included.
+        """
         return max(self.reserved_bytes - self.active_bytes - (self.fragments_bytes or 0), 0)
 
     @property

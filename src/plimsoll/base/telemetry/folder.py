@@ -70,7 +70,7 @@ def socket_path(folder: Path, pid: int) -> Path:
 
 
 def published(folder: Path) -> Iterator[int]:
-    """Yields the ids of the processes that have files in a folder; none if it is not private.
+    """Yields the ids of the processes with files in a folder; none if the folder is not private.
 
     Processes of other containers are left out, as this process cannot tell whether they still run.
     """

@@ -54,8 +54,8 @@ Status Applier::create(const MappedSpace& space, std::vector<Filling>& fillings,
 }
 
 // Unmaps retired addresses (old addresses of pieces that have moved), adjacent ones in one call. If
-// a call fails, the addresses unmapped so far are holes, that is, without memory; the others are
-// unchanged.
+// a call fails, the addresses unmapped before it have no memory (they are "holes"), and the others
+// are still mapped.
 Status Applier::clear(MappedSpace& space, std::vector<Address> retired) {
   std::ranges::sort(retired);
   for (auto next = retired.begin(); next != retired.end();) {

@@ -29,7 +29,8 @@ Block* Growth::serve(const Request& request, bool prefers_shared) {
   return grow(request, prefers_shared);
 }
 
-// Gives a stream its plan, and the area of addresses for it, at the stream's first large request.
+// Assigns the next plan to a stream at its first large request, and reserves addresses for the
+// plan.
 void Growth::begin_plan(Arena& arena) {
   const Arena::Guard guard(arena);
   const StreamPlan* const plan = arenas_.next_plan(arena);
@@ -41,8 +42,8 @@ void Growth::begin_plan(Arena& arena) {
   arena.plan.emplace(*plan, area->address);
 }
 
-// Returns whether the arena follows a plan. First completes frees that the plan's places may wait
-// for, and releases the memory of a dropped plan.
+// Returns whether the arena follows a plan. Before that, completes pending frees that may still
+// occupy planned places, and releases the memory of a dropped plan.
 bool Growth::update_plan(Arena& arena) {
   if (arenas_.awaits_plan(arena)) begin_plan(arena);
   bool is_followed = false;
@@ -64,8 +65,8 @@ bool Growth::update_plan(Arena& arena) {
 }
 
 // Serves the request at its planned place; null if that is not possible. If the place is free, but
-// the stream still works with what was freed there, the host waits, because the address of a
-// request must not depend on timing.
+// the stream has not finished its work on the memory that was freed there, the host waits, because
+// the address of a request must not depend on timing.
 Block* Growth::follow_plan(const Request& request) {
   Arena& arena = request.arena();
   if (!update_plan(arena)) return nullptr;
@@ -198,9 +199,9 @@ Block* Growth::grow_in(const Request& request) {
   return apply(request, std::move(plan));
 }
 
-// Checks whether this plan would make more memory outside the planned area than the stream's large
-// requests outside it should need. If so, lets the area's free memory serve other requests from now
-// on, and returns true.
+// Checks whether this plan would create more memory outside the planned area than the stream's
+// large requests outside the area should need. If so, returns true, and from now on the area's free
+// memory may serve other requests too.
 bool Growth::begins_to_share(const MappedSpace& space, const Plan& plan) {
   Arena& arena = space.arena();
   if (&space != &arena.large || !arena.is_planned() || arena.planned_gives) return false;

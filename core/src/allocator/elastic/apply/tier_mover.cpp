@@ -13,7 +13,7 @@ Bytes TierMover::rebalance(Bytes most) {
   if (moves.empty()) return 0;
   work_.wait_for_device();
   static_cast<void>(clear_scratch());
-  release_.clear_all_retired();  // so that no piece that moves has a second mapping
+  release_.clear_all_retired();  // a piece that moves must not have a second mapping
   const Status status = move(moves);
   Bytes moved = 0;
   std::set<Arena*> changed;
@@ -42,9 +42,9 @@ Bytes TierMover::rebalance(Bytes most) {
   return moved;
 }
 
-// Returns the pieces of shared memory to move, in all at most `room` bytes, beginning with the
-// blocks that have lived longest. Pieces that were exported to other processes stay, because those
-// processes would keep the old memory.
+// Returns the pieces of shared memory to move, at most `room` bytes in total. Pieces of the blocks
+// that have lived longest come first. Pieces that were exported to other processes stay, because
+// those processes would keep the old memory.
 std::vector<TierMover::Move> TierMover::moves_within(Bytes room) {
   std::vector<Move> moves;
   std::set<const Piece*> taken;  // two blocks may lie in the same piece

@@ -6,10 +6,10 @@
 namespace plimsoll {
 namespace {
 
-// Mapping and unmapping a byte have these prices. Unmapping is dearer than mapping a hole near by,
-// because no piece can return to unmapped addresses. In a program that repeats its steps, two
-// requests may unmap each other's memory in every step. So the price of an address rises each time
-// it is unmapped, until one of the two requests lies elsewhere.
+// The search prices each byte to map or unmap. Unmapping addresses costs more than mapping a hole
+// nearby, because no piece can return to unmapped addresses. In a program that repeats its steps,
+// two requests may unmap each other's memory in every step. So the price of an address rises each
+// time it is unmapped, until one of the two requests lies elsewhere.
 constexpr Bytes kPriceOfMapping = 1;
 Bytes price_of_unmapping(const MappedSpace& space, const Block* block) {
   return 6 * (1 + space.times_given_way(block->address));
@@ -162,7 +162,7 @@ std::vector<Cell> row_around(const Search& search, const Block* block) {
   return row;
 }
 
-// A block with which a place could begin or end, and the least that this place can cost.
+// A block with which a place could begin or end, and a lower bound of this place's price.
 struct Candidate {
   const Block* block = nullptr;
   bool is_upwards = true;

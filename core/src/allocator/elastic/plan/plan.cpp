@@ -23,7 +23,7 @@ constexpr std::size_t kLeastToWaitFor = 16;
 
 // Adds to `pieces` those free pieces of the arena that can return to these addresses.
 void offer_returning(const MappedSpace& space, const AddressRange& range, FreePieces& pieces) {
-  Block* block = nullptr;  // around the previous piece; most often around the next one, too
+  Block* block = nullptr;  // contains the previous piece, and most often the next piece, too
   space.for_each_retired(range, [&](const Block& retired) {
     Piece* const piece = retired.piece;
     if (piece == nullptr || pieces.has(piece) || &piece->space->arena() != &space.arena() ||
@@ -133,8 +133,9 @@ std::vector<Filling> returns_to(const MappedSpace& space, const Place& place, Fr
 }
 
 // Takes a free piece that is larger than `left`, the unfilled rest of the gap, if there is room
-// beside the gap for the surplus. Such a piece still comes before new memory, but small requests do
-// not pin a large one. Returns the surplus; nothing if no piece was taken.
+// beside the gap for the surplus. Using such a piece is better than creating memory. A small
+// request takes no large piece, because the request would pin all of it. Returns the surplus;
+// nothing if no piece was taken.
 std::optional<Bytes> take_larger(const MappedSpace& space, const Gap& gap, Tier tier, Bytes left,
                                  std::vector<FreePiece>& sources, std::vector<Filling>& fillings) {
   const auto larger = std::ranges::find_if(sources.rbegin(), sources.rend(), [&](const auto& each) {
@@ -214,8 +215,8 @@ std::optional<Plan> plan_return_anywhere(const MappedSpace& space, Bytes size) {
 bool stays(Bytes size, const Place& place) { return place.price <= size / kSizePerPriceOfStaying; }
 
 // Returns the place that the request had in the previous step, if little has to be mapped there;
-// otherwise the cheapest place. A request that changes its place takes that of another request,
-// which then takes the place of the next, until a whole step is mapped anew.
+// otherwise the cheapest place. A request that moves displaces the request that lay there before,
+// and this one displaces the next, until a whole step has been mapped again.
 std::optional<Place> place_for(const MappedSpace& space, Bytes size, const FreePieces& pieces,
                                std::optional<std::uint64_t> idle_age) {
   if (const Address address = space.expected(size)[0]; address != 0) {
