@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TAKE_SCRIPTS = (" predict", " fit")
-_TAKE_LAUNCHERS = ("predict", "fit", "sweep")  # `run` passes all words behind a script to it
+_TAKE_LAUNCHERS = ("predict", "fit", "sweep")  # `run` passes words behind a script to that script
 _HELP = {"help_option_names": ["-h", "--help"]}
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
@@ -186,7 +186,7 @@ VERBS: dict[str, tuple[Verb, ...]] = {
 
 
 def _starting(verb: Verb) -> Callable[..., None]:
-    """Wraps a verb's function: imports the verb's module, then admits SIGINT, then calls it."""
+    """Wraps a verb's function: imports the verb's module, unblocks SIGINT, then calls it."""
 
     @wraps(verb.function)
     def start(*arguments: Any, **named: Any) -> None:

@@ -97,7 +97,7 @@ class HostsWatch:
             raise InputError(f"{host}: {error}") from None
 
     def login(self, host: str) -> str:
-        """Returns the name that ssh takes for a host, even if the user named its metrics."""
+        """Returns the name that ssh takes for a host, even if the user gave its metrics' address."""
         return self._hosts[host].login
 
     def _look_at(self, name: str) -> Machine | str:
