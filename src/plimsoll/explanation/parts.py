@@ -118,7 +118,8 @@ class PinnedSegment:
         total_bytes: Its size.
         free_bytes: Its free bytes.
         blocks: The number of its live blocks.
-        lines: The source lines of its live blocks, largest first; without stacks, their sizes.
+        lines: The source lines of its live blocks, largest first; without stacks, the sizes of
+            these blocks.
     """
 
     address: int | None

@@ -104,7 +104,8 @@ def key_of_numbers(
 ) -> Key:
     """Returns a grouping by a property of blocks, such as the stream.
 
-    Each of the numbers with the most bytes gets a group; the last group has all other numbers.
+    Each block has a number, such as its stream's. The numbers whose blocks hold the most bytes get
+    a group each; the other numbers share the last group.
 
     Args:
         name: The key's name, which is also the property, `Key.by`.

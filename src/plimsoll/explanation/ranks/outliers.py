@@ -48,8 +48,8 @@ class Outlier:
     Attributes:
         rank: The rank.
         kind: How the rank differs:
-            - "out_of_memory": a request of this rank failed. Either this rank was the first to fail, or
-              less than half of the group's ranks failed.
+            - "out_of_memory": a request of this rank failed. Either this rank was the first to
+              fail, or less than half of the group's ranks failed.
             - "leak": a line keeps more memory after each step than in the other ranks.
             - "fragmented": more memory is reserved but not allocated than in the other ranks.
             - "full": the peak is higher than that of the other ranks.

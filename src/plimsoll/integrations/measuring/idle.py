@@ -112,7 +112,7 @@ class Idle:
         return next(iter(own), None)
 
     def _refuse_users(self, reading: GpuReading) -> None:
-        """Raises CardInUseError if other processes compute on the card; a desktop may draw on it."""
+        """Raises CardInUseError if other processes compute on the card; a desktop is allowed."""
         which = f"GPU {reading.index} ({reading.name})"
         users = {
             pid: size
