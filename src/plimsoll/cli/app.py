@@ -204,7 +204,7 @@ def _starting(verb: Verb) -> Callable[..., None]:
 
 for purpose, verbs in VERBS.items():
     for verb in verbs:
-        # Options after the script of `run` belong to the script.
+        # In `plimsoll run`, options after the script belong to the script.
         settings = {**_HELP, "allow_interspersed_args": verb.function is not run}
         command = app.command(
             cls=_Verb,

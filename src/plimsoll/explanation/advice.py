@@ -1,10 +1,10 @@
 """Finds advice, and tests each piece of it by a replay.
 
-The search replays the recorded requests in several ways: without the leaks; under other settings of
-PyTorch's allocator, alone and combined; and under plimsoll's elastic allocator. It tries smaller
-limits, the larger limit that a failed request needed, and shared memory to spill into. It also
-frees gradients earlier, where the program could call `zero_grad`. Each trial is compared with a
-replay under the recorded settings.
+The search replays the recorded requests without the leaks. It also replays them under other
+settings of PyTorch's allocator, alone and combined, and under plimsoll's elastic allocator. It
+tries smaller limits, the larger limit that a failed request needed, and shared memory to spill
+into. It also frees gradients earlier, where the program could call `zero_grad`. Each trial is
+compared with a replay under the recorded settings.
 """
 
 from __future__ import annotations

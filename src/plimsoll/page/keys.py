@@ -41,8 +41,8 @@ class Key:
         by: The property of a block that decides its group: "category", "line" (found by the block's
             stack), "stream", "pool", "size" or "tier". By tier, a block may have bytes in both
             groups.
-        table: The group for each number of that property. For "size", the least size of each group
-            but the first.
+        table: For each number of that property, the index of its group. For "size", the least size
+            of each group except the first.
     """
 
     name: str

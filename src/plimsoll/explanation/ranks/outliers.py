@@ -28,7 +28,7 @@ OutlierKind = Literal["out_of_memory", "leak", "fragmented", "full", "different"
 _KINDS: tuple[OutlierKind, ...] = ("out_of_memory", "leak", "fragmented", "full", "different")
 _LEAST_MORE = 0.25  # the least excess over the group's median; uneven shards cause a smaller one
 _LEAST_PASSING = (
-    # the least excess of memory that lives within a step; its size hardly depends on the shards
+    # the least excess of memory that lives within a step, which hardly depends on the shards
     0.08
 )
 # the least excess of memory that is reserved but not allocated, as a share of the reserved memory
