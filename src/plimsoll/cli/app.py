@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TAKE_SCRIPTS = (" predict", " fit")
-_TAKE_LAUNCHERS = ("predict", "fit", "sweep")  # `run` passes all words behind a script to it
+_TAKE_LAUNCHERS = ("predict", "fit", "sweep")  # `run` passes words behind a script to that script
 _HELP = {"help_option_names": ["-h", "--help"]}
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
@@ -186,7 +186,7 @@ VERBS: dict[str, tuple[Verb, ...]] = {
 
 
 def _starting(verb: Verb) -> Callable[..., None]:
-    """Wraps a verb's function: imports the verb's module, then admits SIGINT, then calls it."""
+    """Wraps a verb's function: imports the verb's module, unblocks SIGINT, then calls it."""
 
     @wraps(verb.function)
     def start(*arguments: Any, **named: Any) -> None:
@@ -204,7 +204,7 @@ def _starting(verb: Verb) -> Callable[..., None]:
 
 for purpose, verbs in VERBS.items():
     for verb in verbs:
-        # Options after the script of `run` belong to the script.
+        # In `plimsoll run`, options after the script belong to the script.
         settings = {**_HELP, "allow_interspersed_args": verb.function is not run}
         command = app.command(
             cls=_Verb,

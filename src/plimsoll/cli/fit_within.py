@@ -139,7 +139,10 @@ def _outcome(attempt: Attempt) -> str:
 
 
 def _with_less(attempt: Attempt) -> str:
-    """Returns a suffix on the allocator that needs less memory than the first; "" if none does."""
+    """Returns a suffix that names the allocator which needs the least memory.
+
+    Returns "" if that is the first allocator of the attempt.
+    """
     from plimsoll.prediction.fitting.plan_text import allocator_title
 
     least = attempt.least_use()

@@ -78,7 +78,8 @@ def epilog(example: str) -> str:
 
 
 def _purpose(verb: TyperCommand, name: str | None) -> str:
-    # `fit` has these options for changes of the script, and `predict` to show its answer.
+    # In `fit`, these options belong to the changes of the script. In `predict`, they only show
+    # the answer.
     if verb.name == "predict" and name in ("plot", "view"):
         return _OTHERS
     return _PURPOSE_OF.get(name or "", _OTHERS)

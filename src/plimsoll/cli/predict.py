@@ -160,8 +160,8 @@ def predict(
 def _status(results: Sequence[Prediction]) -> int:
     """Returns the exit status.
 
-    The rest of an interrupted script could need more memory, so "fits so far" is no yes. It could
-    not need less, so "does not fit" stays a no.
+    If the script was interrupted, its rest could need more memory, so "fits so far" does not count
+    as yes. "Does not fit" stays a no, because the rest cannot lower the peak.
     """
     from plimsoll.prediction.fitting.parts import INTERRUPTED
 

@@ -158,7 +158,7 @@ def _run_live(
     libraries: dict[str, bool],
     plan: Path | None,
 ) -> NoReturn:
-    """Replaces this process by the script's, so that signals, stdin and exit status are its own."""
+    """Replaces this process by the script's: signals, stdin and exit status are the script's."""
     from plimsoll.engine.plans.plan_file import read_plan
     from plimsoll.engine.plans.program_plan import require_elastic
     from plimsoll.offloading.tiers.limits import Tiers

@@ -32,8 +32,8 @@ class Engine(Protocol):
     region is a named part of a program's memory that can be moved off the card as a whole (see
     `plimsoll.offloading.tiers.regions`).
 
-    `_core.Engine` has this interface. Under another allocator than the elastic one, functions that
-    only the elastic allocator has raise ValueError.
+    `_core.Engine` has this interface. Some functions need the elastic allocator; under any
+    other allocator they raise ValueError.
     """
 
     @property

@@ -184,7 +184,7 @@ def labels_now() -> dict[str, dict[str, list[int]]]:
 
 
 def _call_after(owner: Any, name: str, action: Callable[[Any], object]) -> None:
-    """Wraps a function of PyTorch, so that `action` is then called with its first argument."""
+    """Wraps a function of PyTorch: after each call, `action` gets the call's first argument."""
     original = getattr(owner, name)
 
     def call(*arguments: Any, **named: Any) -> Any:

@@ -1,10 +1,10 @@
 """Finds advice, and tests each piece of it by a replay.
 
-The search replays the recorded requests without the leaks, under other settings of PyTorch's
-allocator (alone and combined), and under plimsoll's elastic allocator. It tries smaller
-limits, the larger limit that a failed request needed, and shared memory to spill into. It also
-frees gradients earlier, where the program could call `zero_grad`. Each trial is compared with a
-replay under the recorded settings.
+The search replays the recorded requests without the leaks. It also replays them under other
+settings of PyTorch's allocator, alone and combined, and under plimsoll's elastic allocator. It
+tries smaller limits, the larger limit that a failed request needed, and shared memory to spill
+into. It also frees gradients earlier, where the program could call `zero_grad`. Each trial is
+compared with a replay under the recorded settings.
 """
 
 from __future__ import annotations
@@ -212,9 +212,9 @@ def _add_zero_grad(
 
 
 def _different(trials: list[Trial]) -> list[Trial]:
-    """Returns the best trial for each set of settings, whatever the settings' values.
+    """Returns the best trial for each combination of settings' names; the values may differ.
 
-    A trial is left out if fewer of its settings save as much.
+    Leaves out a trial if another trial with only some of its settings saves as much.
     """
     kept: list[Trial] = []
     for trial in trials:

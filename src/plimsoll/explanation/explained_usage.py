@@ -36,7 +36,7 @@ class ExplainedUsage:
         categories: The use that each block has.
         has_stacks: Whether the recording has call stacks, so that blocks have source lines.
         group: The index of each block's name in `names`.
-        names: The source lines that blocks are grouped by; without stacks, their sizes.
+        names: The source lines that blocks are grouped by; without stacks, the blocks' sizes.
         peak: The live blocks when the most bytes were allocated.
         reserved: The parts of reserved memory when the most bytes were reserved.
     """

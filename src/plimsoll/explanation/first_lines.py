@@ -102,7 +102,7 @@ def _failed(o: OutOfMemory) -> str:
 
 
 def _graph(e: ExplanationParts) -> str:
-    """Returns the leak at the line that keeps a graph, if the first cause is one; else ""."""
+    """Names the line that keeps an autograd graph; "" if the first cause is no such graph."""
     found = e.causes[0] if e.causes else None
     if found is None or found.line is None or not keeps_graph(found):
         return ""

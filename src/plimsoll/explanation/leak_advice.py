@@ -56,7 +56,7 @@ def add_leaks(
     """Adds advice on the fastest leaks.
 
     For each leak, the recording is replayed as if the leaking line had kept nothing. The lines of
-    one kept graph get one piece of advice, at the line that keeps it.
+    one kept graph get one piece of advice, at the line that keeps the graph.
 
     Args:
         search: The replays of the recording.
@@ -83,10 +83,10 @@ def add_leaks(
 
 
 def _by_change(leaks: Sequence[FoundLeak]) -> list[list[FoundLeak]]:
-    """Puts the leaks that one change mends together, the fastest growth first.
+    """Groups the leaks that the same change would mend, the fastest growth first.
 
-    A graph also keeps tensors that have no grad_fn, such as its inputs. So a leak that no statement
-    of a loop is seen to keep goes with the fastest graph, if there is one.
+    A graph also keeps tensors that have no grad_fn, such as its inputs. So if no statement of a
+    loop is found that keeps a leak, the leak joins the group of the fastest graph, if there is one.
     """
     groups: dict[str, list[FoundLeak]] = {}
     for one in leaks:

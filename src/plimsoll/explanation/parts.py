@@ -118,7 +118,8 @@ class PinnedSegment:
         total_bytes: Its size.
         free_bytes: Its free bytes.
         blocks: The number of its live blocks.
-        lines: The source lines of its live blocks, largest first; without stacks, their sizes.
+        lines: The source lines of its live blocks, largest first; without stacks, the sizes of
+            these blocks.
     """
 
     address: int | None
@@ -272,8 +273,8 @@ class ScriptRun:
         peak_allocated_bytes: The most bytes in live blocks of the unchanged script.
         peak_reserved_bytes: The most that the unchanged script reserved from the driver.
         fits: Whether the script got all the memory that it requested.
-        seems_recorded: Whether the script may be the recorded program: the peaks of allocated
-            memory of both differ by less than 5 %.
+        seems_recorded: Whether the script may be the recorded program: their peaks of allocated
+            memory differ by less than 5 %.
         runs: The number of runs, with changes and without.
     """
 

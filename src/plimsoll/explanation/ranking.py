@@ -53,7 +53,7 @@ def needed(
     A setting, a limit or the elastic allocator is needed only if the program uses at least a tenth
     of the card. Host memory is needed only if the program uses nearly the whole card. If the
     program's memory grows without end, settings and the elastic allocator only delay the failure.
-    They are then left out if a request failed, and otherwise say so.
+    In that case they are left out if a request failed; otherwise their text says so.
 
     Args:
         advice: The advice.

@@ -101,8 +101,8 @@ class Search:
             limit: The most that may be reserved, unless a setting has a lower limit; None for the
                 recording's own limit.
             events: The number of events that may be replayed; by default `SEARCH_EVENTS`. A trial
-                counts the events up to the end of its replay, three times if frees wait for other
-                streams, because three timings are replayed then.
+                uses up as many events as it replays. If frees wait for other streams, it uses up
+                three times as many, because plimsoll then replays three timings.
             progress: A function that is called before each trial with its description.
         """
         self._tell = progress or (lambda _: None)
@@ -165,7 +165,7 @@ class Search:
                 best, most = tried, min(middle, tried.result.peak_reserved_bytes)
             else:
                 least = middle
-        if best is not None and most != best.setting.limit:  # it reserved less than its limit
+        if best is not None and most != best.setting.limit:  # `best` reserved less than its limit
             return self.trial(replace(setting, limit=most)) or best
         return best
 

@@ -84,7 +84,7 @@ class CellMemory(NotebookForm):
         recording: str | None,
         names: NamesCells,
     ) -> Self:
-        """Makes a cell's memory from its recorded peak, which is None if nothing was recorded."""
+        """Makes a `CellMemory` from a cell's `peak`, which is None if nothing was recorded."""
         if peak is None:
             return cls(cell, None, 0, 0, 0, {}, [], recording)
         return cls(

@@ -1,8 +1,8 @@
 """Copies storages to host memory and back on two side streams, and waits for the copies.
 
-The host does not wait for a copy. The *compute stream*, the stream on which the program runs, does:
-it waits for a copy to host memory before it reuses the copied memory, and for a copy back before it
-reads the data.
+The host does not wait for copies. The stream on which the program runs, here called the *compute
+stream*, waits: for a copy to host memory before it reuses the copied memory, and for a copy back to
+the card before it reads the data.
 """
 
 from __future__ import annotations

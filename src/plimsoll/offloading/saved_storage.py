@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from plimsoll.offloading.copy_streams import CopyStreams
     from plimsoll.offloading.pinned import PinnedBuffer
 
-# Backward functions that read only the shape of a saved tensor with this many dimensions.
+# Backward functions that read only the shape of one saved tensor. The number is that tensor's
+# number of dimensions.
 _SHAPE_ONLY = {"NllLossBackward0": 2, "NllLoss2DBackward0": 4}
 # any address but null: PyTorch allocates memory for a storage whose pointer is null
 _NOWHERE = 512

@@ -1,4 +1,4 @@
-"""Keeps the tensors that autograd saves on one device under one budget; finds the program's steps.
+"""Moves autograd's saved tensors so that one device stays within a budget; detects steps.
 
 When memory is needed, plimsoll makes the compute stream wait for the copy to host memory and frees
 the storage at once. The next request gets that memory in stream order, so the sequence of

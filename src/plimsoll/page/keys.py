@@ -41,8 +41,8 @@ class Key:
         by: The property of a block that decides its group: "category", "line" (found by the block's
             stack), "stream", "pool", "size" or "tier". By tier, a block may have bytes in both
             groups.
-        table: The group for each number of that property. For "size", the least size of each group
-            but the first.
+        table: For each number of that property, the index of its group. For "size", the least size
+            of each group except the first.
     """
 
     name: str
@@ -104,7 +104,8 @@ def key_of_numbers(
 ) -> Key:
     """Returns a grouping by a property of blocks, such as the stream.
 
-    Each of the numbers with the most bytes gets a group; the last group has all other numbers.
+    Each block has a number, such as its stream's. The numbers whose blocks hold the most bytes get
+    a group each; the other numbers share the last group.
 
     Args:
         name: The key's name, which is also the property, `Key.by`.

@@ -90,8 +90,9 @@ class CardFile:
         cudnn: cuDNN's version.
         card: Fields of `GpuProfile`, without names and sources.
         rates: The measured rates and times in bytes, operations or seconds, by name.
-        convolutions: The bytes of cuDNN's workspaces, by the description of the convolution: those
-            of the forward pass, the gradient of the input and the gradient of the weight.
+        convolutions: The bytes of cuDNN's workspaces, keyed by the description of the convolution.
+            Each value has three sizes: for the forward pass, the gradient of the input and the
+            gradient of the weight.
         searches: The bytes of cudnn.benchmark's workspaces, by the description of the convolution,
             for the same three passes. Each pass has four numbers: the largest workspace during a
             search; then the smallest, the median and the largest workspace of the plan that won,

@@ -107,7 +107,7 @@ def _plan(values: Any) -> Plan:
             f'this plimsoll reads plans of the form {VERSION}, not of this "plimsoll_plan"'
         )
     ranks = tuple(_rank(each) for each in _list(values, "ranks", _MOST_RANKS))
-    if len({each.rank or 0 for each in ranks}) < len(ranks):  # without a rank, it counts as rank 0
+    if len({each.rank or 0 for each in ranks}) < len(ranks):  # a plan without a rank is rank 0's
         raise _WrongError("a rank has two plans")
     return Plan(_made_for(values.get("made_for")), ranks)
 

@@ -52,7 +52,7 @@ def replay(
     """Replays every device's history in a recording.
 
     Under the recorded configuration the replay is compared with the recording, address by address.
-    Under any other it shows what that configuration would have needed.
+    Under any other configuration, the result shows how much memory it would have needed.
 
     >>> import plimsoll
     >>> (result,) = plimsoll.replay("run.pickle", limit="24GiB")  # doctest: +SKIP
@@ -65,8 +65,8 @@ def replay(
             the driver for each request.
         conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF; by default the recorded
             one.
-        limit: The most memory that may be reserved, such as "24GiB": the effect of a memory
-            fraction or of a smaller card. The default is the limit inferred from the recording. If
+        limit: The most memory that may be reserved, such as "24GiB". It acts like a memory
+            fraction or a smaller card. The default is the limit inferred from the recording. If
             no limit can be inferred, and the replay changes the configuration or the allocator, the
             default is the recorded card's memory, if the recording names the card.
         gpu_memory: The memory of the simulated card, all of it for PyTorch. The default is more

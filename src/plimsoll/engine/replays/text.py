@@ -91,9 +91,10 @@ def heads(result: ReplayResult) -> tuple[str, ...]:
 
 
 def _rank(result: ReplayResult) -> tuple[bool, int]:
-    """Returns a sort key: replays that fit come first, those that reserve the least in front.
+    """Returns a sort key: the replays that fit come before those that ended early.
 
-    Replays that ended early follow, those that got furthest in front.
+    Among the replays that fit, the one that reserves the least memory comes first. Among the
+    others, the one that got furthest comes first.
     """
     return not result.fits, result.peak_reserved_bytes if result.fits else -result.events
 

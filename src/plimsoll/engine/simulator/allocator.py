@@ -100,8 +100,9 @@ class Allocator:
         version: The PyTorch version whose rules are followed, such as "2.11"; by default the newest
             known.
         wheel: The address of `plimsoll_wheel_api`, a C table with the functions of PyTorch's own
-            allocator. "native" then calls PyTorch's code; with 0 it is plimsoll's implementation
-            of PyTorch's rules. Only one simulated machine in a process can use PyTorch's code.
+            allocator. "native" then calls PyTorch's code. If the address is 0, "native" is
+            plimsoll's implementation of PyTorch's rules. Only one simulated machine in a process
+            can use PyTorch's code.
 
     Raises:
         InputError: If the configuration or the version is unknown, or the allocator and the driver

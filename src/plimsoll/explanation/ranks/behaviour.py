@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 WORDS = 8
 """The number of words in a passage."""
 MOST_PASSAGES = 8192
-"""The most passages kept of a row. Those with the smallest hashes are kept, on every rank alike."""
+"""The most passages kept of a row. Every rank keeps those with the smallest hashes."""
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)

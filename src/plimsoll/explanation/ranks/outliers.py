@@ -28,7 +28,7 @@ OutlierKind = Literal["out_of_memory", "leak", "fragmented", "full", "different"
 _KINDS: tuple[OutlierKind, ...] = ("out_of_memory", "leak", "fragmented", "full", "different")
 _LEAST_MORE = 0.25  # the least excess over the group's median; uneven shards cause a smaller one
 _LEAST_PASSING = (
-    # the least excess of memory that lives within a step; its size hardly depends on the shards
+    # the least excess of memory that lives within a step, which hardly depends on the shards
     0.08
 )
 # the least excess of memory that is reserved but not allocated, as a share of the reserved memory
@@ -48,8 +48,8 @@ class Outlier:
     Attributes:
         rank: The rank.
         kind: How the rank differs:
-            - "out_of_memory": a request failed, on this rank first, or on less than half of the
-              ranks of the group.
+            - "out_of_memory": a request of this rank failed. Either this rank was the first to
+              fail, or less than half of the group's ranks failed.
             - "leak": a line keeps more memory after each step than in the other ranks.
             - "fragmented": more memory is reserved but not allocated than in the other ranks.
             - "full": the peak is higher than that of the other ranks.
@@ -196,7 +196,7 @@ def _fragmented(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
 
 
 def _full(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Yields ranks with a higher peak than their group, in total or of memory within a step."""
+    """Yields ranks that need more memory than their group, in all or within a step."""
     for team, peaks, elsewhere in _values(teams, lambda one: one.peak_allocated_bytes, of=_peak):
         usual = middle(peaks)
         found = beyond(peaks, _LEAST_MORE * usual, elsewhere)

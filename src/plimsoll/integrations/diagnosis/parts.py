@@ -34,7 +34,8 @@ class Ability:
         name: The verbs as printed, such as "predict, fit".
         works: Whether it works on this machine now.
         note: Why it does not work, or a remark, in one line; None if there is nothing to say.
-        command: The command that makes it work, or work better; None if there is none, or no need.
+        command: The command that makes it work, or work better; None if no command helps or is
+            needed.
     """
 
     name: str

@@ -34,7 +34,7 @@ def hosts_in(text: str) -> list[str]:
 
 def _expanded(name: str, text: str, most: int) -> list[str]:
     found = _NUMBERS.fullmatch(name)
-    if found is None and "[" in name and ":" not in name:  # a colon: an address of IPv6
+    if found is None and "[" in name and ":" not in name:  # a colon means an IPv6 address
         raise InputError(f"{printable(text)} is no list of hosts: {_FORM}")
     if found is None:
         return [name]

@@ -1,4 +1,4 @@
-"""Asks several machines in parallel; the screen has a line for each that does not answer."""
+"""Asks several machines in parallel; the screen names each machine that does not answer."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class HostsWatch:
             raise InputError(f"{host}: {error}") from None
 
     def login(self, host: str) -> str:
-        """Returns the name that ssh takes for a host, even if the user named its metrics."""
+        """Returns the name that ssh takes for a host, even if the user gave a metrics address."""
         return self._hosts[host].login
 
     def _look_at(self, name: str) -> Machine | str:

@@ -190,7 +190,7 @@ class _Ahead(Generic[Batch]):
 
     def _next(self) -> Batch:
         had = int(any(storage() is not None for storage in self._last))
-        for _ in range(2):  # one for the batch to return, and one to get further ahead
+        for _ in range(2):  # at most two new copies: of the batch to return, and of a later batch
             if len(self._copies) + had <= self._depth or not self._copies:
                 self._pull()
                 self._start()

@@ -34,7 +34,8 @@ class LoaderStatistics:
         gpu_seconds: Time in which the host waited until the GPU had read earlier batches.
         program_seconds: Time in the loop's body, on the host.
         copy_seconds: Time in which the GPU waited for an unfinished copy.
-        pinned_bytes: The process's page-locked buffers for batches in ordinary memory.
+        pinned_bytes: Bytes of the process's page-locked buffers. Batches in ordinary memory are
+            first copied into these buffers.
     """
 
     batches: int

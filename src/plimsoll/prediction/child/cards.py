@@ -1,7 +1,7 @@
 """The cards that a program's processes use, and the memory of all processes on each card.
 
-From its first use of a card, each process keeps the figure of its memory in the card's file up to
-date. So the file also has the memory of killed processes.
+Each card has a file. From its first use of a card, each process writes there how much memory it has
+on the card, and updates this figure. So the file also has the memory of killed processes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Card:
 
 
 def card_files(folder: str) -> Callable[[int], str]:
-    """Returns a function that returns the card's file for the number of a GPU in this process."""
+    """Returns a function that finds a card's file by the GPU's number in this process."""
 
     def file_of(device: int) -> str:
         host = launched_as("GROUP_RANK") or 0

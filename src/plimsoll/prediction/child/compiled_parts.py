@@ -22,12 +22,13 @@ def watch_calls(
     before: Callable[[Any, tuple[Any, ...]], None],
     after: Callable[[Any], object],
 ) -> None:
-    """Makes each module's call also call `before` with its arguments, and `after` with the result.
+    """Calls `before` ahead of each call of a module, and `after` when the call has returned.
 
-    `before` and `after` are guarded watchers. Calls in compiled code are left out. `watch_calls`
-    replaces `Module.__call__`, because PyTorch's global module hooks would change the compiled
-    code. Dynamo looks up `Module.__call__` once, at its own import, and traces what that function
-    calls, not the function itself.
+    `before` gets the module and the arguments of the call; `after` gets the result. Both
+    functions are guarded watchers. Calls in compiled code are left out. `watch_calls` replaces
+    `Module.__call__`, because PyTorch's global module hooks would change the compiled code. Dynamo
+    looks up `Module.__call__` once, when Dynamo is imported. It traces what that function calls,
+    not the function itself.
     """
     kind = torch.nn.Module
     call_module = kind.__call__
@@ -56,7 +57,7 @@ def watch_compiled(
 
     Args:
         torch: The module.
-        watchers: Keeps errors in the functions below from reaching the program.
+        watchers: Guards the functions below, so that their errors never reach the program.
         note_module: Called with each compiled module.
         before_step: Called with an optimizer, before its compiled step.
         after_step: Called after that step, unless Dynamo gave up and PyTorch's hooks reported it.

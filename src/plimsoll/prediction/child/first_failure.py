@@ -55,7 +55,7 @@ def note_failure(folder: str, watchers: Watchers) -> None:
 
     Args:
         folder: The folder for the notes of all ranks of the job.
-        watchers: Keeps an error while noting from reaching the program.
+        watchers: Guards the code that takes the notes, so that its errors never reach the program.
     """
     rank, process, shows = launched_as("RANK"), os.getpid(), sys.excepthook
     if rank is None:

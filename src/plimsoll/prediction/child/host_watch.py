@@ -1,7 +1,7 @@
 """Measures the host memory that this process would use on a machine with a GPU.
 
 The figure is the growth of the process's own memory since before the script. It leaves out the
-import of PyTorch, because a build for GPUs has another size, and the simulation's own data. It adds
+simulation's own data, and the import of PyTorch, whose builds for GPUs have another size. It adds
 memory that a machine with a GPU would need, but that this process lacks: the contents of large host
 tensors, and page-locked and shared memory that was never written. Mapped files do not count, since
 the kernel can drop them.
