@@ -88,7 +88,7 @@ def choose_roles(world: int, groups: list[list[int]], sends: list[list[int]]) ->
 
 
 def _representative(place: int, count: int) -> int:
-    """Returns the stage that plimsoll runs instead of this one: the first, second or last."""
+    """Returns which stage is run to represent stage `place`: the first, second or last."""
     if place in (0, count - 1):
         return place
     return 1

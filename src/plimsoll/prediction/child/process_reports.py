@@ -115,7 +115,7 @@ def _bounds(found: dict[str, Any], peak: str) -> tuple[int, int] | None:
 
 
 def _on_card(found: dict[str, Any], *, depends: bool) -> tuple[int, int] | None:
-    """Returns the range of `device_used_bytes`, by the ranges of NCCL's and of reserved memory."""
+    """Returns the range of `device_used_bytes`, from the ranges of NCCL's and reserved memory."""
     nccl, reserved = found["nccl_range_bytes"], _bounds(found, "reserved")
     if not (depends or nccl or reserved):
         return None

@@ -216,7 +216,10 @@ def begin_started(values: dict[str, Any]) -> None:
 
 
 def reported_by(simulation: Simulation, report: dict[str, Any] | None) -> ProcessReport:
-    """Returns what the process writes to its file. `report` is None before the process ends."""
+    """Returns the report that this process writes to its file.
+
+    `report` is None as long as the process runs.
+    """
     rank = launched_as("RANK") if simulation.rank is None else simulation.rank
     return ProcessReport(
         process=os.getpid(),
@@ -229,7 +232,7 @@ def reported_by(simulation: Simulation, report: dict[str, Any] | None) -> Proces
 
 
 def _ended_by() -> BaseException | None:
-    """Returns the error that ends this process; None without one."""
+    """Returns the error that ends this process; None if no error ends it."""
     # `multiprocessing` runs finalizers while the error that ended the process's work is still set.
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
     return error if isinstance(error, BaseException) else None

@@ -117,7 +117,8 @@ def uncertain_peaks(
         return UncertainPeaks()
     as_thought = run.replay(_Draw(thought))
     peaks = [run.replay(draw) for draw in (*sizes, *paces, *orders)]
-    # Late frees never make a request fail: PyTorch first waits for the streams of freed blocks.
+    # A freed block that another stream still uses never makes a request fail: before PyTorch raises
+    # an error, it waits for that stream.
     failing = [
         each.allocated_bytes
         for each, draw in zip(peaks, sizes, strict=False)
@@ -156,7 +157,8 @@ class _Draw:
 
     Attributes:
         sizes: Bytes of uncertain memory, by kind.
-        paces: The factor on the delay of each late free; None leaves the delays unchanged.
+        paces: For each freed block that had to wait for other streams, the factor by which the wait
+            is prolonged; None leaves the waits unchanged.
         order: The seed of a random order of segments; 0 for descending addresses.
     """
 
@@ -166,7 +168,7 @@ class _Draw:
 
 
 def _paces(later: Sequence[int], count: int) -> Iterator[NDArray[np.float64]]:
-    """Yields arrays of a factor for each late free: first equal factors, then drawn ones."""
+    """Yields arrays with a factor for each late free: first equal factors, then random ones."""
     if count == 0:
         return
     for factor in later:

@@ -48,5 +48,5 @@ def accepted_step(
 
 
 def without_line(reason: str) -> str:
-    """Returns an error's text without the place in the script, whose number is no divisor."""
+    """Returns an error's text without the line number, which would be taken for a divisor."""
     return _LINE.sub("", reason)

@@ -226,7 +226,7 @@ class _Choice:
 
     @property
     def most(self) -> int:
-        """The most bytes that can be saved by recomputing the module or modules within it."""
+        """The most bytes that can be saved by recomputing the whole module or parts of it."""
         return max(self.bytes, sum(each.most for each in self.inner))
 
     def best(self, unit: int) -> _Best:
