@@ -168,7 +168,7 @@ class _Draw:
 
 
 def _paces(later: Sequence[int], count: int) -> Iterator[NDArray[np.float64]]:
-    """Yields arrays with a factor for each late free: first equal factors, then random ones."""
+    """Yields arrays with a factor for each delayed free: first equal factors, then random ones."""
     if count == 0:
         return
     for factor in later:
@@ -270,7 +270,7 @@ class _Run:
     def _at_pace(
         self, paces: NDArray[np.float64] | None
     ) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
-        """Returns the events, with late frees moved, and the places of kernels' uncertain memory.
+        """Returns the events, delayed frees moved, and the places of kernels' uncertain memory.
 
         Each place is the index of the event before which a kernel allocates such memory.
         """
