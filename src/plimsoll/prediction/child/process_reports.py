@@ -21,8 +21,8 @@ class ProcessReport:
     Attributes:
         process: The process id.
         rank: The rank in the process's environment variables; None if they name no rank.
-        has_joined: Whether it joined the job itself. A process that a rank started has the rank's
-            environment and does not join.
+        has_joined: Whether the process itself joined the job as a rank. A process that a rank
+            started has the rank's environment variables, but does not join.
         host: The number of its machine in the job.
         report: The report of `make_report`; None if the process was killed.
         cards: A pair for each GPU that the process used: the number of the GPU, and the file of its

@@ -1,8 +1,8 @@
 """Collects reports of the memory that the processes of a predicted program use on GPUs.
 
 Each process that uses a GPU has a file in a folder. plimsoll makes the file when the process first
-uses a GPU, and writes the report into it when the process ends. A file without a report is that of
-a process that was killed. The memory of such a process is known from the files of the cards
+uses a GPU, and writes the report into it when the process ends. If a file has no report, its
+process was killed. The memory of a killed process is known from the files of the cards
 (`cards.py`), which are always up to date.
 """
 

@@ -157,8 +157,8 @@ class _Draw:
 
     Attributes:
         sizes: Bytes of uncertain memory, by kind.
-        paces: For each freed block that had to wait for other streams, the factor by which the wait
-            is prolonged; None leaves the waits unchanged.
+        paces: For each freed block that had to wait for other streams, the factor on the length of
+            this wait; None leaves the waits unchanged.
         order: The seed of a random order of segments; 0 for descending addresses.
     """
 

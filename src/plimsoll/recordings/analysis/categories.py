@@ -39,7 +39,7 @@ _LEAST_RELEASED = 4
 _LEAST_STEPS = 3
 _MOSTLY = 0.75
 _MOST_CROSSED = 2
-"""The most step boundaries that an activation or input outlives. Some of a GAN outlive two."""
+"""The most step boundaries that an activation or input outlives. In a GAN some outlive two."""
 
 
 @dataclass(frozen=True)

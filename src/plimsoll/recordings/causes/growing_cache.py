@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LEAST_SHARE = 0.2
 _FEWEST_LENGTHS = 8
 _LEAST_COPIED = 0.8
-"""The least share of copies that are freed after the next copy and before the one after that."""
+"""The least share of copies that are freed between the next copy and the copy after it."""
 
 
 def growing_cache(facts: Facts) -> Cause | None:

@@ -31,7 +31,7 @@ _GRAPH = "the graph that"
 _SUMMED = "total += loss.item()  # in a list: losses.append(loss.item())"
 _KEPT = "kept.append(result.detach().cpu())"
 UNSEEN = (_SUMMED, _KEPT)
-"""The patches where the statement that keeps a value is not seen."""
+"""The patches for causes where plimsoll has not found the statement that keeps the value."""
 _LARGEST_NUMBER = 8
 _LEAST_GROWN = MiB
 _LEAST_SHARE = 0.05
@@ -170,7 +170,7 @@ def _cause(leak: Leak, line: str | None, grown: int, kept: KeptValue, graph: str
         leak: The line's growth.
         line: The line that the cause names.
         grown: The bytes by which the memory of this cause grew.
-        kept: What the program should keep.
+        kept: The value that the program should keep instead.
         graph: The kept graph in words; "" without one.
     """
     slope = round(leak.slope_bytes * grown / leak.grown_bytes)
