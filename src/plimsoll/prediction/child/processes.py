@@ -105,7 +105,10 @@ class StartedProcesses:
         high_water: HighWaterMarks,
         surveyor: Surveyor | None = None,
     ) -> None:
-        """Sets up the reports of this process and its forks, except the program's own process."""
+        """Makes this process and its forks write reports of their memory use.
+
+        The program's own process writes no file here: it reports to the parent process itself.
+        """
         began = time.perf_counter()
         simulation.share_cards(card_files(self.folder))
 
