@@ -3,8 +3,8 @@
 One rank runs alone first. It reports the process groups that the script makes. It also reports
 through which groups ranks send to each other (send/recv): these groups connect the stages of a
 pipeline. Stages differ in their memory, so the first, the second and the last stage are run. Each
-of these stages is run with two ranks: the first and the last rank of the stage's other process
-groups. The memory of these two may differ, because the last part is the smallest if a tensor or the
+of these stages is run with two ranks: its rank in the job's first pipeline, and its rank in the
+last. The memory of these two may differ, because the last part is the smallest if a tensor or the
 data is divided into unequal parts.
 """
 
@@ -88,7 +88,7 @@ def choose_roles(world: int, groups: list[list[int]], sends: list[list[int]]) ->
 
 
 def _representative(place: int, count: int) -> int:
-    """Returns the stage that plimsoll runs instead of this one: the first, second or last."""
+    """Returns which stage is run to represent stage `place`: the first, second or last."""
     if place in (0, count - 1):
         return place
     return 1

@@ -119,7 +119,7 @@ def why_missing(error: BaseException) -> Why | None:
 
 
 def reason_for(error: BaseException) -> str:
-    """Returns the text of an error while reaching the hub, in one line."""
+    """Returns in one line why the hub could not be reached, from the error's text."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:

@@ -18,7 +18,7 @@ _ON_A_NODE = 8
 
 @dataclass(frozen=True)
 class JobShape:
-    """The size of a job, and the ranks of it that run.
+    """The size of a job, and which of its ranks run.
 
     Attributes:
         nproc_per_node: The number of ranks on each machine; None if the script is no job.

@@ -1,4 +1,7 @@
-"""Finds the range of a prediction over all contents of unknown data, by trials of both extremes."""
+"""Finds the range of a prediction if sizes depend on data whose values are not computed.
+
+Two more trials use the values that give the smallest and the largest sizes.
+"""
 
 from __future__ import annotations
 

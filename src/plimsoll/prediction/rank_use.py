@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankUse:
-    """The memory that a rank used of its card. If it used several cards, the one it fills most.
+    """The memory that a rank used of its card, or of the fullest if it used several cards.
 
     Figures are None if the rank ended before its report, for example because another rank failed.
     `card_used_bytes` is known even then.

@@ -199,7 +199,8 @@ def _at_peak(trace: DeviceTrace) -> _Peak:
 def _same_lines(predicted: Counter[str], recorded: Counter[str]) -> dict[str, tuple[int, int]]:
     """Returns the predicted and the recorded bytes of each line.
 
-    If paths differ because the recording is of another machine, the last part of a path decides.
+    If paths differ because the recording was made on another machine, lines are equal if the last
+    parts of their paths are.
     """
     names = {line: line for line in predicted}
     for line in predicted:

@@ -161,7 +161,7 @@ def _explained(use: ServingUse, name: str) -> str:
 
 
 def _bound(use: ServingUse) -> str | None:
-    """Returns the sentence on what limits parallel requests: the KV cache, or the option."""
+    """Returns the sentence on what limits parallel requests: the KV cache, or `max_num_seqs`."""
     longest, most = use.longest_requests, use.max_num_seqs
     if longest is None or most is None:
         return None

@@ -53,7 +53,7 @@ _OFTEN_MISSING = ("stack", "shared")
 
 @dataclass(frozen=True)
 class EventBatch:
-    """Events in order, a column each, all of length n.
+    """Events in order, as columns of length n.
 
     Attributes:
         action: Codes of `Action`, uint8.

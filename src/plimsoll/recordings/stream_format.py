@@ -15,9 +15,9 @@ missing:
     process  {rank, local_rank, world_size, host, job}: the process's place, once known
     ended    true: the recording was ended properly
 
-The schema's metadata has the format's number and the allocator's settings, and the process's place
-in its job if it is known by then. No batch needs a later one, so a truncated or growing file can be
-read up to its last whole batch.
+The schema's metadata has the format's number and the allocator's settings. It also has the
+process's place in its job, if this is known when the recording begins. No batch needs a later one,
+so a truncated or growing file can be read up to its last whole batch.
 
 The metadata of each batch also has a checksum as decimal digits, under the key `plimsoll.crc`: the
 CRC-32 (that of zlib) of the JSON's bytes and the bytes of all columns. It continues the checksum of

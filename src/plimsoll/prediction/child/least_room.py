@@ -33,7 +33,9 @@ def add_least(simulation: Simulation, report: dict[str, Any]) -> None:
 def least_reserved_bytes(
     simulation: Simulation, device: int, allocated: int, reserved: int
 ) -> int | None:
-    """Returns the least memory that serves a run's requests, found by replays in less memory.
+    """Returns the least memory that serves a run's requests.
+
+    To find it, this replays the requests with less and less memory.
 
     Args:
         simulation: The simulated GPUs.

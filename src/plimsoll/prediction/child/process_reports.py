@@ -21,8 +21,8 @@ class ProcessReport:
     Attributes:
         process: The process id.
         rank: The rank in the process's environment variables; None if they name no rank.
-        has_joined: Whether it joined the job itself. A process that a rank started has the rank's
-            environment and does not join.
+        has_joined: Whether the process itself joined the job as a rank. A process that a rank
+            started has the rank's environment variables, but does not join.
         host: The number of its machine in the job.
         report: The report of `make_report`; None if the process was killed.
         cards: A pair for each GPU that the process used: the number of the GPU, and the file of its
@@ -115,7 +115,7 @@ def _bounds(found: dict[str, Any], peak: str) -> tuple[int, int] | None:
 
 
 def _on_card(found: dict[str, Any], *, depends: bool) -> tuple[int, int] | None:
-    """Returns the range of `device_used_bytes`, by the ranges of NCCL's and of reserved memory."""
+    """Returns the range of `device_used_bytes`, from the ranges of NCCL's and reserved memory."""
     nccl, reserved = found["nccl_range_bytes"], _bounds(found, "reserved")
     if not (depends or nccl or reserved):
         return None

@@ -1,8 +1,8 @@
 """Collects reports of the memory that the processes of a predicted program use on GPUs.
 
 Each process that uses a GPU has a file in a folder. plimsoll makes the file when the process first
-uses a GPU, and writes the report into it when the process ends. A file without a report is that of
-a process that was killed. The memory of such a process is known from the files of the cards
+uses a GPU, and writes the report into it when the process ends. If a file has no report, its
+process was killed. The memory of a killed process is known from the files of the cards
 (`cards.py`), which are always up to date.
 """
 
@@ -105,7 +105,10 @@ class StartedProcesses:
         high_water: HighWaterMarks,
         surveyor: Surveyor | None = None,
     ) -> None:
-        """Sets up the reports of this process and its forks, except the program's own process."""
+        """Makes this process and its forks write reports of their memory use.
+
+        The program's own process writes no file here: it reports to the parent process itself.
+        """
         began = time.perf_counter()
         simulation.share_cards(card_files(self.folder))
 
@@ -216,7 +219,10 @@ def begin_started(values: dict[str, Any]) -> None:
 
 
 def reported_by(simulation: Simulation, report: dict[str, Any] | None) -> ProcessReport:
-    """Returns what the process writes to its file. `report` is None before the process ends."""
+    """Returns the report that this process writes to its file.
+
+    `report` is None as long as the process runs.
+    """
     rank = launched_as("RANK") if simulation.rank is None else simulation.rank
     return ProcessReport(
         process=os.getpid(),
@@ -229,7 +235,7 @@ def reported_by(simulation: Simulation, report: dict[str, Any] | None) -> Proces
 
 
 def _ended_by() -> BaseException | None:
-    """Returns the error that ends this process; None without one."""
+    """Returns the error that ends this process; None if no error ends it."""
     # `multiprocessing` runs finalizers while the error that ended the process's work is still set.
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
     return error if isinstance(error, BaseException) else None

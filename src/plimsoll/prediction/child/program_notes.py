@@ -1,4 +1,4 @@
-"""Collects facts, besides the requests, that help to find the causes of a program's memory use."""
+"""Collects facts, in addition to requests, that help to explain a program's memory use."""
 
 from __future__ import annotations
 

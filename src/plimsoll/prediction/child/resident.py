@@ -48,7 +48,7 @@ def resident(process: int | str = "self") -> Resident | None:
 
 
 def common_bytes(process: int) -> int | None:
-    """Returns the private bytes that no write after a fork has copied yet; None if unknown.
+    """Returns the private bytes still shared copy-on-write since a fork; None if unknown.
 
     The kernel takes milliseconds to count these bytes.
     """

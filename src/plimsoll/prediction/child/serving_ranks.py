@@ -7,7 +7,7 @@ from typing import Any
 _OF_REFUSAL = ("refusal", "missing_bytes", "fitting_len")
 """Fields that only the process which plans the KV cache reports.
 
-If the engine has several ranks, this process is none of them.
+If the engine has several ranks, this process is not one of the ranks.
 """
 
 

@@ -117,7 +117,8 @@ def uncertain_peaks(
         return UncertainPeaks()
     as_thought = run.replay(_Draw(thought))
     peaks = [run.replay(draw) for draw in (*sizes, *paces, *orders)]
-    # Late frees never make a request fail: PyTorch first waits for the streams of freed blocks.
+    # A freed block that another stream still uses never makes a request fail: before PyTorch raises
+    # an error, it waits for that stream.
     failing = [
         each.allocated_bytes
         for each, draw in zip(peaks, sizes, strict=False)
@@ -156,7 +157,8 @@ class _Draw:
 
     Attributes:
         sizes: Bytes of uncertain memory, by kind.
-        paces: The factor on the delay of each late free; None leaves the delays unchanged.
+        paces: For each freed block that had to wait for other streams, the factor on the length of
+            this wait; None leaves the waits unchanged.
         order: The seed of a random order of segments; 0 for descending addresses.
     """
 
@@ -166,7 +168,7 @@ class _Draw:
 
 
 def _paces(later: Sequence[int], count: int) -> Iterator[NDArray[np.float64]]:
-    """Yields arrays of a factor for each late free: first equal factors, then drawn ones."""
+    """Yields arrays with a factor for each delayed free: first equal factors, then random ones."""
     if count == 0:
         return
     for factor in later:
@@ -268,7 +270,7 @@ class _Run:
     def _at_pace(
         self, paces: NDArray[np.float64] | None
     ) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
-        """Returns the events, with late frees moved, and the places of kernels' uncertain memory.
+        """Returns the events, delayed frees moved, and the places of kernels' uncertain memory.
 
         Each place is the index of the event before which a kernel allocates such memory.
         """

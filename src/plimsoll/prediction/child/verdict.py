@@ -95,7 +95,10 @@ def verdict(
 
 
 def _on_other_cards(reports: list[ProcessReport]) -> list[dict[str, Any]]:
-    """Returns the `CardVerdict` of each other card. A card fits if each process fits on it."""
+    """Returns the `CardVerdict` of each card besides the predicted card.
+
+    A card fits if each process fits on it.
+    """
     verdicts = [each["other_cards"] for each in map(_prediction, reports) if each]
     return [
         {

@@ -27,9 +27,10 @@ def accepted_step(
             one explains the failure.
 
     Returns:
-        A multiple of `step` that divides all accepted values but not the failed one. It is the
-        number in the script's error or, without one, `step` times a power of two: the largest that
-        is at most `tolerance`, or else the smallest above.
+        A multiple of `step` that divides all accepted values but not the failed one. If the
+        script's error names a number, it is the least common multiple of `step` and that number.
+        Otherwise it is `step` times a power of two: the largest that is at most `tolerance`, or
+        else the smallest above `tolerance`.
     """
     for found in _DIVISOR.findall(without_line(reason or "")):
         named = lcm(step, int(found) or 1)
@@ -48,5 +49,5 @@ def accepted_step(
 
 
 def without_line(reason: str) -> str:
-    """Returns an error's text without the place in the script, whose number is no divisor."""
+    """Returns an error's text without the line number, which would be taken for a divisor."""
     return _LINE.sub("", reason)

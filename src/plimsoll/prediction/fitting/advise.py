@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def with_advice(request: Request, prediction: Prediction) -> Prediction:
     """Simulates the script with each cause's change and adds to the cause what the change saved.
 
-    A cause whose change cannot be made in the script gets the reason.
+    If the change for a cause cannot be made in the script, the reason is added to the cause.
 
     Args:
         request: The request that was predicted.

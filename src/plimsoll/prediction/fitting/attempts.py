@@ -153,11 +153,11 @@ class Attempts:
         return found
 
     def with_least_of(self, attempt: Attempt, use: AllocatorUse) -> Attempt:
-        """Returns the attempt with the memory that it needs in a run under the allocator of `use`.
+        """Runs an attempt again under the allocator of `use`; returns it with the memory it needed.
 
-        The attempt ran under another allocator. Its figure for this one is from a replay of the
-        requests, which lacks the waits and moves of memory that this allocator causes. If the
-        script fails in the new run, the attempt is returned unchanged.
+        The attempt ran under another allocator. For the allocator of `use` it has only a figure
+        from a replay of the requests. The replay lacks the waits and moves of memory that this
+        allocator causes. If the script fails in the new run, the attempt is returned unchanged.
         """
         with ExitStack() as stack:
             survey = stack.enter_context(temporary_folder()) / "survey.json"
@@ -176,7 +176,7 @@ class Attempts:
             return _finished(answer())
 
     def with_range(self, changes: Changes, use: AllocatorUse, found: Prediction) -> Prediction:
-        """Adds a range to a prediction of `verify`: the memory for all contents of unknown data."""
+        """Adds to a prediction of `verify` the range of memory over all values of unknown data."""
         if not found.needs_trials:
             return found
         self.count += 2

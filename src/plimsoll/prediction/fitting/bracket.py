@@ -1,4 +1,4 @@
-"""Chooses the values to try from earlier results, until two values enclose the answer.
+"""Uses earlier results to choose the next values to try, until two values enclose the answer.
 
 A scout is a run with unlimited memory, which only measures how much memory a value takes.
 """

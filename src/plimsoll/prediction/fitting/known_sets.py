@@ -27,7 +27,7 @@ _LEAST_REST = 0.985  # the part of the elastic allocator's reserved memory that 
 PER_CHANGE = 0.005
 """A plan with one change fewer is preferred if its step is slower by no more than this share."""
 _THIN = 0.02  # a plan with enough headroom is preferred if slower by no more than this share
-_FAR = 0.75  # measured changes that save less than this share of the wanted bytes are exhausted
+_FAR = 0.75  # measured changes can save no more if they save less than this share of what is wanted
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,8 @@ class Known:
     def reach(self, kinds: set[str], chosen: Changes) -> int:
         """Returns the lowest peak that measured changes of these kinds can reach beside `chosen`.
 
-        It is 0 (no bound) until an attempt with a subset of `chosen` has exhausted such changes.
+        It is 0 (no bound) until an attempt with a subset of `chosen` has shown that such changes
+        can save no more.
         """
         inside = [
             attempt

@@ -129,7 +129,10 @@ class Search:
             self.prefer_own_options()
 
     def _find_floor(self) -> None:
-        """Runs the attempt with the least memory under its best allocator, to measure it."""
+        """Runs the attempt that needs the least memory under the allocator that needs least.
+
+        The run replaces an estimate of that memory by a measured figure.
+        """
         least = min(
             (each for each in self.known if each.prediction is not None),
             key=lambda attempt: attempt.least_bytes(),
@@ -184,7 +187,7 @@ class Search:
         return bool(self._uses(attempt))
 
     def _sweep_budgets(self) -> None:
-        """Tries the compiled model under activation memory budgets, then under budgets between."""
+        """Tries the compiled model under some activation memory budgets, then between these."""
         survey, peak = self.base.survey, self.base.allocated_bytes()
         assert survey is not None
         budgets = list(compiled.first_budgets(survey))
@@ -238,7 +241,7 @@ class Search:
         return MOST_SIMULATIONS - 1 - self._attempts.count
 
     def _branch(self, items: Sequence[Change]) -> None:
-        """Tries sets of changes, the most promising first, and all together if none fits."""
+        """Tries sets of changes, the most promising first; if none fits, tries all changes."""
         turns = 0
         while self._left() > 0:
             self._take_best()
@@ -277,7 +280,7 @@ class Search:
         return None if best is None else self._known.price(best.attempt, best.use)
 
     def _verified(self, attempt: Attempt, use: AllocatorUse) -> Prediction | None:
-        """Returns the prediction under the limit, or the known one if the limit changes nothing."""
+        """Returns the prediction under the limit; if the limit changes nothing, the known one."""
         own = attempt.allocators()[0]
         assert attempt.prediction is not None
         is_alone = not attempt.prediction.shared_cards

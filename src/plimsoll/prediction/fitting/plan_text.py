@@ -133,7 +133,7 @@ def _changes(plan: PlanParts) -> Iterator[str]:
 
 
 def _own_options(plan: PlanParts) -> Iterator[str]:
-    """Yields the best attempt, other than the plan, that fits by the script's options alone."""
+    """Yields a line about the best other attempt that only sets the script's options and fits."""
     fitting = [
         (not each.keeps_results, each.step_seconds or 0.0, each.device_used_bytes, each.options)
         for each in plan.tried

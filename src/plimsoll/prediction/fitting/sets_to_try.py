@@ -129,7 +129,7 @@ class Sets:
         return alone is not None and alone.prediction is None
 
     def all_together(self, items: Sequence[Change]) -> list[Changes]:
-        """Returns the set of all changes or, if that was tried, its best set with measured changes.
+        """Returns the set of all changes; if that was tried, adds the best measured changes to it.
 
         The list is empty if no untried set is left.
         """

@@ -76,8 +76,8 @@ def fit(
         arguments: The script's arguments; the search begins at a value of `vary` among them.
         module: See `predict`.
         gpu: The card.
-        start: The first value. The default is the one among the arguments, the script's own by
-            `argparse`, or 1.
+        start: The first value. The default is the value in `arguments`, else the script's own value
+            as `argparse` parsed it, else 1.
         at_most: The largest value to try; None for no bound.
         multiple_of: plimsoll tries only multiples of this number. If the script fails because it
             accepts only multiples of another number, plimsoll finds that number from the failure.

@@ -74,10 +74,18 @@ def fit_within(
     If a size depends on values that are not computed, two more simulations find the range of the
     script's memory.
 
-    Changes that keep the results come first: gradients that are freed earlier, fused optimizers, a
-    loss in chunks, recomputed modules, saved tensors and optimizer state in the host's memory, the
-    batch in parts, another allocator. If none of these fits, the search also takes changes that
-    alter the results: fewer bits, another optimizer.
+    The search first tries changes that keep the results:
+
+    - freeing gradients earlier
+    - a fused optimizer
+    - computing the loss in chunks
+    - recomputing modules
+    - keeping saved tensors and optimizer state in host memory
+    - splitting the batch into parts
+    - another allocator
+
+    If none of these fits, the search also tries changes that alter the results: numbers of fewer
+    bits, or another optimizer.
 
     >>> import plimsoll
     >>> plan = plimsoll.fit_within("train.py", within="12GiB")  # doctest: +SKIP

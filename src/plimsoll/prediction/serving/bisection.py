@@ -26,7 +26,7 @@ class Bisection:
             each time. If not, the tried number itself doubles or halves.
 
     Attributes:
-        low: The largest number that works or is too little; 0 if there is none yet.
+        low: The largest number that is known not to be too much; 0 if there is none yet.
         high: The smallest number that is too much; None if there is none yet.
     """
 

@@ -181,9 +181,10 @@ class EngineSearch:
     def _first(
         self, gpu: str, vary: str, settings: Mapping[str, str]
     ) -> tuple[float | None, EngineTrial | None]:
-        """Returns the first value to try, and the trial that showed it if the engine chose it.
+        """Returns the first value to try and, if the engine chose it, the trial that showed it.
 
-        The value is None if no value can help, or if the engine's trial stays without an answer.
+        The value is None if no value can help, or if that trial does not show whether memory
+        suffices.
         """
         text = given(with_settings(self._trials.arguments, settings), vary)
         if self._bounds.start is not None:
@@ -237,14 +238,14 @@ def _border(
 
 
 def _why_open(trial: EngineTrial) -> str | None:
-    """Returns why a trial does not say whether memory suffices; None if it does."""
+    """Returns why a trial does not show whether memory suffices; None if it shows that."""
     if trial.error is not None:
         return f"the engine fails: {trial.error}"
     return "it is not known whether the engine serves" if trial.fits is None else None
 
 
 def _around(tried: Mapping[int, EngineTrial]) -> tuple[EngineTrial | None, EngineTrial | None]:
-    """Returns two trials: that of the largest value that serves, and the next larger one's."""
+    """Returns two trials: of the largest value that serves, and of the next larger tried value."""
     low = max((number for number, trial in tried.items() if trial.fits), default=0)
     high = min((number for number, trial in tried.items() if number > low), default=None)
     return tried.get(low), None if high is None else tried[high]

@@ -1,4 +1,4 @@
-"""Runs a serving engine with options of a search, each command once."""
+"""Runs a serving engine with the options that a search sets; runs each command only once."""
 
 from __future__ import annotations
 

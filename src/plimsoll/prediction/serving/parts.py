@@ -10,7 +10,7 @@ from plimsoll.prediction.not_kept import NotKept
 from plimsoll.torch.simulated.serving_use import ServingUse
 
 CARD = "gpu"
-"""The name in place of an option if a search looks for the smallest card."""
+"""Stands in place of an option's name if a search looks for the smallest card."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def card_is_too_full(trial: EngineTrial) -> bool:
 
 
 def longest_request(trial: EngineTrial) -> int | None:
-    """Returns the longest request that the engine's error says would fit; None if it names none."""
+    """Returns the longest request that would fit, from the engine's error; None if not named."""
     return trial.serving.fitting_len if lacks_cache(trial) and trial.serving else None
 
 

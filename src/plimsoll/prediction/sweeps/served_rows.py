@@ -21,7 +21,7 @@ def serving_of(row: Row) -> ServingUse | None:
 
 
 def ends_of(row: Row) -> str | None:
-    """Returns words for the end of the engine's run, beginning with a verb; None without one."""
+    """Returns words, beginning with a verb, for how an engine's run ended; None for no engine."""
     if not row.case.is_serving:
         return None
     if row.error is not None:

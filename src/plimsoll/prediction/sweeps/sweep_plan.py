@@ -125,7 +125,7 @@ class SweepPlan:
             yield arguments
 
     def _policies(self, default: str | None) -> list[tuple[str, str | None]]:
-        """Returns the pairs of allocator and settings; only PyTorch's has the plan's settings."""
+        """Returns pairs of allocator and settings; only PyTorch's allocator gets the plan's."""
         confs = self.confs or (default,)
         return [
             (allocator, conf)

@@ -233,7 +233,7 @@ def _with_untouched(
     known: NDArray[np.uint64],
     pools: dict[tuple[int, int], int],
 ) -> Lifetimes:
-    """Adds the blocks of `segments` that have no event: no `known` address is theirs."""
+    """Adds the blocks of `segments` that have no event: their addresses are not in `known`."""
     seen = set(known.tolist())
     untouched = [
         (

@@ -39,7 +39,7 @@ _LEAST_RELEASED = 4
 _LEAST_STEPS = 3
 _MOSTLY = 0.75
 _MOST_CROSSED = 2
-"""The most step boundaries that an activation or input outlives. Some of a GAN outlive two."""
+"""The most step boundaries that an activation or input outlives. In a GAN some outlive two."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class _Rules:
         fresh = self._crossed <= _MOST_CROSSED
         candidates = is_output & (forward | (self._is[Place.PROGRAM] & fresh))
         kept = candidates & (records != 0) & self._survives
-        # If the history ends in a forward pass, that pass's activations are live at the end.
+        # If the history ends in a forward pass, the activations of that pass are live at the end.
         open_end = (end >= self._blocks.event_count) & (
             start > int(self._backward_starts.max(initial=-1))
         )
@@ -260,7 +260,9 @@ class _Rules:
         """
         self._name("workspaces", self._has_role("workspace"))
         blocks = self._blocks
-        left = blocks.event_count - blocks.start  # a trainer may free workspaces before the end
+        # A workspace must live for half of the remaining events, not to the end, because a trainer
+        # may free workspaces earlier.
+        left = blocks.event_count - blocks.start
         kept = (2 * (blocks.end - blocks.start) >= left) & ~self._is[Place.BUILD] & (self._role < 0)
         kept &= np.isin(blocks.size, WORKSPACE_SIZES) & (blocks.start >= 0)
         found = np.flatnonzero(kept)

@@ -80,9 +80,9 @@ def categories_by_lifetimes(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.ui
 def _together(
     lifetimes: Lifetimes, blocks: NDArray[np.int64], sizes: Counter[int]
 ) -> NDArray[np.int64]:
-    """Returns the gradients among a step's blocks of parameters' sizes.
+    """Chooses the gradients among a step's blocks that are as large as parameters.
 
-    They are live together at the moment when the sizes of live blocks best match all parameters.
+    All gradients are live at the moment when the sizes of live blocks best match all parameters.
     """
     if len(blocks) == 0:
         return blocks

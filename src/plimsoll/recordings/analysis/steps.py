@@ -164,7 +164,7 @@ def _proposals(
 ) -> Iterator[tuple[NDArray[np.int64], _Kind]]:
     """Yields likely boundaries as indices of blocks, with the kind of block that begins the steps.
 
-    For each possible number of steps, only the most promising ones are yielded.
+    For each possible number of steps, only the most promising boundaries are yielded.
     """
     began = middle.began
     size = np.unique(began.size, return_inverse=True)[1]
@@ -208,7 +208,7 @@ def _grouped(
 def _spacing(
     order: NDArray[np.int64], first: NDArray[np.int64], times: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns how uneven each kind's distances are (deviation over mean), and its coverage."""
+    """Returns how uneven each kind's distances are (deviation over mean), and the share covered."""
     gaps = np.diff(order, append=0).astype(np.float64)
     gaps[first + times - 1] = 0  # the distance to the next kind
     number = np.maximum(times - 1, 1)

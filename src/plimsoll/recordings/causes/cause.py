@@ -83,7 +83,7 @@ class MathAttention:
 
 @dataclass(frozen=True)
 class Notes:
-    """Notes about the running program in addition to its requests; recordings may lack them.
+    """Facts about the running program besides its requests. Recordings may lack these facts.
 
     Attributes:
         math_attention: Calls of attention without a fused kernel.

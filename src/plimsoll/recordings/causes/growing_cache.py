@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LEAST_SHARE = 0.2
 _FEWEST_LENGTHS = 8
 _LEAST_COPIED = 0.8
-"""The least share of copies that are freed after the next copy and before the one after that."""
+"""The least share of copies that are freed between the next copy and the copy after it."""
 
 
 def growing_cache(facts: Facts) -> Cause | None:
@@ -73,7 +73,7 @@ def _grown(facts: Facts) -> Iterator[NDArray[np.int64]]:
         growth = np.diff(lengths)
         if (growth != growth[0]).any() or len(np.unique(count[:-1])) > 1:
             continue
-        # A list of ever larger tensors keeps them all; a copied cache frees the previous one.
+        # A list of ever larger tensors keeps them all; a copied cache frees its previous copy.
         ends = np.maximum.reduceat(blocks.end[mine], first)
         begins = blocks.start[mine][first]
         is_copied = (ends[:-2] > begins[1:-1]) & (ends[:-2] < begins[2:])

@@ -31,7 +31,7 @@ _GRAPH = "the graph that"
 _SUMMED = "total += loss.item()  # in a list: losses.append(loss.item())"
 _KEPT = "kept.append(result.detach().cpu())"
 UNSEEN = (_SUMMED, _KEPT)
-"""The patches where the statement that keeps a value is not seen."""
+"""The patches for causes where plimsoll has not found the statement that keeps the value."""
 _LARGEST_NUMBER = 8
 _LEAST_GROWN = MiB
 _LEAST_SHARE = 0.05
@@ -76,7 +76,7 @@ def _growth(facts: Facts, passes: Steps) -> Cause | None:
 
 
 def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps) -> Cause:
-    """Makes the cause of a line that grows.
+    """Makes the `Cause` for a line whose memory grows.
 
     Args:
         facts: The facts of the device.
@@ -100,7 +100,7 @@ def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps
 
 
 def keeps_graph(cause: Cause) -> bool:
-    """Returns whether a cause of this file is a kept autograd graph, perhaps."""
+    """Returns whether a cause of this module is a kept autograd graph, certain or suspected."""
     return cause.sentence.removeprefix("perhaps ").startswith(_GRAPH)
 
 
@@ -153,7 +153,7 @@ def _kept(facts: Facts, leaks: Sequence[Leak], passes: Steps) -> NDArray[np.int6
 
 
 def _value(facts: Facts, line: str, passes: Steps) -> KeptValue | None:
-    """Returns the change of the statement that keeps what a line makes; None if it is not seen."""
+    """Returns how to change the statement that keeps a line's result; None if it is not found."""
     line = users_part(line) or line
     ends = passes.boundaries[passes.boundaries <= facts.event]
     mine = facts.live[facts.are_of_line(facts.live, line)]
@@ -164,13 +164,13 @@ def _value(facts: Facts, line: str, passes: Steps) -> KeptValue | None:
 
 
 def _cause(leak: Leak, line: str | None, grown: int, kept: KeptValue, graph: str = "") -> Cause:
-    """Makes the cause of growth at a line.
+    """Makes the `Cause` for memory that grows at a line.
 
     Args:
         leak: The line's growth.
         line: The line that the cause names.
-        grown: The growth of the cause.
-        kept: What the program should keep.
+        grown: The bytes by which the memory of this cause grew.
+        kept: The value that the program should keep instead.
         graph: The kept graph in words; "" without one.
     """
     slope = round(leak.slope_bytes * grown / leak.grown_bytes)

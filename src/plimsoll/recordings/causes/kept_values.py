@@ -36,7 +36,7 @@ class KeptValue:
 
 
 def kept_value(line: str, *, is_number: bool | None) -> KeptValue | None:
-    """Returns the change of the statement that keeps what a line makes.
+    """Returns how to change the statement that keeps the value that a line makes.
 
     Args:
         line: The line, as "FILE:LINE FUNCTION".
@@ -72,10 +72,10 @@ def _has(node: ast.stmt, line: int) -> bool:
 
 
 def _kept_at(loop: _Loop, line: int) -> list[tuple[ast.stmt, ast.expr]]:
-    """Returns the statements that keep what a line makes, and the kept values.
+    """Returns the statements that keep the value that a line makes, each with the kept value.
 
-    A statement at the line itself comes alone; otherwise those that keep a name that the line
-    assigns come in the order of the text.
+    If the line itself has such a statement, returns only that. Otherwise returns the statements
+    that keep a name that the line assigns, in the order of the text.
     """
     kept = sorted(_keeping(loop), key=lambda each: each[0].lineno)
     own = [each for each in kept if _has(each[0], line)]

@@ -76,7 +76,7 @@ def outside_pytorch(card: CardParts) -> Cause | None:
 
 
 def with_outside(causes: Iterable[Cause], card: CardParts) -> list[Cause]:
-    """Adds the cause of memory outside PyTorch, after causes that grow.
+    """Adds the cause for memory outside PyTorch, after the causes whose memory grows.
 
     If ranks share a card, the cause "ranks_on_one_card" says the same, and nothing is added.
     """

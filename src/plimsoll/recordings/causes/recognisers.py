@@ -49,7 +49,7 @@ def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
     """Finds all causes; the one that best explains the figures comes first.
 
     If most of the reserved memory is free, a cause in the allocator comes first. Otherwise causes
-    that grow come first, then the cause with the most memory.
+    whose memory grows come first, then the cause with the most memory.
 
     Args:
         facts: The facts of one device.

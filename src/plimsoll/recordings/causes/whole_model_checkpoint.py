@@ -19,7 +19,10 @@ _NEARLY_ALL = 0.6
 
 
 def whole_model_checkpoint(facts: Facts) -> Cause | None:
-    """Finds nearly all recomputed memory of a step live at once, if it is a quarter of the peak."""
+    """Finds a step whose recomputed memory is nearly all live at the peak.
+
+    This memory must be at least a quarter of the peak.
+    """
     found = facts.live_of("recomputed_activations")
     size = facts.bytes_of(found)
     ends = facts.steps.boundaries

@@ -2,7 +2,8 @@
 
 The survey is that of the first rank, with the allocators' memory figures of the fullest rank.
 
-Each rank writes a file beside the requested one; the process that started the ranks combines them.
+Each rank writes a file beside the requested file. The process that started the ranks combines the
+ranks' files.
 """
 
 from __future__ import annotations

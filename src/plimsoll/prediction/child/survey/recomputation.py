@@ -76,7 +76,7 @@ class _Kept:
         end: The moment when a recomputed module frees the blocks.
         again: The moment when the recomputation has allocated them again.
         blocks: Indices of the blocks in the step.
-        given: Indices of the input blocks that a recomputation keeps longer.
+        given: Indices of the input blocks that must live longer if the call is recomputed.
         rise: The most by which memory rose during the call.
     """
 
@@ -226,7 +226,7 @@ class _Choice:
 
     @property
     def most(self) -> int:
-        """The most bytes that can be saved by recomputing the module or modules within it."""
+        """The most bytes that can be saved by recomputing the whole module or parts of it."""
         return max(self.bytes, sum(each.most for each in self.inner))
 
     def best(self, unit: int) -> _Best:

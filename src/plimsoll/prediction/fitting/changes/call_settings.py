@@ -27,7 +27,7 @@ def with_settings(script: ScriptText, call: ast.Call, settings: Mapping[str, str
 
 
 def _listed(script: ScriptText, call: ast.Call, given: list[str]) -> str:
-    """Joins a call's arguments: one a line if the call's first argument begins a new line."""
+    """Joins a call's arguments: one on each line if the first argument begins a new line."""
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     first = min((each.lineno for each in values), default=call.lineno)
     if first == call.lineno:

@@ -1,8 +1,9 @@
 """Serves a model with vLLM, as `vllm serve MODEL ...` does, under a load of made-up requests.
 
 The script takes the options of `asked_load`, and passes the rest to `vllm serve`.
-Without such options the load is a hundred steps. In the first half, as many requests run as can run
-at once, and together they fill a step with tokens. In the second half, requests of all lengths run.
+Without such options the load is a hundred steps. In the first half, the largest possible number of
+requests runs at once, and together they fill a step with tokens. In the second half, requests of
+all lengths run.
 """
 
 import argparse
