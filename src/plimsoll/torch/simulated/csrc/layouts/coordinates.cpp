@@ -29,8 +29,8 @@
 #include "values/distinct.h"
 #include "values/known.h"
 
-// PyTorch's own functions that this file uses. They consist of operations on strided tensors, or
-// are called by such functions.
+// PyTorch's own functions that this file uses. Each consists of operations on strided tensors, or
+// is called by another function that does.
 namespace at::native {
 using flatten_indices_fn = Tensor (*)(const Tensor&, IntArrayRef);
 DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
