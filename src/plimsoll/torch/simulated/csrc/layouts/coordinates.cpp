@@ -320,7 +320,7 @@ Tensor& mul_out(const Tensor& self, const Tensor& other, Tensor& out) {
 // The dimensions of a sparse tensor that a sum keeps, and those that it sums over.
 struct SummedDims {
   std::vector<std::int64_t> kept;   // sparse dimensions that stay
-  std::vector<std::int64_t> dense;  // summed dense dimensions, as dimensions of the values
+  std::vector<std::int64_t> dense;  // summed dense dimensions, numbered as in the values
   bool any_sparse = false;
 };
 
