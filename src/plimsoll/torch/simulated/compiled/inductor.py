@@ -98,7 +98,7 @@ def benchmark_again(
 
 
 def tune_again(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._inductor.codecache`, and never caches graphs with tuned products."""
+    """Loads `torch._inductor.codecache`; its cache then refuses graphs with tuned products."""
     execute()
     check = module.FxGraphCache._check_can_cache
 

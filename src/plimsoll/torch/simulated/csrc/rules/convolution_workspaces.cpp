@@ -155,8 +155,8 @@ std::uint64_t workspace_like(const Measured& entry, const Convolution& call, Pas
   const auto bytes = static_cast<double>(measured_bytes(entry, pass));
   constexpr double kSmall = 4096;
   if (bytes < kSmall) return static_cast<std::uint64_t>(bytes);
-  // Guesses which operands the measured workspace holds copies of: the set with the most bytes that
-  // fits into it, with or without padding.
+  // Guesses of which operands the measured workspace holds copies. The guess is the set with the
+  // most bytes that fits into the workspace, with or without padding.
   const Operands there = operands_of(entry);
   double best_bytes = 0;
   double here = 0;

@@ -1,4 +1,5 @@
-// Distances between points. Their gradients are computed for every pair of points, and then summed.
+// Distances between points. The backward kernels compute a gradient for every pair of points, and
+// then sum these gradients.
 #include <vector>
 
 #include "rules/reduction.h"
