@@ -52,9 +52,9 @@ class StreamWriter:
         self.path = Path(path)
         self._spell = frames
         self._frames: dict[Frame, int] = {}
-        # the number of a stack in the file, by the recorder's number
+        # indexed by the recorder's stack number: the stack's number in the file
         self._numbers = np.array([0], dtype=np.uint32)
-        self._stacks: dict[tuple[int, ...], int] = {}  # a stack's number in the file, by frames
+        self._stacks: dict[tuple[int, ...], int] = {}  # maps frames to the stack's number
         header = json.dumps({"format": FORMAT, "settings": dict(settings or {})}).encode()
         self._sum = zlib.crc32(header)
         self._file = _WholeWrites(self.path)
@@ -90,10 +90,10 @@ class StreamWriter:
         Args:
             devices: The device of each event.
             events: The events; their stacks have the recorder's numbers.
-            marks: Row, time and name of moments between the events; the row is the next event's.
-            labels: Row, device, address and category of labels; rows are as for marks.
-            start: With the first batch, the segments of each device before it.
-            end: With the last batch, the segments of each device after it.
+            marks: Moments that the program named: the row of the next event, the time, the name.
+            labels: Labels of blocks: the row of the next event, device, address and category.
+            start: For the first batch: the segments of each device before its first event.
+            end: For the last batch: the segments of each device after its last event.
             dropped: The number of events lost so far.
             process: The process's place in its job, if it has become known.
             ended: Whether this is the last batch.

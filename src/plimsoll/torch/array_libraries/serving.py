@@ -54,7 +54,7 @@ def check_libraries(names: Collection[LibraryName]) -> None:
 
 
 def serve_libraries(names: Collection[LibraryName], memories: Memories) -> None:
-    """Makes these libraries use the engines, once for each. Call `check_libraries` first."""
+    """Makes each library use the engines if it does not yet. Call `check_libraries` first."""
     for name in names:
         if name not in _served:
             _LIBRARIES[name].serve(memories)

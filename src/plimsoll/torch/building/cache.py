@@ -136,9 +136,9 @@ def _is_whole(contents: bytes) -> bool:
 
 @contextmanager
 def building(folder: Path) -> Iterator[Path]:
-    """Yields a folder to build in and removes it at the end; lets one process build at a time.
+    """Yields a new folder inside `folder` to build in, and removes it at the end.
 
-    It also removes files that a killed process left there.
+    Only one process builds at a time. Files that a killed process left in `folder` are removed too.
 
     Raises:
         InputError: If the folder cannot be written to.

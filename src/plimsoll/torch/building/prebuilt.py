@@ -43,7 +43,7 @@ def find(name: str, digest: str) -> Path | None:
 
 
 def note_of_releases(name: str) -> str:
-    """Returns the end of an error message: which releases have a prebuilt library; may be ""."""
+    """Returns the end of an error message: the releases with a prebuilt library, or "" if none."""
     files = FOLDER.glob(f"{name}-torch*.so")
     releases = [match[1] for file in files if (match := _RELEASE.search(file.name))]
     if not releases:

@@ -49,7 +49,7 @@ _COMPANIONS = {
     (2, 14): Companions("13.0", "3.8"),
     (2, 15): Companions("13.2", "3.9"),
 }
-"""The companions of each version of PyTorch; later versions up to the next row have the same."""
+"""The companions of PyTorch versions. A row also holds for later versions, up to the next row."""
 
 
 def companions(version: Version) -> Companions:

@@ -154,8 +154,8 @@ def rank_recorder(path: Path) -> Recorder | None:
 def own_path(path: Path) -> Path:
     """Returns the file that this process writes if its job is recorded into `path`.
 
-    For `run.plim`, a process that has a rank from a launcher writes `run.rank0.plim`. A process
-    that it starts, which has the same rank, writes `run.rank0.PROCESS.plim`.
+    For `run.plim`, a process that has a rank from a launcher writes `run.rank0.plim`. A child of
+    that process has the same rank, and writes `run.rank0.PROCESS.plim`.
     """
     suffix = path.suffix or ".plim"
     rank, of_parent = rank_of_process(), os.environ.get(_OF_PARENT)

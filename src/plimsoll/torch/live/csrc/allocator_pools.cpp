@@ -1,6 +1,7 @@
 // The allocator's private pools, for CUDA graphs and torch.cuda.MemPool. A checkpoint is the list
 // of a pool's live blocks at one moment. To restore it, the allocator frees all blocks that are
-// live now and allocates the old ones at their addresses, because a graph contains these addresses.
+// live now and allocates the checkpoint's blocks at their old addresses, because a graph contains
+// these addresses.
 #include <c10/core/Device.h>
 
 #include <utility>

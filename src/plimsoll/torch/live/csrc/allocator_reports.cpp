@@ -71,7 +71,8 @@ DeviceStats Allocator::getDeviceStats(DeviceIndex index) {
     result.max_split_size = statistics.max_split_size;
     set_rejections(result, statistics.num_oom_rejections);
   }
-  if (custom_pools_.any()) {  // the sum of the peaks is an upper bound: they may differ in time
+  // The two peaks may be at different times, so their sum is an upper bound.
+  if (custom_pools_.any()) {
     add_all(result, original_->getDeviceStats(index));
   }
   return result;

@@ -1,7 +1,6 @@
 // A GPU and its engine, which allocates its memory. The engine is opened at the first request,
 // because opening makes a context on the GPU, and a process may see GPUs that it never uses. Until
-// then this class keeps the
-// settings: limit, peers and observer.
+// the engine is open, this class keeps the engine's settings: limit, peers and observer.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -26,7 +26,8 @@ class Sharing {
   // Returns a handle for memory inside a live block of the device's engine.
   torch_allocator::ShareableHandle share(Device& device, const void* pointer,
                                          const plimsoll_place& place);
-  // Returns whether `open` can open a handle, because it refers to memory that is mapped in pieces.
+  // Returns whether a handle refers to memory that is mapped in pieces. `open` opens only such
+  // handles.
   static bool is_ours(std::string_view handle);
   std::shared_ptr<void> open(Device& device, const std::string& handle);
 

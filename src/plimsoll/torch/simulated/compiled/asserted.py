@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 _MOST_PLACES = 1 << 26
-"""Checks of a kernel with more iterations stay undecided: computing its indices is slow."""
+"""If a kernel has more iterations, its checks stay undecided: computing its indices is slow."""
 _AXES = ("x", "y", "z", "r0_", "r1_")
 """Inductor's names of a kernel's loops, the outermost first."""
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {

@@ -28,7 +28,7 @@ PLACES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("copying inputs of CUDA graphs", "CUDAGraphNode._allocate_and_copy_recording_inputs"),
     ),
 }
-"""For each module, the actions of first calls and the functions that do them."""
+"""For each module, pairs: an action of first calls, and the function that does it."""
 _TRIES = ("tuning products", "trying what to fuse")
 
 

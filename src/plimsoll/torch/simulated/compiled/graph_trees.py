@@ -1,4 +1,6 @@
-"""Has the allocator's functions for CUDA graph trees: torch.compile(mode="reduce-overhead").
+"""Has the allocator's functions for CUDA graph trees.
+
+torch.compile(mode="reduce-overhead") records such trees.
 
 Each replay of a graph writes its results to the same addresses. After a replay the allocator counts
 these blocks of the graph's pool as free, although they hold results. Before PyTorch records another
@@ -42,8 +44,8 @@ def graph_tree_functions(
 
     Args:
         simulation: The GPUs.
-        adopt: A function that is called with the address and the device of a live block without a
-            storage. It makes it possible to free the block by its address.
+        adopt: A function that gets the address and the device of a live block without a storage.
+            After the call, the block can be freed by its address.
     """
     lib = simulation.library.lib
     _declare(lib)

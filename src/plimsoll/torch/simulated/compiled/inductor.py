@@ -57,7 +57,10 @@ def set_defaults(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def solve_with_values(library: Library, module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads the partitioner. While it chooses what to save, large tensors have contents too."""
+    """Loads AOTAutograd's partitioner; large host tensors have contents while it chooses.
+
+    It chooses the values that the forward pass saves for the backward pass.
+    """
     execute()
     choose = module.choose_saved_values_set
 
@@ -95,7 +98,7 @@ def benchmark_again(
 
 
 def tune_again(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._inductor.codecache`, and keeps graphs with tuned products out of its cache."""
+    """Loads `torch._inductor.codecache`; its cache then refuses graphs with tuned products."""
     execute()
     check = module.FxGraphCache._check_can_cache
 

@@ -1,10 +1,10 @@
 """Triton's kernels on simulated GPUs: a launch takes memory and time, and computes nothing.
 
 `triton.compile` makes every kernel, of a program or of Inductor. plimsoll replaces this function
-with one whose kernels compute nothing. A kernel is really compiled only if plimsoll needs one of
-two
-properties: its scratch memory, if it uses tensor descriptors on the device; or its number of
-registers, because Inductor halves the blocks of reductions whose threads need many.
+with one whose kernels compute nothing. plimsoll really compiles a kernel in two cases only. If the
+kernel makes tensor descriptors on the device, plimsoll needs the size of its scratch memory. If the
+kernel is a reduction, plimsoll needs its number of registers, because Inductor halves the blocks of
+reductions whose threads need many registers.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _inline(ir: Any, context: Any, module: Any) -> None:
 
 
 def _named(src: Any, numbers: set[int] | None) -> set[str]:
-    """Returns the names of the arguments with these numbers, which do not count constants."""
+    """Returns the names of the arguments with these numbers; constants have no number."""
     names = [name for name, kind in src.signature.items() if kind != "constexpr"]
     if numbers is None or max(numbers) >= len(names):
         return set()

@@ -69,7 +69,7 @@ class Lowering:
         return self._src.make_ir(*given[len(given) - taken :]), context
 
     def until(self, *ends: str) -> tuple[Any, dict[str, Any]]:
-        """Compiles up to the first stage of `ends`, without it; returns the code and metadata."""
+        """Runs the stages before the first that `ends` names; returns the code and metadata."""
         module, context = self.parsed()
         metadata: dict[str, Any] = {"target": self._target, **self._options.__dict__}
         stages: dict[str, Any] = {}

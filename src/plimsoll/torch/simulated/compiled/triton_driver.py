@@ -72,8 +72,8 @@ class _Utilities:
     def get_device_properties(self, device: int) -> dict[str, int]:
         """Returns sizes in bytes and clocks in kHz.
 
-        The width of the memory's bus is arbitrary. The memory's clock is chosen so that both give
-        the card's bandwidth.
+        The width of the memory's bus is arbitrary. The memory's clock is chosen so that the
+        width and the clock together give the card's bandwidth.
         """
         profile = self._simulation.profiles[device]
         bytes_per_clock = 2 * _BUS_BITS // 8

@@ -45,8 +45,8 @@ void singular_values(const Call& call) {
   }
 }
 
-// The error shows in cuSOLVER's status, not in the results. The check must not run LAPACK on the
-// host to find it: LAPACK was seen to write outside its memory for such matrices.
+// cuSOLVER reports infinite and NaN elements by its status; the results do not show them. The check
+// does not run LAPACK on the host: for such matrices LAPACK was seen to write outside its memory.
 void general_eigenvalues(const Call& call) {
   TORCH_CHECK(!has_infinite(call.tensor(0)),
               "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnXgeev`: the "

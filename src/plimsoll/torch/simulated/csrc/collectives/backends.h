@@ -1,4 +1,5 @@
-// PyTorch's headers of process groups. The headers of operations that they need come first.
+// Includes PyTorch's headers of process groups. They need the headers of some operations, which
+// therefore come first.
 #pragma once
 
 #include <ATen/ops/cat.h>

@@ -34,7 +34,8 @@ struct GivenHead {
 };
 static_assert(std::is_trivially_copyable_v<GivenHead>);
 
-// Describes the sum of the ranks' elements times `share`, from the bounds of the terms.
+// Describes `share` times the sum of the ranks' elements. The bounds of the result follow from the
+// bounds of each rank's elements.
 Description described_sum(const std::vector<Given>& of_ranks, double share) {
   double low = 0;
   double high = 0;

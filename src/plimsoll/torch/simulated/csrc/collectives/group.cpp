@@ -68,8 +68,8 @@ std::string counts_of(const std::vector<Tensor>& tensors) {
   return text;
 }
 
-// Returns the contribution of each rank at this place of the rank's list. Throws if a list is
-// shorter.
+// Returns element `place` of each rank's list of contributions. Throws if a list has no such
+// element.
 std::vector<Given> of_place(const OfRanks& ranks, std::size_t place) {
   std::vector<Given> given;
   for (const auto& rank : ranks) {
@@ -520,8 +520,8 @@ SimulatedGroup::WorkPtr SimulatedGroup::alltoall_base(Tensor& output, Tensor& in
            series_of(series, (rank * ranks.size()) + mine));
     }
   };
-  // A single rank copies equal parts to itself. If the program gives the parts' sizes, the rank
-  // sends them to itself by a kernel (measured).
+  // In a group of one rank, the rank copies equal parts to itself. If the program gives the parts'
+  // sizes, a kernel sends the rank's part to the rank itself (measured).
   const bool is_even = to_take.empty() && to_give.empty();
   const std::string pattern = peers(true, true, !is_even);
   return run(std::move(made), OpType::ALLTOALL_BASE, options.asyncOp, pattern);

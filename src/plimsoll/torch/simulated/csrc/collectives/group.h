@@ -77,7 +77,8 @@ class SimulatedGroup final : public c10d::Backend {
   void shutdown() override;
 
  private:
-  // A collective that the watchdog has not yet seen complete; its shelf keeps tensors alive.
+  // A collective that the watchdog has not yet seen complete. Its shelf (see work.h) keeps the
+  // collective's tensors alive.
   struct Running {
     std::shared_ptr<Shelf> shelf;
     double ends_ns;

@@ -69,8 +69,8 @@ class SimulatedWork final : public c10d::Work {
   SimulatedWork(int rank, c10d::OpType type, std::vector<std::shared_ptr<Pending>> pending,
                 std::vector<at::Tensor> outputs, c10::Device device);
 
-  // Notes that everything is queued: the work ends when the stream has done all work that is queued
-  // on it now.
+  // Notes that the collective is queued completely. It ends when the stream has done everything
+  // that is queued on the stream now.
   void record_end(const c10::Stream& stream);
   // Makes `wait` block the host, as a barrier does.
   void block_host() { blocks_host_ = true; }

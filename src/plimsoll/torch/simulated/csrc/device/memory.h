@@ -24,7 +24,7 @@ struct Allocation {
   c10::DeviceIndex device = 0;
   std::uint64_t serial = 0;  // the number of the allocation, counted per device
   at::Tensor host;           // the host tensor that owns the memory, if any
-  bool is_lent = false;      // the memory belongs to a CUDA graph and is not freed with this
+  bool is_lent = false;      // a CUDA graph owns the memory, so it is not freed here
   std::unique_ptr<ContentsOfAllocation> contents;  // made by the first read or write
 
   Allocation(std::uint64_t address, std::size_t size, c10::DeviceIndex device,

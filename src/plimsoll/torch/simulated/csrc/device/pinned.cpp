@@ -33,8 +33,8 @@ auto within(Ranges& ranges, const void* address) {
 }
 
 // Estimates how many bytes of these ranges, each a start and a size, the process has written. It
-// looks up some pages of each range in /proc/self/pagemap. Pages that were only read do
-// not count: they all share one page of zeros.
+// looks up some pages of each range in /proc/self/pagemap. Pages that were only read do not count:
+// they all share one page of zeros.
 std::uint64_t written_bytes(const std::vector<std::pair<const void*, std::size_t>>& ranges) {
   constexpr std::size_t kPage = 4096;
   constexpr std::size_t kMostPages = 256;  // the most pages to look up

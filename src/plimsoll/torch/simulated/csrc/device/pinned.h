@@ -33,8 +33,8 @@ struct PinnedStatistics {
 PinnedStatistics pinned_statistics();
 // Resets the peaks if `peaks` is true, otherwise the totals.
 void reset_pinned_statistics(bool peaks);
-// The largest sizes that the pool rounds up to powers of two and that it caches: PyTorch's settings
-// pinned_max_round_threshold_mb and pinned_max_cached_size_mb.
+// The largest size that the pool rounds up to a power of two, and the largest size that it caches.
+// They are PyTorch's settings pinned_max_round_threshold_mb and pinned_max_cached_size_mb.
 struct PinnedLimits {
   std::size_t rounded = std::numeric_limits<std::size_t>::max();
   std::size_t cached = std::numeric_limits<std::size_t>::max();
@@ -42,9 +42,9 @@ struct PinnedLimits {
 void limit_pinned(PinnedLimits limits);
 // Frees the pool's cached memory.
 void empty_pinned_pool();
-// The first function estimates how many bytes of the pool the process has written. The second
-// returns the bytes that the program pinned itself.
+// Estimates how many bytes of the pool the process has written.
 std::uint64_t pinned_written_bytes();
+// Returns the number of bytes that the program pinned itself.
 std::uint64_t registered_bytes();
 
 }  // namespace plimsoll::simulated

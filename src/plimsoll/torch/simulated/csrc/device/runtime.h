@@ -116,7 +116,7 @@ struct UncertainMemory {
   std::uint64_t allocations = 0;  // the number of the device's allocations before this one
   std::uint64_t stream = 0;
   std::uint64_t kind = 0;   // all memory of one kind has the same size
-  std::uint64_t bytes = 0;  // the size that was taken, perhaps 0; the next two are its bounds
+  std::uint64_t bytes = 0;  // the size that was taken, perhaps 0; `least` and `most` are its bounds
   std::uint64_t least = 0;
   std::uint64_t most = 0;
   std::int32_t device = 0;
@@ -194,7 +194,7 @@ class Runtime {
     return devices[static_cast<std::size_t>(index)];
   }
 
-  // Notes that the process uses CUDA: from now on its forked children may not.
+  // Notes that the process uses CUDA. Children that it forks from now on must not use CUDA.
   void initialize();
   // Makes a device's context if this is its first use.
   void use(c10::DeviceIndex index);

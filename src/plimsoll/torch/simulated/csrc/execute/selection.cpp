@@ -70,8 +70,8 @@ Selected select(const Tensor& self) {
   if (can_be_read(self)) {
     const WithContentsScope real;
     if (const Tensor values = read_values(self); values.defined()) {
-      // PyTorch reads the values twice. The clone keeps another thread from changing them in
-      // between.
+      // at::nonzero reads the values twice, and another thread could change them in between. So
+      // at::nonzero gets a clone.
       Tensor places = at::nonzero(values.clone());
       return {places.size(0), places};
     }
@@ -127,8 +127,8 @@ void likely(const Tensor& truth, double share) {
 }
 
 // plimsoll::mostly: declares that a fraction `share` of the numbers equals `at`, if they depend
-// only on unknown data. If plimsoll chooses unknown values for the most memory, the fraction is one
-// half, so that both equal and different numbers occur.
+// only on unknown data. If unknown values are chosen such that the program takes the most memory,
+// the fraction is one half, so that both equal and different numbers occur.
 void mostly(const Tensor& numbers, double at, double share) {
   const Known known = known_of(numbers);
   if (known.source < Source::assumed || unknown() == Unknown::least) return;

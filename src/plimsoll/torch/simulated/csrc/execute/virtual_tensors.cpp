@@ -65,8 +65,8 @@ class MappingAllocator final : public c10::Allocator {
   bool is_budgeted_;
 };
 
-// Return the allocators of large host tensors. The first is for tensors without contents. The
-// second is for tensors with contents, which are made as long as the budget has room.
+// Return the allocators of large host tensors. The first allocator is for tensors without contents.
+// The second is for tensors with contents. A tensor gets contents if the budget has room.
 c10::Allocator* virtual_allocator() {
   static auto* const allocator = new MappingAllocator(false);
   return allocator;

@@ -29,8 +29,8 @@
 #include "values/distinct.h"
 #include "values/known.h"
 
-// PyTorch's own functions that this file uses. They consist of operations on strided tensors, or
-// are called by such functions.
+// PyTorch's own functions that this file uses. Each consists of operations on strided tensors, or
+// is called by another function that does.
 namespace at::native {
 using flatten_indices_fn = Tensor (*)(const Tensor&, IntArrayRef);
 DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
@@ -320,7 +320,7 @@ Tensor& mul_out(const Tensor& self, const Tensor& other, Tensor& out) {
 // The dimensions of a sparse tensor that a sum keeps, and those that it sums over.
 struct SummedDims {
   std::vector<std::int64_t> kept;   // sparse dimensions that stay
-  std::vector<std::int64_t> dense;  // summed dense dimensions, as dimensions of the values
+  std::vector<std::int64_t> dense;  // summed dense dimensions, numbered as in the values
   bool any_sparse = false;
 };
 

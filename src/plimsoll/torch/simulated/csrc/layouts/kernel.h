@@ -41,10 +41,10 @@ using Computation = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 void compute(const at::Tensor& result, const std::vector<at::Tensor>& of, double operations,
              const Computation& computation, const Description& otherwise = {});
 
-// Note what is known of the result. The first function notes that its elements are elements of
-// `of`, or any finite numbers if `of` is undefined. The second notes that each element is an
-// element of `of` or equals `padding`.
+// Notes that the result's elements are elements of `of`. If `of` is undefined, they may be any
+// finite numbers.
 void note_as(const at::Tensor& result, const at::Tensor& of);
+// Notes that each element of the result is an element of `of` or equals `padding`.
 void note_padded(const at::Tensor& result, const at::Tensor& of, double padding);
 
 inline double bytes_of_all(std::initializer_list<at::Tensor> tensors) {

@@ -59,8 +59,8 @@ Pools find_pools(const LayoutKernel& kernel, const Tensor& sparse, const Tensor&
   pools.sorted = at::empty({count}, index);
   (void)kernel.temporary(cub::merge_sort(items, 8, 0));
   pools.sizes = at::empty({count}, index);
-  // Thrust counts equal numbers here. The memory for counting is estimated: it is taken to be that
-  // of Thrust's unique_by_key.
+  // Thrust counts equal numbers here. plimsoll assumes that this takes as much memory as Thrust's
+  // unique_by_key.
   (void)kernel.temporary(cub::unique_by_long_key(items));
   kernel.assume("plimsoll estimates the memory with which Thrust counts a sparse tensor's rows");
   kernel.launch(6 * bytes_of_all({offsets, pools.sorted}));

@@ -1,5 +1,5 @@
-// One operation on simulated tensors as data: its arguments, the shapes of its results, and its
-// kernel's steps. Rules append the steps; execute/run.h runs them.
+// Describes one call of an operation on simulated tensors: its arguments, its results' shapes, and
+// its kernel's steps. Rules append the steps; execute/run.h runs them.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -15,7 +15,7 @@ namespace plimsoll::simulated {
 // A result of an operation, as its schema declares it.
 struct Result {
   enum class Kind : std::uint8_t { fresh, argument, view } kind = Kind::fresh;
-  std::size_t argument = 0;  // the argument that the result is, or is a view of; not for `fresh`
+  std::size_t argument = 0;  // for `argument` and `view`: the argument returned or viewed
 };
 
 // Properties that are computed once for each operation.

@@ -1,5 +1,5 @@
-// The tables of rules, which the files of rules/ fill. They say about operations what a schema does
-// not say.
+// The tables of rules, which the files of rules/ fill. A table has properties of operations that
+// are not in the operations' schemas.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class Call;
 // A function that appends the steps by which a kernel takes and frees memory, in their order.
 using Rule = void (*)(Call&);
 
-// Properties of an operation that its schema does not say. A row may combine several.
+// Properties of an operation that are not in its schema. A row may combine several properties.
 enum Trait : std::uint16_t {
   kTakesIndices = 1 << 0,  // a list of indices, as in x[i, j]; host indices are moved to the device
   kOnLists = 1 << 1,       // runs on each tensor of a list

@@ -43,7 +43,7 @@ struct EmptyCache {};
 struct Assume {
   std::string_view what;
 };
-// Appends further steps, which depend on the results of the earlier steps, once those are done.
+// Once the earlier steps are done, appends further steps, which depend on the earlier results.
 struct Then {
   std::function<void(Call&)> decide;
 };

@@ -16,9 +16,10 @@ struct AttentionCall {
   bool enable_gqa = false;
 };
 
-// The first function returns whether a kernel can run a call. The second returns the number of the
-// kernel that PyTorch chooses. The numbers are PyTorch's: math 0, flash 1, efficient 2, cuDNN 3.
+// Returns whether a kernel, given by number, can run a call. PyTorch numbers the kernels: math 0,
+// flash 1, efficient 2, cuDNN 3.
 bool fits_attention(const AttentionCall& call, std::int64_t backend);
+// Returns the number of the kernel that PyTorch chooses for a call.
 std::int64_t choose_attention(const AttentionCall& call);
 
 // Runs scaled_dot_product_attention on CUDA tensors by calling the operations of the chosen kernel.

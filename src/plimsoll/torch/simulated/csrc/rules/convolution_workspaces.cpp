@@ -141,9 +141,9 @@ const Neighbours& neighbours_of(const Convolution& call, Plan plan) {
     std::ranges::transform(nearest, found.entries.begin(), [&](const auto& each) {
       return std::isinf(each.first) ? nearest[0].second : each.second;
     });
-    // An entry has one side, kernel and padding for all dimensions. If those of the call differ
-    // between dimensions, its operands have other sizes than the entry's, and the call counts as
-    // not measured.
+    // An entry has one side, kernel and padding for all dimensions. A call may have different ones
+    // for each dimension. Its operands then have other sizes than the entry's, and the call counts
+    // as not measured.
     found.number = known->size();
     found.is_measured = nearest[0].first == 0 && operands_of(*nearest[0].second) == call.bytes;
   }
@@ -155,8 +155,8 @@ std::uint64_t workspace_like(const Measured& entry, const Convolution& call, Pas
   const auto bytes = static_cast<double>(measured_bytes(entry, pass));
   constexpr double kSmall = 4096;
   if (bytes < kSmall) return static_cast<std::uint64_t>(bytes);
-  // Guesses which operands the measured workspace holds copies of: the set with the most bytes that
-  // fits into it, with or without padding.
+  // Guesses of which operands the measured workspace holds copies. The guess is the set with the
+  // most bytes that fits into the workspace, with or without padding.
   const Operands there = operands_of(entry);
   double best_bytes = 0;
   double here = 0;

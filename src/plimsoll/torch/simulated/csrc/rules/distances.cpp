@@ -1,4 +1,5 @@
-// Distances between points. Their gradients are computed for every pair of points, and then summed.
+// Distances between points. The backward kernels compute a gradient for every pair of points, and
+// then sum these gradients.
 #include <vector>
 
 #include "rules/reduction.h"
@@ -13,9 +14,10 @@ void sum_pairs(Call& call, const at::Tensor& pairs, std::int64_t dimension) {
   reduce_to_sum(call, call.shape_of_result(0), pairs, dimension);
 }
 
-// Simulates _cdist_backward(grad, x1, x2, p, cdist). It copies a tensor of points that is broadcast
-// over the batch. It sums the gradients of pairs into one matrix per batch; if p is 0, it takes no
-// memory for them (aten/src/ATen/native/Distance.cpp, cuda/DistanceKernel.cu).
+// Simulates _cdist_backward(grad, x1, x2, p, cdist). The kernel copies x1 or x2 if that tensor is
+// broadcast over the batch. It computes a gradient for each pair of points, and then sums these
+// gradients. If p is 0, it computes no gradients of pairs
+// (aten/src/ATen/native/Distance.cpp, cuda/DistanceKernel.cu).
 void cdist_backward(Call& call) {
   const at::Tensor grad = call.tensor(0);
   const at::Tensor points = call.tensor(1);

@@ -1,5 +1,5 @@
-// Connects PyTorch's recurrent layers to the cuDNN operations. PyTorch calls them through a table
-// of functions, not through the dispatcher.
+// Connects PyTorch's recurrent layers to the cuDNN operations. PyTorch calls cuDNN's layers
+// through function pointers (stubs), not through the dispatcher.
 #include <ATen/Context.h>
 #include <ATen/native/RNN.h>
 #include <ATen/ops/_cudnn_init_dropout_state.h>
@@ -19,8 +19,8 @@ namespace {
 
 using at::Tensor;
 
-// Returns the random states for a layer's dropout. There is one buffer for each device, and a new
-// one after the seed changes.
+// Returns the random states for a layer's dropout. Each device has one buffer, which is replaced
+// when the seed has changed.
 Tensor dropout_state_of(const Tensor& input, double dropout, bool train) {
   struct State {
     Tensor buffer;

@@ -150,7 +150,7 @@ std::size_t output_span(const at::TensorIterator& iterator) {
   return static_cast<std::size_t>(bytes / iterator.element_size(0));
 }
 
-// Returns a tensor on the call's device in place of one that does not exist yet.
+// Returns a tensor without memory that stands in for a tensor that is not allocated yet.
 at::Tensor stand_in(const Call& call, const at::Tensor& shape, at::IntArrayRef sizes,
                     at::IntArrayRef strides) {
   const c10::Device device(c10::DeviceType::CUDA, call.device());

@@ -24,8 +24,8 @@ void reduce(Call& call, const at::Tensor& result, const at::Tensor& input,
 void reduce_to_sum(Call& call, const at::Tensor& result, const at::Tensor& input,
                    c10::OptionalIntArrayRef dimensions);
 
-// Allocates a result of the call and sums `input` over `dimensions` into it, as kernels do that end
-// with Tensor.sum.
+// Allocates a result of the call and sums `input` over `dimensions` into it. Kernels that end with
+// Tensor.sum work like this.
 void allocate_sum(Call& call, std::size_t result, const at::Tensor& input,
                   at::IntArrayRef dimensions);
 

@@ -34,8 +34,8 @@ class Budget {
   std::atomic<double> operations_ = 0;   // operations taken so far
 };
 
-// Returns whether values are so few that plimsoll always keeps them. Control flow depends on few
-// values, such as lengths and losses.
+// Returns whether values are so few that plimsoll always keeps them. Tensors that decide control
+// flow, such as lengths and losses, have few values.
 bool are_few(std::size_t bytes, at::ScalarType type);
 
 }  // namespace plimsoll::simulated

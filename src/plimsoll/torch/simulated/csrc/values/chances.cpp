@@ -53,7 +53,8 @@ double chance_of_spread(const Description& one, const Description& other, bool o
   return open(below((second.mean - first.mean) / std::hypot(first.deviation, second.deviation)));
 }
 
-// Returns the chance that `one` is less if the bounds decide it; none if they do not.
+// Returns the chance that a number of `one` is less than a number of `other`, if the bounds of both
+// decide it; otherwise none.
 std::optional<double> less_by_bounds(const Description& one, const Description& other,
                                      bool or_equal) {
   if (one.high < other.low) return 1;
@@ -64,9 +65,9 @@ std::optional<double> less_by_bounds(const Description& one, const Description& 
   return std::nullopt;
 }
 
-// Returns the chance that an element of `of` is less than `number` if `is_first`, or else that it
-// is greater. Elements that equal an atom, a number with a chance of its own, are left out. Numbers
-// that may have fractions hardly ever reach a bound.
+// If `is_first`, returns the chance that an element of `of` is less than `number`; otherwise the
+// chance that the element is greater. Elements that equal an atom, a number with a chance of its
+// own, are left out. Numbers that may have fractions hardly ever reach a bound.
 Chance less_of_rest(Description of, double number, bool is_first, bool are_integers,
                     bool or_equal) {
   of.atoms = {};

@@ -291,17 +291,17 @@ bool draw(const Call& call, const RandomState& random) {
   return values.defined() && draw_as_a_gpu(call, random, values);
 }
 
-// Returns whether all results are constants. They are then valid for any operands, because in a
-// healthy run no number is infinite.
+// Returns whether all results are constants, such as x - x = 0. Constants hold for all finite
+// operands, and in a healthy run all operands are finite.
 bool are_constant(const std::vector<Known>& known) {
   return std::all_of(known.begin(), known.end(),
                      [](const Known& each) { return each.description.is_constant(); });
 }
 
 // Sets the flag of a gradient scaler that says whether a gradient is infinite. In a healthy run
-// gradients are finite, so the flag stays as it is. If data is chosen for the least memory,
-// gradients overflow as long as the scale is above kOverflowingScale. With 2^16, PyTorch's default,
-// the scaler then skips three steps.
+// gradients are finite, so the flag stays as it is. If unknown values are chosen such that the
+// program takes the least memory, gradients overflow as long as the scale is above
+// kOverflowingScale. With 2^16, PyTorch's default, the scaler then skips three steps.
 void find_finite(const Call& call) {
   constexpr double kOverflowingScale = 8192;
   if (unknown() != Unknown::least) {

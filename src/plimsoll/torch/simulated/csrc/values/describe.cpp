@@ -43,8 +43,8 @@ bool accumulates(const Call& call) {
   });
 }
 
-// Describes truth values that were their own mask in a replacement, as in `where(open, still_open,
-// open)`. The old elements that remain are then all true, or all false.
+// Describes the result of a replacement whose mask is also the tensor of the old elements, as in
+// `where(open, still_open, open)`. The old elements that remain are then all true, or all false.
 Description chosen_truth(const Operands& of, const Replacement& replaced, Origin& origin) {
   const Origin kept = origin_of(of.tensor(replaced.kept));
   const bool is_kept_true = (kept.is_turned == replaced.mask.is_turned) == replaced.is_turned;

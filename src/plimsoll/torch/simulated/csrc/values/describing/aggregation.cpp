@@ -9,7 +9,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns whether the call sums exactly over the dimension along which the numbers add up to one.
+// Returns whether the call sums over one dimension only, and the numbers along that dimension add
+// up to one.
 bool sums_rows(const Operands& of, const Description& x) {
   if (!of.has(1) || !of.call().argument(1).isIntList()) return false;
   const std::vector<std::int64_t> dims = of.call().argument(1).toIntVector();

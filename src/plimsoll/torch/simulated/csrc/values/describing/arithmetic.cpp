@@ -61,7 +61,8 @@ Description add(const Operands& of) {
   return sum_of(of.as_numbers(0), linear(of.as_numbers(1), of.number(2, 1), 0));
 }
 
-// plimsoll assumes that new and old log-probabilities of the same events differ by this deviation.
+// The assumed standard deviation of the difference between new and old log-probabilities of the
+// same events.
 constexpr double kHardly = 0.01;
 
 Description sub(const Operands& of) {
