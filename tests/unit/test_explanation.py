@@ -1,4 +1,4 @@
-"""Tests of explanations of small programs with known memory, run on the engine itself."""
+"""Tests `explain` on small programs whose memory use is known; they call the engine directly."""
 
 from __future__ import annotations
 

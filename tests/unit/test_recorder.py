@@ -1,4 +1,4 @@
-"""Tests of `plimsoll.record` on an allocator without PyTorch: file contents, and errors."""
+"""Tests `plimsoll.record` on an allocator without PyTorch: the file's contents, and errors."""
 
 from __future__ import annotations
 
@@ -490,7 +490,7 @@ def test_a_recording_may_begin_where_a_large_block_was_freed_and_split(
     allocator: Allocator, tmp_path: Path
 ) -> None:
     allocator.free(allocator.malloc("256MiB"))
-    allocator.malloc("16MiB")  # splits the block; the rest is smaller than the request that made it
+    allocator.malloc("16MiB")  # splits the cached block; 240 MiB of it remain free
     with record(tmp_path / "run.plim", allocator=allocator):
         allocator.malloc("8MiB")
     (found,) = replay(tmp_path / "run.plim")
