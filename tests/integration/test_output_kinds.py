@@ -1,4 +1,4 @@
-"""Runs a command for every kind of line in the `--json` schema; its lines match only that kind."""
+"""Tests that each kind of line in the `--json` schema matches only its own commands' lines."""
 
 from __future__ import annotations
 

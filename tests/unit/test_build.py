@@ -1,4 +1,4 @@
-"""Tests that a build is whole or absent, and that libraries load only from the user's own folder."""
+"""Tests that a build is whole or absent, and that only libraries in the user's folder load."""
 
 from __future__ import annotations
 

@@ -328,7 +328,7 @@ def test_lost_events_are_counted_and_said(
     monkeypatch.setattr(recorder, "_CAPACITY", 100)
     monkeypatch.setattr(recorder, "_INTERVAL_SECONDS", 1000)
     with (
-        # this counts the events of the last snapshot too
+        # the number includes the events of the last snapshot
         pytest.warns(RuntimeWarning, match="202 events were lost"),
         record(tmp_path / "run.plim", allocator=allocator),
     ):
