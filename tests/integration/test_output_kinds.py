@@ -1,4 +1,4 @@
-"""Tests that each kind of line in the `--json` schema matches only its own commands' lines."""
+"""Tests that each line that a command prints matches exactly one kind in the `--json` schema."""
 
 from __future__ import annotations
 

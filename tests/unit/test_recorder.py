@@ -490,7 +490,7 @@ def test_a_recording_may_begin_where_a_large_block_was_freed_and_split(
     allocator: Allocator, tmp_path: Path
 ) -> None:
     allocator.free(allocator.malloc("256MiB"))
-    allocator.malloc("16MiB")  # splits the cached block; 240 MiB of it remain free
+    allocator.malloc("16MiB")  # splits the cached block of 256 MiB
     with record(tmp_path / "run.plim", allocator=allocator):
         allocator.malloc("8MiB")
     (found,) = replay(tmp_path / "run.plim")
