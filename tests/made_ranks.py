@@ -39,7 +39,7 @@ _PADDED = 16  # the number of lengths that a step's data may have, unless the fa
 
 @dataclass(frozen=True)
 class Operation:
-    """A request, or the free of a requested block; `carried`: the previous step requested it."""
+    """A request or a free; `carried`: the previous step requested the block that is freed."""
 
     is_request: bool
     slot: int
@@ -222,7 +222,7 @@ def _buffer() -> _core.EventBuffer:
 
 
 def _of_stage(step: list[Operation], rank: Rank) -> list[Operation]:
-    """Returns a step without some of its requests; each pipeline stage leaves out others."""
+    """Returns a step without the requests that the rank's pipeline stage leaves out."""
     if rank.stages == 1:
         return step
     requests = [one.slot for one in step if one.is_request]

@@ -260,8 +260,8 @@ def _joined(comments: Iterable[_Comment], *, describe_values: bool) -> Iterator[
 
     Args:
         comments: The comments of a file, in their order.
-        describe_values: Whether comments on lines of their own may describe values, too. Comments
-            behind code always may, and so does the first of a file.
+        describe_values: Whether a comment on its own line may be a noun phrase that describes a
+            value. Comments behind code, and the first comment of a file, always may be one.
     """
     lines: list[tuple[int, str]] = []
     may_describe = True

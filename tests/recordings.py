@@ -20,7 +20,7 @@ LARGE = ROOT.parent / "shared" / "traces"
 
 @dataclass(frozen=True)
 class Recorded:
-    """A snapshot that PyTorch wrote on a GPU, with its figures at that moment."""
+    """A snapshot that PyTorch wrote on a GPU, with PyTorch's figures at that moment."""
 
     path: Path
     facts: dict[str, Any]

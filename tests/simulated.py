@@ -158,7 +158,7 @@ _simulators: dict[tuple[str, tuple[str, ...]], _Simulator] = {}
 
 
 def _simulator(gpu: str, options: tuple[str, ...]) -> _Simulator:
-    """Returns the process with these GPUs; a new one may replace the least recently used one.
+    """Returns the process with these GPUs; to start it, may end the least recently used process.
 
     The process shares this process's standard error.
     """

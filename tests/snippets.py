@@ -2,7 +2,8 @@
 
 An article may fence its code, as Markdown does. Otherwise a snippet is a run of lines that can be a
 program: it is Python, it does something, and it mentions torch. Copies of web pages lose
-indentation. A body that lost it ends with a statement such as `return`, or is a single line.
+indentation. A body without its indentation is taken to end with a statement such as `return`, or
+to be a single line.
 """
 
 from __future__ import annotations

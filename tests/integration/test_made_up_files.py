@@ -1,4 +1,4 @@
-"""Tests programs without their weights and tokenizers: configurations replace them."""
+"""Tests that programs run without weight and tokenizer files; configurations replace the files."""
 
 from __future__ import annotations
 

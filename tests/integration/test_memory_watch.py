@@ -1,4 +1,4 @@
-"""Tests the common parts of integrations: start and end, with and without a GPU."""
+"""Tests `MemoryWatch`, the part that all integrations share, with and without a GPU."""
 
 from __future__ import annotations
 

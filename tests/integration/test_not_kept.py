@@ -1,4 +1,4 @@
-"""Tests the notices of guarantees that a prediction could not give, for each verb."""
+"""Tests that each verb reports the guarantees that its predictions could not keep."""
 
 from __future__ import annotations
 

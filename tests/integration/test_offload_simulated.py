@@ -1,4 +1,4 @@
-"""Tests of saved-tensor offload on a simulated GPU: allocations, and moves out and back."""
+"""Tests saved-tensor offload on a simulated GPU: allocations, and moves to the host and back."""
 
 from __future__ import annotations
 

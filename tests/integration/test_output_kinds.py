@@ -1,4 +1,4 @@
-"""Runs a command for every kind of line in the `--json` schema; its lines match only that kind."""
+"""Tests that each line that a command prints matches exactly one kind in the `--json` schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests memory plans: made from recordings and predictions, and followed by the next ones."""
+"""Tests memory plans: they are made from recordings and predictions, and later runs follow them."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_peaks_are_within_two_percent_of_the_recorded_ones_and_categories_add_up
 
 
 class TestTheWorkloadOfTheExample:
-    """Tests the README's claim about the recorded workloads with one of them, on any machine."""
+    """Tests the README's claim about recorded workloads on one of them; this needs no GPU."""
 
     @pytest.mark.long
     def test_both_peaks_are_within_a_thousandth_of_the_recorded_ones(self, tmp_path: Path) -> None:
@@ -451,7 +451,7 @@ def test_fit_finds_the_largest_value_that_fits() -> None:
     assert found.largest == 14
     assert found.stopped is None
     assert {trial.value: trial.fits for trial in found.curve}[15] is False
-    # Counts the first run too: it passes no --batch-size, and this script has no default.
+    # Few trials suffice, although this script has no default value to begin with.
     assert len(found.curve) < 8
     assert found.to_dict()["curve"][0]["value"] == 1
 

@@ -1,4 +1,4 @@
-"""Tests all that every verb's help and first screen print: exit status and both streams."""
+"""Tests that commands print what their files in tests/data/screens contain, on both streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests `plimsoll predict vllm serve`, and a KV cache, without an installed engine."""
+"""Tests errors of `plimsoll predict vllm serve` without vLLM, and that a KV cache is recognized."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests predictions of SGLang with a small package that has SGLang's names in its place."""
+"""Tests predictions of SGLang with a small package in its place, which defines SGLang's names."""
 
 from __future__ import annotations
 

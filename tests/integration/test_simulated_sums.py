@@ -129,7 +129,7 @@ def test_statistics_over_several_processes_stage_channels_that_are_last() -> Non
             )
         )
 
-    # The kernel has the same grid as batch_norm's in one process: 128 blocks by 3.
+    # This kernel has the same grid as that of `batch_norm` for a single process: 128 x 3 blocks.
     assert requests_of(lambda: torch.batch_norm_stats(x, 1e-5)) == [384, 384]
     staged = [384, 384, 4 * 96 * 128 * 4, 12]
     assert requests_of(lambda: torch.batch_norm_stats(last, 1e-5)) == staged

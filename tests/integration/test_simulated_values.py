@@ -1,6 +1,6 @@
-"""Tests values on simulated GPUs: cheap ones are computed.
+"""Tests values on simulated GPUs: plimsoll computes those that are cheap.
 
-For others plimsoll keeps bounds, and draws a value within the bounds when the program reads one.
+For other values it keeps bounds, and draws a value within the bounds when the program reads one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests engines that unmap memory while they sleep, by their own allocator on CUDA's driver."""
+"""Tests engines whose own allocator, built on CUDA's driver, unmaps memory while they sleep."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def measured(gpu: str = "H200") -> dict[str, float]:
 
 @cache
 def predicted(name: str, folder: Path, gpu: str = "H200") -> StepTime:
-    """Predicts a step's time for a script of the benchmarks or a workload; `name` has options."""
+    """Predicts a step's time for a benchmark script or a workload; `name` may include options."""
     script, options = steps.parse(name)
     source = BENCHMARKS / "steps" if script in steps.OWN else WORKLOADS
     if script in steps.STEPS:

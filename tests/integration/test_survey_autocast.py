@@ -1,4 +1,4 @@
-"""Tests that the survey of a script finds its model's autocast."""
+"""Tests that the survey of a script finds the autocast under which the script's model runs."""
 
 from __future__ import annotations
 

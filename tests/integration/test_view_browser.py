@@ -488,7 +488,8 @@ def test_what_is_summed_up_is_said_and_never_missing(open_page: Open, tmp_path: 
     assert "plimsoll view --serve shows each of them" in page.inner_text(".notes")
     head = page.inner_text(".moment strong")
     level = find_lifetimes(recording.devices[0]).level()
-    # Each span of events that the page sums up is a single event here, so even the sum is exact.
+    # The page gives one maximum for each span of events. Each span is a single event here, so the
+    # maximum is exact.
     assert head == f"at most {format_size(int(level[moment(page)]))} live"
     assert "look like fragments here" in page.inner_text(".map .caption")
     assert ", without those under " in page.inner_text(".list .count")

@@ -1,4 +1,4 @@
-"""Tests that loops end which wait for a value that plimsoll does not know; others run unchanged."""
+"""Tests that a loop ends if it waits for a value unknown to plimsoll; other loops run unchanged."""
 
 from __future__ import annotations
 

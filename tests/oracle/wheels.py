@@ -1,4 +1,4 @@
-"""Gets parts of PyTorch's CUDA wheels, such as the allocator: two libraries and headers."""
+"""Extracts files from PyTorch's CUDA wheels, such as the allocator's libraries and headers."""
 
 from __future__ import annotations
 

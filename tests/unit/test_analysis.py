@@ -36,7 +36,7 @@ def run(
         events: The action, address, size and site of each event.
         labels: The labels of blocks.
         steps: The numbers of the events that end steps.
-        shared: By the number of an event, how many bytes of its block are in shared memory.
+        shared: How many bytes of a block are in shared memory, keyed by its event's number.
     """
     return Run(
         action=np.array([event[0] for event in events], dtype=np.uint8),

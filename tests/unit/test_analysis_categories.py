@@ -1,4 +1,4 @@
-"""Tests of block categories: found by stacks if there are any, else by lifetimes."""
+"""Tests finding each block's category: from call stacks if there are any, else from lifetimes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_lifetimes_tell_parameters_gradients_and_activations_apart() -> None:
 
 
 def cut_off(*, stacks: bool) -> tuple[Program, list[int], int]:
-    """Makes steps; in the last one's forward pass a request fails, and all memory is freed.
+    """Makes steps. In the last step's forward pass a request fails, then all memory is freed.
 
     Returns:
         The program, the events of the last forward pass's activations, and the event of the

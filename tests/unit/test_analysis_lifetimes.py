@@ -25,7 +25,7 @@ Event = tuple[int, int, int]
 
 
 def batch(events: Sequence[Event]) -> EventBatch:
-    """Returns events of action, address and size; event i has the stack i + 1."""
+    """Returns a batch of these events (action, address, size); event i has the stack i + 1."""
     count = len(events)
     zeros = np.zeros(count, dtype=np.uint64)
     columns = {

@@ -1,4 +1,4 @@
-"""Tests of steps that are found from the rhythm of allocations."""
+"""Tests that plimsoll finds a program's steps from the rhythm of its allocations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of CuPy, Numba and RMM on plimsoll's engines, with stand-ins on simulated GPUs."""
+"""Tests that plimsoll's engines serve CuPy, Numba and RMM, which small stand-ins replace here."""
 
 from __future__ import annotations
 

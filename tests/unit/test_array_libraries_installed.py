@@ -168,7 +168,7 @@ except plimsoll.InputError as error:
     def test_which_gpu_is_meant_is_told_before_cuda_runs(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Finds the GPU without is_available(), after which no forked process could use CUDA."""
+        """Finds the GPU without `is_available()`, after which a forked process cannot use CUDA."""
         torch = pytest.importorskip("torch")
         monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("it makes CUDA ready"))
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

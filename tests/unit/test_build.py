@@ -1,4 +1,4 @@
-"""Tests of building libraries: whole or not at all, and only from the user's own folder."""
+"""Tests that a build is whole or absent, and that only libraries in the user's folder load."""
 
 from __future__ import annotations
 
@@ -355,7 +355,7 @@ class TestPrebuilt:
     def brought(
         self, recipe: Recipe, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> Path:
-        """Returns the prebuilt library's file; no compiler is there."""
+        """Returns the prebuilt library's file, and makes the compiler unavailable."""
         library = tmp_path / prebuilt.file_name(recipe.name, "2.13.0", digest_of(recipe))
         build(recipe).rename(library)
         shutil.rmtree(home)

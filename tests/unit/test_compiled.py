@@ -1,4 +1,4 @@
-"""Tests torch.compile on simulated GPUs: without Triton, what Dynamo sees, and the report."""
+"""Tests torch.compile on simulated GPUs, with and without Triton, and the report about it."""
 
 from __future__ import annotations
 

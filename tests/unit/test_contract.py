@@ -169,7 +169,7 @@ class Contract(RuleBasedStateMachine):
             case Free(which) if self.live:
                 self.free(self.pick(which))
             case RecordStream(which, stream) if self.live and not self.in_pool:
-                # Not in a pool: PyTorch assumes that a graph capture orders the other stream.
+                # Left out in a pool: there PyTorch assumes that a graph capture orders the streams.
                 self.allocator.record_stream(self.pick(which), stream)
                 self.live[self.pick(which)].users.add(stream)
             case Launch(stream, seconds):

@@ -59,9 +59,10 @@ def test_folders_include_only_those_before_them() -> None:
 
 
 def impurities(code: str) -> list[str]:
-    """Returns what code in allocator/elastic/plan must not use.
+    """Returns the words in code of allocator/elastic/plan that are forbidden there.
 
-    That is a driver, and mutable references to the allocator's records (allocator/elastic/books).
+    This code must not use a driver, nor mutable references to the allocator's records
+    (allocator/elastic/books).
     """
     code = re.sub(r"//.*", "", code)
     return re.findall(r"(?<!const )\b(?:MappedSpace|Arenas?|Ledger|Lending)&|\bDriver\w*", code)

@@ -1,4 +1,4 @@
-"""Tests that the core refuses unknown words at its boundary, and never takes a default."""
+"""Tests that the C++ core refuses unknown option values instead of replacing them by a default."""
 
 from __future__ import annotations
 

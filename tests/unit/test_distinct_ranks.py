@@ -19,7 +19,8 @@ def test_a_pipeline_has_its_ends_and_what_is_between_run() -> None:
     found = choose_roles(WORLD, SHARDS + PIPELINES, [PIPELINES[0]])
     assert found.ranks == [0, 5, 6, 11, 18, 23]
     assert sum(found.stands_for.values()) == WORLD
-    # The ranks of stage 1 represent stages 1 and 2; those of the last pipeline only themselves.
+    # Ranks 6 and 11, of stage 1, also represent stage 2. Ranks 5, 11 and 23, of the last pipeline,
+    # represent no other pipeline.
     assert found.stands_for == {0: 5, 6: 10, 18: 5, 5: 1, 11: 2, 23: 1}
 
 
@@ -41,7 +42,7 @@ def test_everybody_runs_who_is_there() -> None:
 def test_what_lies_between_is_played_by_what_lies_between() -> None:
     present = frozenset({0, 1, 7})
     assert {stand_in(place, 0, present, 8) for place in range(2, 7)} == {1}
-    assert stand_in(3, 0, frozenset({0, 7}), 8) == 0  # no inner rank runs, so `this` rank stands in
+    assert stand_in(3, 0, frozenset({0, 7}), 8) == 0  # no inner rank runs, so rank 0 stands in
 
 
 def test_an_expected_letter_is_one_that_goes_as_far() -> None:

@@ -1,4 +1,4 @@
-"""Tests that every command uses the same list of names for recordings."""
+"""Tests that every command accepts the same file name endings for recordings."""
 
 from __future__ import annotations
 

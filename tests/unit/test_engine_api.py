@@ -1,4 +1,4 @@
-"""Tests of the engines' C function table, called as a separately built library does."""
+"""Tests the engines' table of C functions; calls them as a separately built library does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests `explain` on small programs whose memory is known. The programs call the engine."""
+"""Tests `explain` on small programs whose memory use is known; they call the engine directly."""
 
 from __future__ import annotations
 

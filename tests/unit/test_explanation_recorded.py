@@ -1,4 +1,4 @@
-"""Tests of explanations of other allocators than PyTorch's, from recorded events."""
+"""Tests `explain` for allocators other than PyTorch's, whose state comes from recorded events."""
 
 from __future__ import annotations
 

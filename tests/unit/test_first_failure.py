@@ -1,4 +1,4 @@
-"""Tests that a job reports the error of the rank that failed first, not that exited first."""
+"""Tests that a job reports the error of the rank that failed first, even if another exits first."""
 
 from __future__ import annotations
 

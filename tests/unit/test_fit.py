@@ -1,4 +1,4 @@
-"""Tests of `plimsoll.fit` for a value: what it tries, and when it reports an open range."""
+"""Tests which values `plimsoll.fit` tries, and when it leaves a range in which the answer lies."""
 
 from __future__ import annotations
 

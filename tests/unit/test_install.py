@@ -1,4 +1,4 @@
-"""Tests of installing plimsoll under PyTorch, as far as that is possible without a GPU."""
+"""Tests `plimsoll.install` as far as that is possible without a GPU."""
 
 from __future__ import annotations
 

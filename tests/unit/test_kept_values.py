@@ -1,4 +1,4 @@
-"""Tests that advice on a kept value is the program's own statement, changed."""
+"""Tests that advice on a kept value shows the program's own statement with the needed change."""
 
 from __future__ import annotations
 

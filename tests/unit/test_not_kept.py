@@ -1,4 +1,4 @@
-"""Tests the notices of guarantees that a prediction could not give, in its data and on stderr."""
+"""Tests that a prediction reports the guarantees it could not keep, in its data and on stderr."""
 
 import pytest
 

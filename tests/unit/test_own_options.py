@@ -1,4 +1,4 @@
-"""Tests a script's own options that save memory: as changes, and in the answer."""
+"""Tests that `fit` tries a script's own options that save memory, and names them in its answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of private pools whose segments come from the program: `torch.cuda.MemPool(allocator)`."""
+"""Tests private pools, `MemPool(allocator)`, whose segments come from the program's allocator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests the runs of a script that a prediction makes, and its use of the run in parallel."""
+"""Tests which runs of a script a prediction makes, and how it uses a second run in parallel."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _LIBRARY = str(Path("site-packages", "torch", "_tensor.py").absolute())
 
 
 def answers(program: str) -> list[bool]:
-    """Returns plimsoll's finding for each call of `item()`, a library's function, by a program."""
+    """Runs a program; returns what plimsoll finds at each of its calls of a library's `item()`."""
     found: list[bool] = []
     names: dict[str, Any] = {"ask": partial(is_tested, [__file__]), "found": found}
     exec(compile("def item():\n  found.append(ask())\n  return 1.0", _LIBRARY, "exec"), names)

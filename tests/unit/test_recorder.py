@@ -1,4 +1,4 @@
-"""Tests of `plimsoll.record` on an allocator without PyTorch: file contents, and errors."""
+"""Tests `plimsoll.record` on an allocator without PyTorch: the file's contents, and errors."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ def test_lost_events_are_counted_and_said(
     monkeypatch.setattr(recorder, "_CAPACITY", 100)
     monkeypatch.setattr(recorder, "_INTERVAL_SECONDS", 1000)
     with (
-        # this counts the events of the last snapshot too
+        # the number includes the events of the last snapshot
         pytest.warns(RuntimeWarning, match="202 events were lost"),
         record(tmp_path / "run.plim", allocator=allocator),
     ):
@@ -490,7 +490,7 @@ def test_a_recording_may_begin_where_a_large_block_was_freed_and_split(
     allocator: Allocator, tmp_path: Path
 ) -> None:
     allocator.free(allocator.malloc("256MiB"))
-    allocator.malloc("16MiB")  # splits the block; the rest is smaller than the request that made it
+    allocator.malloc("16MiB")  # splits the cached block of 256 MiB
     with record(tmp_path / "run.plim", allocator=allocator):
         allocator.malloc("8MiB")
     (found,) = replay(tmp_path / "run.plim")

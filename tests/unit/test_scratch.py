@@ -1,4 +1,4 @@
-"""Tests of the scratch layer: programs see their own writes; real files stay unchanged.
+"""Tests the scratch layer: a program sees its own writes, but real files stay unchanged.
 
 The programs load the layer's library before libc, and do not use PyTorch.
 """

@@ -38,7 +38,7 @@ AS_IT_IS = {"allocated": "900MiB", "reserved": "920MiB", "seconds": 1.0, "shared
 
 
 class Runs:
-    """Replaces trials. A change has its result from `said`, otherwise the unchanged script's."""
+    """Replaces trials; `said` has the results of some changes. The others have no effect."""
 
     at_a_time = 2
     said: dict[str, dict[str, Any]]

@@ -1,4 +1,4 @@
-"""Tests finding a batch size's only place: command line, script, or configuration."""
+"""Tests finding the only place that sets the batch size: command line, script, or configuration."""
 
 from __future__ import annotations
 

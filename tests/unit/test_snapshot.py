@@ -48,8 +48,8 @@ CONFS = [
 ]
 
 
-# Under max_split_size, memory that was freed before a failed request decides what the failure does.
-# The last tests of this file cover this.
+# Under max_split_size, the effects of a failed request depend on the memory that was freed before.
+# The last test of this file covers this.
 WITHOUT_OVERSIZE = [conf for conf in CONFS if "max_split" not in conf]
 
 Snapshot = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Tests of `growth_bytes`, a program's memory growth by step, and of finding repeated steps."""
+"""Tests finding how much a program's memory grows in each step, and when its steps repeat."""
 
 from __future__ import annotations
 

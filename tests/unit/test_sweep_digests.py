@@ -1,4 +1,4 @@
-"""Tests after which changes of a script or its modules a sweep runs the script anew."""
+"""Tests which changes of a script or its modules make a sweep run the script again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests the folders of trials after interrupts and kills."""
+"""Tests that trials' temporary folders are cleaned up after interrupts and kills."""
 
 from __future__ import annotations
 

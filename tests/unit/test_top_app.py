@@ -1,4 +1,4 @@
-"""Tests of plimsoll top's full screen: its text at three sizes, and what its keys do."""
+"""Tests the full screen of `plimsoll top`: its text at three sizes, and what its keys do."""
 
 from __future__ import annotations
 

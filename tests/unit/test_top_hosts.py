@@ -1,4 +1,4 @@
-"""Tests of several machines: calls of ssh, their answers, and silent hosts."""
+"""Tests `plimsoll top` on several machines: calls of ssh, their answers, and silent hosts."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """Puts a stub of ssh on the PATH, in a folder with a short path, because sockets need one."""
+    """Puts a stub of ssh on the PATH; its folder has a short path, because sockets need that."""
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "ssh").write_text(f'#!/bin/sh\nexec {sys.executable} {PROGRAMS}/stub_ssh.py "$@"\n')

@@ -1,4 +1,4 @@
-"""Tests the range of peaks where blocks wait for other streams, and the host's speed varies."""
+"""Tests how far peaks vary if blocks wait for other streams and the host's speed varies."""
 
 from __future__ import annotations
 

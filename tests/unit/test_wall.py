@@ -1,4 +1,4 @@
-"""Tests of the wall, which lets no system call change a real file, and names each refused call.
+"""Tests the wall, which lets no system call change a real file, and reports each refused call.
 
 If the tests run as root, each test runs its programs a second time as another user, who owns the
 real files.
@@ -82,7 +82,7 @@ class Walls(NamedTuple):
 
 @pytest.fixture(params=USERS)
 def walls(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Walls]:
-    """Returns real files that the user may change, under a layer, behind a wall."""
+    """Yields real files that the user may change, protected by a scratch layer and the wall."""
     open_to_all(tmp_path)
     real, scratch = tmp_path / "real", tmp_path / "scratch"
     for folder in (real, real / "empty", real / "outside", scratch):

@@ -1,4 +1,4 @@
-"""Trains a model that recomputes its activations, inside an optimizer's step."""
+"""Trains with recomputed activations; the passes run in the closure of the optimizer's step."""
 
 import torch
 from torch import nn

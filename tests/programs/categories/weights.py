@@ -1,4 +1,4 @@
-"""Has parameters that no forward pass reveals: those of a copy, a replaced one, idle ones."""
+"""Has parameters that no forward pass reveals: a copy's, a replaced one, an unused layer's."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Runs inference under autocast, or a training, which needs autocast's copies of the weights."""
+"""Runs inference under autocast, or trains; only training needs autocast's copies of weights."""
 
 import sys
 

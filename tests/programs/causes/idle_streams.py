@@ -1,4 +1,4 @@
-"""Uses a stream of its own in each epoch, or one stream in all epochs."""
+"""Uses a new stream in each epoch, or one stream in all epochs."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Runs two ranks that both use the first card, or each its own."""
+"""Runs two ranks: both use the first card, or each uses its own card."""
 
 import os
 import sys

@@ -40,7 +40,7 @@ def take(size: str) -> None:
 
 
 def take_by_turns(size: str, is_first: bool, barrier: Any) -> None:
-    """Takes memory and frees it; `is_first` says whether before or after the other worker."""
+    """Takes memory and frees it: before the other worker if `is_first`, otherwise after it."""
     torch.cuda.synchronize()
     barrier.wait()
     if not is_first:

@@ -1,4 +1,4 @@
-"""Trains two layers for two steps: python two_layers.py BATCH [ROWS]; holds ROWS more rows."""
+"""Trains two layers for two steps: python two_layers.py BATCH [ROWS]; keeps ROWS more rows."""
 
 import sys
 

@@ -37,7 +37,7 @@ class Worker:
         self.pools.sleep(WEIGHTS if level == 1 else None)
 
     def wake_up(self, tags: list[str] | None = None) -> None:
-        """Maps the memory of some tags again, or of all."""
+        """Maps the memory of these tags again; without tags, of all."""
         self.pools.wake(*(_TAGS[tag] for tag in tags or _TAGS))
 
 

@@ -55,7 +55,7 @@ class SleepingPools:
             )
 
     def sleep(self, kept: int | None) -> int:
-        """Unmaps all memory, copies one tag's contents to the host; returns the copied bytes."""
+        """Copies one tag's contents to the host, unmaps all memory; returns the copied bytes."""
         torch.cuda.synchronize()
         copied = 0
         for i, tag, address, size in self._places():
@@ -97,7 +97,7 @@ class SleepingPools:
 
 
 def train(library: str, *, wakes: bool) -> None:
-    """Lets a trainer take most of the card while the engine sleeps; it may wake too early."""
+    """Lets a trainer fill a sleeping engine's card; with `wakes`, the engine wakes too early."""
     pools = SleepingPools(library)
     with pools.use(WEIGHTS):
         weights = torch.zeros(WEIGHT_MIB[0] * MIB, dtype=torch.uint8, device="cuda")
