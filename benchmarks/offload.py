@@ -112,7 +112,7 @@ def run_here(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
 
 
 def place_optimizers() -> None:
-    """Keeps the state of every optimizer in host memory, from its first step on."""
+    """Makes every optimizer keep its state in host memory, from the optimizer's first step on."""
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
     import plimsoll

@@ -47,7 +47,7 @@ struct Block {
   bool allocated = false;
   bool mapped = true;     // false for addresses without memory and, in elastic, for retired ones
   bool retired = false;   // elastic: still mapped, but the memory serves elsewhere
-  bool borrows = false;   // elastic: some of its pieces return home when it is freed
+  bool borrows = false;   // elastic: when it is freed, pieces go back to where they were before
   bool exported = false;  // elastic: the used block was exported to other processes
 
   [[nodiscard]] bool is_split() const { return previous != nullptr || next != nullptr; }

@@ -88,7 +88,7 @@ struct alignas(64) Arena {
   // `kFreesPerTake` frees.
   static constexpr std::uint64_t kTakesAtFirst = 512;
   static constexpr std::uint64_t kFreesPerTake = 64;
-  std::uint64_t taken = 0;  // how many it has taken, since new memory was refused last
+  std::uint64_t taken = 0;  // pieces taken since the driver or the limit last refused new memory
 
   // Returns a free block, cut to size. Returns null if the request needs more than a change of the
   // records, such as a driver call. This is the hot path: it allocates nothing on the heap.
@@ -159,7 +159,7 @@ struct alignas(64) Arena {
   [[nodiscard]] bool may_give_to_others() const;
   // Returns whether the arena may take pieces from other arenas before it gets new memory. Streams
   // that take the same pieces from each other in every step would map and unmap for ever. So an
-  // arena of the default pool that has taken many gets new memory, and then needs no more of them.
+  // arena of the default pool that has taken many pieces gets new memory instead.
   [[nodiscard]] bool may_take_from_others() const;
   // Returns all pieces in free blocks that were freed at `at_age` or before and may serve
   // elsewhere.

@@ -65,8 +65,9 @@ class Arenas {
   [[nodiscard]] bool awaits_plan(const Arena& arena) const {
     return plan_ != nullptr && arena.pool->is_default() && !arena.is_plan_known;
   }
-  // Returns the plan of the arena's stream; null if there is none. The plan numbers streams by
-  // their first large requests, so call it at that request, with the arena locked.
+  // Returns the plan of the arena's stream; null if there is none. The plan numbers the streams in
+  // the order of their first large requests. So call this function at a stream's first large
+  // request, with the arena locked.
   [[nodiscard]] const StreamPlan* next_plan(Arena& arena);
   // Lets the free memory of all planned areas serve other requests from now on. Returns false if
   // all of them do so already, or there are none.

@@ -183,8 +183,8 @@ class MappedSpace {
   // Adds a piece that was mapped into a hole. Its memory is free.
   void add_piece(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
   // Removes a free piece, which will serve elsewhere or be destroyed. Its addresses are retired and
-  // keep the age of their free. To remove several pieces from one call of `free_pieces`, go by
-  // ascending address and call nothing else in between.
+  // keep the age at which they were freed. To remove several pieces that one call of `free_pieces`
+  // returned, go by ascending address and call nothing else in between.
   [[nodiscard]] std::unique_ptr<Piece> remove_piece(const FreePiece& piece);
   // Lets a removed piece serve at `address`, where it is retired. Its memory is free there.
   void return_piece(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
@@ -339,9 +339,9 @@ class MappedSpace {
   Tiers tiers_;
   bool no_split_ = false;  // if it is set, each block is one piece
   ObjectPool<Block> objects_;
-  // Blocks fill each reservation without gaps. Two free neighbours, or two holes, are merged (free
-  // ones not under no_split_). Holes, retired blocks and pieces begin and end at granules; bytes in
-  // used and free blocks == sum of piece->size.
+  // Blocks fill each reservation without gaps. Neighbouring holes are merged; so are neighbouring
+  // free blocks, unless no_split_ is set. Holes, retired blocks and pieces begin and end at
+  // granules; bytes in used and free blocks == sum of piece->size.
   std::vector<AddressRange> reservations_;
   std::vector<Block*> firsts_;  // the first block of each reservation
   BestFitIndex free_;           // exactly the free blocks

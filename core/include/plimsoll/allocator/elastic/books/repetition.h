@@ -8,9 +8,10 @@
 //
 // Requests are recognised by their sizes. While sizes repeat those of the past, `followed_` is the
 // past request that the next one repeats. When they differ, `find_again` looks up the latest
-// request of the same size that came after the same kContext sizes. If there is none, kShortContext
-// sizes suffice for a request at least kLeastStep requests ago: layers of one step look alike, and
-// steps begin in different ways.
+// request of the same size that came after the same kContext sizes. If there is none, it compares
+// only kShortContext sizes, because the requests before a step's first ones differ from step to
+// step. A request found in this way counts only if it is at least kLeastStep requests old, because
+// a newer one may belong to a similar layer of the same step.
 //
 // Invariants:
 // - past_[i % kCapacity] is request number i, for count_ - kCapacity <= i < count_. Before the
