@@ -184,7 +184,7 @@ def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
 
 
 def _in_turns(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Orders the copies so that scripts take turns: plans and single changes first, then others."""
+    """Orders the copies so that scripts take turns; plans and single changes come before others."""
     first: dict[str, list[dict[str, Any]]] = {}
     rest: dict[str, list[dict[str, Any]]] = {}
     for plan in plans:

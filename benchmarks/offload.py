@@ -1,4 +1,4 @@
-"""Measures how the step time depends on the card's memory, with saved tensors in host memory.
+"""Measures step times on a card with limited memory, if host memory holds the saved tensors.
 
     python benchmarks/offload.py FOLDER [--workloads gpt2_adamw,...] [--repetitions 3] [--steps N]
         [--cards 8400MiB,6GiB,...] [--methods plain,offload,...] [--budget-share 0.98]

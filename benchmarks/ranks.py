@@ -45,7 +45,7 @@ GiB = 1 << 30
 
 
 class Footprint:
-    """The peak memory of this process and its children. Shared pages count once for each process."""
+    """The peak memory of this process and its children. A shared page counts for each process."""
 
     def __init__(self) -> None:
         self.most_bytes = 0

@@ -1,4 +1,4 @@
-// Guards that a function called from Python holds while it calls an engine.
+// Guard objects, which a function called from Python holds while it calls an engine.
 #pragma once
 
 #include <nanobind/nanobind.h>

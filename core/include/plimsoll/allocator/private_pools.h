@@ -1,6 +1,6 @@
 // The private pools of an allocator: counts their uses and chooses the requests that go to them.
 //
-// A pool exists from its first use until its allocator drops it, which is allowed at 0 uses. Between
+// A pool exists from its first use until its allocator drops it, which it may do at 0 uses. Between
 // begin and end, as during the capture of a CUDA graph, requests that pass a filter go to the pool.
 // If several captures match a request, the one that began last gets it (from PyTorch 2.10 on).
 #pragma once

@@ -7,7 +7,7 @@
 //   4. The place of the request in the previous step, if the program surely repeats that step and
 //      all memory can return to the place.
 //   5. `grow_in`. If it fails, `grow_in` again, now with the free memory of planned areas as well.
-//   6. Free blocks of private pools that allow it (use_on_oom). Under PyTorch before 2.11, this step
+//   6. Free blocks of private pools that allow it (use_on_oom). Before PyTorch 2.11, this step
 //      comes after step 7.
 //   7. `grow_in` again, after waiting for all streams.
 //   8. Dedicated and shared memory together, if the policy is to spill. If that fails, this step is
@@ -17,10 +17,9 @@
 // which memory queued work still uses, and plans a place. It fills the place first with free pieces
 // of the request's own arena. They can be mapped at the place at once, although queued work may
 // still use them, because the stream runs that work first. Next come free pieces of arenas whose
-// work is known to be done, and then
-// new memory. Outside a planned area, new memory is made only if all free pieces together are less
-// than the request. So the only free memory lost to fragmentation is in pieces that a live block
-// shares with a free one.
+// work is known to be done, and then new memory. Outside a planned area, new memory is made only if
+// all free pieces together are less than the request. So the only free memory lost to fragmentation
+// is in pieces that a live block shares with a free one.
 //
 // Callers hold the allocator's `mutex_`. The functions here lock arenas themselves, the request's
 // own first.

@@ -1,4 +1,5 @@
-// Unmaps old mappings, and releases free pieces to the driver.
+// Unmaps old mappings, and releases free pieces to the driver. An old mapping lies at retired
+// addresses, where a piece served before and is still mapped (mapped_space.h).
 //
 // Queued work may still use memory whose age > arena.idle_age, so this memory stays mapped. The
 // driver gets a piece's memory back only when the last old mapping of the piece, in any arena, is

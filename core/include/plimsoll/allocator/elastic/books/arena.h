@@ -1,10 +1,10 @@
 // An arena: the memory of one stream in one pool, with a lock of its own.
 //
-// Small requests and large ones lie in separate spaces, so that a small block never pins a large
-// piece. Requests that prefer shared memory and requests that spilled have spaces of their own, so
-// no other request gets shared memory by accident. Free pieces move between the five spaces without
-// waiting, because all spaces serve the same stream. Everything here is guarded by `lock`, unless
-// its comment says otherwise.
+// Small requests and large ones lie in separate spaces (mapped_space.h), so that a small block
+// never pins a large piece. Requests that prefer shared memory and requests that spilled have
+// spaces of their own, so no other request gets shared memory by accident. Free pieces move between
+// the five spaces without waiting, because all spaces serve the same stream. Everything here is
+// guarded by `lock`, unless its comment says otherwise.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct alignas(64) Arena {
   Arena(StreamId of, ElasticPool& in, ConcurrentStatistics::Shard& counts)
       : stream(of), pool(&in), shard(counts) {}
 
-  // Locks the arena, and frees its resting block.
+  // Locks the arena, and frees its resting block (see `resting`).
   class Guard {
    public:
     explicit Guard(Arena& arena) : guard_(arena.lock) { arena.free_resting(); }

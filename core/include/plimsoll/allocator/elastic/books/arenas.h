@@ -44,7 +44,8 @@ class Arenas {
   [[nodiscard]] Arena& of(ElasticPool& pool, StreamId stream);
   // Returns the arena; null if the pool never served the stream.
   [[nodiscard]] Arena* find(const ElasticPool& pool, StreamId stream) const;
-  // Returns arenas that are not const, because locking one (Guard) frees its resting block.
+  // Returns arenas that are not const, because locking an arena changes it: Arena::Guard frees the
+  // block that was freed last to its space.
   [[nodiscard]] std::deque<Arena>& all() const { return arenas_; }
   // Calls function(Arena&) for each arena of the pool.
   template <typename Function>

@@ -1,5 +1,5 @@
-// The ledger counts how much the elastic allocator has reserved. If a piece is made, released or
-// moved, the ledger updates the statistics and adds an event to the history.
+// The ledger counts how much the elastic allocator has reserved. If a piece (piece.h) is made,
+// released or moved, the ledger updates the statistics and adds an event to the history.
 //
 // Invariants, over all pieces that have memory:
 // - reserved == sum of piece.size == sum of arena.reserved == statistics' reserved_bytes

@@ -192,8 +192,8 @@ class MappedSpace {
   // where they are retired. Adjacent pieces move in one step.
   void return_pieces(const std::vector<Return>& pieces, std::uint64_t age);
   // Adds to `found`, by ascending address, the pieces of a free block that overlap `range` and can
-  // return to their homes. A piece that is no longer mapped at its home gets its present address as
-  // home.
+  // return to their homes. A piece that is no longer mapped at its home is not added; its present
+  // address becomes its home.
   void add_pieces_away(Block* block, const AddressRange& range, std::vector<FreePiece>& found);
   // Makes the piece's present address its home.
   void set_home(Piece& piece);

@@ -2,7 +2,8 @@
 // large pieces are mapped quickly.
 //
 // - A request of up to 1 MiB gets pieces of one granule.
-// - A gap of a planned area gets pieces of up to half a part of the area (planned_area.h).
+// - A gap of a planned area gets pieces of up to half the size of one of the area's parts
+//   (planned_area.h).
 // - A request of up to 1/32 of the arena, and of up to 64 MiB, gets one piece of its own size,
 //   because the next request like it will take all of it.
 // - For a larger request a piece is half of the bytes that are still missing. It is at least 1/512
