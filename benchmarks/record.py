@@ -66,7 +66,7 @@ SETTINGS = {
 
 
 def capture_nanoseconds(depth: int) -> tuple[int, float]:
-    """Returns the depth of this call stack, and the shortest time to find its number again."""
+    """Returns the depth of this call stack, and the shortest time that looking it up takes."""
     if depth > 0:
         return capture_nanoseconds(depth - 1)
     number = _core.capture_stack()

@@ -2,7 +2,7 @@
 //
 // A sequence is a prepared list of one thread's requests and frees, so that nearly all time is the
 // allocator's. It ends with all blocks freed, so each round finds the same cache as the one before.
-// Once a round makes no driver call, later rounds make none either; only these are timed.
+// As soon as one round makes no driver call, no later round makes one. Only later rounds are timed.
 #pragma once
 
 #include <algorithm>
@@ -78,7 +78,7 @@ struct Sample {
 struct Options {
   int repetitions = 9;
   std::vector<std::string> traces;
-  // returns the count so far; empty if not counted
+  // returns how many heap allocations were made so far; empty if they are not counted
   std::function<std::uint64_t()> heap_allocations;
   std::function<void(const std::string&)> print;  // prints a line
 };

@@ -46,7 +46,8 @@ struct OutOfMemoryReport {
   std::optional<SharedMemoryReport> shared = {};  // set if shared memory could have served it
   std::string advice = {};                        // printed after the figures
   // True if the allocator rejected the request without asking the driver, because of the setting
-  // throw_on_cudamalloc_oom. Otherwise it would have returned cached memory and tried again.
+  // throw_on_cudamalloc_oom. Without the setting, the allocator returns cached memory to the driver
+  // and tries again.
   bool is_rejected = false;
 };
 

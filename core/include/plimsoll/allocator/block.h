@@ -45,7 +45,7 @@ struct Block {
   std::vector<StreamId> capture_uses;
   std::uint32_t order = 0;  // sorts free blocks of equal size; ties are sorted by address
   bool allocated = false;
-  bool mapped = true;     // false for addresses without memory and, in elastic, for retired ones
+  bool mapped = true;     // false for addresses without memory; in elastic also for retired blocks
   bool retired = false;   // elastic: still mapped, but the memory serves elsewhere
   bool borrows = false;   // elastic: when it is freed, pieces go back to where they were before
   bool exported = false;  // elastic: the used block was exported to other processes

@@ -99,8 +99,8 @@ class PrivatePools {
     return captures_.empty() ? nullptr : capturing_pool_for(stream);
   }
 
-  // Iterate over pairs of id and pool, by id. Dropping a pool leaves the iterators of the others
-  // valid.
+  // Iterate over pairs of id and pool, in the order of the ids. Dropping a pool leaves iterators of
+  // other pools valid.
   [[nodiscard]] auto begin() { return pools_.begin(); }
   [[nodiscard]] auto end() { return pools_.end(); }
   [[nodiscard]] auto begin() const { return pools_.begin(); }

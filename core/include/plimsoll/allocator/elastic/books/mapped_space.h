@@ -206,7 +206,7 @@ class MappedSpace {
   [[nodiscard]] const Block& retired_at(Address address) const {
     return *mappings_.find(address)->second.retired;
   }
-  // Calls function(const Block&) for all retired blocks, by address.
+  // Calls function(const Block&) for all retired blocks, in the order of their addresses.
   template <typename Function>
   void for_each_retired(Function function) const {
     for (const auto& [address, mapping] : mappings_) {
@@ -239,7 +239,7 @@ class MappedSpace {
     const auto found = mappings_.find(address);
     return found == mappings_.end() ? nullptr : found->second.serves.get();
   }
-  // Calls function(Piece&) for each piece that serves in this space, by address.
+  // Calls function(Piece&) for each piece that serves in this space, in the order of addresses.
   template <typename Function>
   void for_each_piece(Function function) const {
     for (const auto& [address, mapping] : mappings_) {
@@ -248,8 +248,8 @@ class MappedSpace {
   }
   // Returns how much of the range lies in shared memory. The whole range must have memory.
   [[nodiscard]] Bytes shared_bytes(Address address, Bytes size) const;
-  // Calls function(Piece&) for each piece that overlaps the range, by address. The whole range must
-  // have memory.
+  // Calls function(Piece&) for each piece that overlaps the range, in the order of addresses. The
+  // whole range must have memory.
   template <typename Function>
   void for_each_piece(Address address, Bytes size, Function function) const {
     for (auto next = std::prev(mappings_.upper_bound(address));
@@ -262,7 +262,8 @@ class MappedSpace {
   [[nodiscard]] const Holes& holes() const { return holes_; }
   // Returns the block that contains `address`; null if no reservation does.
   [[nodiscard]] Block* block_at(Address address) const;
-  // Calls function(const Block*) for every block, by address within each reservation.
+  // Calls function(const Block*) for every block, one reservation after another, and in each in the
+  // order of addresses.
   template <typename Function>
   void for_each_block(Function function) const {
     for (const Block* const first : firsts_) {

@@ -39,7 +39,7 @@ class PlanContexts {
     std::ranges::sort(slots_);
   }
 
-  // Adds a size to the program's last ones.
+  // Notes the size of the program's latest request.
   void add(Bytes size) { last_.add(size); }
   // Looks at the slots with the context of the next request: at most `most`, those nearest to
   // `next` first. Calls serves(slot) for each until a call returns true; returns whether one did.

@@ -88,7 +88,8 @@ class Repetition {
   class Index {
    public:
     void open() { latest_.assign(std::size_t{1} << kSlotBits, 0); }
-    // Returns 1 + the number of the latest such request, cut to 32 bits; 0 if there is none.
+    // Returns 1 + the number of the latest request with this size and context, cut to 32 bits; 0 if
+    // there is none.
     // Requests whose hashes fall into the same slot share one number, so the result may be another
     // request's.
     [[nodiscard]] std::uint32_t find(Bytes size) const { return latest_[slot_of(size)]; }

@@ -8,7 +8,8 @@
 //   because the next request like it will take all of it.
 // - For a larger request a piece is half of the bytes that are still missing. It is at least 1/512
 //   and at most 1/64 of the reserved memory (or of the gap, if that is more), and 2 to 16 MiB. So
-//   few pieces are mapped, the last ones are small, and a live block that ends there holds little.
+//   few pieces are mapped. The last pieces are small, so a live block that ends in one of them
+//   keeps little memory from moving.
 //
 // The sizes do not depend on a limit, so a limit never makes a program need more (docs/elastic.md).
 //
