@@ -39,9 +39,10 @@ class Release {
   // DriverError.
   void release_free_memory(const ElasticPool& pool);
   // Drops released pools that have no memory, and keeps their arenas for later pools. Without this,
-  // a program that uses many pools and never empties the cache would collect them. Released pools
-  // that still have memory may then give it to the graph that is captured next. Call this before
-  // the capture: during one, the allocator cannot find out which work is done.
+  // a program that uses many pools and never empties the cache would keep all of them. After the
+  // call, released pools that still have memory may give it to the graph that is captured next.
+  // Call this before the capture: during a capture, the allocator cannot find out which work is
+  // done.
   void tidy_unused_pools();
 
  private:
