@@ -208,7 +208,10 @@ def speed(name: str, moves: Moves, bus: float, cycles: int, per_cycle: int) -> s
 
 
 def growth(name: str, log: Log) -> tuple[str, int]:
-    """Returns a table row, and the largest growth per cycle of card, RAM or page-locked memory."""
+    """Returns a table row, and the largest growth in bytes per cycle.
+
+    The largest is taken over the card's memory, the host's memory and the page-locked memory.
+    """
     first, last = log.footprints[WARM - 1], log.footprints[-1]
     cycles = len(log.footprints) - WARM
     per_cycle = {key: value // cycles for key, value in last.growth_since(first).items()}

@@ -86,7 +86,10 @@ class Trainer:
         return [weight.detach() for weight in self.model.parameters()]
 
     def buckets(self, bucket: torch.Tensor) -> Iterator[list[int]]:
-        """Copies the weights part by part: fills a flat tensor, then yields the indices in it."""
+        """Copies the weights into the flat tensor `bucket`, part by part.
+
+        Yields, after each part, the indices of the weights that the tensor now holds.
+        """
         part: list[int] = []
         offset = 0
         for number, weight in enumerate(self.weights()):

@@ -1,10 +1,10 @@
-"""Measures what it costs to publish a program's counters.
+"""Measures what it costs to publish a program's memory counters, which `plimsoll top` shows.
 
     python benchmarks/counters.py [FOLDER [--workload gpt2_adamw] [--steps 2400]]
         [--intervals 0.25,0.01] [--allocator elastic]
 
 The first table has the CPU time of one sample, and the share of that time in the interval between
-two samples. A sample is read from an allocator on a simulated GPU and written to the file. The
+two samples. A sample is read from an allocator on a simulated GPU and written to a file. The
 table ends with the time to read all processes' counters, as `plimsoll top` does.
 
 With FOLDER, which holds scripts NAME.py with a function `main(steps)`, the program also measures

@@ -184,7 +184,7 @@ def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
 
 
 def _in_turns(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Orders the copies so that scripts take turns: plans and single changes first, then others."""
+    """Orders the copies so that scripts take turns; plans and single changes come before others."""
     first: dict[str, list[dict[str, Any]]] = {}
     rest: dict[str, list[dict[str, Any]]] = {}
     for plan in plans:
@@ -197,7 +197,7 @@ def _in_turns(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _limited(plans: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any], int]]:
-    """Yields name, file, allocator use and memory limit of each run under a limit."""
+    """Yields the runs under a memory limit: the name, the file, the allocator use and the limit."""
     for plan in plans:
         floor = min(plan["runs"], key=lambda run: least_reserved(run["least"]))
         for run in plan["runs"]:
@@ -296,7 +296,7 @@ def _run(file: Path, use: dict[str, str], limit: int | None) -> dict[str, Any]:
     parts: list[Any] = []
     losses: list[Any] = []
     backward = torch.Tensor.backward
-    cross_entropy = torch.nn.functional.cross_entropy  # some copies replace torch's function
+    cross_entropy = torch.nn.functional.cross_entropy  # saved, since some copies replace it
 
     def noted(loss: Any, *arguments: Any, **named: Any) -> None:
         parts.append(loss.detach())

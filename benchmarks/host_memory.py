@@ -1,13 +1,14 @@
-"""Measures the host memory of PyTorch and CUDA, and checks predictions of a program's own part.
+"""Measures the host memory that PyTorch and CUDA take; checks what plimsoll predicts beyond that.
 
     python benchmarks/host_memory.py parts                   # on a GPU: figures for host_use.py
     python benchmarks/host_memory.py compare                 # programs on the host alone
     python benchmarks/host_memory.py compare --device cuda   # on a GPU
 
 `parts` prints this process's own memory and mapped files as it uses more and more libraries.
-`compare` runs the programs of `benchmarks/host`, and reads the processes' anonymous memory, each
-page once, and shared memory meanwhile. Then it predicts the same programs. The figures include
-shared memory that other programs take at the same time.
+`compare` runs the programs of `benchmarks/host`. While a program runs, it reads the anonymous
+memory of the program's processes, in which each page counts once, and the machine's shared memory.
+Then it predicts the same programs. The measured figures include shared memory that other programs
+take at the same time.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 The jobs are in benchmarks/jobs. `measure` runs the jobs in several rounds, on --nproc GPUs of this
 machine (default: all). Each rank is a process with the environment that torchrun gives. `measure`
 needs only PyTorch and transformers, and cards without other programs. After each run it writes
-jobs.json among the results, under the card's name, PyTorch's version, NCCL's and the number of
-ranks. Results of other machines stay; those of this machine from earlier commands are replaced. No
+jobs.json among the results, keyed by the card's name, the versions of PyTorch and NCCL, and the
+number of ranks. Results of other machines stay; earlier results of this machine are replaced. No
 run begins after --seconds. `compare` predicts the jobs under the installed PyTorch, compares each
 rank with the measurements of that card and number of ranks, and writes jobs_predicted.json.
 `table` writes the table of docs/jobs.md from both files.
@@ -222,7 +222,7 @@ def _depends_on_data(assumptions: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _truths(kept: Mapping[str, Any], gpu: str, nproc: int) -> dict[str, dict[str, list[Figures]]]:
-    """Returns the runs measured on this card with this number of ranks, by machine and job."""
+    """Returns the runs measured on this card with so many ranks, keyed by machine, then by job."""
     return {
         key: jobs
         for key, jobs in kept.items()

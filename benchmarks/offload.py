@@ -1,4 +1,4 @@
-"""Measures how the step time depends on the card's memory, with saved tensors in host memory.
+"""Measures step times on a card with limited memory, if host memory holds the saved tensors.
 
     python benchmarks/offload.py FOLDER [--workloads gpt2_adamw,...] [--repetitions 3] [--steps N]
         [--cards 8400MiB,6GiB,...] [--methods plain,offload,...] [--budget-share 0.98]
@@ -112,7 +112,7 @@ def run_here(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
 
 
 def place_optimizers() -> None:
-    """Keeps the state of every optimizer in host memory, from its first step on."""
+    """Makes every optimizer keep its state in host memory, from the optimizer's first step on."""
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
     import plimsoll

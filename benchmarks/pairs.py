@@ -232,7 +232,7 @@ def card_name() -> str:
 
 
 def measure(paths: list[Path], options: argparse.Namespace, kept: list[Pair]) -> None:
-    """Runs pairs until the time is over; saves each at once."""
+    """Runs pairs until the time is over; saves each pair as soon as it is complete."""
     # Without this, `torch.cuda` would initialize CUDA here, and forked processes could not use it.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     for name in LIBRARIES:

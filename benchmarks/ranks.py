@@ -45,7 +45,7 @@ GiB = 1 << 30
 
 
 class Footprint:
-    """The peak memory of this process and its children; each counts the pages that they share."""
+    """The peak memory of this process and its children. A shared page counts for each process."""
 
     def __init__(self) -> None:
         self.most_bytes = 0
@@ -94,7 +94,7 @@ def job(
 ) -> None:
     """Writes the recordings of a job."""
     random = np.random.default_rng(number)
-    # BERT's peak is in the optimizer's step, so the fault of a larger batch would not change it.
+    # BERT's peak is in the optimizer's step. The fault "full", a larger batch, would not change it.
     known_to_fill = [path for path in RECORDED if "bert" not in path.name]
     recorded = known_to_fill if "full" in faulty.values() else RECORDED
     program = program_of(recorded[number % len(recorded)])

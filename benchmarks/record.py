@@ -10,9 +10,9 @@ With FOLDER, which holds scripts NAME.py with a function `main(steps)`, it measu
 a GPU in two ways. The first way is in one process: blocks of steps with and without recording
 alternate in the order on, off, off, on, so that slow changes cancel. The first two steps of a block
 do not count. The second way alternates between processes that record from the first step to the
-last and processes that never record: once a program has followed PyTorch's events, PyTorch
-continues to report them. A step lasts from one `backward` to the next, by events on the GPU.
-Results go to benchmarks/results/record.txt.
+last and processes that never record. It is needed because PyTorch, once asked to report its events,
+goes on after recording has stopped. A step lasts from one `backward` to the next, by events on the
+GPU. Results go to benchmarks/results/record.txt.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ SETTINGS = {
 
 
 def capture_nanoseconds(depth: int) -> tuple[int, float]:
-    """Returns the depth of this call stack, and the shortest time to find its number again."""
+    """Returns the depth of this call stack, and the shortest time that looking it up takes."""
     if depth > 0:
         return capture_nanoseconds(depth - 1)
     number = _core.capture_stack()

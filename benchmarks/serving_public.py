@@ -204,7 +204,7 @@ def compared(posted: dict[str, str], serving: dict[str, Any]) -> list[tuple[str,
 
 
 def is_near(figures: list[tuple[str, float, float]]) -> list[bool]:
-    """Returns a list with whether the cache size is near the posted one; [] if none was posted."""
+    """Returns [whether the cache size is near the posted cache size]; [] if none was posted."""
     caches = [(seen, ours) for name, seen, ours in figures if name.startswith("kv")]
     return [abs(ours / seen - 1) <= NEAR for seen, ours in caches[-1:]]
 

@@ -1,4 +1,4 @@
-"""Measures how much of the card vLLM frees while it sleeps, and takes when it wakes.
+"""Measures how much of the card's memory vLLM frees when it sleeps and takes again when it wakes.
 
     python benchmarks/sleeping.py [eager]                       prints RESULT and a JSON object
     python benchmarks/sleeping.py --compare PREDICTED MEASURED  files of results, side by side

@@ -3,8 +3,8 @@
     python benchmarks/torch_tests.py FOLDER
 
 FOLDER holds PyTorch's test_cuda.py, test_cuda_multigpu.py, test_cuda_trace.py and
-test_cuda_primary_ctx.py. VERSION in it names their version, and site holds what they import. These
-files belong to PyTorch, not to this project.
+test_cuda_primary_ctx.py. Its file VERSION names the version of these tests, and its folder site has
+the packages that they import. All of these files belong to PyTorch, not to this project.
 
 Each test runs under PyTorch's allocator and each of plimsoll's. Tests run in batches, several
 processes at a time; failed tests run again, each in a process of its own. If a test passes under

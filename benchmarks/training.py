@@ -5,7 +5,7 @@
         [--plans FOLDER]
 
 `planned` is the elastic allocator with a plan, which has an address for each large request. The
-plan of script NAME is PLANS/NAME.json. A machine without a GPU makes this file:
+plan of script NAME is PLANS/NAME.json. This command makes the file, without a GPU:
 
     plimsoll predict benchmarks/training.py --gpu H100 --write-plan NAME.json -- OWN
 

@@ -1,4 +1,4 @@
-// Guards that a function called from Python holds while it calls an engine.
+// Guard objects, which a function called from Python holds while it calls an engine.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,7 +12,7 @@
 namespace plimsoll::python {
 
 // Releases the interpreter's lock while the guard exists, for calls that may wait for a device or
-// for other threads. Does nothing if the engine's calls exclude each other.
+// for other threads. Does nothing if the engine serializes its calls (`excludes_calls`).
 class WaitGuard {
  public:
   explicit WaitGuard(const Engine& engine) {

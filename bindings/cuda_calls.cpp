@@ -1,5 +1,6 @@
-// Answers NVIDIA's driver API with the simulated GPUs of this process. The folder libcuda/ has the
-// library that stands in for NVIDIA's; it calls the functions of the table that is filled here.
+// Implements NVIDIA's driver API on the simulated GPUs of this process. The folder libcuda/ has a
+// library that replaces NVIDIA's libcuda. This file fills a table with functions, which that
+// library calls.
 //
 // A program's calls take memory of the same simulated cards as PyTorch's allocator. A copy between
 // host and card takes time and moves no values, because simulated memory holds none.
@@ -131,8 +132,8 @@ Result error_name(Result code, const char** name) {
   return *name == nullptr ? kInvalidValue : kSuccess;
 }
 
-// Sets `text` to the meaning of a code. Some programs search error messages for NVIDIA's words, so
-// the codes that they search for have these words; all others have plimsoll's.
+// Sets `text` to the meaning of a code. Some programs search error messages for NVIDIA's wording.
+// The codes that these programs look for keep NVIDIA's text; all other codes have plimsoll's text.
 Result error_string(Result code, const char** text) {
   const Error* const error = error_of(code);
   switch (code) {

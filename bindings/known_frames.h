@@ -1,6 +1,6 @@
 // Reads a thread's frames in the interpreter's own layout, which is known for some versions of
 // Python. The code is compiled for one version at a time: as part of a `_core` for that version or,
-// if `_core` uses Python's stable ABI, as a small library beside `_core`, which loads it.
+// if `_core` uses Python's stable ABI, as a small library that `_core` loads from its own folder.
 #pragma once
 
 #include <Python.h>

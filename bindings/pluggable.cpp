@@ -6,8 +6,8 @@
 // Destructors call `free`, which must not throw: it reports errors on stderr, and the memory stays
 // allocated.
 //
-// Types and linkage are those of PyTorch's std::function targets: a struct of two numbers replaces
-// c10's MempoolId_t, and streams have CUDA's type.
+// The parameters have the types that PyTorch passes, without PyTorch's headers: a struct of two
+// numbers replaces c10's MempoolId_t, and streams have CUDA's type.
 #include <nanobind/nanobind.h>
 
 #include <cstddef>

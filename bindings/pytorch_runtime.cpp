@@ -12,8 +12,8 @@ namespace {
 
 using Throw = void (*)(const char*);
 
-// Finds GCC's function that throws std::runtime_error; null without GCC's library, in which case
-// there is no PyTorch either.
+// Returns the function of GCC's C++ library that throws std::runtime_error; null if the library is
+// missing. PyTorch cannot run without that library.
 Throw find_throw() {
 #ifdef __linux__
   void* const library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_LOCAL);

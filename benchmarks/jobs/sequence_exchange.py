@@ -10,7 +10,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def swap(x, to_heads):
-    """Turns a split by sequence into one by heads, or back; x is (batch, heads, sequence, size)."""
+    """Changes how `x` is split over the ranks: from by sequence to by heads, or back.
+
+    `x` has the shape (batch, heads, sequence, size).
+    """
     count = dist.get_world_size()
     given, taken = (1, 2) if to_heads else (2, 1)
     parts = torch.stack(x.chunk(count, given)).contiguous()

@@ -2,7 +2,7 @@
 //
 // A sequence is a prepared list of one thread's requests and frees, so that nearly all time is the
 // allocator's. It ends with all blocks freed, so each round finds the same cache as the one before.
-// Once a round makes no driver call, later rounds make none either; only these are timed.
+// As soon as one round makes no driver call, no later round makes one. Only later rounds are timed.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +57,7 @@ struct Operation {
 struct Sequence {
   // allocated in all threads, then freed, to fill the cache; not timed
   std::vector<Operation> reserve;
-  std::vector<Operation> before;  // also not timed
+  std::vector<Operation> before;  // played once, before the rounds of `timed`; not timed
   std::vector<Operation> timed;
   std::size_t rounds = 1;  // how often `timed` is played; `timed` frees all that it allocates
   std::size_t slots = 0;
@@ -70,7 +70,7 @@ struct Scenario {
 };
 
 struct Sample {
-  double ns_per_unit = 0;  // as each thread measures it
+  double ns_per_unit = 0;  // the elapsed time, divided by the units of one thread
   std::uint64_t driver_calls = 0;
   std::uint64_t heap_allocations = 0;
 };
@@ -78,7 +78,7 @@ struct Sample {
 struct Options {
   int repetitions = 9;
   std::vector<std::string> traces;
-  // returns the count so far; empty if not counted
+  // returns how many heap allocations were made so far; empty if they are not counted
   std::function<std::uint64_t()> heap_allocations;
   std::function<void(const std::string&)> print;  // prints a line
 };
@@ -121,8 +121,8 @@ inline Sequence hot_pair(std::uint64_t size) {
   return sequence;
 }
 
-// The free memory that a churn begins with. `tight` is no more than the churn needs; `ample` is
-// more than twice that, so that every request finds a free block.
+// The free memory that the sequence of `churn` begins with. `tight` is no more than the sequence
+// needs; `ample` is more than twice that, so that every request finds a free block.
 enum class Cache : std::uint8_t { tight, ample };
 
 // Returns a sequence that keeps about `live` blocks, frees random ones and allocates others.

@@ -3,9 +3,9 @@
 // Live blocks never overlap. A block belongs to the stream that requested it. After `free`, that
 // stream may reuse the block at once. Any other stream has to wait for the work that was queued
 // before `free`, both on the block's stream and on every stream that `record_stream` named.
-// A failed request throws OutOfMemory and leaves the allocator as it was, except for cached memory
-// returned to the driver, counters and history. An allocator is not thread-safe; its owner
-// serializes calls.
+// A failed request throws OutOfMemory. It changes only the counters and the history, and may have
+// returned cached memory to the driver. An allocator is not thread-safe; its owner serializes
+// calls.
 #pragma once
 
 #include <cstdint>
@@ -43,10 +43,11 @@ struct OutOfMemoryReport {
   Bytes allocated = 0;
   Bytes reserved = 0;
   Bytes free_in_private_pools = 0;
-  std::optional<SharedMemoryReport> shared = {};  // set if shared memory was an option
+  std::optional<SharedMemoryReport> shared = {};  // set if shared memory could have served it
   std::string advice = {};                        // printed after the figures
-  // True if the allocator rejected the request without asking the driver. The setting
-  // throw_on_cudamalloc_oom demands that instead of giving cached memory back and trying again.
+  // True if the allocator rejected the request without asking the driver, because of the setting
+  // throw_on_cudamalloc_oom. Without the setting, the allocator returns cached memory to the driver
+  // and tries again.
   bool is_rejected = false;
 };
 

@@ -36,7 +36,7 @@ struct Block {
   // elastic the arena's age.
   std::uint64_t age_base = 0;
   Bytes shared = 0;           // elastic: bytes of a used block in shared memory
-  std::uint64_t lent = 0;     // elastic: number of the loan; 0 in spaces of dedicated memory
+  std::uint64_t lent = 0;     // elastic: grows with each lent block; 0 if it is always on the card
   std::uint32_t context = 0;  // the history's number of the last request's call stack
   std::uint32_t segment_context = 0;  // the call stack of the request that made the segment
   // Streams that used the block inside a graph capture, which orders these uses itself. In native,
@@ -45,9 +45,9 @@ struct Block {
   std::vector<StreamId> capture_uses;
   std::uint32_t order = 0;  // sorts free blocks of equal size; ties are sorted by address
   bool allocated = false;
-  bool mapped = true;     // false for addresses without memory and, in elastic, for retired ones
+  bool mapped = true;     // false for addresses without memory; in elastic also for retired blocks
   bool retired = false;   // elastic: still mapped, but the memory serves elsewhere
-  bool borrows = false;   // elastic: some of its pieces return home when it is freed
+  bool borrows = false;   // elastic: when it is freed, pieces go back to where they were before
   bool exported = false;  // elastic: the used block was exported to other processes
 
   [[nodiscard]] bool is_split() const { return previous != nullptr || next != nullptr; }

@@ -1,7 +1,7 @@
 // The private pools of an allocator: counts their uses and chooses the requests that go to them.
 //
-// A pool exists from its first use until its allocator drops it, which needs 0 uses. Between begin
-// and end, as during the capture of a CUDA graph, the requests that pass a filter go to the pool.
+// A pool exists from its first use until its allocator drops it, which it may do at 0 uses. Between
+// begin and end, as during the capture of a CUDA graph, requests that pass a filter go to the pool.
 // If several captures match a request, the one that began last gets it (from PyTorch 2.10 on).
 #pragma once
 
@@ -99,8 +99,8 @@ class PrivatePools {
     return captures_.empty() ? nullptr : capturing_pool_for(stream);
   }
 
-  // Iterate over pairs of id and pool, by id. Dropping a pool leaves the iterators of the others
-  // valid.
+  // Iterate over pairs of id and pool, in the order of the ids. Dropping a pool leaves iterators of
+  // other pools valid.
   [[nodiscard]] auto begin() { return pools_.begin(); }
   [[nodiscard]] auto end() { return pools_.end(); }
   [[nodiscard]] auto begin() const { return pools_.begin(); }

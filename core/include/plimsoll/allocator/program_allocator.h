@@ -70,7 +70,7 @@ class ProgramAllocator {
   // nothing if it is in none. Slow if the driver's allocation has many blocks.
   [[nodiscard]] virtual std::optional<Location> locate(Address address) const = 0;
   // Returns the memory behind the live block at `address`. Throws std::invalid_argument if there is
-  // none, or if it is not virtual.
+  // no such block, or if its memory is not mapped from handles (`Location::is_virtual`).
   [[nodiscard]] virtual ExportedMemory export_memory(Address address) = 0;
 
   // Locks the allocator, and returns access to its pools, limits, segments, observers and resets of

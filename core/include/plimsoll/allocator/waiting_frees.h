@@ -1,5 +1,6 @@
 // Completes the frees of blocks that other streams used. An event on each of these streams shows
-// when the block may be reused; then the allocator takes the block back, once.
+// when the block may be reused. Once all these events are complete, the allocator takes the block
+// back.
 //
 // Inside a capture no event may be recorded or queried. A free inside a capture is therefore
 // deferred until no capture is left. It does not wait for uses inside a capture, which the capture

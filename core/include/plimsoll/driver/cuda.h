@@ -71,8 +71,8 @@ class CudaDriver final : public Driver {
   // Returns the message of the last failure of any CudaDriver in this thread.
   [[nodiscard]] std::string last_error() const override;
 
-  // Gives another device access to the memory that this driver has mapped and will map. Memory from
-  // `allocate` follows cuCtxEnablePeerAccess instead.
+  // Gives another device access to the memory that this driver has mapped and will map, but not to
+  // memory from `allocate`: for that memory, cuCtxEnablePeerAccess decides.
   Status enable_peer(int device) override;
 
  private:

@@ -1,12 +1,13 @@
 // An engine: an allocator on one GPU that serves a program's requests, over any driver. It also
-// reports on that memory to the program and its user, and can sum up its whole life (`Account`).
+// reports the use of memory to the program and its user, and can sum up its whole life (`Account`).
 //
 // Engines on real and on simulated GPUs differ only in the driver. The further duties of
 // an engine depend on how it is made:
 //
 // - Over a driver of its own, it serves threads that run at the same time, and may keep an account.
-//   To that end PyTorch's own rules run in the background, on a simulated GPU of the same size, and
-//   show what the program would have needed without plimsoll.
+//   For the account, a second allocator with PyTorch's rules repeats the requests in the background
+//   on a simulated GPU of the same size. It shows what the program would have needed without
+//   plimsoll.
 // - On a simulated GPU that other users share, calls exclude each other, because the GPUs of a
 //   machine share a clock. The engine measures how much of each tier is in use, because a driver
 //   that spills does not report its spills.

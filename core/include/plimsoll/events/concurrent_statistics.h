@@ -1,8 +1,9 @@
 // Counters that many threads change at once, with exact sums and exact peaks of the sums.
 //
-// Each arena has a shard, which one thread at a time writes. The sum over the shards is needed only
-// for the peak, so each shard has a bound, and the bounds add up to no more than the peak. While no
-// shard exceeds its bound, the sum cannot exceed the peak, and no thread computes the sum.
+// Each arena (the memory of one stream in one pool) has a shard, which one thread at a time writes.
+// The sum over the shards is needed only for the peak, so each shard has a bound, and the bounds
+// add up to no more than the peak. While no shard exceeds its bound, the sum cannot exceed the
+// peak, and no thread computes the sum.
 //
 // A shard that exceeds its bound first asks the other shards for room, one after the other. Each
 // gives half of the room below its own bound, until the shard has enough. If the other shards have

@@ -1,4 +1,4 @@
-// A snapshot of an allocator: its segments and their blocks, by address.
+// A snapshot of an allocator: its segments and their blocks, in the order of their addresses.
 #pragma once
 
 #include <cstdint>

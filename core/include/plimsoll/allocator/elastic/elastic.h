@@ -26,9 +26,9 @@
 //   (mapped_space.h has the picture). It has an Arena for each stream, Lending, and the Ledger.
 // - plan/ reads books/ and returns a Plan: where the request is to lie (place_search.h), which
 //   pieces fill the place (plan.h), and how large new ones are (piece_sizes.h).
-// - apply/ carries a plan out, whole or not at all (applier.h), and has a request's steps
-//   (growth.h). It handles queued work, release, tiers and paused regions, and makes all calls of
-//   the driver.
+// - apply/ carries a plan out, whole or not at all (applier.h), and tries one way after another to
+//   serve a request (growth.h). It handles queued work, release, tiers and paused regions, and
+//   makes all calls of the driver.
 //
 // Each folder uses only those before it: books/ uses neither plan/ nor apply/. A request that no
 // free block can serve takes this way:

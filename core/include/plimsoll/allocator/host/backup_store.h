@@ -46,7 +46,7 @@ class BackupFile final : public BackupStore {
 };
 
 // A store for memory without content, such as a simulated GPU's. The file stays empty, but the disk
-// must have room for the content. Room that other such files need is not counted.
+// must have room for the content. The check ignores the room that other EmptyFiles need.
 class EmptyFile final : public BackupStore {
  public:
   // Takes the descriptor as `BackupFile` does.

@@ -3,8 +3,8 @@
 // Locking memory takes the driver 0.2 ms a MiB, and unlocking it waits for the GPU, so the pool
 // keeps freed memory. The pool cuts requests from chunks of whole granules, takes the smallest hole
 // that fits first, and joins adjacent holes. A request of a new size, such as a batch of another
-// length, then uses holes that older requests left. With a free list for each power of two, that
-// request would lock new memory instead, and up to half of each block would be wasted.
+// length, then uses holes that older requests left. A pool with a free list for each power of two
+// would lock new memory for that request, and would waste up to half of each block.
 //
 // Queued copies may still read a block that was freed. `record` names the streams that use a block.
 // The pool reuses a freed block once these streams are done with all work that they had queued by

@@ -71,7 +71,7 @@ class WheelAllocator final : public Allocator {
   int captures_ = 0;
   ObjectPool<Block> objects_;
   std::unordered_map<Address, Block*> live_;
-  // Stack numbers of live blocks and pending frees, by address.
+  // The stack numbers of live blocks and pending frees, keyed by address.
   std::unordered_map<Address, std::uint32_t> contexts_;
   std::unordered_map<Address, std::uint32_t> segment_contexts_;
   Bytes live_small_ = 0;  // bytes of live small blocks

@@ -3,9 +3,10 @@
 //
 //   new memory is made -> retired addresses are unmapped -> pieces are mapped -> the books change
 //
-// If the limit or the driver refuses, the records still have each piece at its old place, and new
-// memory is released; retired addresses that were already unmapped become a hole. Callers hold the
-// allocator's `mutex_` and the locks of the arenas involved.
+// books/mapped_space.h explains pieces, retired addresses and holes. If the limit or the driver
+// refuses, the records still have each piece at its old place, and new memory is released; retired
+// addresses that were already unmapped become a hole. Callers hold the allocator's `mutex_` and the
+// locks of the arenas involved.
 #pragma once
 
 #include <memory>

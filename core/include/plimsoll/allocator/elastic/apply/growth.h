@@ -6,20 +6,22 @@
 //   3. The place in the plan of the whole program, if there is a plan and the place gets memory.
 //   4. The place of the request in the previous step, if the program surely repeats that step and
 //      all memory can return to the place.
-//   5. `grow_in`; once more with pieces of other arenas, if the arena had taken too many of them
-//      (arena.h); and once more with the free memory of planned areas as well.
-//   6. Free blocks of private pools that allow it (use_on_oom); before PyTorch 2.11 after step 7.
+//   5. `grow_in`. If it fails and the arena had taken too many pieces from other arenas (arena.h),
+//      `grow_in` again, with such pieces. If that fails, `grow_in` again, with the free memory of
+//      planned areas as well.
+//   6. Free blocks of private pools that allow it (use_on_oom). Before PyTorch 2.11, this step
+//      comes after step 7.
 //   7. `grow_in` again, after waiting for all streams.
 //   8. Dedicated and shared memory together, if the policy is to spill. If that fails, this step is
 //      tried once more after waiting for all streams.
 //
 // `grow_in` tries a free block, then a place to which all memory can return. Then it finds out
-// which memory queued work still uses, and plans a place. It fills the place with free pieces of
-// the request's own arena first, which can be mapped a second time at once because the stream
-// itself orders the reuse. Next come free pieces of arenas whose work is known to be done, and then
-// new memory. Outside a planned area, new memory is made only if all of these free pieces together
-// are less than the request. So the only free memory of an arena that is lost to fragmentation is
-// in pieces that a live block shares with a free one.
+// which memory queued work still uses, and plans a place. It fills the place first with free pieces
+// of the request's own arena. They can be mapped at the place at once, although queued work may
+// still use them, because the stream runs that work first. Next come free pieces of arenas whose
+// work is known to be done, and then new memory. Outside a planned area, new memory is made only if
+// all of these free pieces together are less than the request. So the only free memory of an arena
+// that is lost to fragmentation is in pieces that a live block shares with a free one.
 //
 // Callers hold the allocator's `mutex_`. The functions here lock arenas themselves, the request's
 // own first.

@@ -3,8 +3,9 @@
 // content back. The addresses stay reserved all the time, so pointers are valid again afterwards.
 //
 // Copies run while the next pieces are mapped or the previous ones unmapped, so a large region
-// takes no longer than its bytes take over the bus. Content for a file passes through a few
-// buffers: one is copied while another is written. Each step succeeds as a whole or is undone.
+// takes no longer than its bytes take over the bus. Content that is kept in a file passes through a
+// few buffers: while one is copied from the card, another is written to the file, and vice versa.
+// Each step succeeds as a whole or is undone.
 #pragma once
 
 #include <cstddef>

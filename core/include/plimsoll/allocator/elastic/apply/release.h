@@ -1,4 +1,5 @@
-// Unmaps old mappings, and releases free pieces to the driver.
+// Unmaps old mappings, and releases free pieces to the driver. An old mapping lies at retired
+// addresses, where a piece served before and is still mapped (mapped_space.h).
 //
 // Queued work may still use memory whose age > arena.idle_age, so this memory stays mapped. The
 // driver gets a piece's memory back only when the last old mapping of the piece, in any arena, is
@@ -38,9 +39,10 @@ class Release {
   // DriverError.
   void release_free_memory(const ElasticPool& pool);
   // Drops released pools that have no memory, and keeps their arenas for later pools. Without this,
-  // a program that uses many pools and never empties the cache would collect them. Released pools
-  // that still have memory may then give it to the graph that is captured next. Call this before
-  // the capture: during one, the allocator cannot find out which work is done.
+  // a program that uses many pools and never empties the cache would keep all of them. After the
+  // call, released pools that still have memory may give it to the graph that is captured next.
+  // Call this before the capture: during a capture, the allocator cannot find out which work is
+  // done.
   void tidy_unused_pools();
 
  private:

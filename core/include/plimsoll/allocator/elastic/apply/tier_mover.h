@@ -1,10 +1,10 @@
 // Moves blocks that spilled into shared memory back to the card. They keep their addresses.
 //
-// At any time each piece lies in one tier as a whole: new memory is mapped at scratch addresses,
-// which belong to no block, filled there, and then mapped where the old memory was. Between two
-// calls nothing is mapped at the scratch addresses, unless the driver refused to unmap it; then
-// `is_scratch_mapped_` is true. Callers hold the allocator's `mutex_`; the functions here lock
-// arenas themselves.
+// At any time each piece (piece.h) lies in one tier as a whole: new memory is mapped at scratch
+// addresses, which belong to no block, filled there, and then mapped where the old memory was.
+// Between two calls nothing is mapped at the scratch addresses, unless the driver refused to unmap
+// it; then `is_scratch_mapped_` is true. Callers hold the allocator's `mutex_`; the functions here
+// lock arenas themselves.
 #pragma once
 
 #include <cstdint>

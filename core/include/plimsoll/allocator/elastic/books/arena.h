@@ -1,10 +1,10 @@
 // An arena: the memory of one stream in one pool, with a lock of its own.
 //
-// Small requests and large ones lie in separate spaces, so that a small block never pins a large
-// piece. Requests that prefer shared memory and requests that spilled have spaces of their own, so
-// no other request gets shared memory by accident. Free pieces move between the five spaces without
-// waiting, because all spaces serve the same stream. Everything here is guarded by `lock`, unless
-// its comment says otherwise.
+// Small requests and large ones lie in separate spaces (mapped_space.h), so that a small block
+// never pins a large piece. Requests that prefer shared memory and requests that spilled have
+// spaces of their own, so no other request gets shared memory by accident. Free pieces move between
+// the five spaces without waiting, because all spaces serve the same stream. Everything here is
+// guarded by `lock`, unless its comment says otherwise.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct alignas(64) Arena {
   Arena(StreamId of, ElasticPool& in, ConcurrentStatistics::Shard& counts)
       : stream(of), pool(&in), shard(counts) {}
 
-  // Locks the arena, and frees its resting block.
+  // Locks the arena, and frees its resting block (see `resting`).
   class Guard {
    public:
     explicit Guard(Arena& arena) : guard_(arena.lock) { arena.free_resting(); }
@@ -88,7 +88,9 @@ struct alignas(64) Arena {
   // `kFreesPerTake` frees, as long as that does not add up to more than `kTakesAtFirst`.
   static constexpr std::uint64_t kTakesAtFirst = 512;
   static constexpr std::uint64_t kFreesPerTake = 64;
-  std::uint64_t taken = 0;  // of these pieces; 0 again when new memory is refused
+  // The pieces that the arena has used up of these: those that it took, and those that lapsed. It is
+  // 0 again when the driver or the limit refuses new memory.
+  std::uint64_t taken = 0;
   void count_taken() { taken = std::max(taken, age / kFreesPerTake) + 1; }
 
   // Returns a free block, cut to size. Returns null if the request needs more than a change of the
@@ -160,7 +162,7 @@ struct alignas(64) Arena {
   [[nodiscard]] bool may_give_to_others() const;
   // Returns whether the arena may take pieces from other arenas before it gets new memory. Streams
   // that take the same pieces from each other in every step would map and unmap for ever. So an
-  // arena of the default pool that has taken many gets new memory, and then needs no more of them.
+  // arena of the default pool that has taken many pieces gets new memory instead.
   [[nodiscard]] bool may_take_from_others() const;
   // Returns all pieces in free blocks that were freed at `at_age` or before and may serve
   // elsewhere.

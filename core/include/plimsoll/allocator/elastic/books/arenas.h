@@ -44,7 +44,8 @@ class Arenas {
   [[nodiscard]] Arena& of(ElasticPool& pool, StreamId stream);
   // Returns the arena; null if the pool never served the stream.
   [[nodiscard]] Arena* find(const ElasticPool& pool, StreamId stream) const;
-  // Returns arenas that are not const, because locking one (Guard) frees its resting block.
+  // Returns arenas that are not const, because locking an arena changes it: Arena::Guard frees the
+  // block that was freed last to its space.
   [[nodiscard]] std::deque<Arena>& all() const { return arenas_; }
   // Calls function(Arena&) for each arena of the pool.
   template <typename Function>
@@ -65,8 +66,9 @@ class Arenas {
   [[nodiscard]] bool awaits_plan(const Arena& arena) const {
     return plan_ != nullptr && arena.pool->is_default() && !arena.is_plan_known;
   }
-  // Returns the plan of the arena's stream; null if there is none. The plan numbers streams by
-  // their first large requests, so call it at that request, with the arena locked.
+  // Returns the plan of the arena's stream; null if there is none. The plan numbers the streams in
+  // the order of their first large requests. So call this function at a stream's first large
+  // request, with the arena locked.
   [[nodiscard]] const StreamPlan* next_plan(Arena& arena);
   // Lets the free memory of all planned areas serve other requests from now on. Returns false if
   // all of them do so already, or there are none.

@@ -1,5 +1,5 @@
-// The ledger counts how much the elastic allocator has reserved. If a piece is made, released or
-// moved, the ledger updates the statistics and adds an event to the history.
+// The ledger counts how much the elastic allocator has reserved. If a piece (piece.h) is made,
+// released or moved, the ledger updates the statistics and adds an event to the history.
 //
 // Invariants, over all pieces that have memory:
 // - reserved == sum of piece.size == sum of arena.reserved == statistics' reserved_bytes
@@ -33,7 +33,8 @@ class Ledger {
   [[nodiscard]] std::uint64_t moves() const { return moves_; }
   void count_moves(std::uint64_t pieces) { moves_ += pieces; }
 
-  // `add` counts a piece that begins to serve at its address; `remove` subtracts one that ends.
+  // `add` counts a piece that begins to serve at its address. `remove` subtracts a piece that no
+  // longer serves there.
   void add(const Piece& piece);
   void remove(const Piece& piece);
   // Subtracts a piece that has left shared memory from the shared counts.

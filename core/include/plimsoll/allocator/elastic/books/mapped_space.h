@@ -183,8 +183,8 @@ class MappedSpace {
   // Adds a piece that was mapped into a hole. Its memory is free.
   void add_piece(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
   // Removes a free piece, which will serve elsewhere or be destroyed. Its addresses are retired and
-  // keep the age of their free. To remove several pieces from one call of `free_pieces`, go by
-  // ascending address and call nothing else in between.
+  // keep the age at which they were freed. To remove several pieces that one call of `free_pieces`
+  // returned, go by ascending address and call nothing else in between.
   [[nodiscard]] std::unique_ptr<Piece> remove_piece(const FreePiece& piece);
   // Lets a removed piece serve at `address`, where it is retired. Its memory is free there.
   void return_piece(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
@@ -192,8 +192,8 @@ class MappedSpace {
   // where they are retired. Adjacent pieces move in one step.
   void return_pieces(const std::vector<Return>& pieces, std::uint64_t age);
   // Adds to `found`, by ascending address, the pieces of a free block that overlap `range` and can
-  // return to their homes. A piece that is no longer mapped at its home gets its present address as
-  // home.
+  // return to their homes. A piece that is no longer mapped at its home is not added; its present
+  // address becomes its home.
   void add_pieces_away(Block* block, const AddressRange& range, std::vector<FreePiece>& found);
   // Makes the piece's present address its home.
   void set_home(Piece& piece);
@@ -206,7 +206,7 @@ class MappedSpace {
   [[nodiscard]] const Block& retired_at(Address address) const {
     return *mappings_.find(address)->second.retired;
   }
-  // Calls function(const Block&) for all retired blocks, by address.
+  // Calls function(const Block&) for all retired blocks, in the order of their addresses.
   template <typename Function>
   void for_each_retired(Function function) const {
     for (const auto& [address, mapping] : mappings_) {
@@ -239,7 +239,7 @@ class MappedSpace {
     const auto found = mappings_.find(address);
     return found == mappings_.end() ? nullptr : found->second.serves.get();
   }
-  // Calls function(Piece&) for each piece that serves in this space, by address.
+  // Calls function(Piece&) for each piece that serves in this space, in the order of addresses.
   template <typename Function>
   void for_each_piece(Function function) const {
     for (const auto& [address, mapping] : mappings_) {
@@ -248,8 +248,8 @@ class MappedSpace {
   }
   // Returns how much of the range lies in shared memory. The whole range must have memory.
   [[nodiscard]] Bytes shared_bytes(Address address, Bytes size) const;
-  // Calls function(Piece&) for each piece that overlaps the range, by address. The whole range must
-  // have memory.
+  // Calls function(Piece&) for each piece that overlaps the range, in the order of addresses. The
+  // whole range must have memory.
   template <typename Function>
   void for_each_piece(Address address, Bytes size, Function function) const {
     for (auto next = std::prev(mappings_.upper_bound(address));
@@ -262,7 +262,8 @@ class MappedSpace {
   [[nodiscard]] const Holes& holes() const { return holes_; }
   // Returns the block that contains `address`; null if no reservation does.
   [[nodiscard]] Block* block_at(Address address) const;
-  // Calls function(const Block*) for every block, by address within each reservation.
+  // Calls function(const Block*) for every block, one reservation after another, and in each in the
+  // order of addresses.
   template <typename Function>
   void for_each_block(Function function) const {
     for (const Block* const first : firsts_) {
@@ -339,9 +340,9 @@ class MappedSpace {
   Tiers tiers_;
   bool no_split_ = false;  // if it is set, each block is one piece
   ObjectPool<Block> objects_;
-  // Blocks fill each reservation without gaps. Two free neighbours, or two holes, are merged (free
-  // ones not under no_split_). Holes, retired blocks and pieces begin and end at granules; bytes in
-  // used and free blocks == sum of piece->size.
+  // Blocks fill each reservation without gaps. Neighbouring holes are merged; so are neighbouring
+  // free blocks, unless no_split_ is set. Holes, retired blocks and pieces begin and end at
+  // granules; bytes in used and free blocks == sum of piece->size.
   std::vector<AddressRange> reservations_;
   std::vector<Block*> firsts_;  // the first block of each reservation
   BestFitIndex free_;           // exactly the free blocks

@@ -1,6 +1,6 @@
-// Finds slots of a plan by their context: the `kLength` sizes before a slot, in the order of the
-// plan. A program that deviated from its plan goes on at a slot whose context is that of the
-// program's last requests.
+// Finds slots of a plan, each of which is the place of one request, by their context: the `kLength`
+// sizes before a slot, in the order of the plan. A program that deviated from its plan goes on at a
+// slot whose context equals the sizes of the program's last requests.
 #pragma once
 
 #include <algorithm>
@@ -32,17 +32,17 @@ class PlanContexts {
     for (const PlanSection& section : plan.sections) {
       const std::uint32_t end = begin + section.length;
       last = note_slots(last, end);
-      // The first slots of a section that repeats also follow its last ones.
+      // When a section repeats, its first slots come after its last slots.
       if (section.times > 1) note_slots(last, std::min<std::uint32_t>(end, begin + kLength));
       begin = end;
     }
     std::ranges::sort(slots_);
   }
 
-  // Adds a size to the program's last ones.
+  // Notes the size of the program's latest request.
   void add(Bytes size) { last_.add(size); }
-  // Calls serves(slot) for slots with the context of the next request, at most `most`, those
-  // nearest to `next` first, until it returns true. Returns whether it did.
+  // Looks at the slots with the context of the next request: at most `most`, those nearest to
+  // `next` first. Calls serves(slot) for each until a call returns true; returns whether one did.
   template <typename Serves>
   [[nodiscard]] bool find(std::uint32_t next, std::uint32_t most, Serves serves) const {
     const auto begin = std::ranges::lower_bound(slots_, Slot{last_.hash.value(), 0});

@@ -8,13 +8,14 @@
 //
 // Requests are recognised by their sizes. While sizes repeat those of the past, `followed_` is the
 // past request that the next one repeats. When they differ, `find_again` looks up the latest
-// request of the same size that came after the same kContext sizes. If there is none, kShortContext
-// sizes suffice for a request at least kLeastStep requests ago: layers of one step look alike, and
-// steps begin in different ways.
+// request of the same size that came after the same kContext sizes. If there is none, it compares
+// only kShortContext sizes, because a step may begin with other requests than the previous step. A
+// request found in this way counts only if it is at least kLeastStep requests old, because a newer
+// one may belong to a similar layer of the same step.
 //
 // Invariants:
-// - past_[i % kCapacity] is request number i, for count_ - kCapacity <= i < count_. Before the
-//   first it is empty.
+// - past_[i % kCapacity] is request number i, for count_ - kCapacity <= i < count_. Entries for
+//   negative i have size 0.
 // - An index's hash covers the last `context` sizes.
 // - If is_following_, followed_ < count_, and request number followed_ is in the past.
 #pragma once
@@ -87,7 +88,8 @@ class Repetition {
   class Index {
    public:
     void open() { latest_.assign(std::size_t{1} << kSlotBits, 0); }
-    // Returns 1 + the number of the latest such request, cut to 32 bits; 0 if there is none.
+    // Returns 1 + the number of the latest request with this size and context, cut to 32 bits; 0 if
+    // there is none.
     // Requests whose hashes fall into the same slot share one number, so the result may be another
     // request's.
     [[nodiscard]] std::uint32_t find(Bytes size) const { return latest_[slot_of(size)]; }

@@ -1,5 +1,5 @@
 // Finds where a request could lie when no free block serves it: the cheapest row of free blocks,
-// retired addresses and holes.
+// retired addresses and holes (mapped_space.h explains these states).
 //
 //   free block    has memory                                      costs nothing
 //   retired       its piece is free, so it can return             costs nothing

@@ -54,8 +54,8 @@ struct Plan {
 // all its memory back in this way.
 [[nodiscard]] std::optional<Plan> plan_return(const MappedSpace& space, Bytes size);
 // Does what `plan_return` does, but only for the place in the previous step, and only if the
-// program surely repeats that step. Callers try this plan before they take any free block, because
-// a later request of the step would lack that block's memory.
+// program surely repeats that step. Callers try this plan before they take any free block: a later
+// request of the step may need the memory of that block.
 [[nodiscard]] std::optional<Plan> plan_sure_return(const MappedSpace& space, Bytes size);
 
 // Returns whether to wait for the stream: after the wait, the request can lie where the previous
