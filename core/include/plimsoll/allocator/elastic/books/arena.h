@@ -88,8 +88,8 @@ struct alignas(64) Arena {
   // `kFreesPerTake` frees, as long as that does not add up to more than `kTakesAtFirst`.
   static constexpr std::uint64_t kTakesAtFirst = 512;
   static constexpr std::uint64_t kFreesPerTake = 64;
-  // The pieces that the arena has used up of these: those that it took, and those that lapsed. It is
-  // 0 again when the driver or the limit refuses new memory.
+  // The pieces that the arena has used up of these: those that it took, and those that lapsed. It
+  // is 0 again when the driver or the limit refuses new memory.
   std::uint64_t taken = 0;
   void count_taken() { taken = std::max(taken, age / kFreesPerTake) + 1; }
 
