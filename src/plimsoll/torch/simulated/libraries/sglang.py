@@ -1,6 +1,6 @@
 """Stands in for SGLang's own operations and kernels that need memory or lack a fake implementation.
 
-Its other operations write to tensors of their callers, and allocate no memory.
+SGLang's other operations write to tensors of their callers, and allocate no memory.
 """
 
 from __future__ import annotations

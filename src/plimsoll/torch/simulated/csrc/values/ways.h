@@ -7,8 +7,8 @@
 
 namespace plimsoll::simulated {
 
-// Returns the origin of a tensor that the call writes, from the origins of the operands. A new
-// origin is returned for random draws, and if plimsoll cannot tell two such computations apart.
+// Returns the origin of a tensor that the call writes, computed from the origins of the operands.
+// Random draws get a new origin. So does a call whose arguments plimsoll cannot identify.
 Origin origin_of_written(const Call& call, const Written& written);
 
 }  // namespace plimsoll::simulated

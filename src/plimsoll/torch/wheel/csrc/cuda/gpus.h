@@ -20,7 +20,7 @@ inline constexpr int kGpus = 64;
 struct Gpu {
   const plimsoll_driver_api* api = nullptr;
   plimsoll_driver* driver = nullptr;
-  int number = 0;    // the driver's number in this process; an event keeps it to find its driver
+  int number = 0;    // the driver's number in this process, by which an event finds its driver
   int captures = 0;  // number of captures of CUDA graphs under way
 
   // Calls a function of the driver's table, and returns CUDA's code for the status.

@@ -16,9 +16,9 @@
 
 namespace plimsoll::simulated {
 
-// The descriptions of a call's operands. A call on lists of tensors writes a result for each
-// element. Then an operand's description is that of the element to which the described result
-// belongs.
+// The descriptions of a call's operands. If a call takes lists of tensors, as `_foreach_`
+// operations do, it writes one result for each position of the lists. The operands are then the
+// tensors at the position of the described result.
 class Operands {
  public:
   Operands(const Call& call, const Written& written) : call_(call), written_(written) {}
