@@ -204,7 +204,7 @@ def mutate_tree(value: Any, chance: random.Random) -> Any:
 
 
 def _place(value: Any, chance: random.Random) -> tuple[Any, Any]:
-    """Returns a random container in `value` and a key or index in it; None, None if there is none."""
+    """Returns a random container in `value` and a key or index in it; (None, None) without one."""
     container, key = None, None
     while isinstance(value, dict | list) and value:
         container = value

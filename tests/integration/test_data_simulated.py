@@ -1,4 +1,4 @@
-"""Tests of PrefetchLoader on simulated GPUs: order, values, streams, memory and errors."""
+"""Tests PrefetchLoader on simulated GPUs: order, values, streams, memory and errors."""
 
 from __future__ import annotations
 

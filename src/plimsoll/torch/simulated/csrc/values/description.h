@@ -28,10 +28,10 @@ struct Chance {
 struct Description {
   static constexpr double kNone = std::numeric_limits<double>::infinity();
   enum class Spread : std::uint8_t {
-    data,     // anything within the bounds, decided by the program's data
-    even,     // from a random generator, uniform within the bounds
-    normal,   // from a random generator, normal around `mean`
-    chosen,   // indices within [0, high], such as tokens or experts
+    data,    // anything within the bounds, decided by the program's data
+    even,    // from a random generator, uniform within the bounds
+    normal,  // from a random generator, normal around `mean`
+    chosen,  // indices within [0, high], such as tokens or experts
     // A count. `unknown()` selects its value: `mean`, `high` for the most memory, or `low` for the
     // least memory.
     counted,
