@@ -53,7 +53,7 @@ def tell_all_reduce(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def _without(place: int, kernel: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a kernel without the argument at `place`: the length of chunks, which SGLang added."""
+    """Calls a kernel without the argument that SGLang added at `place`: the length of chunks."""
     return kernel(*arguments[:place], *arguments[place + 1 :])
 
 

@@ -8,7 +8,8 @@
 namespace plimsoll::simulated {
 
 // Returns the origin of a tensor that the call writes, computed from the origins of the operands.
-// Random draws get a new origin. So does a call whose arguments plimsoll cannot identify.
+// Returns a new origin if the call draws random numbers, works on lists of tensors, or has an
+// argument that plimsoll cannot identify.
 Origin origin_of_written(const Call& call, const Written& written);
 
 }  // namespace plimsoll::simulated

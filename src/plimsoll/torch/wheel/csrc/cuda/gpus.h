@@ -1,8 +1,9 @@
 // The simulated GPUs behind the CUDA functions that PyTorch's allocator calls.
 //
-// `runtime.cpp` implements functions of CUDA's runtime, `driver_functions.cpp` those of its driver,
-// and `nvml.cpp` the memory use of a process. The dynamic linker finds them before NVIDIA's
-// libraries, so libc10_cuda calls them.
+// `runtime.cpp` implements functions of CUDA's runtime, `driver_functions.cpp` implements functions
+// of CUDA's driver, and `nvml.cpp` implements NVML's functions for the memory use of a process. The
+// dynamic linker finds these functions before those of NVIDIA's libraries, so libc10_cuda calls
+// them.
 #pragma once
 
 #include <cstdint>

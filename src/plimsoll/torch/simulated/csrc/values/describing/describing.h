@@ -48,7 +48,7 @@ struct Replacement {
   std::size_t fresh = 0;   // the operand with the new elements
   double share = 0;        // the fraction of the elements that is replaced
   Origin mask;             // where the mask comes from; may be unknown
-  bool is_turned = false;  // elements are replaced where the mask is false
+  bool is_turned = false;  // true: elements are replaced where the mask is false
 };
 // Returns how the operation replaces elements; none if it does not.
 std::optional<Replacement> replacement_of(const Operands& of);
