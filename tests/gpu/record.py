@@ -404,7 +404,7 @@ def graphs(run: Run) -> object:
 
 
 def graph_streams(run: Run) -> object:
-    """Captures a graph on two streams, and frees a block used by both during the capture."""
+    """Captures a graph on two streams; during the capture, frees a block that both streams use."""
     heap = Heap(run)
     inputs, side = torch.randn(1024, 1024, device="cuda"), new_stream()
     graph = torch.cuda.CUDAGraph()

@@ -44,7 +44,7 @@ class Operands {
 
 // An operation that replaces some of a tensor's elements.
 struct Replacement {
-  std::size_t kept = 0;    // the operand whose other elements stay
+  std::size_t kept = 0;    // the operand with the elements that stay
   std::size_t fresh = 0;   // the operand with the new elements
   double share = 0;        // the fraction of the elements that is replaced
   Origin mask;             // where the mask comes from; may be unknown
