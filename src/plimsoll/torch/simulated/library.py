@@ -193,7 +193,7 @@ def _type(of: Any) -> str:
 
 
 def layout() -> list[str]:
-    """Returns the layout of structures and enumerations in lines like those of the library."""
+    """Returns the layout of structures and enumerations, in the form of `plimsoll_layout`."""
     lines = []
     for structure in STRUCTURES:
         fields = [
