@@ -104,7 +104,7 @@ def elastic_snapshot() -> bytes:
 
 
 def joined_snapshots(*names: str) -> bytes:
-    """Returns one recording with several devices, made of a recording for each."""
+    """Returns one recording with several devices, each from one of the named recordings."""
     merged, *others = (pickle.loads(snapshot(name)) for name in names)
     merged["device_traces"] = [merged["device_traces"][0]]
     for device, other in enumerate(others, 1):
@@ -204,7 +204,7 @@ def mutate_tree(value: Any, chance: random.Random) -> Any:
 
 
 def _place(value: Any, chance: random.Random) -> tuple[Any, Any]:
-    """Returns a random container in `value`, and a key or index in it; twice None without one."""
+    """Returns a random container in `value` and a key or index in it; (None, None) without one."""
     container, key = None, None
     while isinstance(value, dict | list) and value:
         container = value
@@ -336,7 +336,7 @@ def make_case(number: int) -> tuple[str, bytes]:
     content = seed(chance.choice(SEEDS), form)
     if chance.random() < 0.5:
         return form, mutate_bytes(content, chance)
-    # If the mutated data cannot be written in this format (circular, other types), the seed stays.
+    # If the format cannot hold the mutated data, which may be circular, the case stays unchanged.
     with contextlib.suppress(ValueError, TypeError, RecursionError, OverflowError, LookupError):
         content = _WELL_FORMED[form](content, chance)
     return form, content

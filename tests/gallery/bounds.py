@@ -78,7 +78,7 @@ def _keeps_no_workspaces(torch: str) -> bool:
 
 
 def holds(found: Figures, measured: Figures, bounds: Bounds = CLOSE) -> bool:
-    """Returns whether each peak is within its bound, or the measured peak in a predicted range."""
+    """Returns whether each predicted peak, or its range, is close enough to the measured peak."""
     pairs = (
         (found.allocated_bytes, found.allocated_range, measured.allocated_bytes, bounds.allocated),
         (found.reserved_bytes, found.reserved_range, measured.reserved_bytes, bounds.reserved),

@@ -17,10 +17,10 @@ A program is named WORKLOAD.TAG and runs in a process of its own, because PyTorc
 
 In the JSON, ``fraction`` is the argument of ``set_per_process_memory_fraction`` before the first
 allocation (null if it was never called). ``error`` is the out-of-memory text that ended the program
-(null if it ran to its end), and ``caught_errors`` has the first of the errors that it caught before
-going on. ``actions`` counts the events left in the history. Tensors still alive when a program ends
-are alive in its snapshot too. Notes that begin with "changed" mean that something outside the
-history changed in mid-run: a limit, a setting, a counter.
+(null if it ran to its end). ``caught_errors`` lists the first errors that the program caught.
+``actions`` counts the events left in the history. Tensors still alive when a program ends are alive
+in its snapshot too. Notes that begin with "changed" mean that something outside the history changed
+in mid-run: a limit, a setting, a counter.
 
 Sizes are drawn from seeded generators, so a run repeats itself except where GPU timing or thread
 scheduling decides. Limits are shares of the card's memory. Several programs run at once
@@ -251,7 +251,7 @@ def empty_cache(run: Run) -> object:
 
 
 def streams(run: Run, steps: int = 500, cap: float = 0.04, high: int = 100 * MIB) -> object:
-    """Uses blocks of four streams, and frees them while another stream still runs long kernels."""
+    """Allocates on four streams, and frees blocks that another stream's long kernels still use."""
     heap = Heap(run)
     all_streams = [torch.cuda.current_stream(), *(new_stream() for _ in range(3))]
     for step in range(steps):
@@ -300,7 +300,7 @@ def two_users(run: Run, turns: int = 80) -> object:
 
 
 def threads(run: Run, count: int = 4, steps: int = 500) -> object:
-    """Runs threads, each with a stream, that also free what another thread allocated."""
+    """Runs threads with a stream each; they also free tensors that another thread allocated."""
     together = threading.Barrier(count)
     handed: list[queue.SimpleQueue[torch.Tensor]] = [queue.SimpleQueue() for _ in range(count)]
 
@@ -404,7 +404,7 @@ def graphs(run: Run) -> object:
 
 
 def graph_streams(run: Run) -> object:
-    """Captures a graph on two streams, and frees a block used by both during the capture."""
+    """Captures a graph on two streams; during the capture, frees a block that both streams use."""
     heap = Heap(run)
     inputs, side = torch.randn(1024, 1024, device="cuda"), new_stream()
     graph = torch.cuda.CUDAGraph()

@@ -29,7 +29,7 @@ def full(mib: int, value: int, region: str = "") -> Any:
 
 
 def holds(tensor: Any, value: int) -> bool:
-    # needs almost no memory, unlike a comparison
+    # amin and amax need almost no memory. A comparison would need a tensor for its result.
     return int(tensor.amin()) == value == int(tensor.amax())
 
 

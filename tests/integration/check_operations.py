@@ -30,7 +30,7 @@ Events = list[Any]
 
 
 def make(spec: list[Any]) -> torch.Tensor:
-    """Returns a tensor of a shape, type and memory format. Integers are zeros, as valid indices."""
+    """Returns a tensor of a shape, type and memory format. Integers are 0, a valid index."""
     shape, dtype, memory_format, needs_grad = spec
     kind = DTYPES[dtype]
     if kind.is_floating_point:

@@ -1,4 +1,4 @@
-"""Tests torch.backends.cudnn.benchmark: the first call searches, later ones use its plan."""
+"""Tests torch.backends.cudnn.benchmark: the first call searches for the plan of later calls."""
 
 from __future__ import annotations
 

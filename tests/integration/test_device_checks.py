@@ -28,8 +28,8 @@ MEASURED = ROOT / "tests" / "data" / "device_checks.csv"
 def _end_of(expression: str) -> str:
     """Runs an expression, and then two calls, in a new process; returns how each of them ends.
 
-    The result is JSON: for each step, the type and the text of its error, or "" twice. It is empty
-    if the process dies.
+    The result is a JSON list. For each step it has the type and the text of the error, or two empty
+    strings if there is no error. The result is empty if the process dies.
     """
     read, write = os.pipe()
     child = os.fork()

@@ -1,4 +1,4 @@
-"""Tests changes that make a script fit: applied to the script, and predicted again."""
+"""Tests changes that make a script fit: applies them, and predicts the changed script."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def halving_until_it_fits_finds_the_same_size() -> Observed:
 
 
 class _Greedy(torch.autograd.Function):  # type: ignore[misc]
-    """A function whose backward pass requests far too much."""
+    """A function whose backward pass requests far more memory than there is."""
 
     @staticmethod
     def forward(_context: Any, x: Any) -> Any:

@@ -67,7 +67,7 @@ def collective_functions() -> dict[str, Any]:
 
 
 def _nccl_functions() -> dict[str, Any]:
-    """Returns the functions of torch.cuda.nccl; instead of a sum they return one GPU's summand."""
+    """Returns the functions of torch.cuda.nccl. Instead of a sum, they return one GPU's input."""
     major, minor, patch = NCCL_VERSION
 
     def assume_sum(inputs: list[Any]) -> None:

@@ -108,8 +108,8 @@ class _CudaStream:
 class _CudaEvent:
     """The CUDA part of torch.cuda.Event, which also derives from torch.Event.
 
-    torch.Event measures the time only between events of exactly its own class. So each event has a
-    second one, of that class, as its timer.
+    torch.Event measures the time only between events of exactly that class, not of subclasses. So
+    each event has a second event, of class torch.Event, as its timer.
     """
 
     _timer_type: ClassVar[Any]

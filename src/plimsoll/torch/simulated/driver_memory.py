@@ -71,6 +71,6 @@ class DriverMemory:
         return self._most_taken[device] + _core.use_by_cuda(device)[1]
 
     def refused(self, error: BaseException) -> bool:
-        """Returns whether an error means that the driver API refused the program memory."""
+        """Returns whether an error means that the driver API refused a request for memory."""
         refusals = sum(_core.use_by_cuda(device)[2] for device in range(len(self._gpus)))
         return refusals > 0 and "out of memory" in str(error).lower()

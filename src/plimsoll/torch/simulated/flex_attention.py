@@ -2,9 +2,9 @@
 
 `torch.compile(flex_attention)` is a kernel that keeps no scores. It returns its output and a
 logarithm for each row. Its backward pass allocates one number for each row
-(torch/_inductor/kernel/flex). For four shapes this was the memory measured on an H200 with PyTorch
-2.11, except for 2 KiB in one case. If the program does not compile it, PyTorch warns, computes the
-scores and keeps them, as on a GPU.
+(torch/_inductor/kernel/flex). Measurements of four shapes on an H200 with PyTorch 2.11 agree,
+except for 2 KiB in one case. If the program does not compile flex_attention, PyTorch warns,
+computes the scores and keeps them, as on a GPU.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ def _type(of: Any) -> str:
 
 
 def layout() -> list[str]:
-    """Returns the layout of structures and enumerations in lines like those of the library."""
+    """Returns the layout of structures and enumerations, in the form of `plimsoll_layout`."""
     lines = []
     for structure in STRUCTURES:
         fields = [
@@ -266,7 +266,7 @@ class Library:
         gpus: list[int],
         properties: list[DeviceProperties],
     ) -> None:
-        """Passes each device's handles to the library: its engine (the allocator) and its GPU."""
+        """Passes to the library, for each device, its engine (the allocator) and its GPU."""
         count = len(engines)
         interfaces = (_core.engine_api(), _core.device_api(), _core.recorder_api())
         number = version[0] * 100 + version[1]

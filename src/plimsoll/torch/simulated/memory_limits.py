@@ -14,7 +14,7 @@ _KEY = "per_process_memory_fraction"
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """A limit on one GPU that holds from an event on.
+    """A limit on the memory of one GPU, in force from a certain event on.
 
     Attributes:
         event: The number of recorded events of the GPU before the limit was set.

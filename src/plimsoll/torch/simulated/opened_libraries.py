@@ -1,8 +1,8 @@
 """Simulates NVIDIA's libraries for programs that open them by `ctypes`.
 
 A program that opens one of them by its file name gets an object whose attributes are the library's
-functions. Other libraries are opened as usual. If such a library needs CUDA libraries that are not
-installed, plimsoll first makes stand-ins for them. If the machine has CUDA's runtime, plimsoll
+functions. Other libraries are opened as usual. If one of these others needs CUDA libraries that are
+not installed, plimsoll first makes stand-ins for them. If the machine has CUDA's runtime, plimsoll
 loads it as well, because PyTorch's libraries are linked to it.
 """
 

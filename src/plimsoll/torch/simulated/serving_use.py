@@ -93,7 +93,7 @@ class ServingUse:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ServingUse:
-        """Makes an object from the result of `asdict`, also if it went through JSON."""
+        """Makes an object from the result of `asdict`, which may have gone through JSON."""
         bounds = values["graph_range_bytes"]
         own = {
             "graph_range_bytes": bounds and (bounds[0], bounds[1]),

@@ -66,7 +66,7 @@ class Setup:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Setup:
-        """Makes an object from the result of `asdict`, also if it went through JSON."""
+        """Makes an object from the result of `asdict`, which may have gone through JSON."""
         return cls(**{**values, "gpus": tuple(values["gpus"])})
 
     def profiles(self) -> list[GpuProfile]:

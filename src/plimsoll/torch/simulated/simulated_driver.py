@@ -1,8 +1,8 @@
 """NVIDIA's driver API (libcuda.so.1), answered by the simulated GPUs.
 
-A program calls it by `ctypes`, or in an extension that is linked to libcuda.so.1. It allocates
-memory of the same simulated cards that PyTorch's allocator uses. Copies between host and card take
-time and move no values.
+A program calls it by `ctypes`, or in an extension that is linked to libcuda.so.1. The API
+allocates memory of the same simulated cards that PyTorch's allocator uses. Copies between host and
+card take time and move no values.
 """
 
 from __future__ import annotations

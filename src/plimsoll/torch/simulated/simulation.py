@@ -362,7 +362,7 @@ class Simulation:
             self.library.lib.plimsoll_record(int(stacks), int(stacks))
 
     def is_forked(self) -> bool:
-        """Returns whether a process that used CUDA forked this one, which may not use CUDA then."""
+        """Returns whether this process may not use CUDA: its parent used CUDA before the fork."""
         return bool(self.library.lib.plimsoll_is_bad_fork())
 
     @property

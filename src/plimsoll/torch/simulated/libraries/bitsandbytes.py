@@ -1,11 +1,11 @@
 """Stands in for bitsandbytes' CUDA library, with functions that take addresses and compute nothing.
 
-The operations of bitsandbytes are Python code. It allocates memory, and then calls a function of a
-shared library with the addresses of tensors. So the operations run unchanged, and the stand-in for
-the library knows which tensors each function writes. The library itself allocates memory only by
-`cudaMallocManaged`, for paged optimizers, and by `cublasCreate`. Its matrix products have no
-workspace. This follows from csrc/ops.cu of version 0.50, and from the symbols that its builds for
-CUDA 11.8 to 13.2 import.
+The operations of bitsandbytes are Python functions. Each allocates memory, and then calls a
+function of a shared library with the addresses of tensors. So the operations run unchanged, and the
+stand-in for the library knows which tensors each function writes. The library itself allocates
+memory only by `cudaMallocManaged`, for paged optimizers, and by `cublasCreate`. Its matrix products
+have no workspace. This follows from csrc/ops.cu of version 0.50, and from the symbols that its
+builds for CUDA 11.8 to 13.2 import.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class EngineStages:
         setattr(owner, name, checked)
 
     def note_graphs(self, use: ServingUse, taken: int, device: int) -> None:
-        """Notes the memory of a card that captured CUDA graphs take, and its two bounds.
+        """Notes how many bytes the captured CUDA graphs take, and the least and most they may take.
 
         Args:
             use: The `ServingUse` to fill in.

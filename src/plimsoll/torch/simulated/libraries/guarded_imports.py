@@ -92,7 +92,7 @@ def _uses_of(source: bytes) -> Uses:
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, str, str]]:
-    """Yields each imported name, the variable that it sets, and the variable's dotted name."""
+    """Yields each imported name, the variable that is set, and the dotted name of its value."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             top = alias.name.partition(".")[0]

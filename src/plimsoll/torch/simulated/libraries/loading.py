@@ -1,4 +1,4 @@
-"""Replaces the kernels of compiled libraries, which need a GPU, when the libraries are loaded."""
+"""Replaces kernels that need a GPU when the compiled libraries that contain them are loaded."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ class Operation:
 
     Attributes:
         shapes: Returns the results, like a fake implementation, or their sizes. It is called with
-            the operation's arguments, in which tensors are on `meta`. None uses the operation's
-            fake implementation.
+            the operation's arguments, in which tensors are on `meta`. If `shapes` is None, the
+            operation's fake implementation runs instead.
         workspace: The bytes that the kernel takes while it runs, or a function of the operation's
             arguments that returns them.
     """
@@ -50,7 +50,8 @@ def simulate_operation(name: str, kernel: Operation | Kernel, *, on: str = "CUDA
     Args:
         name: The operation's name: "library::operation", or with an overload
             "library::operation.out".
-        kernel: The results and the workspace; or a function that replaces the kernel.
+        kernel: An `Operation`, which describes the results and the workspace; or a function that
+            runs instead of the kernel.
         on: The device type of the tensors, as PyTorch's dispatcher names it.
     """
     _waiting[name] = kernel, on

@@ -1,6 +1,6 @@
 """Stands in for SGLang's own operations and kernels that need memory or lack a fake implementation.
 
-Its other operations write to tensors of their callers, and allocate no memory.
+SGLang's other operations write to tensors of their callers, and allocate no memory.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def tell_all_reduce(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def _without(place: int, kernel: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a kernel without the argument at `place`: the length of chunks, which SGLang added."""
+    """Calls a kernel without the argument that SGLang added at `place`: the length of chunks."""
     return kernel(*arguments[:place], *arguments[place + 1 :])
 
 

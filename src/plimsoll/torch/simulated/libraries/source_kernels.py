@@ -15,7 +15,8 @@ def note_kernel(library: str, release: str) -> None:
 
     Args:
         library: The name by which programs import the library.
-        release: The name and the version of the library whose source gave the kernel's memory.
+        release: The name and the version of the library. The kernel's memory was determined from
+            the source of this version.
     """
     assume(
         library,

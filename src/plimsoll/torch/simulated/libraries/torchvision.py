@@ -56,7 +56,8 @@ def _columns(
 ) -> tuple[int, int, int, int]:
     """Returns the sizes of the unrolled matrix (im2col) and of the loop that computes it.
 
-    The sizes are: images at a time, repetitions, the matrix' rows, its columns for one image.
+    The sizes are the number of images at a time, the repetitions of the loop, the rows of the
+    matrix, and the matrix's columns for one image.
     """
     batch = input.size(0)
     images = next(n for n in range(min(batch, _MOST_IMAGES), 0, -1) if batch % n == 0)

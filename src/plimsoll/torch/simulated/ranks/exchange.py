@@ -220,7 +220,7 @@ class Exchange:
         return b"".join(answer)
 
     def _forget(self, group: Group, number: int, headers: dict[int, Header]) -> None:
-        """Removes this rank's posts that all ranks have read; slow ranks may lag some meetings."""
+        """Removes this rank's posts that all ranks have read; slow ranks may be meetings behind."""
         with self._lock:
             group.read.add(number)
             while group.all_read in group.read:

@@ -63,8 +63,8 @@ def nccl_library(simulation: Simulation, groups: ProcessGroups) -> LibraryStandI
         "ncclReduceScatter": opened.reduce_scatter,
         "ncclSend": opened.send,
         "ncclRecv": opened.receive,
-        # A simulated send does not wait for its receiver, so the calls between these two can run
-        # one after the other.
+        # A simulated send does not wait for its receiver, so the calls of a group can run one after
+        # the other.
         **dict.fromkeys(("ncclGroupStart", "ncclGroupEnd"), lambda: _SUCCESS),
     }
     return LibraryStandIn("nccl", functions, lambda name: not_simulated(name, "libnccl"))

@@ -192,7 +192,7 @@ class ProcessGroups:
         _connect_early(world)
 
     def _alone(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Returns init_process_group's arguments for a process whose other ranks do not run."""
+        """Returns init_process_group's arguments for a job of which only this process runs."""
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
         world = given.get("world_size", -1)

@@ -99,7 +99,7 @@ class _SymmetricMemory:
             rank: The rank.
             sizes: The tensor's sizes.
             dtype: The tensor's type.
-            storage_offset: The tensor's first element in the buffer.
+            storage_offset: The index of the tensor's first element in the buffer.
         """
         import torch
 

@@ -73,11 +73,11 @@ double draw_one(const Description& of, std::uint64_t series, std::uint64_t numbe
       if (of.spread == Spread::data && chosen_unknown == Unknown::least) return of.low;
       return of.low + std::floor(part * (of.high - of.low + 1));
     }
-    // Zero or the bound closest to it, because the number may be used as an index.
+    // Returns zero or the bound closest to zero: the program may use the number as an index.
     return std::clamp(0.0, of.low, of.high);
   }
   if (has_low && has_high) return of.low + part * (of.high - of.low);
-  // Not close to zero, because programs divide by such numbers and take their logarithms.
+  // The result is not close to zero, because the program may divide by it or take its logarithm.
   const double size = 0.5 + part;
   if (has_low && of.low >= size) return of.low + size;
   if (has_high && of.high <= size) return of.high - size;

@@ -28,11 +28,13 @@ struct Chance {
 struct Description {
   static constexpr double kNone = std::numeric_limits<double>::infinity();
   enum class Spread : std::uint8_t {
-    data,     // anything within the bounds, decided by the program's data
-    even,     // from a random generator, uniform within the bounds
-    normal,   // from a random generator, normal around `mean`
-    chosen,   // indices within [0, high], such as tokens or experts
-    counted,  // a count: `mean`; for the most memory `high`, for the least memory `low`
+    data,    // anything within the bounds, decided by the program's data
+    even,    // from a random generator, uniform within the bounds
+    normal,  // from a random generator, normal around `mean`
+    chosen,  // indices within [0, high], such as tokens or experts
+    // A count. `unknown()` selects its value: `mean`, `high` for the most memory, or `low` for the
+    // least memory.
+    counted,
   };
   // A value that many elements have, such as the zeros of relu or the limits of clamp. The
   // remaining elements follow the distribution.
@@ -80,8 +82,8 @@ struct Description {
   static Description likely(double share) { return {0, 1, Spread::data, share}; }
   // Describes a count of at most `most`; on average it is `mean`.
   static Description counted(double mean, double most, bool random);
-  // Adds an atom, or a share to the atom of the same value. Drops the atom with the smallest
-  // share if there are three.
+  // Adds an atom. If there is an atom of the same value already, adds the share to that atom. If
+  // there are three atoms then, drops the one with the smallest share.
   void add_atom(const Atom& atom);
   // Returns the share of elements whose value is one of the atoms.
   [[nodiscard]] double atom_share() const;

@@ -514,7 +514,7 @@ void note_same(const at::Tensor& tensor, const Known& as) {
     }
     return;
   }
-  if (!extent.is_dense) {  // the description includes what lies in the gaps
+  if (!extent.is_dense) {  // the description also covers the elements in the gaps
     const auto elements = static_cast<double>((extent.end - extent.begin) / tensor.itemsize());
     const double share = std::min(static_cast<double>(tensor.numel()) / elements, 1.0);
     Description between;

@@ -26,7 +26,7 @@ struct Origin {
   // partly replaced elements keeps its `way` and gets a new `state`.
   std::uint64_t way = 0;
   std::uint64_t state = 0;
-  std::uint64_t ancestors = 0;  // a bit for each way among the operands; ways may share bits
+  std::uint64_t ancestors = 0;  // a bit for each way the tensor depends on; ways may share bits
   bool is_turned = false;       // the tensor is the negation of the truth values that `way` names
   bool is_places = false;       // the tensor has the indices where the condition `way` is true
   double open = 1;              // at most this share of elements still meets a settled condition

@@ -68,7 +68,8 @@ CellStep step(Mode mode, const Tensor& of_input, const Tensor& of_hidden, const 
 struct StepGradients {
   Tensor of_input;  // the gradients of the products with the weights
   Tensor of_hidden;
-  Tensor hidden;  // of the hidden state before the step, without the part through its product
+  // The gradient of the hidden state before the step, without the part that `of_hidden` adds.
+  Tensor hidden;
   Tensor cell;
 };
 

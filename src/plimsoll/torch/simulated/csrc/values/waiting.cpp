@@ -18,7 +18,8 @@ namespace {
 // plimsoll changes an unknown value after the program has read it this many times in a row while
 // memory did not change. Programs of a few steps never see a change.
 constexpr std::int64_t kPatience = 8;
-// If random draws make a truth value nearly certain, it changes only after this many such reads.
+// If random draws make a truth value nearly certain, plimsoll changes the value only after this
+// many reads in a row.
 constexpr std::int64_t kPatienceWithLuck = 64;
 // A value changes after this many reads even if memory grows, as it does while text is generated.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;
@@ -70,8 +71,9 @@ at::Tensor changed_truth(const at::Tensor& first, std::int64_t change) {
   return at::full_like(first, is_other);
 }
 
-// Returns an integer from the range of `of`, in place of `first`. The ends of the range come first:
-// usually the loop waits until nothing is left or the text ends.
+// Returns an integer from the range of `of`, in place of `first`. The first changes return the ends
+// of the range: most loops wait for one of them, such as a count of zero or the token that ends a
+// text.
 at::Tensor changed_integer(const at::Tensor& first, const Description& of, std::int64_t change) {
   const bool is_bounded = std::isfinite(of.low) && std::isfinite(of.high) && !of.is_constant();
   const double low = is_bounded ? of.low : 0;

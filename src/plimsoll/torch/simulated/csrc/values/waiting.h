@@ -18,7 +18,7 @@
 namespace plimsoll::simulated {
 
 // Returns the values that the host gets when it reads a tensor: `values`, which the tensor
-// contains, or changed ones after many reads at this place of the program.
+// contains, or changed values after many reads at this place of the program.
 at::Tensor as_in_a_healthy_run(const at::Tensor& tensor, const at::Tensor& values,
                                const Known& known, std::uint32_t operation);
 

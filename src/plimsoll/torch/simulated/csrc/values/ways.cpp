@@ -168,7 +168,7 @@ Origin origin_of_written(const Call& call, const Written& written) {
   Way way(condition.name, written.result, type);
   for (std::size_t i = 0; i < call.argument_count(); ++i) {
     if (info.is_written[i] && info.has(kOverwrites)) continue;
-    // index and masked_select: the indices only say which elements were taken, not what they are.
+    // The indices of index and masked_select select elements, and do not change their values.
     const bool is_value = i == 0 || (name != "index" && name != "masked_select");
     if (!add_argument(way, call.argument(i), condition.turns_operands, is_value)) {
       return new_origin();

@@ -7,8 +7,9 @@
 
 namespace plimsoll::simulated {
 
-// Returns the origin of a tensor that the call writes, from the origins of the operands. A new
-// origin is returned for random draws, and if plimsoll cannot tell two such computations apart.
+// Returns the origin of a tensor that the call writes, computed from the origins of the operands.
+// Returns a new origin if the call draws random numbers, works on lists of tensors, or has an
+// argument that plimsoll cannot identify.
 Origin origin_of_written(const Call& call, const Written& written);
 
 }  // namespace plimsoll::simulated

@@ -1,4 +1,4 @@
-"""Stands in for flash-attn 2's kernels: allocates their tensors in their order, without values.
+"""Stands in for flash-attn 2's kernels: allocates the same tensors in order, computes no values.
 
 The code follows csrc/flash_attn/flash_api.cpp of flash-attn 2.8. Its memory was not measured.
 Tensors have the dimensions batch, rows, heads, width. Tensors of packed sequences lack the batch.
@@ -237,7 +237,8 @@ def _gradients(
 ) -> list[Any]:
     """Implements `bwd` and `varlen_bwd`.
 
-    `statistics` is the shape of the rows' sums, and `sums` that of the accumulated query gradient.
+    `statistics` is the shape of the tensor with the rows' sums, and `sums` is the shape of the
+    tensor that accumulates the query gradient.
     """
     query, key, value = of
     dq, dk, dv = (

@@ -1,8 +1,9 @@
 // The simulated GPUs behind the CUDA functions that PyTorch's allocator calls.
 //
-// `runtime.cpp` implements functions of CUDA's runtime, `driver_functions.cpp` those of its driver,
-// and `nvml.cpp` the memory use of a process. The dynamic linker finds them before NVIDIA's
-// libraries, so libc10_cuda calls them.
+// `runtime.cpp` implements functions of CUDA's runtime, `driver_functions.cpp` implements functions
+// of CUDA's driver, and `nvml.cpp` implements NVML's functions for the memory use of a process. The
+// dynamic linker finds these functions before those of NVIDIA's libraries, so libc10_cuda calls
+// them.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ inline constexpr int kGpus = 64;
 struct Gpu {
   const plimsoll_driver_api* api = nullptr;
   plimsoll_driver* driver = nullptr;
-  int number = 0;    // the driver's number in this process; an event keeps it to find its driver
+  int number = 0;    // the driver's number in this process, by which an event finds its driver
   int captures = 0;  // number of captures of CUDA graphs under way
 
   // Calls a function of the driver's table, and returns CUDA's code for the status.

@@ -7,8 +7,8 @@
 
 #include "cuda/gpus.h"
 
-// The functions of CUDA's runtime that libc10_cuda imports. Those that PyTorch's caching allocator
-// does not call return an error.
+// The functions of CUDA's runtime that libc10_cuda imports. A function that PyTorch's caching
+// allocator does not call returns an error.
 
 namespace plimsoll::wheel {
 namespace {

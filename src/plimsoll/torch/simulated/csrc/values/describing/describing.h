@@ -16,9 +16,9 @@
 
 namespace plimsoll::simulated {
 
-// The descriptions of a call's operands. A call on lists of tensors writes a result for each
-// element. Then an operand's description is that of the element to which the described result
-// belongs.
+// The descriptions of a call's operands. If a call takes lists of tensors, as `_foreach_`
+// operations do, it writes one result for each position of the lists. The operands are then the
+// tensors at the position of the described result.
 class Operands {
  public:
   Operands(const Call& call, const Written& written) : call_(call), written_(written) {}
@@ -44,11 +44,11 @@ class Operands {
 
 // An operation that replaces some of a tensor's elements.
 struct Replacement {
-  std::size_t kept = 0;    // the operand whose other elements stay
+  std::size_t kept = 0;    // the operand with the elements that stay
   std::size_t fresh = 0;   // the operand with the new elements
   double share = 0;        // the fraction of the elements that is replaced
   Origin mask;             // where the mask comes from; may be unknown
-  bool is_turned = false;  // elements are replaced where the mask is false
+  bool is_turned = false;  // true: elements are replaced where the mask is false
 };
 // Returns how the operation replaces elements; none if it does not.
 std::optional<Replacement> replacement_of(const Operands& of);

@@ -38,7 +38,8 @@ Description integers(const Operands& of) {
                       : type == at::kDouble   ? 53
                                               : 8 * static_cast<double>(of.result().itemsize()) -
                                                   (c10::isSignedType(type) ? 1 : 0);
-  const double end = std::exp2(bits);  // no double may equal `end - 1`; then take the next lower
+  // If no double equals `end - 1`, the next double below `end` is the largest number.
+  const double end = std::exp2(bits);
   const double last = c10::isFloatingType(type) ? end : std::min(end - 1, std::nextafter(end, 0.0));
   return whole(has_both ? of.number(1, 0) : 0, last);
 }

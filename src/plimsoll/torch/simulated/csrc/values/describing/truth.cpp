@@ -54,8 +54,8 @@ std::unordered_map<std::int64_t, double> count_numbers(const at::Tensor& values)
   return counts;
 }
 
-// Returns the share of pairs that are equal, for whole numbers such as labels; none if the numbers
-// are unknown.
+// Pairs each whole number of the first operand with each of the second (labels, for example), and
+// returns the share of pairs with equal numbers; none if the numbers are unknown.
 std::optional<double> equal_pairs(const Operands& of) {
   constexpr std::int64_t kMost = std::int64_t{1} << 16;
   const at::Tensor sides[] = {of.tensor(0), of.tensor(1)};
