@@ -11,7 +11,7 @@ from hypothesis.strategies import booleans, integers, sampled_from
 
 from plimsoll import InputError
 from plimsoll.base.units import GiB
-from plimsoll.prediction.fitting.parts import INTERRUPTED
+from plimsoll.prediction.parts import INTERRUPTED
 from plimsoll.prediction.recipes.served import VLLM, engine_cards, given, without
 from plimsoll.prediction.serving.bisection import MOST_RUNS, Bisection
 from plimsoll.prediction.serving.engine_fit import _require_a_start

@@ -27,14 +27,14 @@ from plimsoll.prediction.fitting.accepted_steps import accepted_step
 from plimsoll.prediction.fitting.bracket import MOST_RUNS
 from plimsoll.prediction.fitting.estimates import crossing
 from plimsoll.prediction.fitting.headroom import Headroom
-from plimsoll.prediction.fitting.parts import INTERRUPTED, FitParts, Trial
+from plimsoll.prediction.fitting.parts import FitParts, Trial
 from plimsoll.prediction.fitting.results import Fit
 from plimsoll.prediction.fitting.side_by_side import Outcome
 from plimsoll.prediction.fitting.text import fit_text, trial_text
 from plimsoll.prediction.fitting.values import fit
 from plimsoll.prediction.fitting.varied_argument import take_out
 from plimsoll.prediction.options import Options
-from plimsoll.prediction.parts import CardVerdict
+from plimsoll.prediction.parts import INTERRUPTED, CardVerdict
 from plimsoll.prediction.results import Prediction
 from plimsoll.prediction.survey import ArgumentUse, Survey
 from plimsoll.prediction.trials.written import Written

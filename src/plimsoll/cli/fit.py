@@ -148,11 +148,11 @@ def fit(
 
     Exit status: 0 it fits; 1 nothing fits; 2 bad input, or the script fails; 130 interrupted.
     """
-    from plimsoll.prediction.fitting.parts import INTERRUPTED
     from plimsoll.prediction.fitting.text import answer_text, fit_text
     from plimsoll.prediction.fitting.values import fit as run
     from plimsoll.prediction.not_kept import tell
     from plimsoll.prediction.options import Options
+    from plimsoll.prediction.parts import INTERRUPTED
     from plimsoll.prediction.serving.engine_search import Bounds
 
     cards = [Options(gpu=name, **simulation) for name in gpu or [options.DEFAULT_GPU]]

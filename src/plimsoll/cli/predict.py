@@ -163,7 +163,7 @@ def _status(results: Sequence[Prediction]) -> int:
     If the script was interrupted, its rest could need more memory, so "fits so far" does not count
     as yes. "Does not fit" stays a no, because the rest cannot lower the peak.
     """
-    from plimsoll.prediction.fitting.parts import INTERRUPTED
+    from plimsoll.prediction.parts import INTERRUPTED
 
     if any(result.fits is False for result in results):
         return 1

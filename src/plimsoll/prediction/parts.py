@@ -29,6 +29,10 @@ _WORKED_OUT = ("device_used_range_bytes", "not_kept", "why", "next")
 _Number = TypeVar("_Number", int, float)
 
 
+INTERRUPTED = "interrupted"
+"""The reason why a run or a search ended if the user interrupted it."""
+
+
 @dataclass(frozen=True)
 class Stopped:
     """The end of a trial that plimsoll stopped before its script ended.

@@ -16,8 +16,8 @@ from plimsoll.engine.gpus.recorded_card import recorded_card
 from plimsoll.engine.replays.replay import replay
 from plimsoll.prediction.check_parts import CheckParts, Held
 from plimsoll.prediction.check_text import check_text
-from plimsoll.prediction.fitting.parts import INTERRUPTED
 from plimsoll.prediction.options import Options
+from plimsoll.prediction.parts import INTERRUPTED
 from plimsoll.prediction.predict import predict_request
 from plimsoll.recordings.analysis.block_history import find_lifetimes
 from plimsoll.recordings.analysis.lines import NO_LINE, last_part, source_lines

@@ -14,10 +14,10 @@ from plimsoll.base.standard_error import stderr_bytes
 from plimsoll.prediction.child_process import started
 from plimsoll.prediction.fitting.changes.change import SWITCH
 from plimsoll.prediction.fitting.changes.of_causes import own_causes
-from plimsoll.prediction.fitting.parts import INTERRUPTED
 from plimsoll.prediction.fitting.script_text import CannotChangeError, ScriptText
 from plimsoll.prediction.fitting.side_by_side import slots
 from plimsoll.prediction.fitting.varied_argument import put_in, take_out
+from plimsoll.prediction.parts import INTERRUPTED
 from plimsoll.prediction.ranges import with_range
 from plimsoll.prediction.survey import AllocatorUse, Survey
 from plimsoll.prediction.trials.temporary_folder import temporary_folder

@@ -10,10 +10,6 @@ if TYPE_CHECKING:
     from plimsoll.prediction.trials.kept_apart import KeptApart
     from plimsoll.prediction.trials.written import Written
 
-INTERRUPTED = "interrupted"
-"""The value of `stopped` for a search that the user interrupted."""
-
-
 _AS_FAST = 0.9
 """Rates of at least this share of the highest rate count as equally fast."""
 

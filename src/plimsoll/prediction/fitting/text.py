@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from plimsoll.base.layout import paragraphs
 from plimsoll.base.units import format_seconds, format_size
 from plimsoll.prediction.fitting.headroom import thin_line
-from plimsoll.prediction.fitting.parts import INTERRUPTED
+from plimsoll.prediction.parts import INTERRUPTED
 from plimsoll.prediction.text import kept_apart_lines, written_lines
 
 if TYPE_CHECKING:

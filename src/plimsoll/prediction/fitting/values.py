@@ -11,12 +11,13 @@ from plimsoll.base.standard_error import stderr_bytes
 from plimsoll.prediction.fitting.accepted_steps import accepted_step
 from plimsoll.prediction.fitting.bracket import MOST_RUNS, Bracket, Point, Try
 from plimsoll.prediction.fitting.headroom import Headroom
-from plimsoll.prediction.fitting.parts import INTERRUPTED, Trial
+from plimsoll.prediction.fitting.parts import Trial
 from plimsoll.prediction.fitting.results import Fit
 from plimsoll.prediction.fitting.side_by_side import Outcome, run_beside, slots
 from plimsoll.prediction.fitting.varied_argument import own_value, put_in, take_out
 from plimsoll.prediction.not_kept import each_once
 from plimsoll.prediction.options import Options
+from plimsoll.prediction.parts import INTERRUPTED
 from plimsoll.prediction.step_growth import growth_bytes
 from plimsoll.prediction.trials.kept_apart import most_refused
 from plimsoll.prediction.trials.temporary_folder import temporary_folder

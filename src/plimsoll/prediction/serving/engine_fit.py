@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.base.errors import InputError
 from plimsoll.engine.gpus.profiles import gpu_profile, gpu_profiles
 from plimsoll.prediction.fitting.headroom import Headroom
-from plimsoll.prediction.fitting.parts import INTERRUPTED
 from plimsoll.prediction.options import Options
+from plimsoll.prediction.parts import INTERRUPTED
 from plimsoll.prediction.recipes.served import VLLM, engine_cards, given
 from plimsoll.prediction.serving.engine_search import Bounds, EngineSearch
 from plimsoll.prediction.serving.engine_trials import EngineTrials

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from plimsoll.base.errors import InputError
-from plimsoll.prediction.fitting.parts import INTERRUPTED
+from plimsoll.prediction.parts import INTERRUPTED
 from plimsoll.prediction.recipes.served import given
 from plimsoll.prediction.serving.bisection import MOST_RUNS, Bisection
 from plimsoll.prediction.serving.engine_trials import with_settings
