@@ -167,7 +167,7 @@ def step_ms(batches: Iterable[Any], computing: Computing, products: int, steps: 
 
 
 def copies_beside_computing(size: int, steps: int, repetitions: int) -> str:
-    """Returns the first table."""
+    """Returns a table of copies to the GPU beside computing."""
     computing = Computing()
     host = [torch.ones(size, dtype=torch.uint8, pin_memory=True) for _ in range(4)]
     source = [host[number % 4] for number in range(steps)]
@@ -222,7 +222,7 @@ class Images(torch.utils.data.Dataset):  # type: ignore[misc]
 
 
 def batches_of_workers(workers: int, batch: int, batches: int, repetitions: int) -> str:
-    """Returns the second table."""
+    """Returns a table of batches that workers load."""
     settings: list[tuple[str, Any, dict[str, Any]]] = [
         ("non_blocking, pin_memory", plain, {"pin_memory": True}),
         ("tutorial, pin_memory", TutorialLoader, {"pin_memory": True}),
@@ -312,7 +312,7 @@ def train(loader: Callable[[list[Any]], Iterable[Any]], steps: int = 30) -> tupl
 
 
 def memory_of_training() -> str:
-    """Returns the third table."""
+    """Returns a table of the memory of a training, for each loader and allocator."""
     lines = [
         "a classifier on batches of five sizes, in MiB",
         f"{'':15} {'allocator':12} {'reserved':>9} {'allocated':>9} {'ratio':>6}",

@@ -37,7 +37,7 @@ def measure(
     name: Annotated[
         str,
         typer.Option(
-            help="The name by which --gpu finds this card from then on.",
+            help="The name by which other commands' --gpu finds this card from then on.",
             metavar="NAME",
             show_default="PyTorch's name",
         ),

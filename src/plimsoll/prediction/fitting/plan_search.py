@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import AllocatorUse
 
 ROOMY = 0.05
-"""A best plan that leaves less than this share of the memory free is tight.
+"""The best plan is tight if it leaves less than this share of the card's memory free.
 
-If the script's own options make it fit with more room, they replace a tight plan.
+The search then prefers a change of the script's own options if that leaves more memory free.
 """
 MOST_SIMULATIONS = 15
 """The most simulations of a search, including the one that verifies the plan."""

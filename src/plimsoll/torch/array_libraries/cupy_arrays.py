@@ -29,7 +29,7 @@ class CupyAllocator:
 
     Args:
         cupy: The module `cupy`.
-        memories: The engines.
+        memories: The allocator of each GPU.
     """
 
     def __init__(self, cupy: Any, memories: Memories) -> None:

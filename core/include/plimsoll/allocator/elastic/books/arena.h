@@ -1,10 +1,10 @@
 // An arena: the memory of one stream in one pool, with a lock of its own.
 //
-// Small requests and large ones lie in separate spaces (mapped_space.h), so that a small block
-// never pins a large piece. Requests that prefer shared memory and requests that spilled have
-// spaces of their own, so no other request gets shared memory by accident. Free pieces move between
-// the five spaces without waiting, because all spaces serve the same stream. Everything here is
-// guarded by `lock`, unless its comment says otherwise.
+// An arena has five spaces (mapped_space.h): for small requests, so that they never pin a large
+// piece; for large ones; for large ones that a plan places; for requests that prefer shared memory;
+// and for requests that spilled. Free pieces move between the spaces without waiting, because all
+// of them serve the same stream. Everything here is guarded by `lock`, unless its comment says
+// otherwise.
 #pragma once
 
 #include <algorithm>

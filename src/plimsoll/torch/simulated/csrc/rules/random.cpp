@@ -84,7 +84,8 @@ void sample_dirichlet(Call& call) {  // has no Meta kernel
 // result's size.
 void normal_around(Call& call) { call.temporary(bytes_of(call.allocate(0))); }
 
-// Simulates normal(mean, std) with a tensor of deviations. The kernel takes a temporary number.
+// Simulates normal(mean, std) with a tensor of deviations. The kernel allocates a temporary tensor
+// of one element.
 void normal_of_width(Call& call) { call.temporary(call.allocate(0).itemsize()); }
 
 const RuleTable kRandomRules{

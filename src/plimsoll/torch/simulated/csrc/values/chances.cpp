@@ -53,8 +53,8 @@ double chance_of_spread(const Description& one, const Description& other, bool o
   return open(below((second.mean - first.mean) / std::hypot(first.deviation, second.deviation)));
 }
 
-// Returns the chance that a number of `one` is less than a number of `other`, if the bounds of both
-// decide it; otherwise none.
+// Returns the chance that a value drawn from `one` is less than a value drawn from `other`, if
+// their bounds alone decide it; otherwise nothing.
 std::optional<double> less_by_bounds(const Description& one, const Description& other,
                                      bool or_equal) {
   if (one.high < other.low) return 1;
