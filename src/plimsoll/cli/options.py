@@ -211,8 +211,8 @@ HostMemory = Annotated[
 RankPattern = Annotated[
     str | None,
     typer.Option(
-        help="A regular expression for a file's path. The expression's group named rank, or its only "
-        "group, matches the rank; a group named host matches the host.",
+        help="A regular expression for a file's path. The expression's group named rank, or its "
+        "only group, matches the rank; a group named host matches the host.",
         metavar="REGEX",
     ),
 ]

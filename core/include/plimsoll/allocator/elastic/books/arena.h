@@ -1,10 +1,10 @@
 // An arena: the memory of one stream in one pool, with a lock of its own.
 //
-// An arena has five spaces (mapped_space.h): for small requests, so that they never pin a large
-// piece; for large ones; for large ones that a plan places; for requests that prefer shared memory;
-// and for requests that spilled. Free pieces move between the spaces without waiting, because all
-// of them serve the same stream. Everything here is guarded by `lock`, unless its comment says
-// otherwise.
+// An arena has five spaces (mapped_space.h). One is for small requests, so that they never pin a
+// large piece. The others are for large requests, for large requests that a plan places, for
+// requests that prefer shared memory, and for requests that spilled. Free pieces move between the
+// spaces without waiting, because all of them serve the same stream. Everything here is guarded by
+// `lock`, unless its comment says otherwise.
 #pragma once
 
 #include <algorithm>
