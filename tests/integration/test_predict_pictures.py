@@ -185,4 +185,4 @@ def test_a_check_has_no_pictures(tmp_path: Path) -> None:
     for options in (("--plot",), ("--view", tmp_path / "out.html")):
         done = predicted("--check", ROOT / "examples" / "none.plim", *options, LAYERS)
         assert done.returncode == 2
-        assert "leave out --check" in done.stderr
+        assert "do not go with --check" in done.stderr

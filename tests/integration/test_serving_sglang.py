@@ -140,7 +140,7 @@ def test_an_engine_says_its_figures_in_its_own_words(tmp_path: Path) -> None:
     assert use["max_num_batched_tokens"] == 2048
     assert "all that the weights leave of 0.5 of the card (mem_fraction_static)" in text
     assert "3.00 GiB  once it is ready (available_gpu_mem)" in text
-    assert "16.0 requests of 4,096 tokens, or up to 64 shorter ones (max_running_requests)" in text
+    assert "16.0 of 4,096 tokens, or up to 64 shorter ones (max_running_requests)" in text
     assert "plimsoll made up the weights" in text
 
 
