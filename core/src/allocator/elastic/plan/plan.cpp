@@ -56,7 +56,8 @@ std::vector<FreePiece> own_sources(const MappedSpace& space) {
 // take them, those of other arenas whose work on them is known to be done.
 std::vector<FreePiece> sources_for(const Arenas& arenas, const MappedSpace& space) {
   std::vector<FreePiece> sources = own_sources(space);
-  // Shared memory of others is always used first: other tiers are no substitute for it.
+  // The rule is for dedicated memory. A request for shared memory may always take it from other
+  // arenas.
   if (space.tiers() == Tiers::dedicated && !space.arena().may_take_from_others()) return sources;
   for (const Arena& other : arenas.all()) {
     if (&other == &space.arena() || !other.may_give_to_others()) continue;
