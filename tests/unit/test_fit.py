@@ -661,15 +661,29 @@ def test_the_fastest_batch_is_named() -> None:
         gpu="T4", vary="--batch-size", largest=2, smallest_failing=3, stopped=None, multiple_of=1,
         total_bytes=GiB, used_bytes=0, headroom_bytes=0, seconds=1.0, written=[],
         curve=[
-            Trial(1, True, MiB, 0.1, GiB), Trial(2, True, MiB, 0.4, GiB),
-            Trial(3, None, 2 * GiB, None, -GiB),
+            Trial(1, True, MiB, 0.1, GiB, samples_per_second=40),
+            Trial(2, True, MiB, 0.4, GiB, samples_per_second=20),
         ],
     )  # fmt: skip
-    assert "--batch-size 1 is about as fast as any: 10 samples/s" in str(found)
-    slower = replace(found, curve=[Trial(1, True, MiB, 0.1, GiB), Trial(2, True, MiB, 0.21, GiB)])
+    assert "--batch-size 1 is about as fast as any: 40 samples/s" in str(found)
+    alike = [replace(trial, samples_per_second=40 - trial.value) for trial in found.curve]
     # the times per sample are about equal, and times are estimates, so the larger value wins
-    assert slower.fastest == (2, 2 / 0.21)
-    assert "may fit" in str(found)
+    assert replace(found, curve=alike).fastest == (2, 38)
+    unknown = [replace(trial, samples_per_second=None) for trial in found.curve]
+    assert replace(found, curve=unknown).fastest is None
+
+
+def test_a_doubtful_value_may_fit_unless_a_smaller_one_does_not() -> None:
+    found = Fit(
+        gpu="T4", vary="--batch-size", largest=2, smallest_failing=None, stopped="it is a test",
+        multiple_of=1, total_bytes=GiB, used_bytes=0, headroom_bytes=0, seconds=1.0, written=[],
+        curve=[Trial(2, True, MiB, 0.4, GiB), Trial(4, None, 2 * GiB, None, -GiB)],
+    )  # fmt: skip
+    assert str(found).splitlines()[3].endswith("not timed  may fit")
+    assert "may fit: without a limit it takes more than the card has" in str(found)
+    known = replace(found, smallest_failing=3, stopped=None)
+    assert str(known).splitlines()[3].endswith("not timed  does not fit, as 3 does not")
+    assert "may fit" not in str(known)
 
 
 def test_a_parabola_is_followed_where_there_is_one() -> None:

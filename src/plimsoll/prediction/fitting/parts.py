@@ -27,6 +27,8 @@ class Trial:
             It can exceed the card's memory if the run had unlimited memory. None if the script
             fails.
         step_seconds: As in a `Prediction`; None if it does not fit.
+        samples_per_second: The samples of a step, divided by `step_seconds`. All batches count
+            whose gradients a step accumulates. None if unknown, or if it does not fit.
         headroom_bytes: As in a `Prediction`; None if it ran out of memory, or the script fails.
         error: Why the script fails, if it does.
         host_peak_bytes: As in a `Prediction`.
@@ -46,6 +48,7 @@ class Trial:
     host_peak_range_bytes: tuple[int, int] | None = None
     growth_bytes: int | None = None
     steps: int | None = None
+    samples_per_second: float | None = None
 
 
 @dataclass(frozen=True)
@@ -91,14 +94,16 @@ class FitParts:
 
     @property
     def fastest(self) -> tuple[int, float] | None:
-        """The batch size with the most samples a second; None if no batch was varied.
+        """The batch size with the most samples a second, and these; None if no batch was varied.
+
+        It is None as well if the samples of a step are unknown.
 
         Times are estimates, so several sizes may count as equally fast. The largest of these is
         returned.
         """
         if "batch" not in self.vary:
             return None
-        rates = [(t.value, t.value / t.step_seconds) for t in self.curve if t.step_seconds]
+        rates = [(t.value, t.samples_per_second) for t in self.curve if t.samples_per_second]
         most = max((rate for _, rate in rates), default=0.0)
         return max((each for each in rates if each[1] >= _AS_FAST * most), default=None)
 

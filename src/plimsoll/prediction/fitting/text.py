@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from plimsoll.prediction.fitting.parts import FitParts, Trial
 
 
+_DOUBTFUL = "may fit"
+"""The result of a run without a memory limit that took more than the card has."""
+
+
 def fit_text(fit: FitParts, width: int | None = None) -> str:
     """Returns a fit as text: the largest value, and a table of all tried values.
 
@@ -113,11 +117,19 @@ def _conditions(fit: FitParts) -> Iterator[str]:
 
 def _table(fit: FitParts) -> Iterator[str]:
     width = max(8, len(fit.vary))
+    failing = fit.smallest_failing
+    doubtful = False
     yield f"  {fit.vary:>{width}}  {'on the card':>12}  {'step, about':>11}"
     for trial in fit.curve:
         used = _used(trial, fit.total_bytes)
         seconds = "not timed" if trial.step_seconds is None else format_seconds(trial.step_seconds)
-        yield f"  {trial.value:>{width}}  {used:>12}  {seconds:>11}  {_verdict(trial)}"
+        yield f"  {trial.value:>{width}}  {used:>12}  {seconds:>11}  {_verdict(trial, failing)}"
+        doubtful = doubtful or _verdict(trial, failing) == _DOUBTFUL
+    if doubtful:
+        yield (
+            f"  {_DOUBTFUL}: without a limit it takes more than the card has, but a part of that "
+            "is cached memory, which PyTorch frees when it has to"
+        )
 
 
 def _used(trial: Trial, total_bytes: int) -> str:
@@ -129,11 +141,13 @@ def _used(trial: Trial, total_bytes: int) -> str:
     return format_size(trial.device_used_bytes)
 
 
-def _verdict(trial: Trial) -> str:
+def _verdict(trial: Trial, failing: int | None = None) -> str:
+    """Returns the result in words. A value above the value `failing` does not fit either."""
     if trial.error is not None:
         return "the script fails"
     if trial.fits is None:
-        return "may fit"
+        is_above = failing is not None and trial.value > failing
+        return f"does not fit, as {failing} does not" if is_above else _DOUBTFUL
     if trial.fits:
         return "fits"
     leaves = trial.headroom_bytes is not None and trial.headroom_bytes >= 0

@@ -258,7 +258,9 @@ class _Search:
         if found.fits is not None and fits is None and (point.spare_bytes or 0) < 0:
             fits = False
         if before is not None and before.headroom_bytes is not None and point.spare_bytes is None:
-            self._trials[each.value] = replace(before, fits=fits, step_seconds=None)
+            self._trials[each.value] = replace(
+                before, fits=fits, step_seconds=None, samples_per_second=None
+            )
             return
         self._trials[each.value] = Trial(
             value=each.value,
@@ -270,6 +272,7 @@ class _Search:
             host_peak_range_bytes=found.host_peak_range_bytes,
             growth_bytes=growth_bytes(found.step_peaks_bytes),
             steps=len(found.step_peaks_bytes),
+            samples_per_second=found.step.samples_per_second if fits and found.step else None,
         )
 
     def _point(self, each: Try, found: Prediction) -> Point:
