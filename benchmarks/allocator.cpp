@@ -1,5 +1,5 @@
-// Times requests and frees without a GPU: plimsoll's allocators run over simulated drivers, and are
-// called through pointers, as a program calls them.
+// Times requests and frees without a GPU. plimsoll's allocators run over simulated drivers. Calls
+// of the allocators are indirect, as they are in a program.
 //
 //     allocator [--repetitions N] [TRACE...]
 //

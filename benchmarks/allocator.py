@@ -32,7 +32,7 @@ RECORDINGS = ROOT / "examples" / "recordings"
 PROGRAM = ROOT / "build" / "benchmarks" / "allocator"
 STREAMS = 8
 OPERATION = np.dtype([("slot", np.uint32), ("stream", np.uint32), ("size", np.uint64)])
-"""The binary layout of `Operation` in scenarios.h; a size of 0 frees the slot."""
+"""The layout of `Operation` in scenarios.h: allocates a block for a slot, or frees it (size 0)."""
 
 _PRINT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 

@@ -1,4 +1,4 @@
-"""Measures how a compiled model's peak depends on the share of activations that it may keep.
+"""Measures the peak of a compiled model for several values of its activation memory budget.
 
     python benchmarks/budgets.py predict OUT.json [SCRIPT]
     python benchmarks/budgets.py measure OUT.json [SCRIPT]
@@ -6,7 +6,7 @@
 
 `predict` runs on a simulated GPU. `measure` runs on a real one, with empty caches of the compiler.
 Both write their results to OUT.json. PyTorch's issue 197838 reports that the peak may rise again
-when the share gets small.
+when the budget gets small.
 """
 
 from __future__ import annotations

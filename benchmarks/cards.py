@@ -60,7 +60,7 @@ def measure(results: Path) -> None:
 
 
 def predicted(program: Path, gpu: str, cards: str) -> Any:
-    """Returns the prediction of a program, with the card files of a folder."""
+    """Returns what `plimsoll predict` prints for a program. `cards` is a folder of card files."""
     done = subprocess.run(
         [sys.executable, "-m", "plimsoll", "predict", "--gpu", gpu, "--json", str(program)],
         capture_output=True,

@@ -8,12 +8,12 @@ hands its weights over. The trainer leaves; the inference engine gets its cache 
 with its CUDA graph. With `--processes 2` each engine has a process of its own, and weights go from
 one to the other by CUDA IPC, through a tensor of 256 MiB that always stays on the card.
 
-The table has the bytes that left and returned in each cycle and their rates, and for comparison the
-bus's rate for page-locked copies in the same run. It also has the growth per cycle of the card's
-memory in use, of the process's host memory and page-locked memory, and of the number of its memory
-mappings. The first two cycles, in which the host's memory is locked and caches settle, do not
-count. Values are compared after each return. Exit status 1: values differ, or memory grew by 2 MiB
-a cycle or more. Results go to benchmarks/results/colocated.txt.
+The table shows how many bytes left and returned in each cycle, and how fast. Beside these rates it
+shows how fast the bus copies page-locked memory. It also shows what grew per cycle, on average:
+memory in use on the card, host memory, page-locked memory, and the number of memory mappings. The
+first two cycles do not count, since the host's memory is locked and caches settle in them. Values
+are compared after each return. The exit status is 1 if values differ, or if memory grew by 2 MiB a
+cycle or more. Results go to benchmarks/results/colocated.txt.
 
 It also runs on simulated GPUs, which hold no values to compare: `plimsoll run --simulate H100
 --host-memory 128GiB --allocator elastic benchmarks/colocated.py --size 4GiB --cycles 3`.

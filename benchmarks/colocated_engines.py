@@ -1,7 +1,8 @@
 """The two engines of benchmarks/colocated.py: one trains a model, the other generates with it.
 
-Each has its memory in regions, so that one engine can leave the card while the other works. The
-models are chains of square matrices, since only memory is measured.
+Their tensors lie in plimsoll's regions, named groups of memory that `plimsoll.pause` moves off the
+card. So one engine can leave the card while the other works. The models are chains of square
+matrices, since only memory is measured.
 """
 
 from __future__ import annotations
@@ -103,9 +104,10 @@ class Trainer:
 
 
 class Inference:
-    """The same model in half precision, a cache, and a graph that fills the cache and reads it.
+    """The trainer's model in half precision, with a cache and a CUDA graph.
 
-    The regions are "weights", "kv-cache" and "graphs".
+    The graph runs the model: it fills the cache and reads it. The memory lies in three regions:
+    "weights", "kv-cache" and "graphs".
     """
 
     def __init__(self, layers: int, cache_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Measures compiled scripts on a GPU and predicts them: their peaks, and one step's requests.
+"""Measures the peaks of compiled scripts on a GPU, and compares them with predictions.
 
     python benchmarks/compiled.py measure [--only gpt2,llama_checkpointed] [--results FOLDER]
     python benchmarks/compiled.py compare [--only gpt2] [--gpu H200] [--results FOLDER]
@@ -35,7 +35,7 @@ RESULTS = HERE / "results"
 MODES = ("compiled", "eager")
 TIMEOUT_SECONDS = 400
 LARGE = 1 << 20
-"""The size in bytes from which requests of the first step are kept."""
+"""The results of the first step leave out requests of fewer bytes than this."""
 
 
 def run_here(path: Path, *, compiled: bool) -> dict[str, Any]:

@@ -1,13 +1,14 @@
-"""Measures convolution workspaces of well-known networks, for the tables in plimsoll.
+"""Measures the workspaces that cuDNN takes for the convolutions of well-known networks.
 
     python benchmarks/convolutions.py measure --out FILE [--workers 8] [--seconds 240]
     python benchmarks/convolutions.py search --out FILE [--seconds 240]
     python benchmarks/convolutions.py merge MEASURED SEARCHED
 
-`measure` and `search` need torchvision, plimsoll, and a GPU without other processes. They measure
-like `plimsoll measure`, with the networks below, common ones first, until the time is up. `merge`
-adds their results to data/cudnn_by_words.csv; new rows replace old ones. An earlier version of this
-program measured the older tables, such as data/cudnn_workspaces.csv.
+`measure` and `search` need torchvision, plimsoll, and a GPU without other processes. They use the
+code of `plimsoll measure` on the networks below, common networks first, until the time is up.
+`merge` adds their results to data/cudnn_by_words.csv; new rows replace old ones. Predictions read
+that file. Older tables, such as data/cudnn_workspaces.csv, come from an earlier version of this
+program.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def networks_for_video(batch: int, frames: int) -> Iterator[Case]:
 
 
 def networks_for_images(batch: int) -> Iterator[Case]:
-    """Yields image networks that are in none of the other tables."""
+    """Yields image networks that plimsoll's older tables of workspaces do not cover."""
     for name in ("resnet34", "regnet_x_3_2gf", "regnet_y_3_2gf", "mnasnet1_0"):
         yield _torchvision(name), (batch, 3, 224, 224)
 

@@ -3,16 +3,16 @@
     python benchmarks/counters.py [FOLDER [--workload gpt2_adamw] [--steps 2400]]
         [--intervals 0.25,0.01] [--allocator elastic]
 
-The first table has the CPU time of one sample, and the share of that time in the interval between
-two samples. A sample is read from an allocator on a simulated GPU and written to a file. The
-table ends with the time to read all processes' counters, as `plimsoll top` does.
+The first table has the CPU time of one sample, also as a share of the interval between two samples.
+A sample is read from an allocator on a simulated GPU and written to a file. The last line of the
+table is the time that `plimsoll top` takes to read all processes' counters.
 
 With FOLDER, which holds scripts NAME.py with a function `main(steps)`, the program also measures
 the step time on a GPU with and without the publisher. Both are measured in one process: blocks of
-steps alternate in the order on, off, off, on, so that slow changes cancel. A step lasts from one
-`backward` to the next, by events on the GPU; the first block does not count. The mean is taken,
-because only one step of many has a sample. An interval far below the default shows effects that are
-too small at the default. Results go to benchmarks/results/counters.txt.
+steps alternate in the order on, off, off, on, so that slow changes cancel. CUDA events measure a
+step, from one `backward` to the next. The first block does not count. The table has the mean and
+not the median, because only one step of many has a sample. An interval far below the default shows
+effects that are too small at the default. Results go to benchmarks/results/counters.txt.
 """
 
 from __future__ import annotations

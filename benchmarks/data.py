@@ -5,10 +5,10 @@
 Needs a GPU. Makes three tables:
 
 1. Steps on batches in page-locked memory. The copy of a batch takes 0.25, 0.5, 1 and 2 times as
-   long as the step's computing. The table has the time of a step by CUDA events, and the time of
-   copying alone or of computing alone, whichever is longer. It also has the peak of device memory,
-   in batches. The fastest repetition counts, because other load on the host and its bus only adds
-   time.
+   long as the step's computing. The table compares the time of a step, measured by CUDA events,
+   with the longer of two times: copying alone and computing alone. It also has the peak of device
+   memory, as a number of batches. The fastest repetition counts, because other programs on the
+   host can only add time.
 2. Loading with a DataLoader whose workers make the batches. The plain loop, the tutorials' loader
    and PrefetchLoader run with `pin_memory=True`; PrefetchLoader also runs without it, and with
    PinnedCollate. The second of two epochs counts.
@@ -167,7 +167,7 @@ def step_ms(batches: Iterable[Any], computing: Computing, products: int, steps: 
 
 
 def copies_beside_computing(size: int, steps: int, repetitions: int) -> str:
-    """Returns a table of copies to the GPU beside computing."""
+    """Returns the first table: step times and memory while copies and computing overlap."""
     computing = Computing()
     host = [torch.ones(size, dtype=torch.uint8, pin_memory=True) for _ in range(4)]
     source = [host[number % 4] for number in range(steps)]

@@ -1,8 +1,9 @@
 """Checks on a GPU that plans of `plimsoll fit` fit, and that steps take the predicted time.
 
-A plan is the set of changes that `plimsoll fit` proposes. `plan` searches without a GPU, and writes
-each changed copy of a script that it tried. `measure` runs all copies on a machine with a GPU, and
-runs those of the plans under a hard memory limit. `table` compares predictions and measurements.
+A plan is the set of changes that `plimsoll fit` proposes so that a script fits a memory budget.
+`plan` searches without a GPU, and writes each changed copy of a script that the search tried.
+`measure` times all copies on a machine with a GPU. It also runs each plan's copy under a hard
+memory limit. `table` compares predictions and measurements.
 
     python benchmarks/fit.py plan build/fit [NAME…]
     python benchmarks/fit.py measure build/fit build/fit.json [NAME…]
@@ -47,9 +48,10 @@ SHARES = (0.8, 0.6, 0.45)  # memory budgets, as parts of what the unchanged scri
 FLOORS = ("bert_varlen_amp", "gpt2_adamw", "vision")
 FLOOR = 0.1
 AT_FLOOR = ("bert_varlen_amp-60", "gpt2_adamw-45", "lora-60", "mixtral_moe-80")
-"""Plans that also run with 2 % less and 2 % more memory than they reserve.
+"""Plans that also run under two other limits: 2 % below and 2 % above the predicted peak.
 
-None of them copies to the host, whose speed would decide the result.
+Plans that copy tensors to the host are not in the list, since their result would depend on the
+host's speed.
 """
 GPU = "H200"
 PASSES = int(os.environ.get("PASSES", "2"))
@@ -184,7 +186,10 @@ def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
 
 
 def _in_turns(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Orders the copies so that scripts take turns; plans and single changes come before others."""
+    """Orders the copies: first those of plans and those with one change or none, then the rest.
+
+    In each of the two groups, the scripts take turns.
+    """
     first: dict[str, list[dict[str, Any]]] = {}
     rest: dict[str, list[dict[str, Any]]] = {}
     for plan in plans:
@@ -197,7 +202,12 @@ def _in_turns(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _limited(plans: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any], int]]:
-    """Yields the runs under a memory limit: the name, the file, the allocator use and the limit."""
+    """Yields the runs under a memory limit.
+
+    Yields:
+        The run's name, the script's file, the predicted `AllocatorUse` as a dictionary, and the
+        limit in bytes.
+    """
     for plan in plans:
         floor = min(plan["runs"], key=lambda run: least_reserved(run["least"]))
         for run in plan["runs"]:
@@ -216,7 +226,7 @@ def _limited(plans: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, dict[s
 
 
 def least_reserved(use: dict[str, Any]) -> int:
-    """Returns the fewest bytes that an allocator can reserve for this use."""
+    """Returns the fewest bytes that an allocator can reserve; `use` holds an `AllocatorUse`."""
     from plimsoll.prediction.survey import AllocatorUse
 
     return AllocatorUse(**use).least_reserved_bytes

@@ -1,15 +1,15 @@
-"""Measures the gallery's scripts on a GPU, and predicts them.
+"""Measures the example scripts of tests/gallery on a GPU, and predicts them.
 
     python benchmarks/gallery.py measure [--only detection,peft/lora] [--jobs 3] [--record FOLDER]
     python benchmarks/gallery.py compare [--only detection] [--jobs 2]
     python benchmarks/gallery.py table
 
-`measure` runs each script on a GPU in a process of its own. After each script it writes
-gallery.json, which is among the results. It needs only PyTorch and the scripts' libraries. With
-`--record`, which needs plimsoll, it also records the runs as FOLDER/AREA.NAME.plim, for
-`plimsoll predict --check`. `compare` predicts the scripts for an H200 with the installed PyTorch,
-prints predictions and measurements, and writes gallery_predicted.json. `table` writes
-docs/gallery.md from both files. A run replaces the results of its own scripts only.
+`measure` runs each script on a GPU in a process of its own, and writes the peaks to
+results/gallery.json. It needs only PyTorch and the scripts' libraries. With `--record`, which needs
+plimsoll, it also records the runs as FOLDER/AREA.NAME.plim, for `plimsoll predict --check`.
+`compare` predicts the scripts for an H200 with the installed PyTorch, prints predictions and
+measurements, and writes results/gallery_predicted.json. `table` writes docs/gallery.md from both
+files. With `--only`, the results of the other scripts stay in the files.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def measured(script: Script, record: Path | None) -> Figures:
 
 
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""Variables that name cache folders of compilers; they are empty at first, as in predictions."""
+"""Variables that name the compilers' cache folders. Each run gets empty ones, as predictions do."""
 
 
 def measure(scripts: list[Script], results: Path, jobs: int, record: Path | None) -> None:

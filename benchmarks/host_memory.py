@@ -1,14 +1,14 @@
-"""Measures the host memory that PyTorch and CUDA take; checks what plimsoll predicts beyond that.
+"""Measures the host memory of programs, and compares it with plimsoll's predictions.
 
     python benchmarks/host_memory.py parts                   # on a GPU: figures for host_use.py
     python benchmarks/host_memory.py compare                 # programs on the host alone
     python benchmarks/host_memory.py compare --device cuda   # on a GPU
 
 `parts` prints this process's own memory and mapped files as it uses more and more libraries.
-`compare` runs the programs of `benchmarks/host`. While a program runs, it reads the anonymous
-memory of the program's processes, in which each page counts once, and the machine's shared memory.
-Then it predicts the same programs. The measured figures include shared memory that other programs
-take at the same time.
+`compare` runs the programs of `benchmarks/host`, and then predicts them. While a program runs, it
+adds up the anonymous memory of the program's processes (a page that they share counts once) and the
+growth of the machine's shared memory. So the sum includes shared memory that other programs take at
+the same time. The table leaves out what Python, PyTorch and CUDA take without any data.
 """
 
 from __future__ import annotations

@@ -269,7 +269,15 @@ def _held(figures: Figures, name: str, real: tuple[int, int]) -> str:
 
 
 def is_close(figures: Figures, name: str, real: tuple[int, int]) -> bool:
-    """Returns whether a prediction, or its range, is close enough to the measurement."""
+    """Returns whether a prediction is close enough to the measurements.
+
+    If the prediction is a range, one close value in it is enough.
+
+    Args:
+        figures: The prediction for a rank.
+        name: The figure to compare.
+        real: The lowest and the highest measurement.
+    """
     low, high = figures.get(f"{name}_range") or (figures[name], figures[name])
     return bool(low * (1 - CLOSE[name]) <= real[1] and high * (1 + CLOSE[name]) >= real[0])
 

@@ -1,4 +1,4 @@
-"""Times single operations on a GPU over many sizes; the simulated clock is fitted to the times.
+"""Times single operations on a GPU over many sizes. A simulated GPU's clock is fitted to the times.
 
     python benchmarks/kernels.py measure [--only mm,conv] [--results FOLDER]
     python benchmarks/kernels.py compare [--only mm,conv] [--worst 20]
@@ -6,7 +6,7 @@
 `measure` needs a GPU, and writes FOLDER/kernels.csv: a row for each case, with the time on the GPU
 and the time of the call on the host, in nanoseconds. The GPU sleeps while the host queues a case
 many times, so the time on the GPU does not include the host's. `compare` runs the same cases on a
-simulated GPU and prints, for each operation, the simulated clock's difference from that file.
+simulated GPU and prints, for each operation, how far the times differ from that file.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def elementwise() -> Iterator[Case]:
 
 
 def strided() -> Iterator[Case]:
-    """Yields copies and operations over tensors that are not dense, and broadcasts."""
+    """Yields copies, concatenations, and operations on transposed, sliced or broadcast tensors."""
 
     def case(name: str, shape: tuple[int, ...], dtype: torch.dtype,
              call: Callable[[torch.Tensor], object]) -> Case:  # fmt: skip
@@ -559,7 +559,7 @@ GROUPS = (
     recurrent, copies,
 )  # fmt: skip
 WAITS = {"nonzero", "index_by_mask", "item", "pageable_to_device", "pageable_from_device"}
-"""Operations whose call waits for the GPU; the GPU's time is taken from the host's clock."""
+"""Operations whose call waits for the GPU. The host's clock measures their GPU time too."""
 
 
 def cases(only: str) -> Iterator[Case]:
@@ -628,7 +628,7 @@ def measure(only: str, results: Path) -> None:
 
 
 def simulated_ns(case: Case) -> float:
-    """Returns the simulated clock's time of a case."""
+    """Returns the time of a case by the simulated GPU's clock."""
     call = case.make()
     call()
     torch.cuda.synchronize()

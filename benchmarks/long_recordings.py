@@ -2,10 +2,11 @@
 
     python benchmarks/long_recordings.py [--events 1000000 10000000 30000000]
 
-A training run whose steps are all different (`view.py` makes it) is written as a streaming trace,
-once with marked steps and once without. Each trace is summarized as one rank of a job, and also
-explained on its own without advice. Each of these runs in a new process, whose peak resident memory
-is reported. Results go to benchmarks/results/long_recordings.txt as well.
+`view.py` generates the events of a training run whose steps all differ. They are written to a
+recording twice: with marks at the ends of steps, and without. plimsoll then summarizes each
+recording as one rank of a job, and explains it as a single file without advice. Both run in new
+processes, whose time and peak resident memory are reported. Results also go to
+benchmarks/results/long_recordings.txt.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def measure(what: str, path: Path) -> tuple[int, int, float, int]:
 
 
 def main() -> None:
-    """Measures each length."""
+    """Measures recordings of each number of events; prints and saves the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--events", type=int, nargs="+", default=[10**6, 10**7, 3 * 10**7])
     parser.add_argument("--what", nargs="+", default=["rank", "file"])

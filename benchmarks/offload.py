@@ -1,4 +1,4 @@
-"""Measures step times on a card with limited memory, if host memory holds the saved tensors.
+"""Measures step times when saved tensors move to host memory because the card's memory is limited.
 
     python benchmarks/offload.py FOLDER [--workloads gpt2_adamw,...] [--repetitions 3] [--steps N]
         [--cards 8400MiB,6GiB,...] [--methods plain,offload,...] [--budget-share 0.98]
@@ -7,8 +7,8 @@
 FOLDER holds scripts NAME.py with a function `main(steps)`. Every run is a process of its own, and
 the methods alternate: "plain", "save_on_cpu", "offload", "placed" and "both" (see `Setting`).
 `--cards` limits what the process may take from the GPU. The budget of `plimsoll.offload` is the
-limit times `--budget-share`, because the allocator needs some memory beyond the tensors. A step
-lasts from one `backward` to the next, by events on the GPU; the first quarter of the steps, at most
+limit times `--budget-share`, because the allocator needs some memory beyond the tensors. CUDA
+events measure a step, from one `backward` to the next. The first quarter of the steps, at most
 five, does not count. Losses are compared bit for bit with those of the unchanged script; two runs
 of one script give equal losses only with `--deterministic` kernels. Results go to
 benchmarks/results/offload.txt.
@@ -154,7 +154,7 @@ def step_ms(runs: list[OffloadRun]) -> float | None:
 
 
 def row(setting: Setting, runs: list[OffloadRun], first: list[OffloadRun]) -> str:
-    """Returns one line of the table; the ratio is to the first setting."""
+    """Returns one line of the table, which compares the step with that of the unchanged script."""
     line = setting.title()
     step, plain = step_ms(runs), step_ms(first)
     line += " {:>8}".format("-" if step is None else f"{step:.2f}")

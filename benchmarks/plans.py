@@ -6,10 +6,10 @@ A plan has an address for each large request of a program. FOLDER holds recordin
 NAME.VARIANT.pickle.gz, several of each program under different settings. Each is replayed without a
 plan, and with a plan from another recording of the same program. If the scripts' folder has
 NAME.py, the recording is also replayed with the plan that `plimsoll predict --write-plan` makes.
-The figures are peak reserved memory over peak live bytes; blocks whose free waits for another
-stream count as live. `placed` is the share of bytes, in requests above 1 MiB, that lie
-where the plan says. Driver time is by the cost model of an H100. Results go to
-benchmarks/results/plans.txt.
+The first figure is peak reserved memory divided by peak live bytes. A freed block that another
+stream still uses counts as live. `placed` covers the requests above 1 MiB: it is the share of their
+bytes that lie where the plan says. The last figure is the predicted time of the driver calls on an
+H100. Results go to benchmarks/results/plans.txt.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def main() -> None:
                     (result,) = replay(
                         recording, allocator="elastic", limit=WITHOUT_LIMIT, plan=plan
                     )
-                    # the peak of the first replay, which has no plan
+                    # All three ratios divide by the peak of the replay without a plan.
                     live = live or result.peak_active_bytes
                     found[name].append(result.peak_reserved_bytes / live)
                 line += f" {cells(result, live)}"

@@ -1,12 +1,13 @@
-"""Measures `explain` for many ranks: a large job's time and memory, hits, and false alarms.
+"""Measures `plimsoll explain` on jobs of many ranks: its time, memory, hits and false alarms.
 
     python benchmarks/ranks.py [large | faults | clean]... [--ranks 1024] [--events 100000]
 
-The recordings are made from real ones (`tests/made_ranks.py`). `large` is a job of many ranks with
-20 faults of each kind, explained by two processes; the memory of all processes together is read
-twice a second. `faults` has, for each kind of fault, 20 jobs of 32 ranks. `clean` has 100 healthy
-jobs of 32 ranks with varying lengths, uneven shards and pipeline stages. Results go to
-benchmarks/results/ranks.txt as well.
+`tests/made_ranks.py` makes the recordings from real ones, and puts faults into some ranks. `large`
+measures time and memory for one job of many ranks with 20 faults of each kind. Two processes
+explain it; the memory of all processes is read twice a second. `faults` counts how many faults are
+found: it has 20 jobs of 32 ranks for each kind of fault. `clean` counts false alarms in 100 healthy
+jobs of 32 ranks with varying lengths, uneven shards and pipeline stages. Results also go to
+benchmarks/results/ranks.txt.
 """
 
 from __future__ import annotations
@@ -78,7 +79,10 @@ def _resident_bytes(process: int) -> Iterator[int]:
 
 
 def shards(random: np.random.Generator, ranks: int) -> list[float]:
-    """Returns each rank's shard size: all equal, all uneven, one smaller, or a quarter larger."""
+    """Returns each rank's shard size relative to the largest.
+
+    At random, all shards are equal, all are uneven, one is smaller, or a quarter are larger.
+    """
     kind = int(random.integers(4))
     if kind == 0:
         return [1.0] * ranks

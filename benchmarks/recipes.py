@@ -4,11 +4,11 @@
     python benchmarks/recipes.py measure build/recipes [NAME…]
     python benchmarks/recipes.py table build/recipes
 
-A recipe is a ready-made script for a model. `predict` searches, without a GPU, for the largest
-batch that fits exactly within a limit. `measure` needs a GPU, PyTorch and the recipe's libraries,
-but no weights. It runs that batch and the next larger one, each in a process of its own whose
-allocator has the limit. `table` compares. NAME selects a case. `predict` and `measure` should run
-under the same PyTorch.
+A recipe is a ready-made script for a model. `predict` searches, without a GPU, for the exact size
+of the largest batch that fits a memory limit. `measure` needs a GPU, PyTorch and the recipe's
+libraries, but no weights. It runs that batch and the next larger one under the limit, each in a
+process of its own. `table` compares. NAME selects a case. `predict` and `measure` should run under
+the same PyTorch.
 """
 
 from __future__ import annotations

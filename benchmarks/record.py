@@ -3,16 +3,16 @@
     python benchmarks/record.py [FOLDER [--workload gpt2_adamw] [--steps 1200] [--repetitions 3]]
         [--settings torch,torch-without-stacks,elastic]
 
-First, it times the parts of recording on the CPU: to give a call stack its number, and to write the
-buffered events to the file, which a thread does for many events at once.
+First, it times two parts of recording on the CPU. In one, the program's thread looks up the number
+of a call stack. In the other, plimsoll's thread writes the buffered events to the file.
 
 With FOLDER, which holds scripts NAME.py with a function `main(steps)`, it measures the step time on
 a GPU in two ways. The first way is in one process: blocks of steps with and without recording
 alternate in the order on, off, off, on, so that slow changes cancel. The first two steps of a block
 do not count. The second way alternates between processes that record from the first step to the
-last and processes that never record. It is needed because PyTorch, once asked to report its events,
-goes on after recording has stopped. A step lasts from one `backward` to the next, by events on the
-GPU. Results go to benchmarks/results/record.txt.
+last and processes that never record. It is needed because PyTorch goes on reporting its events
+after recording has stopped, which costs time. CUDA events measure a step, from one `backward` to
+the next. Results go to benchmarks/results/record.txt.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FIRST_BLOCKS = 2  # a process's first blocks of steps do not count, and neither 
 LEAST_STEPS = 4 * (FIRST_BLOCKS + 2) * BLOCK_STEPS
 ORDER = (True, False, False, True)
 EVENTS = 4200
-"""How many events come between two readings of the buffer, at 2,500 events in a step of 29 ms."""
+"""How many events plimsoll's thread writes at once if a step of 29 ms has 2,500 events."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def capture_nanoseconds(depth: int) -> tuple[int, float]:
 
 
 def writing(folder: Path) -> tuple[float, float]:
-    """Returns CPU microseconds to write the events of one reading, and bytes per event."""
+    """Returns the CPU microseconds to write `EVENTS` events, and the bytes per event."""
     allocator = Allocator(SimulatedGpu("80GB"))
     chance = random.Random(1)
     recorder = record(folder / "parts.plim", allocator=allocator)

@@ -1,9 +1,10 @@
-"""Measures the speed of replays: the engine, the whole command, and a streamed trace.
+"""Measures the speed of `plimsoll replay`, its engine alone, and the replay of a very long trace.
 
     python benchmarks/replay.py [--events 50000000] [RECORDING]
 
-The recording is repeated until the Parquet trace has the given number of events; between rounds,
-its remaining blocks are freed. Results go to benchmarks/results/replay.txt as well.
+The long trace is a Parquet file. It repeats the recording until it has the given number of events,
+and frees the remaining blocks after each repetition. Results also go to
+benchmarks/results/replay.txt.
 """
 
 from __future__ import annotations

@@ -260,7 +260,7 @@ class Configuration:
 
     @property
     def has_ranks(self) -> bool:
-        """Returns whether worker processes hold the model; `serving_rank` reads memory there."""
+        """Returns whether worker processes hold the model. `serving_rank` reads their memory."""
         return "worker_extension_cls" in self.options
 
 
@@ -355,7 +355,11 @@ def write_processor(folder: Path) -> None:
 
 
 def reading() -> dict[str, int]:
-    """Returns the card's free and total bytes, and PyTorch's allocated and reserved, with peaks."""
+    """Returns the card's free and total bytes, and counters of PyTorch's allocator.
+
+    The counters are allocated and reserved bytes, now and at the peak; retries; and out-of-memory
+    errors.
+    """
     import torch
 
     torch.cuda.synchronize()
@@ -384,7 +388,7 @@ def pools() -> dict[str, int]:
 
 
 class Steps:
-    """Memory readings by step, the results of vLLM's methods, and the name of the running step."""
+    """Reads the memory at each step of vLLM's start, and keeps what the watched methods return."""
 
     def __init__(self) -> None:
         self.readings: dict[str, dict[str, int]] = {}
@@ -467,7 +471,7 @@ def prompts(chosen: Configuration) -> list[dict[str, Any]]:
     """Returns prompts of token ids, each with an image of 1024 by 1024 for the vision model."""
     made: list[dict[str, Any]] = []
     for i in range(chosen.requests):
-        # 256 to 263 are the tiny tokenizer's special tokens.
+        # Ids from 300 on, because those below 264 are bytes and special tokens of the tokenizer.
         tokens = [(7 * i + j) % 100000 + 300 for j in range(chosen.prompt)]
         if chosen.model != "vision":
             made.append({"prompt_token_ids": tokens})

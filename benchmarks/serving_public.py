@@ -3,11 +3,11 @@
     python benchmarks/serving_public.py run POSTED.csv [NUMBER ...]   all rows, or these
     python benchmarks/serving_public.py table POSTED.csv              the table of results
 
-POSTED.csv has a row for each post. serving_public.toml lists the tries of each row, or why there
-are none; a try is one prediction. Each try runs `plimsoll predict vllm serve` with the Python that
-runs this script, which has vLLM, and takes minutes. Its figures are added to
-benchmarks/results/serving_public.jsonl; a try that has figures there is not run again. No GPU and
-no network are needed.
+POSTED.csv has a row for each post. serving_public.toml lists one or more tries for each row, or
+says why there are none. A try is one run of `plimsoll predict vllm serve`, and takes minutes. It
+needs vLLM in the Python that runs this script, but no GPU and no network. The figures of each try
+are added to benchmarks/results/serving_public.jsonl. A try whose figures are there is not run
+again.
 """
 
 from __future__ import annotations
@@ -204,7 +204,10 @@ def compared(posted: dict[str, str], serving: dict[str, Any]) -> list[tuple[str,
 
 
 def is_near(figures: list[tuple[str, float, float]]) -> list[bool]:
-    """Returns [whether the cache size is near the posted cache size]; [] if none was posted."""
+    """Returns a list with one value: whether the predicted cache size is near the posted one.
+
+    The list is empty if no cache size was posted.
+    """
     caches = [(seen, ours) for name, seen, ours in figures if name.startswith("kv")]
     return [abs(ours / seen - 1) <= NEAR for seen, ours in caches[-1:]]
 

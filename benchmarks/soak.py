@@ -3,14 +3,17 @@
     python benchmarks/soak.py [--seconds 600] [--memory 24GiB] [--threads 3] [--seed 1]
 
 Threads on streams of their own allocate tensors of random sizes, write to them, let other streams
-use the tensors, and check the contents before they free a tensor. The main thread captures CUDA
-graphs, into private pools and into a region, and replays and destroys them. It makes and drops
-`torch.cuda.MemPool`s, pauses and resumes regions, copies from page-locked memory, and empties the
-cache. It changes the memory fraction, and requests more memory than the card has. Ten times all
-threads rest, and a row is written: the allocator checks its own data structures, and its statistics
-must agree with its blocks and the driver. From the second row on, the host's memory, the process's
-memory mappings and the card's memory outside the allocator must not grow. Exit status 1: a check
-failed. Results go to benchmarks/results/soak.txt.
+use the tensors, and check the contents before they free a tensor. The main thread captures, replays
+and destroys CUDA graphs, whose memory is in private pools or in a region (a named group of
+allocations that `plimsoll.pause` moves off the card). It makes and drops `torch.cuda.MemPool`s,
+pauses and resumes regions, copies from page-locked memory, and empties the cache. It changes the
+memory fraction, and requests more memory than the card has.
+
+Ten times during the run, all threads stop for checks, and a row is written. The allocator checks
+its own data structures, and its statistics must agree with its blocks and the driver. After the
+second row, three things must not grow any more: the host's memory, the number of memory mappings,
+and the card's memory outside the allocator. The exit status is 1 if a check failed. Results go to
+benchmarks/results/soak.txt.
 
 It runs on simulated GPUs too, which hold no values: `plimsoll run --simulate H100 --allocator
 elastic benchmarks/soak.py --seconds 20`.

@@ -4,11 +4,14 @@
 
 Each step takes about a second of simulated time. It makes tensors of random sizes on six streams,
 uses them on other streams, and creates and releases private pools as CUDA graphs do. It pauses and
-resumes regions, changes the memory fraction, and rarely empties the cache. The first reading is
-after a tenth of the time. From there on, the host's memory, the maps of the process and the
-driver's addresses, events and mappings must not grow. The allocator checks its own data structures
-at intervals. Its figures must agree with the program's and the driver's, and at the end all memory
-must be free. Exit status 1: a figure grew or does not agree. The same seed gives the same run.
+resumes regions (named groups of allocations that `plimsoll.pause` moves off the card), changes the
+memory fraction, and sometimes empties the cache.
+
+After a tenth of the time, the process must not grow any more. This covers resident memory, the
+number of memory mappings, and the address space and events that the allocator gets from the driver.
+At intervals the allocator checks its own data structures, and its figures must agree with the
+program's and the driver's. At the end all memory must be free. The exit status is 1 if a check
+failed. The same seed gives the same run.
 """
 
 from __future__ import annotations

@@ -52,7 +52,10 @@ class Tensors:
                 self.drop()
 
     def size(self) -> int:
-        """Returns a size from 1 byte to 256 MiB or a quarter of the budget, often a small one."""
+        """Returns a random size of at most 256 MiB and at most a quarter of the budget.
+
+        Small sizes are as frequent as large ones: the logarithm is uniform.
+        """
         most = min(256 * MiB, self.budget // 4)
         return int(min(most, 2 ** self.random.uniform(0, most.bit_length())))
 

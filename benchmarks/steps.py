@@ -1,13 +1,13 @@
-"""Measures a script's step time on a GPU, and on the simulated clock.
+"""Measures the step times of scripts on a GPU, and compares them with a simulated GPU's clock.
 
     python benchmarks/steps.py measure FOLDER [--only gpt,vit] [--results FOLDER]
     python benchmarks/steps.py compare FOLDER [--only gpt,vit] [--gpu H200]
 
-FOLDER holds the recorded workloads, NAME.py with a function `main(steps)`; the scripts of
-benchmarks/steps and their variants are measured too. A step is defined as in
-benchmarks/training.py. `measure` writes steps.json: a row for each script with its median step;
-with --profiled also the number of calls of each operation, and the time of its kernels. `compare`
-runs the same scripts on a simulated GPU.
+FOLDER holds scripts NAME.py with a function `main(steps)`. The scripts of benchmarks/steps and
+their variants run too. CUDA events measure a step, from one `backward` to the next or over one call
+of `generate`. `measure` writes steps.json, which has each script's step times. With --profiled it
+adds the number of calls of each operation and the time of its kernels. `compare` runs the same
+scripts on a simulated GPU.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PAIRS: list[tuple[str, str]] = [
     ("unet channels_last=False", "unet channels_last=True"),
     ("unet batch=4", "unet batch=16"),
 ]
-"""Pairs of variants between which people choose."""
+"""Pairs of variants of a script, such as two precisions, between which people choose."""
 TIMEOUT_SECONDS = 500
 STEPS = {"gpt2_adamw": 12, "mixtral_moe": 12, "resnet_amp": 12, "prefetch_streams": 30}
 

@@ -1,9 +1,10 @@
-"""Times a sweep, and checks that its rows equal single predictions, to the byte.
+"""Times `plimsoll sweep`, which predicts many combinations, and checks its rows.
 
     python benchmarks/sweep.py ../shared/workloads
 
-Three scripts, six cards and four configurations are 72 predictions, with one process per core. One
-row of every `--every` rows is predicted again, alone.
+Three scripts, six cards and four allocator configurations are 72 predictions, with one process per
+core. Of every `--every` rows, one is checked: a separate prediction must give the same figures, to
+the byte.
 """
 
 from __future__ import annotations

@@ -116,8 +116,8 @@ def run(folder: Path, results: Path, seconds: float, names: list[str]) -> None:
     if installed_allocator() != wanted:
         raise SystemExit(f"the allocator in place is {installed_allocator()}, not {wanted}")
     viewer: Any = importlib.import_module("torch.cuda._memory_viz")
-    # PyTorch draws a flame graph by a program that it downloads. Several modules import this
-    # function, so its code is replaced.
+    # PyTorch's `format_flamegraph` downloads a program. It must not do so here. Its code is
+    # replaced, because a new function would not reach the modules that have imported the old one.
     viewer.format_flamegraph.__code__ = (lambda lines, _script=None: lines).__code__
     known: dict[str, unittest.TestCase] = {}
     for module in dict.fromkeys(name.split(".")[0] for name in names):

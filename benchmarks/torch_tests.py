@@ -9,12 +9,12 @@ the packages that they import. All of these files belong to PyTorch, not to this
 Each test runs under PyTorch's allocator and each of plimsoll's. Tests run in batches, several
 processes at a time; failed tests run again, each in a process of its own. If a test passes under
 PyTorch's allocator but still fails under one of plimsoll's, it runs once more, alone on the card.
-If it fails again, it runs under PyTorch's allocator in the same way, because some tests pass only
-if earlier tests have filled the cache. The last run counts. Results go to
+If it fails again, it also runs alone on the card under PyTorch's allocator, because some tests pass
+only after earlier tests have filled the cache. The last run counts. Results go to
 benchmarks/results/torch_tests.txt.
 
-Exit status: 0 if every failing test also fails under PyTorch's allocator, or asserts the sizes of
-PyTorch's segments; 1 if another test fails, or some did not run.
+The exit status is 1 if some test did not run, or failed under plimsoll's allocators alone. Tests
+that assert the sizes of PyTorch's segments may fail.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def batches(names: Sequence[str], size: int) -> list[list[str]]:
 
 
 def explanation(allocator: str, name: str) -> str:
-    """Returns why a test cannot pass under an allocator; empty if it should."""
+    """Returns why a test cannot pass under an allocator, or "" if it should pass."""
     return ASSERT_SEGMENTS.get(name.rpartition(".")[2], "") if allocator == "elastic" else ""
 
 

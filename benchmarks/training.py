@@ -4,22 +4,23 @@
         [--settings torch,expandable,async,elastic,planned,native] [--steps N] [--fraction 0.10]
         [--plans FOLDER]
 
-`planned` is the elastic allocator with a plan, which has an address for each large request. The
-plan of script NAME is PLANS/NAME.json. This command makes the file, without a GPU:
-
-    plimsoll predict benchmarks/training.py --gpu H100 --write-plan NAME.json -- OWN
-
-OWN is `FOLDER/NAME.py --here ""`, with `--steps N` if `STEPS` has a number for the script.
-
 FOLDER holds scripts NAME.py with a function `main(steps)`. Every run is a process of its own, and
-the settings alternate. A step is from one `backward` to the next, or one call of `generate`, timed
-by events on the GPU; the first quarter of the steps, at most five, does not count. Losses are
-compared bit for bit with those of the first run under PyTorch's allocator.
+the settings alternate. CUDA events measure a step, from one `backward` to the next or over one call
+of `generate`. The first quarter of the steps, at most five, does not count. Losses are compared bit
+for bit with those of the first run under PyTorch's allocator.
 
-A program's memory on the card is the difference between two readings of `mem_get_info`: at the end
-of `main`, when all cached memory is still held, and after its release. So contexts and the
-libraries' own memory do not count. --fraction limits the memory, on any card, to that part of an
-80 GB H100. Results go to benchmarks/results/training.txt.
+The setting `planned` is the elastic allocator with a plan, a file that has an address for each
+large request. The script NAME.py uses the plan NAME.json of the folder `--plans`. This command
+writes it without a GPU, and adds `--steps N` if `STEPS` has a number N for the script:
+
+    plimsoll predict benchmarks/training.py --gpu H100 --write-plan NAME.json -- FOLDER/NAME.py
+        --here ""
+
+The table has the memory that a program takes from the card. It is the difference between two
+readings of `mem_get_info`: one at the end of `main`, while the allocator still holds its cache, and
+one after the cache is emptied. So contexts and the libraries' own memory do not count. --fraction
+limits the memory, on any card, to that part of an 80 GB H100. Results go to
+benchmarks/results/training.txt.
 """
 
 from __future__ import annotations
@@ -311,7 +312,7 @@ def describe(runs: list[Run], wanted: list[float]) -> str:
 
 
 def row(setting: Setting, runs: list[Run], first: list[Run]) -> str:
-    """Returns one line of the table; ratios are to the first setting."""
+    """Returns one line of the table. Each time also has its ratio to that of the first setting."""
 
     def median(of: list[Run], what: Callable[[Run], float]) -> float:
         return statistics.median(what(run) for run in of)

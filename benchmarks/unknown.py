@@ -2,8 +2,8 @@
 
     python benchmarks/unknown.py [FOLDER] [--gpu NAME]
 
-Each script runs once on the GPU, and is predicted for the named card with the same PyTorch. Sizes
-are in MiB; the range shows the effect of the data.
+Each script runs once on the GPU, and plimsoll predicts its peaks on the named card. A prediction
+has a range, because the sizes depend on data that it does not know. Sizes are in MiB.
 """
 
 from __future__ import annotations

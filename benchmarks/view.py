@@ -1,4 +1,6 @@
-"""Measures a page of ten million events: size, first paint, frame rates, server memory.
+"""Measures the page that `plimsoll view` makes of ten million events.
+
+The table has its size, the time to its first paint, its frame rates, and the server's memory.
 
     python benchmarks/view.py [--events 10000000] [--keep FOLDER]
 
@@ -233,7 +235,7 @@ def memory(pid: int, what: str) -> int:
 
 
 def first_paint(page: Page, address: str) -> tuple[float, float]:
-    """Returns the seconds from opening to the first picture, and to the last block's arrival."""
+    """Opens the page; returns the seconds to its first paint, and until it has all blocks."""
     begin = time.perf_counter()
     page.goto(address, wait_until="commit")
     page.wait_for_selector("html[data-state=ready]", state="attached", timeout=120_000)
@@ -242,7 +244,7 @@ def first_paint(page: Page, address: str) -> tuple[float, float]:
     return painted / 1e3, ready
 
 
-# Sends one input per frame, like a wheel or a key, and records the time between frames.
+# Turns the mouse wheel once in every frame, and records the time between frames.
 _PLAY = """
 async ({ frames, input }) => {
   const canvas = document.querySelector(".timeline canvas[tabindex]");

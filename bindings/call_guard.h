@@ -11,8 +11,9 @@
 
 namespace plimsoll::python {
 
-// Releases the interpreter's lock while the guard exists, for calls that may wait for a device or
-// for other threads. Does nothing if the engine serializes its calls (`excludes_calls`).
+// Releases the interpreter's lock while the guard exists, because the call may wait for a device or
+// for other threads. Does nothing if the engine serves a simulated GPU: such an engine serializes
+// its calls (`excludes_calls`).
 class WaitGuard {
  public:
   explicit WaitGuard(const Engine& engine) {

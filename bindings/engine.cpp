@@ -112,8 +112,8 @@ nb::tuple event_tuple(const TraceEvent& event) {
                         event.context, event.shared);
 }
 
-// Returns a copy of the history. Building Python objects from the history itself is not safe: it
-// may run the garbage collector, which may free memory.
+// Returns a copy of the history. Reading the history itself while Python objects are built from it
+// is not safe: the garbage collector may run and free tensors, which adds events to the history.
 std::vector<TraceEvent> copy_history(Engine& engine) {
   const Engine::Held held = engine.hold();
   const History& history = held->history();

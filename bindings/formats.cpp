@@ -27,8 +27,8 @@ nb::object decoded(std::string_view text) {
       PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
 }
 
-// Converts settings to plain Python. A pickle can share values, so a small pickle can expand to a
-// huge one; this class refuses values larger than any real settings.
+// Converts settings to plain Python objects. A pickle can refer to one value many times, so a small
+// file can expand to huge objects. This class refuses values larger than any real settings.
 class PlainData {
  public:
   explicit PlainData(const PickleDocument& document) : document_(document) {}

@@ -19,8 +19,8 @@ struct Frame {
   bool operator==(const Frame&) const = default;
 };
 
-// Writes the calling thread's innermost frames, up to `capacity`, and returns how many it has.
-// Takes no lock.
+// Writes the innermost frames of the calling thread, at most `capacity`. Returns how many frames
+// the thread has. Takes no lock.
 using FrameReader = std::size_t (*)(Frame* frames, std::size_t capacity);
 
 }  // namespace plimsoll::python

@@ -7,10 +7,11 @@
 
 namespace plimsoll::python {
 
-// Each tuple describes one stream: its requests, their bytes, placed bytes (those that lie where
-// the stream's plan says), and None. If the allocator dropped the plan, the last value is a tuple:
-// the number of requests before the drop, and the bytes and placed bytes of the step that caused
-// it.
+// Each tuple describes one stream. Its values are the number of large requests, their bytes, how
+// many of these bytes lie where the stream's plan says, and whether the allocator dropped the plan.
+// None means that it did not. Otherwise the value is a tuple about the drop: the number of requests
+// before it, the bytes requested in the last step before it, and how many of these bytes lay where
+// the plan says.
 inline constexpr const char* kPlanUseSignature =
     "def plan_use(self) -> list[tuple[int, int, int, tuple[int, int, int] | None]]";
 

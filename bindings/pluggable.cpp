@@ -46,8 +46,8 @@ std::string& error_text() {
   return text;
 }
 
-// Returns whether the call failed; `error_text` then has the reason. It is a separate function so
-// that the frames that `throw_to_pytorch` unwinds have no cleanup.
+// Returns whether the call failed. If so, `error_text` has the reason. This function is not
+// inlined: `throw_to_pytorch` unwinds its callers' frames, which must have no cleanup.
 template <typename Call>
 [[gnu::noinline]] bool fails(Call call) noexcept {
   try {

@@ -24,8 +24,7 @@ std::uint64_t hash_of(const Stack& stack) {
   return hash;
 }
 
-// A stack that a thread has seen before. Among stacks with equal hashes, it is the first that the
-// thread saw.
+// A stack that a thread has seen before. A thread keeps one stack for each hash: the first.
 struct Known {
   const Stack* stack;
   std::uint32_t number;

@@ -1,9 +1,9 @@
 // Numbers Python call stacks; each distinct stack is kept once.
 //
-// A thread captures a stack that it has seen before without the interpreter's lock: it walks its
-// own frames and looks the stack up. That is safe because a thread's frames do not change while it
-// is in C++. The code objects of every known stack are kept alive, so equal pointers mean equal
-// code. For a stack that is new to the thread, it takes the lock to store the stack.
+// If a thread has seen a stack before, no interpreter lock is needed: the thread walks its own
+// frames and looks the stack up. That is safe because a thread's frames do not change while it is
+// in C++. The table keeps the code objects of all stacks alive, so equal pointers mean equal code.
+// If the stack is new to the thread, the thread takes the interpreter's lock to store the stack.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-"""Trains a perceptron in bfloat16 whose matrix products are tuned (max-autotune)."""
+"""Trains a perceptron in bfloat16. max-autotune tunes its matrix products."""
 
 import torch
 from torch import nn

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 
 class Attention(nn.Module):
-    """Causal attention; its number of heads follows from the width of its projections."""
+    """Causal attention. Under tensor parallelism, each rank has some of the heads."""
 
     def __init__(self, width, heads):
         super().__init__()

@@ -10,9 +10,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def swap(x, to_heads):
-    """Changes how `x` is split over the ranks: from by sequence to by heads, or back.
+    """Exchanges parts of `x` so that each rank gets whole sequences of some heads, or the reverse.
 
-    `x` has the shape (batch, heads, sequence, size).
+    If `to_heads` is false, each rank gets a part of the sequence for all heads. `x` has the shape
+    (batch, heads, sequence, size).
     """
     count = dist.get_world_size()
     given, taken = (1, 2) if to_heads else (2, 1)

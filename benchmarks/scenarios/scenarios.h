@@ -78,7 +78,7 @@ struct Sample {
 struct Options {
   int repetitions = 9;
   std::vector<std::string> traces;
-  // returns how many heap allocations were made so far; empty if they are not counted
+  // Returns how many heap allocations were made so far. An empty function: they are not counted.
   std::function<std::uint64_t()> heap_allocations;
   std::function<void(const std::string&)> print;  // prints a line
 };

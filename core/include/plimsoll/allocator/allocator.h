@@ -116,9 +116,10 @@ class Allocator {
     return [only = *stream](StreamId asked) { return asked == only; };
   }
   // Between `begin` and `end`, requests that pass the filter are served from the private pool.
-  // During that time the allocator queries no event, unless it can tell graph captures from other
-  // uses of a pool. `begin` creates the pool if it is new and counts one use; `release_pool`
-  // subtracts one. A pool with 0 uses may be emptied.
+  // `begin` creates the pool if it is new and counts one use; `release_pool` subtracts one. A pool
+  // with 0 uses may be emptied. Between the two calls a graph capture may be running, which an
+  // event query would break. So the allocator queries no events, unless it knows whether a capture
+  // is running.
   virtual void begin_allocate_to_pool(PoolId pool, Filter filter) = 0;
   virtual void end_allocate_to_pool(PoolId pool) = 0;
   // Called at the beginning and the end of a graph's capture, in addition to

@@ -30,14 +30,17 @@ struct Block {
   ExpandableSegment* expandable = nullptr;  // native: the block's expandable segment
   Arena* arena = nullptr;                   // elastic: the arena that the block belongs to
   MappedSpace* space = nullptr;
-  Piece* piece = nullptr;  // elastic: the piece that is still mapped here, if the block is retired
+  // Elastic, for a retired block: its piece (piece.h), which serves at another address but is still
+  // mapped here as well.
+  Piece* piece = nullptr;
   std::vector<StreamId> stream_uses;  // other streams that used the block since it was allocated
-  // When the block was freed, as a number that orders frees: in native the pool's search count, in
-  // elastic the arena's age.
+  // When the block was freed. Native counts the pool's searches for a free block, elastic the
+  // arena's frees.
   std::uint64_t age_base = 0;
-  Bytes shared = 0;           // elastic: bytes of a used block in shared memory
-  std::uint64_t lent = 0;     // elastic: grows with each lent block; 0 if it is always on the card
-  std::uint32_t context = 0;  // the history's number of the last request's call stack
+  Bytes shared = 0;  // elastic: bytes of a used block in shared memory
+  // Elastic: the number of the request that got the block; 0 if the block is always on the card.
+  std::uint64_t lent = 0;
+  std::uint32_t context = 0;  // the call stack of the last request, as a number in the history
   std::uint32_t segment_context = 0;  // the call stack of the request that made the segment
   // Streams that used the block inside a graph capture, which orders these uses itself. In native,
   // as in PyTorch, an entry stays until the Block is dropped, so a later use can be mistaken for
@@ -47,7 +50,7 @@ struct Block {
   bool allocated = false;
   bool mapped = true;     // false for addresses without memory; in elastic also for retired blocks
   bool retired = false;   // elastic: still mapped, but the memory serves elsewhere
-  bool borrows = false;   // elastic: when it is freed, pieces go back to where they were before
+  bool borrows = false;   // elastic: has pieces from elsewhere, which return when it is freed
   bool exported = false;  // elastic: the used block was exported to other processes
 
   [[nodiscard]] bool is_split() const { return previous != nullptr || next != nullptr; }

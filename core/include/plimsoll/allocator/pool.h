@@ -37,7 +37,7 @@ struct Pool {
 
   bool small;
   PrivatePool* owner;          // null for the default pool
-  std::uint64_t searches = 0;  // the clock of garbage collection: blocks age by searches
+  std::uint64_t searches = 0;  // for garbage collection: a free block's age is counted in searches
 
   StreamBlocks& on(StreamId stream) {
     if (last_ != nullptr && last_->stream == stream) return *last_;

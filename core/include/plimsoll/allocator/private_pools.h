@@ -28,7 +28,7 @@ struct PoolBase {
   Bytes reserved = 0;       // if this and `uses` are 0, the pool may be dropped
   bool use_on_oom = false;  // options: see PoolOption
   bool no_split = false;
-  std::shared_ptr<PoolSource> source;  // gives the pool its segments; null: the driver does
+  std::shared_ptr<PoolSource> source;  // gives the pool its segments; if null, the driver does
 
   // Switches an option. Throws std::invalid_argument if no_split would be switched off.
   void set(PoolOption option, bool on) {

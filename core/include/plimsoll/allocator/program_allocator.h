@@ -37,8 +37,8 @@ struct ExportedMemory {
 
 class ProgramAllocator {
  public:
-  // Access to the Allocator, whose functions take blocks. It is locked if it needs a lock: while a
-  // Held exists, no other thread calls the allocator.
+  // Access to the Allocator, whose functions take blocks instead of addresses. An allocator that is
+  // not thread-safe stays locked while the Held exists.
   class Held {
    public:
     explicit Held(Allocator& allocator, std::unique_lock<std::mutex> lock = {})

@@ -16,11 +16,12 @@
 //   A is freed, D is lent  | retired | B |       D        |   they return to D: no driver call
 //
 // Approach. A piece's home is where it was mapped first. A block borrows the pieces that were
-// brought together for it; when it is freed, they return home, where their old mappings were kept.
-// So a program that repeats its steps finds free memory where the last step found it, and the
-// allocator decides as before. After some steps only its records (books/) change. An old mapping is
-// unmapped if another piece takes its addresses, if there are too many old mappings, or if memory
-// is released to the driver; but only after the work that used the addresses is done.
+// brought together for it. When the block is freed, they return home, where their old mappings were
+// kept. So a program that repeats its steps finds free memory where the last step found it, and
+// each request gets the same address as in the last step. After some steps no driver calls are
+// needed: only the allocator's records (books/) change. An old mapping is unmapped if another piece
+// takes its addresses, if there are too many old mappings, or if memory is released to the driver;
+// but only after the work that used the addresses is done.
 //
 // - books/ records which addresses are used, free, retired or a hole, and which pieces lie there
 //   (mapped_space.h has the picture). It has an Arena for each stream, Lending, and the Ledger.
@@ -37,9 +38,9 @@
 //   -> queued work is looked at -> plan_growth -> Applier::apply -> Lending::lend
 //
 // With a plan of the whole program (planning/program_plan.h) a large request lies where the plan
-// says, in an area of its stream that holds nothing else: books/plan_follower.h finds the place,
-// and plan/planned_area.h what is mapped there. If that place is not free, the request is served as
-// without a plan.
+// says. Each stream has an area, a range of addresses for planned requests only.
+// books/plan_follower.h finds the place in the area, and plan/planned_area.h decides what is mapped
+// there. If the place is not free, the request is served as if there were no plan.
 //
 // Limits. A live block that shares a piece with a free one keeps the whole piece from moving. A
 // private pool gives memory away only once it is released, because a graph remembers its addresses.
@@ -135,15 +136,17 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   // Takes the dedicated memory under a region's live blocks off the card, and releases it to the
   // driver. The blocks keep their addresses, which the program must not access until `resume`. The
   // content goes to `backup`; with an empty Backup it is lost. Waits for the device. Returns the
-  // bytes that the card got back. Throws std::invalid_argument if the region is not pausable,
-  // and HostOutOfMemory, BackupError and DriverError. The region is then unchanged, or, if the
-  // driver fails to restore it, paused with its content in the backup.
+  // bytes that the card got back. Throws std::invalid_argument if the region is not pausable. May
+  // also throw HostOutOfMemory, BackupError and DriverError. After an exception the region is
+  // unchanged. Only if the driver fails to restore it, it is paused, with its content in the
+  // backup.
   Bytes pause(RegionId region, Backup backup);
   // Brings a paused region back, with the same content at the same addresses, except for blocks
   // that were freed while it was paused. Returns the bytes that it took on the card. Throws
   // std::invalid_argument if the region is not paused, or a graph is captured. Throws OutOfMemory
-  // if the card or the limit has no room, HostOutOfMemory and BackupError if a store cannot be
-  // read, and DriverError. The region is then still paused.
+  // if the card or the limit has no room, and DriverError if the driver fails. If the content is in
+  // a store, may throw HostOutOfMemory or BackupError. After an exception the region is still
+  // paused.
   Bytes resume(RegionId region);
   [[nodiscard]] bool is_paused(RegionId region) const;
   // Returns the region's use of memory; nothing if it never had any memory.

@@ -1,10 +1,11 @@
 // A caching pool of page-locked host memory, which programs copy from and to.
 //
 // Locking memory takes the driver 0.2 ms a MiB, and unlocking it waits for the GPU, so the pool
-// keeps freed memory. The pool cuts requests from chunks of whole granules, takes the smallest hole
-// that fits first, and joins adjacent holes. A request of a new size, such as a batch of another
-// length, then uses holes that older requests left. A pool with a free list for each power of two
-// would lock new memory for that request, and would waste up to half of each block.
+// keeps freed memory. It takes chunks of whole granules from the driver, and cuts blocks from them.
+// A request gets the smallest hole that is large enough. Adjacent holes are joined. So a request of
+// a new size, such as a batch of another length, uses holes that older requests left. A pool with a
+// free list for each power of two would lock new memory for that request, and would waste up to
+// half of each block.
 //
 // Queued copies may still read a block that was freed. `record` names the streams that use a block.
 // The pool reuses a freed block once these streams are done with all work that they had queued by
@@ -87,9 +88,10 @@ class HostPool {
   // Waits for the work that uses freed blocks, and returns free chunks to the driver.
   void empty_cache();
 
-  // A graph is captured between begin and end. Freed blocks of the pool are not reused until each
-  // begin has had its `release_pool` and the GPUs that replayed the graph have finished.
-  // `empty_cache`, a request that lacks memory, and the next begin wait for those GPUs.
+  // A graph is captured between `begin` and `end`. Each `begin` counts one use of the pool, and
+  // each `release_pool` subtracts one. Freed blocks of the pool are reused only when it has no use
+  // and the GPUs that replayed the graph have finished. `empty_cache`, a request that lacks memory,
+  // and the next `begin` wait for those GPUs.
   void begin_allocate_to_pool(PoolId pool);
   void end_allocate_to_pool();
   void release_pool(PoolId pool);
@@ -116,7 +118,9 @@ class HostPool {
   };
   struct Freed {  // a freed block that queued work still uses
     Address address = 0;
-    Block block;  // `uses`: streams that could not be recorded yet because they are being captured
+    // Its `uses` are the streams on which no event could be recorded yet, because they are being
+    // captured.
+    Block block;
     std::vector<std::pair<Driver*, Event>> events;
   };
   enum class Effort : std::uint8_t {

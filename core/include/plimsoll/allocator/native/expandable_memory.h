@@ -1,5 +1,5 @@
-// The allocator's expandable segments: finds the place for a request, grows segments by mapping
-// pages there, and returns free pages to the driver.
+// Manages the allocator's expandable segments. It finds the address for a request, maps the pages
+// that the request needs, and returns free pages to the driver.
 //
 // A stream has one expandable segment for each pool, or several if a segment reserves less address
 // space than the device has memory. Unmapped blocks are in the pool's `unmapped`.

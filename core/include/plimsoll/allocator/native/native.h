@@ -48,11 +48,12 @@ class NativeAllocator final : public Allocator {
   void release_pool(PoolId pool) override;
   [[nodiscard]] int pool_uses(PoolId pool) const override;
   void set_pool_option(PoolId pool, PoolOption option, bool on) override;
-  // Takes the pool's later segments from `source` and returns them there. Throws
-  // std::invalid_argument if there is no such pool.
+  // From now on, the pool's segments come from `source`, functions of the program that replace the
+  // driver (pool_source.h), and go back to them. Throws std::invalid_argument if there is no such
+  // pool.
   void set_pool_source(PoolId pool, std::shared_ptr<PoolSource> source);
 
-  // The segment that a request needs from its pool's source.
+  // A segment that a request needs. The pool's `source` has to give it.
   struct Lack {
     std::shared_ptr<PoolSource> source;
     Bytes size = 0;

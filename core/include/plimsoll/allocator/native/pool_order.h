@@ -1,10 +1,11 @@
 // A set of private pools in the order in which PyTorch iterates over them, which is the order of
 // its hash table, ska::flat_hash_map.
 //
-// The table has a power of two of slots, at least twice as many as pools, and some more at the end.
-// A pool's number times a constant gives its preferred slot. The pool stands there or after it: a
-// pool farther from its preferred slot displaces a nearer one. The order therefore depends on the
-// numbers and, where two pools prefer the same slot, on which came first.
+// The table has a power of two of slots, at least twice as many as pools, and a few extra slots at
+// the end. A pool's number times a constant gives its preferred slot. If that slot is taken, the
+// pool goes to a later slot. On the way it displaces a pool that is nearer to its own preferred
+// slot. So the order depends on the pools' numbers and, if two pools prefer the same slot, on which
+// of them came first.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,12 @@
-// Carries out plans (plan.h), which bring memory to addresses. It calls the driver first, and
-// changes the allocator's records (books/) only if all calls succeeded.
+// Carries out plans. A plan (plan.h) says which memory is to be mapped at which addresses. The
+// applier calls the driver first, and changes the allocator's records only if all calls succeeded:
 //
-//   new memory is made -> retired addresses are unmapped -> pieces are mapped -> the books change
+//   make new memory -> unmap retired addresses -> map pieces -> change the records (books/)
 //
 // books/mapped_space.h explains pieces, retired addresses and holes. If the limit or the driver
-// refuses, the records still have each piece at its old place, and new memory is released; retired
-// addresses that were already unmapped become a hole. Callers hold the allocator's `mutex_` and the
-// locks of the arenas involved.
+// refuses, new memory is released, and the records still have each piece at its old address. Only
+// retired addresses that were already unmapped have changed: they are a hole now. Callers hold the
+// allocator's `mutex_` and the locks of the arenas involved.
 #pragma once
 
 #include <memory>

@@ -4,11 +4,11 @@
 //   1. The last freed block that borrowed pieces (lending.h), if it has exactly this size.
 //   2. Shared memory, if the thread prefers it.
 //   3. The place in the plan of the whole program, if there is a plan and the place gets memory.
-//   4. The place of the request in the previous step, if the program surely repeats that step and
-//      all memory can return to the place.
-//   5. `grow_in`. If it fails and the arena had taken too many pieces from other arenas (arena.h),
-//      `grow_in` again, with such pieces. If that fails, `grow_in` again, with the free memory of
-//      planned areas as well.
+//   4. The place that the same request had in the program's previous step. The program must surely
+//      repeat that step, and pieces must be able to return to the whole place.
+//   5. `grow_in`. It takes no pieces from other arenas if this arena has taken too many (arena.h).
+//      In that case `grow_in` runs again and may take them. If it still fails, it runs once more
+//      and may also use free memory of planned areas.
 //   6. Free blocks of private pools that allow it (use_on_oom). Before PyTorch 2.11, this step
 //      comes after step 7.
 //   7. `grow_in` again, after waiting for all streams.

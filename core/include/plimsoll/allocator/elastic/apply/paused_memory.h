@@ -50,8 +50,8 @@ class PausedMemory {
 
   // Takes all pieces off the card. The device must be idle. If a driver call fails, puts the pieces
   // back, some with new memory; pieces that the driver refuses to put back stay off, with their
-  // content in the backup. With a store, throws BackupError and the pool's exceptions; then nothing
-  // has changed.
+  // content in the backup. If the backup has a store, may throw BackupError and the pool's
+  // exceptions. After an exception nothing has changed.
   Status take_off();
   // Puts all pieces back, with their content. If a driver call fails, takes them off again; pieces
   // that the driver refuses to unmap stay on the card, and the next `put_back` fills them. Throws
@@ -95,7 +95,8 @@ class PausedMemory {
   Driver& driver_;
   Backup backup_;
   std::vector<PausedPiece> pieces_;
-  std::vector<Chunk> chunks_;  // the pool's memory if there is no store, by offset, without gaps
+  // The pool's memory that holds the content if there is no store. Sorted by offset, without gaps.
+  std::vector<Chunk> chunks_;
 };
 
 }  // namespace plimsoll

@@ -1,9 +1,9 @@
 // Tracks queued work: which blocks wait for other streams before they are free, and how far each
 // stream has come.
 //
-// An arena (arena.h) has the memory of one stream. An event on the stream, the marker, tells how
-// far the stream has come. Queued work no longer uses memory that the arena freed at its `idle_age`
-// or before:
+// An arena (arena.h) has the memory of one stream, and numbers its frees: the number is the age. An
+// event on the stream, the marker, tells how far the stream has come. Queued work no longer uses
+// memory that was freed at the arena's `idle_age` or before. Always true:
 //   arena.idle_age <= arena.marker->age <= arena.age.
 // Callers hold the allocator's `mutex_`; the functions here lock arenas themselves.
 #pragma once

@@ -58,7 +58,7 @@ struct alignas(64) Arena {
   // memory is short.
   bool planned_gives = false;
   bool is_plan_known = false;       // whether the arena has asked for its stream's plan
-  bool keeps_dropped_area = false;  // a plan was dropped, and its area still has free memory
+  bool keeps_dropped_area = false;  // a plan was dropped, and `planned` still has free memory
   AddressMap<Block*> live;
   WaitingSizes waiting;  // sizes of freed blocks that other streams still use
   Bytes reserved = 0;    // bytes of the driver's memory in this arena
@@ -84,12 +84,12 @@ struct alignas(64) Arena {
   };
   std::optional<Marker> marker;
 
-  // The arena may take `kTakesAtFirst` pieces from other arenas, and one more for each
-  // `kFreesPerTake` frees, as long as that does not add up to more than `kTakesAtFirst`.
+  // Limit how many pieces the arena takes from other arenas. It may take `kTakesAtFirst` pieces at
+  // first. Every `kFreesPerTake` frees allow one more, but never more than `kTakesAtFirst` at once.
   static constexpr std::uint64_t kTakesAtFirst = 512;
   static constexpr std::uint64_t kFreesPerTake = 64;
-  // The pieces that the arena has used up of these: those that it took, and those that lapsed. It
-  // is 0 again when the driver or the limit refuses new memory.
+  // How many of the allowed pieces are gone: the arena took them, or they exceeded `kTakesAtFirst`.
+  // Set to 0 when the driver or the limit refuses new memory.
   std::uint64_t taken = 0;
   void count_taken() { taken = std::max(taken, age / kFreesPerTake) + 1; }
 

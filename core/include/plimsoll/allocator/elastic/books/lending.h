@@ -53,7 +53,8 @@ class Lending {
   // Frees a block that no other stream uses and that `live` no longer contains.
   void free(Block* block) {
     Arena& arena = *block->arena;
-    arena.free_resting();  // before `block` is free: the two must not merge
+    // The resting block goes to its space first. If `block` were free already, the two could merge.
+    arena.free_resting();
     const Bytes shared = block->shared;
     block->allocated = false;
     if (shared != 0) count_shared(*block, 0);
@@ -67,8 +68,9 @@ class Lending {
   void request_free(Block* block);
   void complete_free(Block* block);
 
-  // Lends the borrowing block that was freed last, if it lies in this space and has this size.
-  // Otherwise sends its pieces home, and returns null. Locks the arena itself.
+  // Looks at the block that borrowed pieces and was freed last. If it lies in this space and has
+  // this size, lends it again. Otherwise sends the borrowed pieces home, and returns null. Locks
+  // the arena itself.
   [[nodiscard]] Block* take_borrowed(MappedSpace& space, Bytes size, Bytes requested);
 
   // Counts again how much of a lent block lies in shared memory. Called when its pieces have

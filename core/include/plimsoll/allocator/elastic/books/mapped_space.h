@@ -1,5 +1,6 @@
-// A space: addresses, of which parts have memory, with the blocks and pieces of one stream, one
-// pool and one size class. A space only keeps records; it never calls the driver.
+// A space has reserved addresses for the requests of one stream, one pool and one size class, and
+// records what lies there: blocks, which the program gets, and pieces, which are memory of the
+// driver (piece.h). Some addresses have no memory. A space never calls the driver.
 //
 // Blocks tile the addresses that the driver reserved, and each block is in one of four states.
 // Pieces lie across blocks: one piece may hold several used and free blocks.
@@ -113,8 +114,9 @@ class MappedSpace {
     }
     return take_best_fit(size);
   }
-  // Does what `take` does, but also returns null if memory can return to the place that the request
-  // had in the previous step. This is the hot path: it allocates nothing on the heap.
+  // Does what `take` does, with one exception: if pieces can return to the place that the request
+  // had in the previous step, it returns null, and the caller moves them (plan_return). This is the
+  // hot path: it allocates nothing on the heap.
   Block* take_at_once(Bytes size) {
     if (!small()) {
       if (Block* const block = take_expected(size)) return block;

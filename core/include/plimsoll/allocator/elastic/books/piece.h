@@ -39,7 +39,8 @@ struct Piece {
   Address address = 0;
   Address home = 0;  // where it was mapped first in this space; it returns there when it is free
   std::vector<Block*> old_mappings;  // block->piece == this <=> the retired block is listed here
-  Block* offered = nullptr;          // the free block around this piece, if a FreePieces has it
+  // The free block around this piece, while the piece is in a FreePieces (place_search.h).
+  Block* offered = nullptr;
 
   [[nodiscard]] Address end() const { return address + size; }
   [[nodiscard]] bool has_memory() const { return handle != 0; }
@@ -61,8 +62,8 @@ struct Piece {
     from.piece = nullptr;
     to.piece = this;
   }
-  // Swaps the memory of two pieces. Forgets this piece's old mappings, which show memory that is no
-  // longer its own.
+  // Swaps the memory of two pieces. This piece also forgets its old mappings, because the other
+  // piece's memory is what they map now.
   void exchange_memory(Piece& other) {
     forget_old_mappings();
     std::swap(handle, other.handle);

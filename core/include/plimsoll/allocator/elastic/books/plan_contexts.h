@@ -1,6 +1,6 @@
-// Finds slots of a plan, each of which is the place of one request, by their context: the `kLength`
-// sizes before a slot, in the order of the plan. A program that deviated from its plan goes on at a
-// slot whose context equals the sizes of the program's last requests.
+// Finds slots of a plan by their context. A slot is the place of one request. Its context is the
+// sizes of the `kLength` slots before it, in the order of the plan. After a program has deviated
+// from its plan, it goes on at a slot whose context equals the sizes of its last requests.
 #pragma once
 
 #include <algorithm>

@@ -1,26 +1,28 @@
-// Follows the plan of a stream: finds where each request is to lie.
+// Follows the plan of a stream (program_plan.h): finds where each large request is to lie. A plan
+// has a slot for each request, with its size and its place in the stream's area, a range of
+// addresses for planned requests only.
 //
 // `next_` is the slot that the next request should fill. A request takes that slot if it has the
 // slot's size and the place is free. Otherwise the program has deviated from the plan, and the
-// follower searches other slots of the request's size. It goes on from the first of these slots,
-// and serves the request from the first one with a free place:
+// follower searches these slots of the request's size, in this order:
 //
-// 1. The slots at which the program would be if it were back on its plan: the kContext slots before
-//    them have the sizes of the program's last requests. For example, a GradScaler that skips the
-//    first steps makes the optimizer create its state some steps later than planned. The requests
-//    before show where the plan has that state.
-// 2. Slots of which only kShortContext slots before have those sizes.
+// 1. Slots after kContext slots that have the sizes of the program's last requests. The program
+//    may be back on its plan there. For example, a GradScaler that skips the first steps makes the
+//    optimizer create its state some steps later than planned. The sizes of the requests before it
+//    show where the plan has that state.
+// 2. Slots after kShortContext slots that have the sizes of the last requests.
 // 3. All slots at most `kReach` away, the nearest first.
 //
-// If none of them has a free place, a request that needs at least half of the next slot's place
-// gets that place. A request for which the plan has no place lies elsewhere.
+// The first slot found becomes the program's position in the plan. The first slot with a free place
+// serves the request. If none has a free place, a request that needs at least half of the next
+// slot's place gets that place. A request for which the plan has no place lies outside the area.
 //
-// Each place is checked to be free, so a wrong plan only costs memory; but under a tight limit a
-// later request may lack that memory. So the area shares its memory with other requests once those
-// take more than `most_outside`, and the plan is dropped if less than `kLeastPlaced` percent of
-// a step's bytes lie where the plan has them. The first step ends early, once its requests add up
-// to the size of the area. All decisions depend on requests, none on time, so a simulated run
-// decides as a real one does.
+// Each place is checked to be free, so a wrong plan only costs memory. But under a tight limit a
+// later request may lack that memory. There are two remedies. If requests outside the area take
+// more than `most_outside`, free memory of the area serves them. If less than `kLeastPlaced`
+// percent of a step's bytes lie where the plan has them, the plan is dropped. The first step ends
+// early, once its requests add up to the size of the area. All decisions depend on requests, none
+// on time, so a simulated run decides as a real one does.
 //
 // Invariants:
 // - next_ < slots, or == slots where the plan has ended.
@@ -57,8 +59,9 @@ class PlanFollower {
  public:
   // How many slots ahead and behind are searched for a place.
   static constexpr std::uint32_t kReach = 400;
-  // The numbers of equal sizes that are looked for before a slot: first many, because layers of
-  // equal sizes look alike, then few, because a program that deviates again has no long context.
+  // How many sizes before a slot must equal the sizes of the last requests. Many sizes tell apart
+  // layers that look alike. If no slot is found, few sizes are compared, because a program that has
+  // just deviated matches the plan only for a few requests.
   static constexpr std::size_t kContext = 16;
   static constexpr std::size_t kShortContext = 4;
 
@@ -67,8 +70,9 @@ class PlanFollower {
 
   [[nodiscard]] bool is_followed() const { return !use_.dropped; }
   [[nodiscard]] const PlanUse& use() const { return use_; }
-  // Returns how much memory the stream's large requests should need outside the area, at most: the
-  // memory that the plan has outside, plus the size of the area's top.
+  // Returns the most memory that the stream's large requests may need outside the area before they
+  // get free memory of the area. It is what the plan itself has outside, plus the size of the
+  // area's top part (StreamPlan::top_of).
   [[nodiscard]] Bytes most_outside() const { return most_outside_; }
   struct Answer {
     Address address = 0;   // 0: the plan has no place for the request

@@ -2,16 +2,16 @@
 // large pieces are mapped quickly.
 //
 // - A request of up to 1 MiB gets pieces of one granule.
-// - A gap of a planned area gets pieces of up to half the size of one of the area's parts
-//   (planned_area.h).
+// - A gap of a planned area gets pieces of half a part. planned_area.h says what the parts are.
 // - A request of up to 1/32 of the arena, and of up to 64 MiB, gets one piece of its own size,
-//   because the next request like it will take all of it.
-// - For a larger request a piece is half of the bytes that are still missing. It is at least 1/512
-//   and at most 1/64 of the reserved memory (or of the gap, if that is more), and 2 to 16 MiB. So
-//   few pieces are mapped. The last pieces are small, so a live block that ends in one of them
-//   keeps little memory from moving.
+//   because the next request of this size will take the whole piece.
+// - For a larger request, each piece is half of the bytes that are still missing. A piece has at
+//   least 1/512 and at most 1/64 of all reserved memory (of the gap, if the gap is larger), and
+//   2 to 16 MiB. So few pieces are mapped. The last pieces are small, so a live block that ends in
+//   one of them keeps little memory from moving.
 //
-// The sizes do not depend on a limit, so a limit never makes a program need more (docs/elastic.md).
+// The sizes do not depend on the memory limit. So under a limit a program needs no more memory than
+// without one (docs/elastic.md).
 //
 // The functions here call no driver, and change only the plan.
 #pragma once

@@ -1,23 +1,25 @@
 // Plans the memory of a planned area: the addresses in which a plan of the whole program places a
 // stream's large requests.
 //
-//   below the border   mapped in parts, each at the first request that lies in it, because most of
-//                      an area is in use at the program's peak. A part has 1/1024 to 1/512 of the
-//                      area, and 2 to 32 MiB
-//   above the border   mapped in granules. The top of an area is in use for a short time, so its
-//                      memory serves other requests as well: those of the stream at once, those of
-//                      other streams when the stream is done with it
+// A border divides each area:
 //
-// When a place at the top is needed and its memory serves elsewhere, other free memory or new
-// memory fills the place. So where requests lie does not depend on time; only the amount of memory
-// does.
+//   below the border   is divided into parts of 1/1024 to 1/512 of the area, and 2 to 32 MiB. The
+//                      first request in a part gets the whole part mapped, because most of the area
+//                      is in use at the program's peak
+//   above the border   (the top) is in use for a short time, so it is mapped in granules. Its free
+//                      memory serves other requests of the stream at once, and requests of other
+//                      streams when the stream is done with it
 //
-// A program that deviates from its plan has requests outside the area. Once these would need more
-// memory than the plan has there (PlanFollower::most_outside), all free memory of the area serves
-// other requests too, and a place is filled without the rest of its part. When that begins depends
-// on time if the program uses several streams, as all amounts of memory do then.
+// If a request is to lie at the top, and the memory of that place serves elsewhere, other free
+// memory or new memory is mapped there. So the addresses of requests never depend on timing; only
+// the amount of memory does.
 //
-// The functions here call no driver and change no books.
+// A program that deviates from its plan has requests outside the area. Once these need more memory
+// than PlanFollower::most_outside, all free memory of the area serves other requests too, and new
+// requests get only the memory that they need instead of whole parts. If the program uses several
+// streams, it depends on timing when this begins.
+//
+// The functions here call no driver and do not change the allocator's records (books/).
 #pragma once
 
 #include <vector>
