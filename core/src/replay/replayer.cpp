@@ -261,7 +261,8 @@ void Replayer::feed_addresses(Bytes request) {
   }
 }
 
-// Completes the frees of the run in the recorded order, except those that are complete already.
+// The recording shows which frees were completed since the last request. Completes those that are
+// still pending, in the recorded order.
 void Replayer::complete_run() {
   for (const TraceEvent& entry : run_.events()) {
     if (entry.action != Action::free_completed || !blocks_.is_waiting(entry.address)) continue;
@@ -277,7 +278,7 @@ void Replayer::empty_cache() {
   allocator_.empty_cache(run_.emptied_pool().value_or(PoolId{}));
 }
 
-// Ends a run that no request follows.
+// Handles events of the recorded allocator that no request follows.
 void Replayer::end_run() {
   if (run_.is_empty()) return;
   if (run_.was_told()) empty_cache();

@@ -17,8 +17,8 @@ namespace plimsoll {
 
 struct TimedRequest {
   Bytes size = 0;
-  // When the block is freed, as the number of the first request after the free. If the block is
-  // never freed, the number of all requests.
+  // The time at which the block is freed: the number of the first request after the free. For a
+  // block that is never freed, the count of all requests.
   std::uint32_t end = 0;
   // Whether another stream uses the block. Such a block is not planned, because the moment when
   // that stream is done with it is not known in advance.
