@@ -169,8 +169,8 @@ void Replayer::request(const TraceEvent& event) {
   peak_.look(index_, allocator_.statistics());
 }
 
-// Frees a block that another stream still uses. That stream gets work of unknown length, until the
-// recording says that the free is complete.
+// Frees a block that another stream still uses. The replay uses a made-up stream, which has work
+// until the recording says that the free is complete.
 void Replayer::free_later(const TraceEvent& event) {
   if (options_.completion != Completion::at_once) pools_.use({});
   blocks_.free_later(event.address, index_ - 1);

@@ -57,7 +57,7 @@ class Engine final : private Observer {
     const plimsoll_wheel_api* wheel = nullptr;  // PyTorch's own allocator, to serve as "native"
   };
 
-  // Takes a `driver` that several threads may call at a time.
+  // Takes a `driver` that several threads may call at the same time.
   Engine(std::unique_ptr<Driver> driver, const Options& options);
   // Takes a `gpu` that outlives the engine.
   Engine(SimulatedDriver& gpu, const Options& options);

@@ -3,8 +3,8 @@
 // Time is counted in large requests of the stream. Two requests are alike if they ask for the same
 // size and their blocks live equally long, or if other streams use both blocks. A section repeats
 // if each of its requests is like the request at the same position one step earlier, and if its
-// blocks are freed within a step's length. Then the plan needs only one slot for all requests at
-// this position.
+// blocks are freed within a step's length. In the plan, one slot then serves all requests at the
+// same position of their steps.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct Section {
 
 enum class Likeness : std::uint8_t {
   same_size,     // equal sizes, and equally long lives
-  similar_size,  // sizes from half to twice, and equally long lives
+  similar_size,  // sizes that differ at most by a factor of 2, and equally long lives
 };
 
 // Divides all requests into sections, in order.

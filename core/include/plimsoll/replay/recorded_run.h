@@ -69,9 +69,10 @@ class RecordedRun {
   // Returns the one pool whose memory was released; nothing if there is none, or several.
   [[nodiscard]] std::optional<PoolId> emptied_pool() const;
 
-  // Compares the allocator's `history` with this run and with the request `index` that ended it, if
-  // one did. Sets `first` to the first difference, unless it is set already. The completions of
-  // frees on several streams may come in any order, as in PyTorch.
+  // Compares the allocator's `history` with this run and with `request`, the event that ended the
+  // run: `index` is its number. If no request ended the run, `request` is null. Sets `first` to the
+  // first difference, unless it is set already. The completions of frees on several streams may
+  // come in any order, as in PyTorch.
   void compare(const TraceEvent* request, std::uint64_t index, const History& history,
                std::optional<Difference>& first) const;
 

@@ -108,7 +108,7 @@ class SimulatedDriver final : public Driver {
   [[nodiscard]] Bytes dedicated_used() const { return physical_.dedicated_used(); }
   [[nodiscard]] Bytes most_dedicated_used() const { return physical_.most_dedicated_used(); }
   [[nodiscard]] Bytes shared_used() const { return physical_.shared_used(); }
-  // Returns the shared memory that is not page-locked: the driver spilled into it.
+  // Returns the bytes that the driver put into shared memory because dedicated memory was full.
   [[nodiscard]] Bytes spilled() const { return shared_used() - page_locked_.bytes(); }
   [[nodiscard]] double driver_seconds() const { return driver_ns_ * 1e-9; }
   [[nodiscard]] std::uint64_t calls(Call call) const { return calls_.count(call); }

@@ -27,7 +27,7 @@ class SharedCard {
   // The entry of one process.
   struct User {
     std::int64_t process = 0;   // the process's number
-    std::uint64_t started = 0;  // its start in clock ticks; the system reuses process numbers
+    std::uint64_t started = 0;  // its start in clock ticks: process numbers are reused
     Bytes now = 0;
     Bytes most = 0;
     Bytes most_together = 0;  // the most that this process held since any process began or ended

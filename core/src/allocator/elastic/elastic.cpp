@@ -44,8 +44,8 @@ Block* ElasticAllocator::malloc(Bytes requested, StreamId stream) {
 }
 
 Block* ElasticAllocator::malloc_slowly(Bytes requested, Bytes size, StreamId stream) {
-  // The lock is held until the request is served. As soon as `mutex_` is free, a private pool's
-  // arena may serve another pool.
+  // The lock is held until the request is served. Without the lock, another thread could assign a
+  // private pool's arena to another pool.
   const std::lock_guard lock(mutex_);
   if (requested > kMostRequest) {
     refresh_statistics();
