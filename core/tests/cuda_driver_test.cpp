@@ -595,7 +595,7 @@ TEST(cuda_errors_are_told_by_the_allocator) {
                           "CUDA_ERROR_ASSERT (710): an assertion in a kernel failed"));
 }
 
-// --- every call fails once, everywhere ---------------------------------------------------------
+// --- each driver call is made to fail in turn --------------------------------------------------
 
 namespace {
 

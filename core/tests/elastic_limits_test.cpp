@@ -18,7 +18,7 @@ namespace {
 struct Operation {
   Bytes size = 0;
   StreamId stream = 0;             // for a request
-  double launched_ns = 0;          // for a request: time of the work that its stream gets next
+  double launched_ns = 0;          // for a request: the work queued on its stream afterwards, in ns
   std::size_t freed = 0;           // for a free: the request's number
   bool is_used_elsewhere = false;  // for a free: another stream still uses the block
 };

@@ -372,7 +372,7 @@ TEST(requests_that_no_plan_has_share_the_memory_of_the_area) {
   };
   for (int step = 0; step < 30; ++step) {
     ask(10, 64_MiB);
-    ask(5, 24_MiB);  // requests that the plan does not have, while the planned area is free
+    ask(5, 24_MiB);  // not in the plan; the planned area is free at this moment
   }
   run(gpu, program);
   const PlanUse use = gpu.allocator.plan_use().front();

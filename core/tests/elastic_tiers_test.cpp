@@ -434,7 +434,7 @@ TEST(tiers_what_other_processes_have_stays_where_it_is) {
 
   Block* const wall = allocator.malloc(16_MiB, 0);
   Block* const sent = allocator.malloc(1_MiB, 0);
-  Block* const beside = allocator.malloc(1_MiB, 0);  // in the same piece
+  Block* const beside = allocator.malloc(1_MiB, 0);  // in the same piece as `sent`
   Block* const other = allocator.malloc(4_MiB, 0);
   export_and_close(allocator, sent);
   allocator.free(wall);

@@ -66,7 +66,7 @@ TEST(host_pool_joins_holes_that_touch_but_no_chunks) {
   Machine machine;
   std::vector<Address> blocks;
   for (int i = 0; i < 8; ++i) blocks.push_back(machine.pool.allocate(1_MiB));
-  CHECK_EQUAL(blocks[2], blocks[1] + 1_MiB);  // adjacent addresses, but another chunk
+  CHECK_EQUAL(blocks[2], blocks[1] + 1_MiB);  // the addresses are adjacent, but in two chunks
   for (const int i : {0, 2, 3, 1}) CHECK(machine.pool.free(blocks[static_cast<std::size_t>(i)]));
   CHECK_EQUAL(machine.pool.allocate(2_MiB), blocks[0]);
   CHECK_EQUAL(machine.pool.allocate(2_MiB), blocks[2]);
@@ -313,7 +313,7 @@ TEST(host_pool_counts_as_pytorch_does) {
 namespace {
 
 // Makes random calls and checks them against a list of all ranges in use. A range is in use while
-// its block is live, and after the free as long as work that was queued before still uses it.
+// its block is live, and longer if work that was queued before the free still uses the block.
 class Exercise {
  public:
   explicit Exercise(std::uint64_t seed) : random_(seed) {}

@@ -47,7 +47,7 @@ TEST(native_returns_all_cached_blocks_when_the_oversize_ones_do_not_suffice) {
   Gpu gpu(100_MiB, "max_split_size_mb:32");
   gpu.free({gpu.malloc(512), gpu.malloc(30_MiB), gpu.malloc(40_MiB, 1)});
   gpu.events();
-  gpu.malloc(90_MiB);  // at first only free blocks of the same stream may be returned
+  gpu.malloc(90_MiB);  // the first attempt may return free blocks of the same stream only
   CHECK_EQUAL(gpu.events(),
               "segment_free 30M, segment_free 40M, segment_free 2M, segment_alloc 90M, alloc 90M");
   CHECK_EQUAL(gpu.allocator.statistics().num_alloc_retries, 1);

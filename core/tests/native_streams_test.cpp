@@ -188,7 +188,7 @@ TEST(native_defers_a_free_inside_a_capture_until_its_end) {
   gpu.allocator.check_invariants();
   gpu.driver.launch(2, kMillisecond);
   end_capture(gpu);
-  gpu.allocator.poll();  // records the event only now, after the work
+  gpu.allocator.poll();  // records the event only now, after the work that was launched above
   CHECK_EQUAL(gpu.driver.calls(Call::record), 1U);
   CHECK_EQUAL(gpu.layout(), "[30M pending]");
   gpu.host.advance(kMillisecond);

@@ -364,8 +364,8 @@ bool takes_the_lower_segment(const char* version) {
   return gpu.malloc(20_MiB)->address == 0x40000000;
 }
 
-// Returns whether the first free block of [2M free, 2M used, 2M free, …] is taken first. It was
-// split off last.
+// Returns whether the first free block of [2M free, 2M used, 2M free, …] is taken before the second
+// one, which was made earlier.
 bool takes_the_lower_block(const char* version) {
   Gpu gpu(1_GiB, "", TorchVersion::parse(version));
   Block* const all = gpu.malloc(6_MiB);

@@ -272,8 +272,9 @@ TEST(pause_of_a_region_of_which_all_is_freed_takes_nothing_back) {
   CHECK_EQUAL(region.gpu.malloc_in(kRegion, 1_MiB)->size, Bytes{1_MiB});
 }
 
-// After the frees, what is left of two batches is small enough for one copy. But its backup lies in
-// two allocations of host memory side by side, and a copy must not cross from one to the other.
+// After the frees, the rest of two batches is small enough for one copy. But the rest's backup lies
+// in two adjacent allocations of host memory, and no copy may cross from one allocation to the
+// other.
 TEST(resume_copies_from_one_allocation_of_the_backup_at_a_time) {
   TieredGpu gpu(512_MiB, 1_GiB);
   std::vector<Block*> blocks;

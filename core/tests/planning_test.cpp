@@ -1,5 +1,5 @@
-// Tests that a plan never lets blocks overlap that are live at the same time, however often a step
-// is repeated.
+// Tests that blocks that are live at the same time never overlap in a plan, however often a step is
+// repeated.
 
 #include <algorithm>
 #include <cstdint>

@@ -169,7 +169,7 @@ TEST(replay_does_not_depend_on_where_batches_end) {
 }
 
 TEST(replay_finds_the_first_event_that_differs) {
-  const std::vector<TraceEvent> events{segment_alloc(kA, 20_MiB),         // 0
+  const std::vector<TraceEvent> events{segment_alloc(kA, 20_MiB),         // event 0
                                        alloc(kA, 5_MiB),                  // 1
                                        alloc(kA + 5_MiB, 4_MiB),          // 2
                                        free_requested(kA, 5_MiB),         // 3
@@ -185,7 +185,7 @@ TEST(replay_finds_the_first_event_that_differs) {
   };
   CHECK_EQUAL(
       difference_with(8, events[8]),
-      "event 6: segment_alloc 20M, not segment_alloc 12M");  // the segment that 11 MiB + 512 needs
+      "event 6: segment_alloc 20M, not segment_alloc 12M");  // a request for 11 MiB + 512 takes 12M
   CHECK_EQUAL(difference_with(2, alloc(kA + 6_MiB, 4_MiB)), "event 2: alloc 4M, not alloc 4M");
   CHECK_EQUAL(difference_with(0, segment_alloc(kA, 22_MiB)),
               "event 0: segment_alloc 22M, not segment_alloc 20M");

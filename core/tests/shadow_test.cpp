@@ -1,5 +1,5 @@
-// Tests the shadow, which follows a program's requests as PyTorch's allocator would serve them: it
-// reaches the same state as that allocator.
+// Tests the shadow: given a program's events, it must reach the state in which PyTorch's allocator
+// would be.
 
 #include "plimsoll/replay/shadow.h"
 

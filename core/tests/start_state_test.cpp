@@ -26,8 +26,8 @@ SegmentInfo segment(Bytes size, const std::vector<BlockInfo>& blocks) {
   return {kA, size, 0, {}, false, false, 0, blocks};
 }
 
-// Returns the start state that is reconstructed from what the GPU recorded since its history was
-// cleared.
+// Reconstructs the state in which the GPU's history began. A test clears the history at some point,
+// so the history does not begin with the first request.
 std::vector<SegmentInfo> start_of(const Gpu& gpu) {
   const EventList events(gpu.allocator.history());
   return reconstruct_start(events.span(), gpu.allocator.segments(), gpu.allocator.config());
@@ -60,7 +60,8 @@ struct Setting {
   Bytes memory;
   RandomProgram::Options options;
   bool within_operations = true;  // whether a replay may start in the middle of an operation
-  // Whether the start state shows where reserved address space begins; only then a replay is exact.
+  // Whether the start state shows where reserved address space begins. A replay is exact only if it
+  // does.
   bool replays = true;
 };
 

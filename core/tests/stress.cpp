@@ -303,7 +303,8 @@ class StressDriver final : public LockedDriver {
     return addresses_[place];
   }
 
-  // Forgets the work on a granule, because its block was freed while its content was off the card.
+  // Forgets the queued work on a granule: the block there was freed while its content was off the
+  // card.
   static void forget_work(Granule& granule) {
     for (AtomicTime& until : granule.used_until) until.store(0);
     for (AtomicTime& until : granule.guest_until) until.store(0);

@@ -223,8 +223,8 @@ class RandomProgram {
     Block* const block = chosen->second.block;
     gpu_.allocator.free(block);
     live_.erase(chosen);
-    // Without a snapshot in between, a free that the next request completes looks in a history like
-    // a free that never waited.
+    // Notes a snapshot, so that the history shows that this free waits. Otherwise, if the next
+    // request completes the free, the two events would be adjacent, as for a free that never waits.
     if (block->is_active() && !options_.beyond_history) gpu_.allocator.note_snapshot();
   }
 

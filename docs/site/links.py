@@ -1,7 +1,7 @@
 """Makes links from pages to files outside of `docs` work on the site.
 
-The pages' links are written for readers of the repository, so their targets differ on the site. The
-Markdown files in the project's root that PAGES names become pages of the site. Any other linked
+The pages' links are written for readers of the repository, so their targets differ on the site.
+PAGES names the Markdown files in the project's root that become pages of the site. Any other linked
 file, such as a results file or an example, is copied to the site below `files`. A link to a missing
 file gives a warning, which ends a strict build.
 """
@@ -49,7 +49,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     def of_the_site(match: re.Match[str]) -> str:
         target = _in_the_project(page.file.src_uri, match[1])
         if target.startswith("docs/"):
-            # The i18n plugin itself leads from a page to the one of the same language.
+            # The i18n plugin itself directs each link to the page in the reader's language.
             place = re.sub(r"\.zh\.md$", ".md", target.removeprefix("docs/"))
         elif target in PAGES:
             place = target

@@ -24,7 +24,8 @@ constexpr std::array<std::string_view, 3> kResetKeys{
     "max_split_size_mb",
     "roundup_power2_divisions",
 };
-// PyTorch versions with a setting for the size of large segments also reset this key, to that size.
+// PyTorch versions in which the size of large segments can be set also reset this key, to that
+// size.
 constexpr std::string_view kRounding = "max_non_split_rounding_mb";
 
 bool is_reset(std::string_view key, TorchVersion version) {
@@ -124,8 +125,8 @@ Number number(const std::string& key, const std::string& text) {
   return *value;
 }
 
-// The functions below read a setting's value; settings.inc names them. `config` holds the settings
-// read so far.
+// Each function below reads the value of a setting; settings.inc says which function reads which
+// setting. `config` holds the settings read so far.
 
 bool boolean(const Setting& setting, const AllocatorConfig&) {
   const std::string& value = single(setting);
@@ -182,9 +183,9 @@ Bytes power_of_two(const Setting& setting, const std::string& text, bool may_be_
   return value;
 }
 
-// Returns the number of divisions for each interval of sizes. The keys of a list are sizes in MiB.
-// The first key also fills all smaller intervals; '>' fills all intervals above the previous key
-// (in 2.9, the previous key's own interval too).
+// Returns the number of divisions for each interval of sizes. In a list, each key is a size in MiB
+// and sets the interval that begins there. The first key also sets all smaller intervals. The key
+// '>' sets all intervals above the previous key's (in 2.9, the previous key's own interval too).
 AllocatorConfig::Divisions divisions(const Setting& setting, const AllocatorConfig& config) {
   AllocatorConfig::Divisions slots = config.roundup_power2_divisions;
   if (!setting.is_list) {

@@ -239,8 +239,8 @@ Status CudaDriver::deallocate(Address address) {
 }
 
 // Forgets the memory, then releases it. It is forgotten first, because another thread may get the
-// same number as soon as the driver has released it. The driver is called outside the lock, because
-// the call may take long.
+// same handle or address as soon as the driver has released it. The driver is called outside the
+// lock, because the call may take long.
 template <typename Release>
 Status CudaDriver::forget_locked(LockedMemory& memory, std::uint64_t key, Release release) {
   LockedMemory::node_type forgotten;

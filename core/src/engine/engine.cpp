@@ -81,7 +81,7 @@ std::unique_ptr<ProgramAllocator> Engine::make_program_allocator() {
     meter_.emplace(*made.allocator, *gpu_, elastic_ != nullptr);
   }
   if (elastic_ == nullptr) return std::make_unique<LockedAllocator>(std::move(made.allocator));
-  // `elastic_` is the same object, and it needs no LockedAllocator.
+  // `made.allocator` is the object to which `elastic_` points. It has locks of its own.
   static_cast<void>(made.allocator.release());
   return std::unique_ptr<ProgramAllocator>(elastic_);
 }
@@ -125,7 +125,8 @@ Address Engine::lend(Bytes size, StreamId stream, Context context) {
 }
 
 // Asks the pool's source, a custom allocator of the program, for a segment. If the source has no
-// memory, or the limit forbids asking it, empties the cache and tries once more, as PyTorch does.
+// memory, or if the segment would exceed the limit, empties the cache and tries once more, as
+// PyTorch does.
 std::optional<Engine::Offer> Engine::offer_segment(Bytes size, StreamId stream) {
   for (const bool is_retry : {false, true}) {
     if (is_retry) empty_cache({});

@@ -46,8 +46,9 @@ class ConcurrentStatistics::BoundsGuard {
 
 // --- a shard -----------------------------------------------------------------------------------
 
-// Counts a free that is pending from now on. The bounds fall by the block's bytes, which are no
-// longer live. Active bytes do not fall, so the room below their peak must not grow.
+// Counts a free that is pending from now on. The block's bytes are no longer live, but still
+// active. So the shard's bounds fall by these bytes: otherwise it could allocate as much again, and
+// active bytes would exceed their peak unnoticed.
 void ConcurrentStatistics::Shard::request_free(bool small, Bytes size) {
   const Guard guard(owner_.lock_);
   const Guard bounds(bound_lock_);

@@ -93,7 +93,7 @@ struct Planned {
 // Returns the most bytes that are live at once, counting only the blocks that other streams use
 // (`is_shared`) or only the blocks that no other stream uses.
 Bytes most_live(std::span<const TimedRequest> requests, bool is_shared) {
-  std::vector<Bytes> freed(requests.size() + 1);  // before each request
+  std::vector<Bytes> freed(requests.size() + 1);  // the bytes freed just before each request
   Bytes live = 0;
   Bytes most = 0;
   for (std::size_t i = 0; i < requests.size(); ++i) {

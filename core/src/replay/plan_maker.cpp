@@ -20,7 +20,8 @@ void PlanMaker::step(const TraceEvent& event) {
   if (event.action == Action::alloc) return request(event);
 }
 
-// Notes that another stream uses the block, because its free was not completed at once.
+// Notes that another stream uses the block. The history shows this: the free was not completed at
+// once.
 void PlanMaker::note_shared(Address address) {
   const auto found = blocks_.find(address);
   if (found == blocks_.end() || !found->second.is_large) return;

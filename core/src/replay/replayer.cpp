@@ -169,8 +169,8 @@ void Replayer::request(const TraceEvent& event) {
   peak_.look(index_, allocator_.statistics());
 }
 
-// Frees a block that another stream still uses. That stream gets work of unknown length, until the
-// recording says that the free is complete.
+// Frees a block that another stream still uses. The replay uses a made-up stream, which has work
+// until the recording says that the free is complete.
 void Replayer::free_later(const TraceEvent& event) {
   if (options_.completion != Completion::at_once) pools_.use({});
   blocks_.free_later(event.address, index_ - 1);
@@ -261,7 +261,8 @@ void Replayer::feed_addresses(Bytes request) {
   }
 }
 
-// Completes the frees of the run in the recorded order, except those that are complete already.
+// The recording shows which frees were completed since the last request. Completes those that are
+// still pending, in the recorded order.
 void Replayer::complete_run() {
   for (const TraceEvent& entry : run_.events()) {
     if (entry.action != Action::free_completed || !blocks_.is_waiting(entry.address)) continue;
@@ -277,7 +278,7 @@ void Replayer::empty_cache() {
   allocator_.empty_cache(run_.emptied_pool().value_or(PoolId{}));
 }
 
-// Ends a run that no request follows.
+// Handles events of the recorded allocator that no request follows.
 void Replayer::end_run() {
   if (run_.is_empty()) return;
   if (run_.was_told()) empty_cache();

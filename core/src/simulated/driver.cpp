@@ -8,8 +8,8 @@ namespace plimsoll {
 namespace {
 
 // Each GPU has a window of addresses. Allocations are placed from the window's end downwards,
-// reservations from its middle upwards. A replay gives the first GPU recorded addresses or
-// multiples of them, which are lower than all addresses of the window.
+// reservations from its middle upwards. In a replay, the first GPU also uses addresses from the
+// recording, or multiples of these addresses. They are lower than all addresses of the window.
 constexpr Bytes kWindow = Bytes{1} << 53;
 constexpr Bytes kReservable = Bytes{1} << 51;
 

@@ -1,5 +1,5 @@
-// Handles on their way back to the driver. A handle that the driver refuses to take is kept, and
-// offered again with the next one.
+// Gives handles of physical memory back to the driver. If the driver refuses a handle, this class
+// keeps it, and offers it again together with the next handle.
 #pragma once
 
 #include <vector>

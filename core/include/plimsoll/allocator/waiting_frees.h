@@ -3,8 +3,8 @@
 // back.
 //
 // Inside a capture no event may be recorded or queried. A free inside a capture is therefore
-// deferred until no capture is left. It does not wait for uses inside a capture, which the capture
-// has ordered.
+// deferred until no capture is left. Then it waits only for the uses outside captures: a capture
+// orders the uses inside it.
 //
 // A block's `stream_uses` are only read here: they keep the block active until the allocator takes
 // it back. A function throws DriverError if a driver call fails; unfinished frees then keep
@@ -27,7 +27,7 @@ namespace plimsoll {
 
 class WaitingFrees {
  public:
-  // Calls `finish` for each block whose wait is over, so that the allocator takes it back.
+  // The allocator takes a block back in `finish`, which is called once the block's wait is over.
   WaitingFrees(Driver& driver, std::function<void(Block*)> finish)
       : driver_(driver), finish_(std::move(finish)) {}
 

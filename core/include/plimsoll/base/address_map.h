@@ -32,8 +32,8 @@ class AddressMap {
     return nullptr;
   }
 
-  // Erases the value of an address. This leaves a gap, into which later entries move, unless an
-  // entry would then lie before its home slot.
+  // Erases the value of an address. Later entries move into the gap that this leaves, except
+  // entries whose search would begin behind the gap.
   bool erase(Address address) {
     const Value* const found = find(address);
     if (found == nullptr) return false;

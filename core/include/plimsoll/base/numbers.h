@@ -8,8 +8,8 @@
 
 namespace plimsoll {
 
-// Returns the number if the whole text is one, without spaces or a plus sign before it and without
-// anything behind it. Returns nothing for other text, and for a number that the type cannot hold.
+// Reads a number. The text must contain nothing else, not even spaces or a plus sign. Returns
+// nothing for other text, and for a number that the type cannot hold.
 template <typename Number>
 [[nodiscard]] std::optional<Number> parse_number(std::string_view text) {
   Number value{};

@@ -77,7 +77,7 @@ class CudaDriver final : public Driver {
 
  private:
   class Scope;
-  class Locked;  // page-locked host memory, counted while the object exists
+  class Locked;  // page-locked host memory; adds its size to `locked_bytes_` while it exists
   struct Mapping {
     Bytes size = 0;
     bool accessible = false;
@@ -94,7 +94,8 @@ class CudaDriver final : public Driver {
   [[nodiscard]] int attribute(cuda::Attribute attribute) const;
   [[nodiscard]] bool fits_granule(const cuda::AllocationProperties& properties) const;
 
-  // Runs `body` in the primary context. If `body` fails, `last_error` names the call with `what`.
+  // Runs `body` in the primary context. If `body` fails, `last_error` begins with the text that
+  // `what` returns.
   template <typename Body, typename What>
   Status call(Body body, What what) const;
   // Runs `body` like `call`, but succeeds if the driver has shut down.
@@ -128,7 +129,7 @@ class CudaDriver final : public Driver {
   std::vector<cuda::Device> accessors_;  // this device, followed by its peers
 
   std::mutex events_mutex_;               // protects the next two members
-  std::vector<cuda::Event> idle_events_;  // kept for reuse: creating an event costs more
+  std::vector<cuda::Event> idle_events_;  // kept, because reuse is cheaper than creation
   std::unordered_set<Event> lent_events_;
 };
 

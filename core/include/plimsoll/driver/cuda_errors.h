@@ -17,7 +17,7 @@ struct Error {
   std::string_view meaning;
 };
 
-// Returns every error of the enumeration, by code.
+// Returns every error of CUresult, sorted by code.
 [[nodiscard]] std::span<const Error> errors();
 
 // Returns the status of a code; `failed` for a code that is not in the table.

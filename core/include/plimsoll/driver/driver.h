@@ -81,7 +81,7 @@ class Driver {
   virtual Status unmap(Address address, Bytes size) = 0;
   // Returns whether a request for dedicated memory may get shared memory instead, as under Windows.
   [[nodiscard]] virtual bool spills() const { return false; }
-  // Returns the number of bytes of a range that lie in shared memory because the driver spilled.
+  // Returns how many bytes of a range lie in shared memory because dedicated memory was full.
   [[nodiscard]] virtual Bytes shared_in(Address, Bytes) { return 0; }
   // Returns whether the driver supports reserve, create and map.
   [[nodiscard]] virtual bool has_virtual_memory() const { return true; }

@@ -8,8 +8,8 @@
 namespace plimsoll {
 
 // Reads Linux's /proc and the process's control groups (both versions). Memory that the page cache
-// can give back counts as free. Returns {0, 0} where the system reports nothing. `root` is the
-// folder that holds these files.
+// can give back counts as free. Returns {0, 0} where the system reports nothing. All paths begin
+// with `root`; it is empty except in tests.
 [[nodiscard]] MemoryInfo host_memory(const std::string& root = "");
 
 }  // namespace plimsoll

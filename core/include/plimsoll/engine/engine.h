@@ -1,16 +1,16 @@
-// An engine: an allocator on one GPU that serves a program's requests, over any driver. It also
-// reports the use of memory to the program and its user, and can sum up its whole life (`Account`).
+// An engine: an allocator on one GPU, over any driver, that serves a program's requests. It also
+// reports the use of memory to the program and its user. `account` sums up the engine's whole life.
 //
-// Engines on real and on simulated GPUs differ only in the driver. The further duties of
-// an engine depend on how it is made:
+// Engines on real and on simulated GPUs differ only in the driver. The other duties of an engine
+// depend on how it is made:
 //
 // - Over a driver of its own, it serves threads that run at the same time, and may keep an account.
 //   For the account, a second allocator with PyTorch's rules repeats the requests in the background
 //   on a simulated GPU of the same size. It shows what the program would have needed without
 //   plimsoll.
-// - On a simulated GPU that other users share, calls exclude each other, because the GPUs of a
-//   machine share a clock. The engine measures how much of each tier is in use, because a driver
-//   that spills does not report its spills.
+// - On a simulated GPU that other users share, it makes one call at a time, because all GPUs of a
+//   simulated machine share one clock. It measures how much of each tier is in use: a driver that
+//   moves requests to shared memory ("spills") does not report that.
 //
 // Locks are taken in this order: `exclude_calls`, `mutex_`, the allocator's.
 #pragma once
@@ -42,8 +42,8 @@
 
 namespace plimsoll {
 
-// Returns a lock to hold around calls of any simulated GPU that an engine uses, and of its host. It
-// must not be held while a thread takes the interpreter's lock.
+// Returns a lock to hold while calling the simulated GPU of any engine, or its simulated host. A
+// thread must not wait for Python's interpreter lock while it holds this lock.
 [[nodiscard]] std::unique_lock<std::recursive_mutex> exclude_simulated_gpus();
 
 class Engine final : private Observer {
@@ -57,7 +57,7 @@ class Engine final : private Observer {
     const plimsoll_wheel_api* wheel = nullptr;  // PyTorch's own allocator, to serve as "native"
   };
 
-  // Takes a `driver` that several threads may call at a time.
+  // Takes a `driver` that several threads may call at the same time.
   Engine(std::unique_ptr<Driver> driver, const Options& options);
   // Takes a `gpu` that outlives the engine.
   Engine(SimulatedDriver& gpu, const Options& options);
@@ -98,8 +98,8 @@ class Engine final : private Observer {
   void empty_cache(PoolId pool);
   void release_pool(PoolId pool);
   void set_pool_option(PoolId pool, PoolOption option, bool on);
-  // Takes the later segments of a pool from functions of the program. Throws std::invalid_argument
-  // if there is no such pool, or if another allocator than `native` serves.
+  // From now on, the pool gets its segments from functions of the program instead of the driver.
+  // Throws std::invalid_argument if there is no such pool, or if the allocator is not `native`.
   void set_pool_source(PoolId pool, PoolSource::Give give, PoolSource::TakeBack take_back);
 
   // Applies settings that the program makes while it runs, on top of earlier ones. Allocators that
@@ -122,16 +122,17 @@ class Engine final : private Observer {
   // Returns the watch for spills. Throws std::invalid_argument if neither the allocator nor the
   // driver spills.
   [[nodiscard]] SpillWatch& spill_watch();
-  // Returns the most dedicated memory that was reserved after any request. Throws std::logic_error
-  // if the tiers are not metered.
+  // Returns the peak of reserved dedicated memory, measured after each request. Throws
+  // std::logic_error if the tiers are not metered.
   [[nodiscard]] Bytes peak_dedicated() const;
-  // Returns the pool of page-locked memory: the process's, or on a simulated GPU the engine's own.
+  // Returns the pool of page-locked memory. On real GPUs, all engines of the process share one
+  // pool; on a simulated GPU, the engine has its own.
   [[nodiscard]] HostPool& host_pool();
   // Returns the bytes that the pool of page-locked memory holds; on a simulated GPU, those of the
   // whole machine.
   [[nodiscard]] Bytes host_reserved_bytes() const;
-  // Makes a store for paused memory in `file`. The store writes content only if this GPU's memory
-  // has any.
+  // Makes a store that keeps the content of paused memory in `file`. The memory of a simulated GPU
+  // has no content, so its file stays empty.
   [[nodiscard]] std::unique_ptr<BackupStore> store_in(int file) const;
 
   // --- statistics, segments and events
@@ -139,13 +140,14 @@ class Engine final : private Observer {
   [[nodiscard]] std::vector<SegmentInfo> segments() const;
   void reset_peak_statistics();
   void reset_accumulated_statistics();
-  // Sends all events to `listener` from now on, instead of the earlier listener; null ends it.
+  // Sends all events to `listener` from now on, instead of to the earlier listener. Pass null to
+  // send them to no listener.
   void listen(std::unique_ptr<Observer> listener);
 
   [[nodiscard]] Driver& driver() const { return driver_; }
   [[nodiscard]] int device() const { return options_.device; }
   [[nodiscard]] TorchVersion version() const { return options_.version; }
-  // Returns, in a sentence, why the allocator is not the requested one; nothing if it is.
+  // If another allocator than the requested one serves, returns a sentence with the reason.
   [[nodiscard]] const std::optional<std::string>& fell_back() const { return fell_back_; }
 
   struct Account {

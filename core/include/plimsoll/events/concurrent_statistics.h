@@ -5,10 +5,10 @@
 // add up to no more than the peak. While no shard exceeds its bound, the sum cannot exceed the
 // peak, and no thread computes the sum.
 //
-// A shard that exceeds its bound first asks the other shards for room, one after the other. Each
-// gives half of the room below its own bound, until the shard has enough. If the other shards have
-// too little, the shard's thread takes the lock, adds up all shards, raises the peak if necessary,
-// and spreads the room below the peak evenly.
+// A shard that exceeds its bound first asks the other shards for room, one after the other. A shard
+// that is asked lowers its bound by half of the room that it has below the bound. If this is not
+// enough, the first shard's thread takes the lock, adds up all shards, raises the peak if
+// necessary, and spreads the room below the peak evenly.
 //
 //   sum over shards of bound <= peak, while no bound is locked
 //

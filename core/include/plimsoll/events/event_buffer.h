@@ -1,4 +1,5 @@
-// A queue that takes events from the threads that allocate to the thread that writes a recording.
+// A queue of events. The threads that allocate add events; the thread that writes a recording
+// drains them.
 //
 // Adding an event copies it under a lock that protects nothing else, and never allocates. An event
 // that finds no room is dropped and counted, so memory is bounded however slow the writer is:

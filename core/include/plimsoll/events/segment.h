@@ -10,7 +10,7 @@
 
 namespace plimsoll {
 
-// `pending_free`: the program freed the block, but another stream may still use it.
+// `active_pending_free`: the program freed the block, but another stream may still use it.
 enum class BlockState : std::uint8_t { active_allocated, active_pending_free, inactive };
 
 [[nodiscard]] std::string_view to_string(BlockState state);

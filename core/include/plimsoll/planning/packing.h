@@ -13,8 +13,9 @@
 // - the same, but ties by the blocks' sizes, largest first
 // - in the order in which the blocks are allocated
 //
-// While the area is higher than the most bytes that are live at once, the next try takes the blocks
-// at the top of the last area first.
+// If the best area is still higher than the most bytes that are live at once, more tries follow.
+// Each repeats the order of the last try, but puts the blocks that lay at the top of the area
+// first.
 //
 // The time of a try grows with the square of the number of blocks: 50 ms for 10,000. Programs with
 // many blocks get fewer tries.
@@ -38,17 +39,21 @@ struct TimeSpan {
   }
 };
 
-// A block and the times at which it is live. A block of a step that repeats may live on into the
-// next step (`carried`); a block from before the steps may live on into the first one (`entered`).
+// A block and the times at which it is live. Two parts of its life are kept apart from `live`:
+//
+// - `carried`: the block was allocated in one pass through a repeated step, and is still live in
+//   the next pass.
+// - `entered`: the block was allocated before a repeated step began, and is still live in the
+//   step's first pass.
+//
 // The `carried` part of one block never conflicts with the `entered` part of another, even at equal
-// times. Blocks of an earlier step do not exist during the first step. Blocks from before the steps
-// do not exist during later steps.
+// times: the first pass has no carried blocks, and later passes have no entered blocks.
 struct TimedBlock {
   Bytes size = 0;
   TimeSpan live = {};
-  // The part of its life in the next pass through its own step; may be empty.
+  // The life in the next pass through the step that allocated the block; may be empty.
   TimeSpan carried = {};
-  TimeSpan entered = {};  // the part in the first pass through a later step; may be empty
+  TimeSpan entered = {};  // life in the first pass through a later step; may be empty
   [[nodiscard]] bool meets(const TimedBlock& other) const {
     return live.meets(other.live) || crosses(other) || other.crosses(*this) ||
            carried.meets(other.carried) || entered.meets(other.entered);

@@ -3,8 +3,8 @@
 // Time is counted in large requests of the stream. Two requests are alike if they ask for the same
 // size and their blocks live equally long, or if other streams use both blocks. A section repeats
 // if each of its requests is like the request at the same position one step earlier, and if its
-// blocks are freed within a step's length. Then the plan needs only one slot for all requests at
-// this position.
+// blocks are freed within a step's length. In the plan, one slot then serves all requests at the
+// same position of their steps.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace plimsoll {
 
 struct TimedRequest {
   Bytes size = 0;
-  // When the block is freed, as the number of the first request after the free. If the block is
-  // never freed, the number of all requests.
+  // The time at which the block is freed: the number of the first request after the free. For a
+  // block that is never freed, the count of all requests.
   std::uint32_t end = 0;
   // Whether another stream uses the block. Such a block is not planned, because the moment when
   // that stream is done with it is not known in advance.
@@ -35,7 +35,7 @@ struct Section {
 
 enum class Likeness : std::uint8_t {
   same_size,     // equal sizes, and equally long lives
-  similar_size,  // sizes from half to twice, and equally long lives
+  similar_size,  // sizes that differ at most by a factor of 2, and equally long lives
 };
 
 // Divides all requests into sections, in order.

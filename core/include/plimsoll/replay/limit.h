@@ -4,8 +4,9 @@
 // memory before a request shows an upper bound, if nothing else explains the release: reserved
 // memory plus the request would have exceeded the limit. With garbage collection, a release can
 // also mean that reserved memory exceeded the threshold, which is a known fraction of the limit.
-// Without garbage collection, a recording shows no limit if no request failed and the program
-// certainly emptied its cache itself: the program may then have caused every release.
+// Without garbage collection, a recording shows no limit if no request failed and at least one
+// release cannot come from a limit. The program must have emptied its cache then, and may have
+// caused the other releases too.
 #pragma once
 
 #include <optional>
@@ -48,8 +49,8 @@ class LimitEvidence {
   std::vector<Refusal> refusals_;
   bool emptied_by_program_ = false;
   bool has_segments_ = false;
-  // How many bytes were reserved before the first release, and before the first growth, since the
-  // program's last request or free.
+  // The bytes that were reserved just before the first release, and just before the first growth.
+  // Both are noted anew after each request or free of the program.
   std::optional<Bytes> before_release_;
   std::optional<Bytes> before_growth_;
 };

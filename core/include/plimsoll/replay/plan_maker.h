@@ -40,7 +40,7 @@ class PlanMaker {
   std::size_t large_ = 0;    // number of large requests so far
   std::unordered_map<Address, Block> blocks_;
   std::unordered_map<StreamId, std::uint32_t> numbers_;  // the number of each stream
-  std::vector<std::vector<TimedRequest>> requests_;      // of each stream; end == 0: not freed yet
+  std::vector<std::vector<TimedRequest>> requests_;      // by stream; `end` is 0 until the free
 };
 
 }  // namespace plimsoll

@@ -36,8 +36,8 @@ class RecordedBlocks {
     tiers_.lent(block->address, block->size);
   }
 
-  // The next functions free the block, or complete its free, at the event with this number. Each
-  // throws ReplayError if there is nothing to free or to complete.
+  // The next functions free the block, or complete its free. `event` is the number of the recorded
+  // event. Each function throws ReplayError if there is nothing to free or to complete.
   void free_now(Address address, std::uint64_t event) { allocator_.free(take(address, event)); }
   // Frees a block that another stream still uses. Call `free_later` and `wait` only while requests
   // go to the default pool: at the end of a graph capture, the allocator would forget that the

@@ -1,6 +1,7 @@
 // The private pools of a replayed program. Chooses the pool of each request, and releases a pool
-// when the recording shows that the program has released it. An allocator keeps a pool until it is
-// released as often as it was begun, so this class counts how often each pool was begun.
+// when the recording shows that the program has released it. An allocator keeps a pool until each
+// `begin_allocate_to_pool` is matched by a `release_pool`, so this class counts the former for each
+// pool.
 #pragma once
 
 #include <map>
@@ -47,9 +48,9 @@ class RecordedPools {
   }
 
  private:
-  // Returns whether the pool is a graph's own. Pools of torch.cuda.MemPool and of
-  // graph_pool_handle() have ids of the same kind. Both count as pools of a MemPool, although a
-  // graph may use a pool of graph_pool_handle().
+  // Returns whether a graph made the pool. A pool of torch.cuda.MemPool or of graph_pool_handle()
+  // has `first` == 0. It counts as a MemPool's, although a graph may use a pool of
+  // graph_pool_handle().
   [[nodiscard]] static bool is_of_graph(PoolId pool) { return pool.first != 0; }
 
   Allocator& allocator_;

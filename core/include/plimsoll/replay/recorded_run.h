@@ -1,5 +1,5 @@
-// The recorded allocator's actions between two actions of the program, and the conclusions that
-// they allow.
+// The actions of the recorded allocator between two actions of the program. The class concludes
+// from them, for example, whether the program emptied the cache.
 //
 // A run holds the recorded events since the last request or free: segments taken or returned, frees
 // completed. The request that ends the run, if any, is known only at its end.
@@ -22,7 +22,7 @@ struct Difference {
   std::optional<TraceEvent> replayed;
 };
 
-// The recorded allocator; each one gives memory back in its own way.
+// The kind of allocator that was recorded. Each kind gives memory back in its own way.
 enum class RecordedAllocator : std::uint8_t {
   native,    // PyTorch's own; acts between requests only if the program calls it
   elastic,   // moves memory by itself, unmapping and mapping it in one run
@@ -43,8 +43,8 @@ class RecordedRun {
   // Returns the number of the run's first event, also after `clear`.
   [[nodiscard]] std::uint64_t start() const { return start_; }
   [[nodiscard]] const std::vector<TraceEvent>& events() const { return events_; }
-  // Returns whether the program caused this run by calling the allocator. Call it for a run that no
-  // request has ended.
+  // Returns whether the program caused this run by calling the allocator. The run must not have
+  // ended with a request.
   [[nodiscard]] bool was_told() const {
     return by_ == RecordedAllocator::native ? !is_cut_free() : released_any();
   }
@@ -69,9 +69,10 @@ class RecordedRun {
   // Returns the one pool whose memory was released; nothing if there is none, or several.
   [[nodiscard]] std::optional<PoolId> emptied_pool() const;
 
-  // Compares the allocator's `history` with this run and with the request `index` that ended it, if
-  // one did. Sets `first` to the first difference, unless it is set already. The completions of
-  // frees on several streams may come in any order, as in PyTorch.
+  // Compares the allocator's `history` with this run and with `request`, the event that ended the
+  // run: `index` is its number. If no request ended the run, `request` is null. Sets `first` to the
+  // first difference, unless it is set already. The completions of frees on several streams may
+  // come in any order, as in PyTorch.
   void compare(const TraceEvent* request, std::uint64_t index, const History& history,
                std::optional<Difference>& first) const;
 

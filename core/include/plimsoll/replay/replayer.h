@@ -6,9 +6,9 @@
 // order: the simulated driver uses them for allocations of the same size.
 //
 // A history shows that cached memory was released, but not whether the program called empty_cache.
-// A replay under the recorded configuration shows it: if the replayed allocator had no reason for a
-// release, the program caused that release. `emptied` keeps those events for a replay under another
-// configuration.
+// To find out, replay the history under the recorded configuration: if the replayed allocator had
+// no reason for a release, the program caused that release. `emptied` keeps those events for a
+// replay under another configuration.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,7 @@ struct ShadowResult {
   // PyTorch's report of the first request that fails in the replay. If the live allocator served
   // the request, the events after it are not replayed.
   std::optional<OutOfMemoryReport> first_failure;
-  std::string stopped;  // the reason if the shadow stopped for another cause
+  std::string stopped;  // why the shadow stopped, unless a failed request is the reason
 };
 
 class Shadow {

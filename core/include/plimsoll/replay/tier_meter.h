@@ -31,7 +31,7 @@ class TierMeter {
   // Returns whether the driver has put memory into shared memory since the last reset of the
   // counters.
   [[nodiscard]] bool has_spilled() const { return spills_ > 0; }
-  // Returns the most dedicated memory that was reserved after any request.
+  // Returns the peak of reserved dedicated memory, measured after each request.
   [[nodiscard]] Bytes peak_dedicated() const { return peak_dedicated_; }
   void reset_peak();
   void reset_accumulated();

@@ -1,4 +1,5 @@
-// Free address ranges, taken from either end and merged when given back.
+// Free address ranges. A range can be taken from the lowest or the highest addresses. Adjacent free
+// ranges are merged.
 #pragma once
 
 #include <map>

@@ -24,8 +24,8 @@ class AllocationAddresses {
   bool take_at(Address address, Bytes size);
   void give(Address address, Bytes size);
 
-  // Places a random half of the later chunks in an area above the other half. A driver was observed
-  // to mix two such areas when a process has several GPUs.
+  // Places each later chunk, at random, in one of two areas that lie far apart. A driver was
+  // observed to do so when a process has several GPUs.
   void scatter(std::uint64_t seed);
 
  private:

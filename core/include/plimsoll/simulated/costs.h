@@ -1,4 +1,4 @@
-// The time that each driver call takes, by the size of its memory.
+// The time that each driver call takes; for some calls it grows with the size of the memory.
 #pragma once
 
 #include "plimsoll/base/units.h"

@@ -69,7 +69,7 @@ class SimulatedDriver final : public Driver {
 
   // Queues work of `duration_ns` on a stream; the host does not wait.
   void launch(StreamId stream, double duration_ns) { streams_.launch(stream, duration_ns); }
-  // Waits like `synchronize`, except for work of unknown length.
+  // Waits for all streams except held ones (see `hold`).
   void synchronize_device() { streams_.synchronize_work(); }
   // Returns the time at which all work queued on a stream so far will be done.
   [[nodiscard]] double done_at_ns(StreamId stream) const { return streams_.done_at_ns(stream); }
@@ -108,7 +108,7 @@ class SimulatedDriver final : public Driver {
   [[nodiscard]] Bytes dedicated_used() const { return physical_.dedicated_used(); }
   [[nodiscard]] Bytes most_dedicated_used() const { return physical_.most_dedicated_used(); }
   [[nodiscard]] Bytes shared_used() const { return physical_.shared_used(); }
-  // Returns the shared memory that is not page-locked: the driver spilled into it.
+  // Returns the bytes that the driver put into shared memory because dedicated memory was full.
   [[nodiscard]] Bytes spilled() const { return shared_used() - page_locked_.bytes(); }
   [[nodiscard]] double driver_seconds() const { return driver_ns_ * 1e-9; }
   [[nodiscard]] std::uint64_t calls(Call call) const { return calls_.count(call); }
@@ -122,7 +122,7 @@ class SimulatedDriver final : public Driver {
  private:
   void charge(double duration_ns);
   // Charges the call's time, unless the call is invalid, and returns `status`. A call that fails
-  // for lack of memory takes the same time.
+  // for lack of memory takes as long as one that succeeds.
   Status charge_valid(Status status, double duration_ns);
   [[nodiscard]] std::optional<MemoryPart> part_at(Address address);
   [[nodiscard]] MemoryPart known_part_at(Address address);

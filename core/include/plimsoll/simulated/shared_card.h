@@ -1,14 +1,14 @@
-// A simulated card that several processes use. Whenever a process takes memory from the driver or
-// gives some back, it notes in a shared mapped file how much of the card it holds.
+// A simulated card that several processes use. Each process notes in a shared mapped file how much
+// of the card it holds, whenever it takes memory from the driver or gives some back.
 //
-// So the file stays correct even if a process is killed, and memory that one process holds is not
-// free for another. The file also contains the most bytes that all processes held at the same time.
-// A lock in the file guards it; if a process ends while it holds the lock, the lock is released.
+// So memory that one process holds is not free for another, even if a process is killed. The file
+// also contains the most bytes that all processes held at the same time. A lock in the file
+// protects its content; if a process ends while it holds the lock, the lock is released.
 //
 // On a real GPU the processes may run in another order. The file therefore also holds an upper
-// bound that is valid for every order. The bound assumes that all processes reach their peaks at
-// the same time. Two peaks are not added up only if a process began or ended between them. Works on
-// Linux; elsewhere opening a file throws.
+// bound that is valid for every order: it assumes that processes that run at the same time reach
+// their peaks at the same time. When a process begins or ends, a new period begins, and peaks of
+// different periods are not added up. Works on Linux; elsewhere opening a file throws.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class SharedCard {
   // The entry of one process.
   struct User {
     std::int64_t process = 0;   // the process's number
-    std::uint64_t started = 0;  // its start in clock ticks; the system reuses process numbers
+    std::uint64_t started = 0;  // its start in clock ticks: process numbers are reused
     Bytes now = 0;
     Bytes most = 0;
     Bytes most_together = 0;  // the most that this process held since any process began or ended

@@ -44,8 +44,8 @@ Block* ElasticAllocator::malloc(Bytes requested, StreamId stream) {
 }
 
 Block* ElasticAllocator::malloc_slowly(Bytes requested, Bytes size, StreamId stream) {
-  // The lock is held until the request is served. As soon as `mutex_` is free, a private pool's
-  // arena may serve another pool.
+  // The lock is held until the request is served. Without the lock, another thread could assign a
+  // private pool's arena to another pool.
   const std::lock_guard lock(mutex_);
   if (requested > kMostRequest) {
     refresh_statistics();
@@ -109,7 +109,8 @@ bool ElasticAllocator::free(Address address) {
   return true;
 }
 
-// Frees a block that other streams used, or whose pieces return home.
+// Frees a block that other streams used, or that borrowed pieces which now return to their home
+// addresses.
 void ElasticAllocator::free_slowly(Block* block) {
   const std::lock_guard lock(mutex_);
   if (!block->stream_uses.empty()) {

@@ -68,7 +68,8 @@ void BackupFile::check_room(Bytes size) {
   struct statvfs found{};
   if (::fstatvfs(file_, &found) != 0) fail("write", errno);
   if (static_cast<Bytes>(found.f_bavail) * found.f_frsize < size) fail("write", ENOSPC);
-  // Makes a sparse file of this size, because the process may be limited to smaller files.
+  // Makes a sparse file of this size. This fails if the process may not write files so large
+  // (RLIMIT_FSIZE).
   if (::ftruncate(file_, static_cast<off_t>(size)) != 0) fail("write", errno);
 }
 

@@ -262,8 +262,8 @@ void HostPool::release_pool(PoolId pool) {
 }
 
 // Completes the frees of blocks that released graphs used. Waits for the whole device, because the
-// streams on which a graph was replayed are unknown. Does nothing during captures, which such a
-// wait would break.
+// streams on which a graph was replayed are unknown. During a capture, does nothing: the wait would
+// break the capture.
 void HostPool::complete_frees_of_graphs() {
   const auto is_released = [&](const Freed& freed) {
     return !pool_uses_.contains(freed.block.pool);

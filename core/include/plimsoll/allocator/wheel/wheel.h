@@ -17,13 +17,14 @@
 
 namespace plimsoll {
 
-// Returns the driver functions that PyTorch's allocator calls. A plimsoll_driver is a `Driver`.
+// Returns the driver functions that PyTorch's allocator calls. In them, a `plimsoll_driver*` points
+// to a `Driver`.
 [[nodiscard]] const plimsoll_driver_api& driver_api();
 
 class WheelAllocator final : public Allocator {
  public:
-  // Takes an `api` that outlives the allocator. Throws std::invalid_argument if a program's
-  // allocator serves this GPU already, and ConfigError if PyTorch does not accept `conf`.
+  // Takes an `api` that outlives the allocator. Throws std::invalid_argument if PyTorch's allocator
+  // already serves a program on this GPU, and ConfigError if PyTorch does not accept `conf`.
   WheelAllocator(const plimsoll_wheel_api& api, Driver& driver, std::string_view conf,
                  TorchVersion version, int device);
   ~WheelAllocator() override;

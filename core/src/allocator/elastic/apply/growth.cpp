@@ -42,8 +42,8 @@ void Growth::begin_plan(Arena& arena) {
   arena.plan.emplace(*plan, area->address);
 }
 
-// Returns whether the arena follows a plan. Before that, completes pending frees that may still
-// occupy planned places, and releases the memory of a dropped plan.
+// Returns whether the arena follows a plan. Before that, completes pending frees, because freed
+// blocks may still occupy planned places. Also releases the memory of a dropped plan.
 bool Growth::update_plan(Arena& arena) {
   if (arenas_.awaits_plan(arena)) begin_plan(arena);
   bool is_followed = false;
@@ -90,11 +90,12 @@ Block* Growth::follow_plan(const Request& request) {
   return fill_planned(request, answer.address);
 }
 
-// Serves the request at its planned place if free memory is mapped there, if pieces return there,
-// or if parts of the planned area can be mapped; null otherwise. A part may be much larger than the
-// request. After a deviation from the plan, one live block could therefore keep a whole part from
-// other requests. So parts are mapped only for the request that comes next in the plan, and only
-// while memory is not short.
+// Serves the request at its planned place; null if that is not possible. First it tries free memory
+// that is mapped there, then new memory, and last pieces that were mapped there before and can
+// return. New memory is mapped in parts of the planned area, which may be much larger than the
+// request. If the program deviates from the plan, one live block can keep a whole part from other
+// requests. So parts are mapped only for the request that comes next in the plan, and only while
+// memory is not short.
 Block* Growth::take_planned(const Request& request, const PlanFollower::Answer& answer) {
   MappedSpace& planned = request.arena().planned;
   const AddressRange range{answer.address, request.size};
@@ -199,9 +200,9 @@ Block* Growth::grow_in(const Request& request) {
   return apply(request, std::move(plan));
 }
 
-// Checks whether this plan would create more memory outside the planned area than the stream's
-// large requests outside the area should need. If so, returns true, and from now on the area's free
-// memory may serve other requests too.
+// The stream's own plan says how much memory its large requests need outside the planned area. If
+// growth by `plan` would exceed that, returns true, and from now on free memory of the area may
+// serve other requests too.
 bool Growth::begins_to_share(const MappedSpace& space, const Plan& plan) {
   Arena& arena = space.arena();
   if (&space != &arena.large || !arena.is_planned() || arena.planned_gives) return false;
@@ -212,8 +213,8 @@ bool Growth::begins_to_share(const MappedSpace& space, const Plan& plan) {
   return true;
 }
 
-// Lets an arena that has taken many pieces from other arenas take more, because new memory was
-// refused. Returns false if the arena could take them all along.
+// Lets an arena that has taken many pieces from other arenas take them again, because new memory
+// was refused. Returns false if the arena was allowed to take pieces before.
 bool Growth::lets_take_from_others(Arena& arena) {
   const Arena::Guard guard(arena);
   if (!arena.pool->is_default() || arena.taken < Arena::kTakesAtFirst) return false;

@@ -103,9 +103,9 @@ PausedMemory::~PausedMemory() {
   for (const Chunk& chunk : chunks_) backup_.pool->free(chunk.address);
 }
 
-// Allocates the backup's chunks. They have few sizes, whatever the region's size, so that the next
-// pause can reuse the chunks that this one frees: first chunks of the largest size, then powers of
-// two.
+// Allocates the backup's chunks: first chunks of the largest size, then powers of two. Regions of
+// different sizes thus have chunks of the same few sizes, and a later pause can reuse the chunks
+// that this pause frees.
 void PausedMemory::lock_chunks(Bytes total) {
   try {
     for (Bytes offset = 0; offset < total;) {
@@ -276,9 +276,9 @@ Status PausedMemory::take_off() {
     if (status != Status::success) break;
     copies.emplace_back(batch, event);
   }
-  // If the content is in page-locked memory, a batch's pieces are released while the next batch is
-  // copied. Otherwise all pieces are released at the end, so that mapping them again undoes
-  // everything.
+  // If page-locked memory has the content, a batch's pieces are released while the next batch is
+  // copied. If the store has it, all pieces are released at the end: until then, mapping the pieces
+  // again undoes everything.
   const bool is_copied = !chunks_.empty();
   std::vector<PausedPiece*> unmapped;
   for (const auto& [batch, copied] : copies) {

@@ -74,8 +74,8 @@ std::vector<TierMover::Move> TierMover::moves_within(Bytes room) {
   return moves;
 }
 
-// Copies pieces that no queued work uses into new dedicated memory, and maps that memory at their
-// addresses. The caller changes the books afterwards, so frees need not wait for the copies.
+// Copies pieces into new dedicated memory, and maps that memory at their addresses. No queued work
+// uses the pieces. The caller records the moves afterwards, so frees need not wait for the copies.
 Status TierMover::move(std::vector<Move>& moves) {
   Status status = prepare_scratch();
   if (status != Status::success) return status;

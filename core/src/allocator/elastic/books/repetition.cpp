@@ -25,9 +25,9 @@ bool Repetition::find_again(Bytes size) const {
   return is_following_ = find(by_context_, size, 1) || find(by_short_context_, size, kLeastStep);
 }
 
-// Finds the latest earlier request that has this size, and that followed requests of the same
-// `context` sizes as the next request does. Sets `followed_` to that earlier request. Returns false
-// if there is none, or if fewer than `least_step` requests have come since.
+// Looks for an earlier request of this size in the same context as the next request: the `context`
+// requests before the two have the same sizes. Sets `followed_` to the latest such request. Returns
+// false if there is none, or if it is fewer than `least_step` requests old.
 template <std::size_t context>
 bool Repetition::find(const Index<context>& index, Bytes size, std::size_t least_step) const {
   const std::uint32_t found = index.find(size);

@@ -65,8 +65,9 @@ class PlaceBuilder {
     return true;
   }
 
-  // Returns whether the piece can return to this retired address. It cannot if the place contains
-  // the piece already, at its present address or at another old address that was added before.
+  // Returns whether the piece can return to this retired address. It cannot if it already lies in
+  // the place: at its present address, or at another old address, which was added to the place
+  // earlier.
   [[nodiscard]] bool can_return(const Block* retired) const {
     const Piece& piece = *retired->piece;
     const auto is_in_place = [&](Address address) {

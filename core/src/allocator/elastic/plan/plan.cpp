@@ -15,8 +15,8 @@ constexpr std::size_t kSoon = 6;  // how many coming requests are looked at; a s
 constexpr Bytes kLargestForSmall = 4 * kGranule;  // the largest piece that a small request may pin
 // A request keeps its place if its size is at least twice the price of mapping memory there.
 constexpr Bytes kSizePerPriceOfStaying = 2;
-// The host waits for the stream only if at least this many pieces return then. Mapping as many
-// pieces elsewhere would take half a millisecond.
+// The host waits for the stream only if at least this many pieces can return after the wait.
+// Mapping as many pieces elsewhere would take half a millisecond.
 constexpr std::size_t kLeastToWaitFor = 16;
 
 // --- the free pieces that may serve
@@ -52,12 +52,12 @@ std::vector<FreePiece> own_sources(const MappedSpace& space) {
   return sources;
 }
 
-// Returns all free pieces that may serve the space: those of its own arena, and, if the arena may
-// take them, those of other arenas whose work on them is known to be done.
+// Returns all free pieces that may serve the space: those of its own arena and, if the arena may
+// take from others, the pieces of other arenas on which no queued work is left.
 std::vector<FreePiece> sources_for(const Arenas& arenas, const MappedSpace& space) {
   std::vector<FreePiece> sources = own_sources(space);
-  // The rule is for dedicated memory. A request for shared memory may always take it from other
-  // arenas.
+  // `may_take_from_others` limits only requests for dedicated memory. A request for shared memory
+  // may always take pieces from other arenas.
   if (space.tiers() == Tiers::dedicated && !space.arena().may_take_from_others()) return sources;
   for (const Arena& other : arenas.all()) {
     if (&other == &space.arena() || !other.may_give_to_others()) continue;
@@ -91,9 +91,9 @@ void sort_best_first(const Arena& own, std::vector<FreePiece>& pieces, bool recu
   std::ranges::sort(pieces, is_better);
 }
 
-// Moves to the end the pieces that one of the next requests will want back; even pieces of other
-// arenas are used before them. Otherwise that request would unmap the piece here, and another piece
-// would have to be mapped in its place.
+// Puts last the pieces that one of the next requests will want back, even behind pieces of other
+// arenas. If such a piece served here, the coming request would unmap it again, and another piece
+// would have to be mapped here.
 void put_wanted_last(const MappedSpace& space, std::vector<FreePiece>& pieces) {
   const std::vector<AddressRange> coming = space.coming(kSoon);
   const auto is_wanted = [&](Address address) {
@@ -190,7 +190,7 @@ Plan fill_place(const MappedSpace& space, const Place& place, FreePieces& pieces
   Plan plan{place.cleared, returns_to(space, place, pieces)};
   if (place.gaps.empty()) return plan;
   std::vector<FreePiece> sources = pieces.left();
-  std::erase_if(sources, [&](const FreePiece& source) {  // it lies in the place already
+  std::erase_if(sources, [&](const FreePiece& source) {  // a source in the place cannot fill it
     const Piece& piece = *source.piece;
     return piece.space == &space && piece.address < place.extent.end() &&
            place.extent.address < piece.end();
