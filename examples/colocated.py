@@ -1,7 +1,8 @@
 """Reinforcement learning on one card: a policy generates, learns, and generates again.
 
-The trainer takes 4.5 GiB and the generator 4.8 GiB, on a card of 8 GiB. The memory of each lies in
-regions, which are off the card while the other works. Run it on a GPU, or without one:
+The trainer takes 4.5 GiB and the generator 4.8 GiB, but the card has only 8 GiB. So the two take
+turns: while one works, plimsoll takes the memory of the other off the card. Run the script on a
+GPU, or without a GPU:
 
     plimsoll run --simulate 'RTX 4060 Laptop' --allocator elastic --host-memory 32GiB \
       examples/colocated.py

@@ -1,7 +1,7 @@
-// The CUDA driver library of programs on simulated GPUs. It exports functions of libcuda.so.1, and
-// each of them calls plimsoll._core through a table. The library is loaded with RTLD_GLOBAL,
-// so an extension that is linked to libcuda.so.1 finds these functions before those of a
-// libcuda.so.1 that the machine has.
+// A replacement of libcuda.so.1 for programs that run on simulated GPUs. It exports functions of
+// NVIDIA's driver API, and each of them calls plimsoll._core through a table. plimsoll loads this
+// library with RTLD_GLOBAL, so an extension that is linked to libcuda.so.1 finds these functions
+// first, even on a machine that has NVIDIA's libcuda.so.1.
 #include "calls.h"
 
 #define PLIMSOLL_EXPORT extern "C" __attribute__((visibility("default")))

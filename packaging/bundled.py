@@ -46,7 +46,8 @@ def bundled_parts(interpreter: Path, zig: Path, pytorch: dict[str, str]) -> list
     Args:
         interpreter: The Python of the building environment, which has nanobind.
         zig: The zig program of the package ziglang.
-        pytorch: The licence of each release of PyTorch whose headers are compiled in, by release.
+        pytorch: Maps a release of PyTorch to the text of its licence. The wheel's libraries are
+            compiled with the headers of these releases.
     """
     ask = "import nanobind; print(nanobind.__version__, nanobind.__path__[0])"
     version, found = _output(str(interpreter), "-c", ask).split(maxsplit=1)

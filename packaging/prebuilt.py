@@ -1,8 +1,8 @@
-"""Builds the library of the simulated GPU for releases of PyTorch, for the wheels for x86-64.
+"""Builds the library of the simulated GPU for releases of PyTorch; the x86-64 wheels contain it.
 
-The compiler is zig's clang, with the headers of an old glibc. The C++ library must be that of g++,
-because PyTorch's own libraries use it. Its headers come from this machine's g++, and its functions
-from the libstdc++ of the user's machine. With auditwheel, `wheels.py` refuses a library that needs
+The compiler is zig's clang, with the headers of an old glibc. The C++ standard library must be
+libstdc++, because PyTorch's own libraries use it. Its headers come from this machine's g++, and its
+functions from the user's machine. `wheels.py` runs auditwheel, which refuses a library that needs
 a newer libstdc++ than systems with the old glibc have.
 
     python packaging/prebuilt.py 2.14.1 2.15.0
@@ -79,7 +79,8 @@ def build(torch: Path, library: Path) -> None:
     # The option -fclang-abi-compat=17 mangles names of constrained templates as g++ does.
     compiler = [str(zig()), "cc", "-target", f"x86_64-linux-gnu.{GLIBC}", "-fclang-abi-compat=17"]
     compiler += [f"-I{folder}" for folder in (_OLD_GLIBC, *_headers_of_libstdcxx())]
-    # PyTorch's error messages contain source paths, so the paths lose this machine's folders.
+    # PyTorch's error messages contain paths of source files. The option -ffile-prefix-map removes
+    # this machine's folders from them.
     folders = {ROOT / "src": "", torch: "torch", library.parent: ""}
     compiler += [f"-ffile-prefix-map={folder}={name}" for folder, name in folders.items()]
     linking = ["-Wl,--strip-all", _of_gxx("libstdc++.so.6"), _of_gxx("libgcc_s.so.1")]

@@ -8,8 +8,8 @@ With `--with-compiler` the PATH stays as it is, so that a source distribution ca
 
     python packaging/try_wheel.py --torch 2.13.0 dist/plimsoll_gpu-0.1.0-cp311-…-x86_64.whl
 
-installs PyTorch as well, and predicts the script of the examples. Without a compiler on the PATH,
-the prediction uses the library that the wheel contains.
+With `--torch` it also installs PyTorch, and predicts an example script. If no compiler is on the
+PATH, the prediction uses the library that the wheel contains.
 """
 
 from __future__ import annotations

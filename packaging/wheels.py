@@ -1,12 +1,12 @@
 """Builds the wheels for Linux, for every processor in MACHINES, on any machine with Linux.
 
-The compiler is the clang of the package `ziglang`, which knows every glibc since 2.17, so that
-neither the building machine's compiler nor its libraries get into a wheel. Wheels are built from
-the source distribution. From Python 3.12 on, one wheel serves all versions, by Python's stable ABI.
-It holds a small library for each Python that the command line names, which reads the interpreter
-frames of that version. auditwheel and abi3audit refuse a wheel that needs more than its name says.
-The wheels for x86-64 also hold the library of the simulated GPU for the named releases of PyTorch,
-which `prebuilt.py` builds.
+The compiler is the clang of the package `ziglang`. It can compile for every glibc since 2.17, and
+it keeps the building machine's compiler and libraries out of the wheels. Wheels are built from the
+source distribution. From Python 3.12 on, one wheel serves all versions, by Python's stable ABI. For
+each Python that the command line names, that wheel holds a small library, which reads the
+interpreter frames of this version. auditwheel and abi3audit refuse a wheel that needs more than its
+name says. The wheels for x86-64 also hold the library of the simulated GPU for each release of
+PyTorch that the command line names. `prebuilt.py` builds these libraries.
 
     python packaging/wheels.py dist/*.tar.gz --python python3.11 --python python3.12 --torch 2.15.0
 """
@@ -35,11 +35,11 @@ from zig import GLIBC, zig
 ROOT = Path(__file__).parents[1]
 MACHINES = ("x86_64", "aarch64")
 PREBUILT_MACHINE = "x86_64"
-"""The machine whose C++ headers `prebuilt.py` takes from g++."""
+"""The only processor that `prebuilt.py` builds for."""
 LARGEST_BYTES = 60_000_000
 FIRST_STABLE_ABI = (3, 12)
 FIRST_UNKNOWN_FRAMES = (3, 14)
-"""As bindings/known_frames.h has it."""
+"""The first Python whose frames bindings/known_frames.h cannot read."""
 _FROM_PYTORCH = [f"--exclude=lib{name}.so" for name in SIMULATED_GPU.libraries]
 BUILD_REQUIREMENTS = ("cmake", "ninja", "scikit-build-core>=0.11", "nanobind>=2.4")
 

@@ -1,4 +1,4 @@
-"""Finds the compiler of the wheels: the clang of the package ziglang, for any glibc since 2.17."""
+"""Finds the compiler that builds the wheels: the clang in the package ziglang."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 GLIBC = "2.28"
-"""The oldest that the wheels work with."""
+"""The oldest glibc that the wheels work with."""
 
 
 def zig() -> Path:

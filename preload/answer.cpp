@@ -1,5 +1,5 @@
-// Decides about system calls for the wall's supervisor (wall.h): the kernel holds each watched call
-// until the supervisor has answered.
+// Decides whether a system call may change a file. The wall (wall.h) protects a user's files: the
+// kernel holds each call that could change a file until the wall's supervisor has answered.
 #include <linux/fs.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
@@ -63,8 +63,8 @@ bool is_writable(const Meant& meant, const Writable& writable, bool may_be_liste
   return false;
 }
 
-// Returns whether a regular file still has a hard link somewhere. A file without a path may have
-// one, if the name by which it was opened was removed.
+// Returns whether a regular file still has a hard link somewhere. If the name by which the file was
+// opened was removed, other links may remain, but their paths are unknown.
 bool has_name(const Meant& meant) {
   return S_ISREG(meant.status.st_mode) && meant.status.st_nlink > 0;
 }

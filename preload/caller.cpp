@@ -126,7 +126,8 @@ Meant::Is Caller::find(int folder, const char* path, bool follows, Meant& meant)
   return walk(root, pending, follows, meant);
 }
 
-// Follows the pending path from `meant` on, as the kernel does for the caller.
+// Looks up the names of `pending`, one after another, as the kernel does for the caller. The walk
+// begins in the folder `meant`.
 Meant::Is Caller::walk(const Path& root, Path& pending, bool follows, Meant& meant) const {
   int links = 0;
   while (true) {

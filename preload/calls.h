@@ -51,8 +51,8 @@ inline int fails(int error) {
   return -1;
 }
 
-// Looks up a path for a call that only reads, and sets `folder` and `path` to the arguments with
-// which the system call finds the file on the disk. Returns false and sets errno on failure.
+// Looks up a path for a call that only reads. Sets `folder` and `path` to the file's place on the
+// disk; the caller passes both to the system call. Returns false and sets errno on failure.
 [[nodiscard]] inline bool read_path(int& folder, const char*& path, bool follows, Place& place) {
   if (path == nullptr || path[0] == '\0' || !is_active(true)) return true;
   if (find(folder, path, follows, place) != 0) return false;
@@ -67,8 +67,8 @@ inline int fails(int error) {
 [[nodiscard]] int open_at(int folder, const char* path, int flags, mode_t mode);
 [[nodiscard]] int make_folder_at(int folder, const char* path, mode_t mode);
 
-// Makes a call that creates a file, folder or link at a new path. The layer creates it in the copy
-// of its folder, unless the path is free (`Place::is_free`).
+// Makes a call that creates a file, folder or link at a new path. The new entry goes into the
+// layer's copy of its folder, unless the path is free (`Place::is_free`).
 template <typename Call>
 [[nodiscard]] int make_new(int folder, const char* path, Call call) {
   if (path == nullptr || !is_active(false)) return call(folder, path);
@@ -82,10 +82,10 @@ template <typename Call>
   return call(AT_FDCWD, physical.c_str());
 }
 
-// Makes a call that changes an existing file. `call` gets a function that makes the system call,
-// and the folder and the path for it. If `is_owners`, only the file's owner may make the call. If
-// the path is free (`Place::is_free`), the call carries no pass (pass.h), so that the wall's
-// supervisor decides: a link on the path may lead to a real file.
+// Makes a call that changes an existing file. `call` gets three arguments: a function that makes
+// the system call, the folder, and the path. If `is_owners`, only the file's owner may make the
+// call. If the path is free (`Place::is_free`), a link on it may still lead to a real file. So the
+// system call then carries no pass (pass.h), and the wall's supervisor decides about it.
 template <typename Call>
 [[nodiscard]] int modify(int folder, const char* path, bool follows, bool is_owners, Call call) {
   constexpr auto kAsked = [](auto... values) { return syscall(values..., 0L); };

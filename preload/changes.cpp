@@ -14,8 +14,8 @@ using Lies = Place::Lies;
 
 bool is_folder(const Place& place) { return S_ISDIR(place.status.st_mode); }
 
-// Returns whether a path ends in . or .., because the kernel neither moves nor removes a folder by
-// such a path.
+// Returns whether a path ends in . or .. (the kernel neither moves nor removes a folder by such a
+// path).
 bool ends_in_dots(const char* path) {
   std::size_t size = std::strlen(path);
   while (size > 0 && path[size - 1] == '/') --size;
@@ -43,8 +43,8 @@ int remove_from_copy(Place& place, const Path& physical) {
   return kernel::rmdir(physical.c_str());
 }
 
-// Returns whether a file is missing because the whole layer was deleted. A process that outlives
-// the program, such as PyTorch's shared memory manager, may remove its files after that.
+// Returns whether a file is missing because the whole layer was deleted. Some processes, such as
+// PyTorch's shared memory manager, outlive the program, and remove their own files after its end.
 bool went_with_layer(const Path& path) {
   return path.is_in(top_folder()) && kernel::access(top_folder().c_str(), F_OK) != 0;
 }
@@ -101,7 +101,7 @@ int check_rename(const Place& from, const Place& to, unsigned flags) {
 // Prepares a file or folder to be moved or linked: makes a copy of the folder that it lies in, and
 // sets `physical` to its path in that copy.
 int prepare_source(Place& from, bool stays_in_layer, Path& physical) {
-  if (!stays_in_layer) {  // outside the layer, a link of the layer leads nowhere
+  if (!stays_in_layer) {  // `from` may be a link of the layer, which is invalid outside the layer
     if (is_folder(from)) return fails(EXDEV);
     if (copy_up(from, true) != 0) return -1;
   }

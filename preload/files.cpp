@@ -85,9 +85,9 @@ FILE* stream_of(int file, const char* mode) {
   return stream;
 }
 
-// Returns whether this library opens a stream's file itself, because the stream is for writing:
-// libc's own call would carry no pass (pass.h), so it would wait for the wall's supervisor. This
-// library leaves modes with `,ccs=` to libc.
+// Returns whether the mode is for writing. This library opens such files itself: libc's own call
+// would carry no pass (pass.h), so it would wait for the wall's supervisor. This library leaves
+// modes with `,ccs=` to libc.
 bool is_plain_writer(const char* mode) {
   if (mode == nullptr || std::strchr(mode, ',') != nullptr) return false;
   return mode[0] == 'w' || mode[0] == 'a' || (mode[0] == 'r' && std::strchr(mode, '+') != nullptr);

@@ -1,5 +1,6 @@
 // Makes system calls directly, because within this library libc's names call the library's own
-// replacements. Calls that change files carry the wall's pass.
+// replacements. Calls that change files carry a secret number (pass.h), so that the wall lets them
+// through.
 #pragma once
 
 #include <fcntl.h>

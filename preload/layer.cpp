@@ -180,8 +180,8 @@ bool has_parent_name(const char* rest) {
   return false;
 }
 
-// Looks a path up one name at a time, as the kernel does. `place` is the place that the names so
-// far lead to.
+// Looks a path up one name at a time, as the kernel does. `place` is the place that the walk has
+// reached.
 class Walk {
  public:
   Walk(bool follows_last, Place& place) : follows_last_(follows_last), place_(place) {}
@@ -265,8 +265,8 @@ class Walk {
     return (!name.is_last || follows_last_ || name.has_slash) && !is_free(place_.path);
   }
 
-  // Puts the link's target before the remaining names. `folder_size` is the size of the path of the
-  // link's folder.
+  // Puts the link's target before the remaining names. The first `folder_size` characters of the
+  // link's path are its folder.
   int follow(const Name& name, std::size_t folder_size) {
     if (++links_ > kMostLinks) return fails(ELOOP);
     Path target;
@@ -299,9 +299,9 @@ int make_bridge(const Path& physical) {
   return kernel::rename(made.c_str(), physical.c_str());
 }
 
-// Gives a copy the owner, times and mode of a real file. Only root can give a file another owner.
-// For any other user, the copy belongs to this user, and its mode gives this user the permissions
-// that this user has on the real file.
+// Gives a copy the owner, times and mode of a real file. Only root can give a file to another user.
+// So without root, the copy belongs to the process's user, and its mode adds the permissions that
+// this user has on the real file.
 int take_status(const char* physical, const Path& real, const struct stat& status) {
   mode_t mode = status.st_mode & 07777;
   if (S_ISDIR(status.st_mode)) mode &= ~kBridge;
@@ -329,8 +329,8 @@ void append_to(const char* name, const char* text, std::size_t size) {
   kernel::close(to);
 }
 
-// Turns a folder of the layer into a copy of a real folder. A bridge becomes a copy with the last
-// step: `take_status` removes the bridge's mark.
+// Turns a folder of the layer into a copy of a real folder. If the folder is a bridge,
+// `take_status` makes it a copy at the end, because it removes the set-user-ID bit.
 int fill(const Path& physical, const Path& real) {
   struct stat status;
   if (kernel::lstat(real.c_str(), &status) != 0) return -1;
@@ -523,8 +523,10 @@ int seen_path(int file, Path& path) {
     char name[48];
     std::snprintf(name, sizeof name, "/proc/self/fd/%d", file);
     if (read_link(name, path) != 0) return fails(EBADF);
+    // If the file was removed, the link's text ends in " (deleted)". The check below finds that the
+    // open file does not have this path.
     struct stat named;
-    struct stat opened;  // a path that ends in " (deleted)" may name another file, or none
+    struct stat opened;
     if (path.c_str()[0] == '/' &&
         (kernel::lstat(path.c_str(), &named) != 0 ||
          kernel::status_at(file, "", &opened, AT_EMPTY_PATH) != 0 ||

@@ -70,13 +70,13 @@ class Change {
 // where the caller can make, replace or remove it. Needs a `Change`. Fails if the user may not
 // write to the real folder.
 [[nodiscard]] int enter_copy(const Place& place, Path& physical);
-// Makes a copy of a file, with its contents if `with_contents`, or of a folder or link. `place`
-// becomes the copy.
+// Makes a copy of a file, folder or link, and sets `place` to the copy. Copies a file's contents
+// only if `with_contents`.
 [[nodiscard]] int copy_up(Place& place, bool with_contents);
 // Sets `physical` to the path at which the layer keeps the copy of `path`.
 [[nodiscard]] int in_files(const Path& path, Path& physical);
-// Turns each bridge among a folder and all folders below it into a copy, so that the folder can be
-// moved.
+// Prepares a folder to be moved: if it is a bridge, turns it into a copy, and does the same with
+// every bridge below it.
 [[nodiscard]] int copy_bridges(const Place& place);
 // Records the path of a removed file for the report, if a real file has that path.
 void note_removed(const Path& path);

@@ -9,9 +9,9 @@ extern "C" {
 [[gnu::visibility("hidden")]] long plimsoll_pass_call(long, long, long, long, long, long);
 }
 
-// Makes a call by libc's syscall(2), because raw_calls.cpp redirects calls that are made elsewhere.
-// Then wipes the pass from the stack and the register where it is left: a later call of another
-// library, with fewer arguments, could otherwise carry the pass by accident.
+// Makes a call by libc's syscall(2), because raw_calls.cpp redirects a system call that any other
+// code makes. Then wipes the pass from the stack and the register where it is left: a later call of
+// another library, with fewer arguments, could otherwise carry the pass by accident.
 #if defined(__x86_64__)
 asm("  .text\n"
     "  .hidden plimsoll_pass_call\n"

@@ -108,8 +108,9 @@ int run_named(const char* name, char* const* arguments, char* const* environment
   return kept == nullptr ? path : kept;
 }
 
-// Holds a socket's address with a path that replaces the program's. If the path is too long for an
-// address, the address names the path's folder as /proc/self/fd/N instead.
+// Holds the socket address that replaces the program's address. It contains the path of the socket
+// on the disk. If that path is too long for an address, the address names the path's folder as
+// /proc/self/fd/N instead.
 class Address {
  public:
   Address() = default;
@@ -217,8 +218,9 @@ STANDS_FOR(int, posix_spawn_file_actions_addopen, posix_spawn_file_actions_t* ac
   return libc(actions, file, path, flags, mode);
 }
 
-// The loader resolves a name on behalf of the library that calls dlopen, so it must see the
-// original caller. Nothing is left to do after the call, so the compiler makes it a jump.
+// libc's dlopen searches as its caller's RUNPATH says, and it recognizes the caller by the return
+// address. The call below is the last statement, so the compiler makes it a jump, and libc sees the
+// program's own caller.
 STANDS_FOR(void*, dlopen, const char* path, int flags) {
   static constinit Next<void*(const char*, int)> libc("dlopen");
   if (path != nullptr && std::strchr(path, '/') != nullptr) path = library_path(path);

@@ -39,16 +39,17 @@ struct Range {
 
   [[nodiscard]] bool has(std::uintptr_t address) const { return begin <= address && address < end; }
 };
-// These ranges hold the code of libc and of the loader. Calls that libc makes, and thus those of
-// the layer, are not redirected.
+// These ranges hold the code of libc and of the loader. System calls from libc's code are not
+// redirected, and neither are the layer's own calls, because the layer makes them by libc's
+// syscall(2).
 constinit Range libc;
 constinit Range loader;
 constinit bool is_watching = false;
 
 __attribute__((tls_model("initial-exec"))) thread_local char selector = kLetsPass;
 
-// Returns whether a signal handler cannot make a call, because the call changes the stack or what
-// the handler restores.
+// Returns whether a signal handler cannot make a call in the program's place. Such a call needs the
+// program's own stack, or changes signal state that the kernel restores after the handler.
 bool needs_its_own_stack(long call) {
   switch (call) {
     case SYS_clone:

@@ -202,7 +202,7 @@ int install_filter(unsigned long long pass) {
 using namespace plimsoll::scratch;
 
 int plimsoll_wall_is_possible() {
-  const long child = syscall(SYS_clone, 0UL, 0UL, 0UL, 0UL, 0UL);  // no SIGCHLD at its end
+  const long child = syscall(SYS_clone, 0UL, 0UL, 0UL, 0UL, 0UL);  // it ends without SIGCHLD
   if (child < 0) return -errno;
   if (child == 0) try_to_raise();
   int status = 0;

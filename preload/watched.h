@@ -20,9 +20,9 @@ struct Watched {
 
   int call;
   Effect effect;
-  // Which arguments of the call, counted from 0; kNone for none. `folder` is the descriptor to
-  // which the path is relative; for a call without a path, the descriptor of the file itself.
-  // `flags` are those of open(2), or AT_ flags.
+  // The three members below are numbers of the call's arguments, counted from 0, or kNone. `folder`
+  // is the descriptor to which the path is relative. If the call has no path, `folder` is the
+  // descriptor of the file itself. `flags` are those of open(2), or AT_ flags.
   signed char folder;
   signed char path;
   signed char flags = kNone;

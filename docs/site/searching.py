@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 CHINESE = "zh/"
 INDEX = "search/search_index.json"
 BASE = re.compile(r'(?<="base": ")[^"]*')
-"""The folder from which a page's script loads its index, relative to the page."""
+"""Finds, in a page, the folder from which its script loads the search index."""
 QUERY_WORDS = re.compile(r"(\w=\w\+1;\w)<=?(\w\.length;\w\+\+\)\w\.slice)")
-"""The loop in the theme's script that looks for the words of a Chinese query."""
+"""Finds, in the theme's script, the loop over the words of a Chinese query."""
 _warn = logging.getLogger("mkdocs.hooks.searching").warning
 jieba.setLogLevel(logging.WARNING)
 

@@ -43,8 +43,9 @@ class ScriptError(RuntimeError):
             change. None if it refused no change.
         reason: The type of the script's error, the first line of its message, and the line that
             raised it; None if the script reported none.
-        device_failure: The check inside a kernel that failed, with the line that called the kernel.
-            On a GPU the script would have failed there. None if all checks passed.
+        device_failure: The check that failed inside a simulated kernel, with the line that called
+            the kernel. On a GPU the script would have failed in this kernel. None if all checks
+            passed.
         until_then: The memory that the script took before it failed, in words; None if it had used
             no GPU, or if the amount is unknown.
     """

@@ -110,12 +110,16 @@ def _unfinished(path: Path, *, force: bool | None) -> Iterator[Path]:
 
 
 def exists_already(path: Path, hint: str = "name another file") -> InputError:
-    """Returns the error for a new file at whose path another file exists already."""
+    """Returns the error for a file that cannot be written, because its path exists already."""
     return InputError(f"{path}: exists already and is not overwritten; {hint}")
 
 
 def _replaces(path: Path, *, force: bool | None) -> bool:
-    """Returns whether a file exists that may be replaced; refuses all other existing paths."""
+    """Returns False if `path` is new, and True if it is a file that `force` allows to replace.
+
+    Raises:
+        InputError: If anything else exists at `path`.
+    """
     if path.is_dir():
         raise InputError(f"{path}: is a directory")
     replaces = bool(force) and path.is_file()

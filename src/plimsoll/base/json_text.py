@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SCHEMA = 2
-"""The schema's version. It rises if a key is removed or changes its meaning, not if one is new."""
+"""The schema's version. It rises when a key is removed or changes its meaning; new keys keep it."""
 
 
 def json_line(values: Mapping[str, Any]) -> str:

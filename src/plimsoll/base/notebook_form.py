@@ -1,4 +1,4 @@
-"""Shows results in notebooks: the answer, tables, and the whole text, which is collapsed at first.
+"""Shows results in notebooks: first the answer, then tables, then the whole text, collapsed.
 
 Colours are the notebook's own, so they follow its light or dark theme.
 """
@@ -37,7 +37,7 @@ class NotebookForm(ABC):
 
 
 def answer(text: str) -> str:
-    """Returns HTML with each line of `text` in bold, for the answer, which comes first."""
+    """Returns HTML that shows the result's answer: each line of `text` in bold."""
     return "".join(f"<p><b>{_escape(line)}</b></p>" for line in text.splitlines())
 
 
@@ -48,7 +48,7 @@ def table(title: str, rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) 
 
 
 def size_table(title: str, rows: Iterable[tuple[str, int]], whole_bytes: int | None = None) -> str:
-    """Returns an HTML table of the sizes above zero, with a bar for each share of `whole_bytes`."""
+    """Returns an HTML table of the sizes above zero, each with a bar for its share of the whole."""
     body = "".join(
         f"<tr><td{_LEFT}>{_escape(name)}</td><td{_RIGHT}>{format_size(size)}</td>"
         f"{_bar(size, whole_bytes)}</tr>"

@@ -1,6 +1,6 @@
-"""Returns standard error in a form that takes a script's output as bytes.
+"""Returns standard error as a stream or a descriptor to which a script's output can be copied.
 
-A notebook's `sys.stderr` takes only text, so bytes are decoded for it.
+A script's output is bytes. A notebook's `sys.stderr` takes only text, so the stream decodes them.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def reserve_closed_descriptors() -> None:
 
 
 def prepare_standard_streams() -> None:
-    """Makes a command survive closed standard streams, and standard error without a reader.
+    """Prepares this process for closed standard streams, and for a standard error without a reader.
 
     Without this, Python would print text for a closed standard error to standard output.
     """

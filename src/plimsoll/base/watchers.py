@@ -38,7 +38,8 @@ class Watchers:
         out-of-memory errors of the host or a GPU.
 
         Args:
-            name: The subject of the watcher's notes, which completes "plimsoll's notes of ...".
+            name: The subject of the watcher, such as "modules and optimizers". It is the key in
+                `failures`.
             watcher: Called with the arguments of the function.
         """
 

@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TAKE_SCRIPTS = (" predict", " fit")
-_TAKE_LAUNCHERS = ("predict", "fit", "sweep")  # `run` passes words behind a script to that script
+# These verbs accept a launcher, such as torchrun, without `--` before the launcher's options. `run`
+# needs no `--` either: it passes all words behind a script to that script.
+_TAKE_LAUNCHERS = ("predict", "fit", "sweep")
 _HELP = {"help_option_names": ["-h", "--help"]}
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 

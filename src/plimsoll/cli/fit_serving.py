@@ -1,4 +1,4 @@
-"""`plimsoll fit` for a serving engine: finds options with which it serves, or the smallest card."""
+"""`plimsoll fit` for a serving engine: finds options that let it serve, or the smallest card."""
 
 from __future__ import annotations
 

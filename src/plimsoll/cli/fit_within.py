@@ -139,9 +139,9 @@ def _outcome(attempt: Attempt) -> str:
 
 
 def _with_less(attempt: Attempt) -> str:
-    """Returns a suffix that names the allocator which needs the least memory.
+    """Returns a suffix with the least memory that suffices, and the allocator that needs it.
 
-    Returns "" if that is the first allocator of the attempt.
+    Returns "" if this allocator is the first of the attempt.
     """
     from plimsoll.prediction.fitting.plan_text import allocator_title
 

@@ -25,7 +25,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 _OTHERS = "Options"
 _PURPOSE_OF = {name: purpose for purpose, names in OPTIONS.items() for name in names}
 _IN_WORDS = re.compile(r"(?<=\[default: )\((.*)\)")
-"""A default value that is described in words, which typer puts in parentheses."""
+"""Matches the parentheses that typer puts around a default value if words describe that value."""
 _NO_BRACES = str.maketrans("", "", "{}")
 _MANY = 15
 """A verb with at most this many parameters lists all its options under one heading."""

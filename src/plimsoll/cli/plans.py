@@ -1,4 +1,4 @@
-"""Shared code of the verbs that read and write plans: addresses for a program's large requests."""
+"""Helps verbs that read or write plans. A plan gives addresses to a program's large requests."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Program:
         arguments: The arguments that the script or module gets.
         words: The words of plimsoll's command line that name the program.
         further: The words of plimsoll's command line behind `--`.
-        recipe: The recipe whose script the program is; None for a script of the user's own.
+        recipe: The recipe that made the script; None if the script is the user's own.
     """
 
     script: str
@@ -80,8 +80,8 @@ def chosen_program(
     """Returns the program that the command line names: a script, or the recipe for a model.
 
     Raises:
-        InputError: If it names neither a script nor a model, or both, or if `plimsoll.recipe`
-            raises.
+        InputError: If the command line names neither a script nor a model, or names both, or if
+            `plimsoll.recipe` raises this error.
     """
     if model is None:
         given = {

@@ -99,7 +99,12 @@ class Engine(Protocol):
         """Returns whether `pause` has moved the region off the card."""
 
     def require_pausable(self, region: int) -> None:
-        """Raises ValueError if `pause` would refuse the region, even with enough memory."""
+        """Checks that `pause` can move the region; whether there is memory for it is not checked.
+
+        Raises:
+            ValueError: If the region is paused already, one of its blocks was exported, or a CUDA
+                graph is being captured.
+        """
 
     def pause(self, region: int, keep: bool, file: int | None = None) -> int:
         """Moves a region off the card; returns the bytes that this frees on the card."""

@@ -1,6 +1,6 @@
 """A run's use of shared memory, and a lower bound of the time that it cost.
 
-Shared memory is host memory that a GPU uses directly, as Windows calls it.
+Shared memory is host memory that a GPU uses directly. The name is that of Windows' Task Manager.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SharedUse:
-    """The use of shared memory by blocks that spilled or were placed there.
+    """The use of shared memory.
+
+    A block lies in shared memory if the card was full (the block spilled), or if the program placed
+    the block there.
 
     Attributes:
         total_bytes: The size of shared memory.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Stacks(Protocol):
-    """Maps the stack number that the engine keeps to the call stack, innermost frame first."""
+    """Returns the call stack for a stack number of the engine, innermost frame first."""
 
     def __getitem__(self, context: int, /) -> list[tuple[str, int, str]]: ...
 

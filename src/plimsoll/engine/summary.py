@@ -2,8 +2,8 @@
 
 Lines on dedicated and shared memory can follow the table.
 
-A group of rows uses the units of its first row, so that rows can be compared. A larger unit is used
-only once the value reaches 768 (for sizes) or 750 (for counts) of that unit.
+A group of rows uses the units of its first row, so that rows can be compared. Sizes are in KiB from
+768 KiB on, in MiB from 768 MiB on, and so on. Counts are in thousands from 750 thousand on.
 """
 
 from __future__ import annotations

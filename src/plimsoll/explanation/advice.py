@@ -212,7 +212,7 @@ def _add_zero_grad(
 
 
 def _different(trials: list[Trial]) -> list[Trial]:
-    """Returns the best trial for each combination of settings' names; the values may differ.
+    """Keeps only the best of the trials that change the same settings to different values.
 
     Leaves out a trial if another trial with only some of its settings saves as much.
     """

@@ -133,8 +133,8 @@ class _Failures:
 
     Attributes:
         out_of_memory: The last failures, each explained.
-        fragmentation: The free pieces before the last failure; without a failure, at the peak of
-            reserved memory.
+        fragmentation: The free part of reserved memory before the last failure. If no request
+            failed, the free part when the most memory was reserved.
         notes: A note if there are more failures than explanations.
     """
 

@@ -164,7 +164,7 @@ def _past(
     version: str | None,
     is_known: bool,
 ) -> tuple[Past, ReplayResult | None, list[str]]:
-    """Returns the states as recorded or under another limit, their replay if any, and notes."""
+    """Returns the allocator's states, the replay of the recording if there is one, and notes."""
     (trace,) = recording.devices
     if recording.allocator != "native":
         said = None if has_history(recording) else recording.fragments_bytes(trace.device)

@@ -101,7 +101,10 @@ class Owners:
 def _groups(
     trace: DeviceTrace, lifetimes: Lifetimes, *, has_stacks: bool
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """Returns each block's group and the groups' names: lines, or sizes without stacks."""
+    """Returns the number of each block's group, and the groups' names.
+
+    A group is a source line, or without recorded stacks a size.
+    """
     if has_stacks:
         return source_lines(lifetimes.stack, trace.frames)
     sizes, place = np.unique(lifetimes.size, return_inverse=True)

@@ -33,8 +33,8 @@ class FoundLeak:
     """A leak of a recording.
 
     Attributes:
-        leak: The growth of a line, or of a size.
-        is_of_line: A mask of its blocks.
+        leak: The growth of the memory that one source line, or requests of one size, keep.
+        is_of_line: A mask of the blocks that grow.
         cause: Why the memory is kept.
     """
 
@@ -55,8 +55,9 @@ def add_leaks(
 ) -> None:
     """Adds advice on the fastest leaks.
 
-    For each leak, the recording is replayed as if the leaking line had kept nothing. The lines of
-    one kept graph get one piece of advice, at the line that keeps the graph.
+    For each leak, the recording is replayed as if the leaking line had kept nothing. Several lines
+    may leak because the program keeps one autograd graph. These lines together get one piece of
+    advice, for the line that keeps the graph.
 
     Args:
         search: The replays of the recording.
@@ -85,8 +86,9 @@ def add_leaks(
 def _by_change(leaks: Sequence[FoundLeak]) -> list[list[FoundLeak]]:
     """Groups the leaks that the same change would mend, the fastest growth first.
 
-    A graph also keeps tensors that have no grad_fn, such as its inputs. So if no statement of a
-    loop is found that keeps a leak, the leak joins the group of the fastest graph, if there is one.
+    An autograd graph also keeps tensors that have no grad_fn, such as its inputs. So if plimsoll
+    does not find the statement that keeps a leak, the leak joins the group of the fastest-growing
+    graph.
     """
     groups: dict[str, list[FoundLeak]] = {}
     for one in leaks:
@@ -106,7 +108,7 @@ def _slope(group: Sequence[FoundLeak]) -> float:
 
 
 def _words(group: Sequence[FoundLeak], *, has_stacks: bool) -> tuple[str, str]:
-    """Returns the advice on leaks with one change, and the text to copy: code or a command."""
+    """Returns the advice on a group of leaks, and the text to copy: code or a command."""
     leak, cause = group[0].leak, group[0].cause
     where = last_part(leak.what)
     grows = f"{format_size(round(_slope(group)))} more each step"

@@ -24,10 +24,10 @@ def with_leak_mended(
 ) -> tuple[Recording, Recording] | None:
     """Returns two recordings: the program's requests unchanged, and with the leaked blocks freed.
 
-    In the second recording, each block of the leaking line is freed by the end of the step that
-    follows its allocation's step, because until then a variable may rightly hold the block. Steps
-    of the warm-up are not changed. Both recordings leave out the allocator's own events, so they
-    differ only in the frees. Returns None if no block of the line lives longer.
+    In the second recording, no block of the leaking line outlives the step after the one that
+    allocated it; until then a variable may rightly hold the block. Steps of the warm-up are not
+    changed. Both recordings leave out the allocator's own events, so they differ only in the frees.
+    Returns None if no block needs an earlier free.
 
     Args:
         recording: The recording of one device.

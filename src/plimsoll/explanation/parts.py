@@ -226,10 +226,11 @@ class OutOfMemory:
 
 @dataclass(frozen=True)
 class Advice:
-    """Advice, and the result of its trial by a replay.
+    """Advice, and the result of its trial.
 
     Attributes:
-        kind: The kind of change; "script" was tried by a simulated run of the script.
+        kind: The kind of change. plimsoll tries a change of kind "script" by a simulated run of the
+            script, and all others by a replay.
         what: The change in one line of words.
         how: The text to copy: a setting, a command, or lines of code.
         cost: The cost of the change, in the words of `plimsoll.explanation.ranking`.

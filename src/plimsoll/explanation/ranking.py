@@ -2,8 +2,8 @@
 
 The costs, lowest first:
 
-- "nothing": the program computes the same at the same speed, except for driver calls until memory
-  has grown to its peak;
+- "nothing": the program computes the same at the same speed; only its first steps may take longer,
+  because memory grows to its peak by driver calls;
 - "time": the allocator has to release cached memory to the driver in order to serve requests, as
   under a limit; or a step of the changed script takes more than 1 % longer, or an unknown time;
 - "bus": memory is written to host memory and read from there;

@@ -46,8 +46,7 @@ class RecordedPast(Past):
         conf: PyTorch's configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         version: The version of PyTorch.
         fragments_bytes: The free bytes in partly used pieces, as the elastic allocator counted
-            them; None if they are not recorded. A recording without a history does not show the
-            pieces themselves.
+            them; None if the recording has a history, which shows the pieces, or no such count.
     """
 
     num_alloc_retries = None

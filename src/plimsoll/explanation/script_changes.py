@@ -132,7 +132,7 @@ def halving_change(arguments: Sequence[str], vary: str) -> Change:
 
 
 def _changes(base: Attempt, script: ScriptText) -> Iterator[Change]:
-    """Yields the possible changes in their strongest form, first those that keep the results."""
+    """Yields each possible change in its strongest form, first those that keep the results."""
     survey, peak = base.survey, base.allocated_bytes()
     assert survey is not None
     if len(survey.models) == 1 and survey.models[0].recomputations:

@@ -188,7 +188,9 @@ def _frees_wait(trace: DeviceTrace) -> bool:
 
 
 def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
-    """Tries PyTorch's settings, alone and combined; returns trials, the least reserved first.
+    """Tries PyTorch's settings, alone and combined. Returns the trials that work.
+
+    The trial that reserves the least memory comes first.
 
     Args:
         search: The replays.

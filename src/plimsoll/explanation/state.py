@@ -83,7 +83,7 @@ class Past(ABC):
 
     @abstractmethod
     def movable_bytes(self, event: int) -> int | None:
-        """Returns the free bytes in pieces that can move; None if the allocator moves no memory."""
+        """Returns the free bytes that the allocator can move; None if it never moves memory."""
 
     def failures(self) -> list[int]:
         """Returns the events at which requests failed."""

@@ -40,7 +40,7 @@ class NamesCells:
         return file
 
     def line(self, share: LineShare) -> LineShare:
-        """Returns a line's share with the cell's name in place of the file name."""
+        """Returns the share with the line renamed: the cell's name replaces the file's name."""
         return replace(share, line=renamed(share.line, self._place))
 
     def _place(self, place: str) -> str:

@@ -1,9 +1,9 @@
 """The pytest mark `@pytest.mark.gpu_memory("2GiB")`: a budget of GPU memory for a test.
 
-All live memory of a GPU counts, from the test's fixtures to its end, including memory allocated
-before the test. A test that exceeds its budget fails, and the message names the lines that hold the
-memory. Without a GPU, tests with a budget run on a simulated one, in a process of their own
-(`simulated_tests.py`).
+plimsoll watches a GPU from the first fixture of the test to the end of the test. All live memory
+counts, including memory allocated before the test. A test that exceeds its budget fails, and the
+message names the lines that hold the memory. Without a GPU, tests with a budget run on a simulated
+one, in a process of their own (`simulated_tests.py`).
 
 pytest imports this file in every project where plimsoll is installed. So this file imports other
 modules only when they are used.

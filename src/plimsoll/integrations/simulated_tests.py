@@ -59,8 +59,8 @@ class SimulatedTests:
         self._names = [item.nodeid for item in items]
         # A pytest-xdist worker gets its tests one by one, without knowing the next ones.
         self._one_by_one = hasattr(config, "workerinput")
-        self._reports: dict[str, list[pytest.TestReport]] = {}  # by test that has begun
-        self._endings: dict[str, str] = {}  # by test: the exit status and the output of its process
+        self._reports: dict[str, list[pytest.TestReport]] = {}  # of each test that has begun
+        self._endings: dict[str, str] = {}  # the exit status and output of each test's process
 
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         """Runs all waiting tests if this test has no result yet; then reports its result."""

@@ -42,7 +42,7 @@ class CounterSource(Protocol):
 
 
 class _Elastic(Protocol):
-    """An engine with the elastic allocator, of which the counters call only this method."""
+    """The only method of an engine with the elastic allocator that this module calls."""
 
     def fragments_bytes(self) -> int | None: ...
 
@@ -62,8 +62,8 @@ def device_counters(
     """Makes the counters of one GPU from an allocator's statistics.
 
     Args:
-        statistics: The counters by the keys of `torch.cuda.memory_stats()`, and those of shared
-            memory.
+        statistics: The allocator's counters. Their keys are those of `torch.cuda.memory_stats()`,
+            and further keys for the memory that lies on the host.
         index: PyTorch's number of the GPU.
         name: The name of the card.
         total_bytes: The card's dedicated memory.

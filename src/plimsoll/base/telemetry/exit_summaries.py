@@ -1,4 +1,4 @@
-"""Reports a process's use of each GPU when it ends, for PLIMSOLL_REPORT and `plimsoll run`."""
+"""Reports, when a process ends, how it used each GPU: for PLIMSOLL_REPORT and `plimsoll run`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class ExitSummary:
         process: The process id.
         device: PyTorch's number of the GPU.
         peak_allocated_bytes: The most in live blocks.
-        peak_reserved_bytes: The most reserved from the driver, in both tiers.
-        peak_shared_bytes: The most reserved in shared memory, for blocks that spilled or were
-            placed there.
+        peak_reserved_bytes: The most reserved from the driver, on the card and in shared memory.
+        peak_shared_bytes: The most reserved in shared memory (host memory that the GPU uses), for
+            blocks that did not fit on the card or that the program placed there.
         card_peak_bytes: The most memory of the card in use by all processes together.
         peak_pinned_bytes: The most page-locked memory that PyTorch's host allocator held, for all
             GPUs of the process.

@@ -44,7 +44,7 @@ def is_private(folder: Path) -> bool:
 
 
 def private_folder() -> Path:
-    """Makes the first of `folders` that this user can use, if necessary, and returns it.
+    """Returns the first of `folders` that this user can use; makes it if it does not exist.
 
     Raises:
         InputError: If no folder can be used.
@@ -60,12 +60,12 @@ def private_folder() -> Path:
 
 
 def counters_path(folder: Path, pid: int) -> Path:
-    """Returns the path of a process's counters, by its process id in this PID namespace."""
+    """Returns the path of a process's counters; `pid` is its id in this PID namespace."""
     return folder / f"{pid}-{pid_namespace()}.counters"
 
 
 def socket_path(folder: Path, pid: int) -> Path:
-    """Returns the path of a process's socket, by its process id in this PID namespace."""
+    """Returns the path of a process's socket; `pid` is its id in this PID namespace."""
     return folder / f"{pid}-{pid_namespace()}.socket"
 
 

@@ -5,7 +5,7 @@ never reach the program, and it never makes a context on a GPU. It is stopped wh
 forks: otherwise a lock that it holds would stay locked in the child forever. A child uses none of
 its parent's GPUs, so it publishes counters only once it uses a GPU itself.
 
-PLIMSOLL_PUBLISH=0 in the environment disables it.
+PLIMSOLL_PUBLISH=0 in the environment turns publishing off.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class Publisher:
         if self._thread is None:
             return True
         if self._thread is threading.current_thread():
-            return False  # called by this thread: a finalizer that it ran has forked
-        with suppress(OSError):  # the program may have closed `_wake`, which ended the thread
+            return False  # a finalizer that ran in this thread has forked
+        with suppress(OSError):  # the thread has ended if the program closed `_wake`
             os.eventfd_write(self._wake, 1)
         self._thread.join(_PATIENCE_SECONDS)
         return not self._thread.is_alive()
@@ -100,7 +100,7 @@ class Publisher:
             remove(self._folder, self._pid)
 
     def abandon(self) -> None:
-        """Closes the descriptors and keeps the files: in a forked child, the parent owns them."""
+        """Closes the descriptors, but keeps the files: a forked child's parent still needs them."""
         self._close()
         with suppress(OSError):
             os.close(self._wake)

@@ -160,7 +160,7 @@ class TorchCounters:
 
 
 def _torch_statistics(index: int) -> dict[str, int]:
-    """Returns PyTorch's counters, by the keys of an engine's statistics.
+    """Returns PyTorch's counters under the keys that plimsoll's engines use for theirs.
 
     Each counter is the sum over the pools of small and of large blocks.
     """

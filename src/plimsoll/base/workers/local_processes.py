@@ -82,7 +82,7 @@ class _Crew:
         self._is_over = False
 
     def done(self, index: int, item: Any) -> Done[Any]:
-        """Lets this thread's worker compute an item, and returns the outcome."""
+        """Sends an item to this thread's worker, and returns the outcome."""
         how = ""
         asked = pickle.dumps(item)
         for _ in range(MOST_TRIES):

@@ -62,7 +62,8 @@ CONTEXT_PARTS = (
 - kernels: PyTorch's kernels.
 - streams: PyTorch's pool of streams.
 - blas: cuBLAS, with one thread's handle.
-- blas_handle: cuBLAS's handle of each further thread that multiplies, such as the backward pass's.
+- blas_handle: a cuBLAS handle. Each further thread that multiplies needs one, such as the thread
+  of the backward pass.
 - stacks: the larger stacks that convolutions, recurrent layers and attention need.
 - solver: cuSOLVER, with one thread's handle.
 - solver_handle: cuSOLVER's handle of each further thread.
@@ -89,7 +90,7 @@ class CardFile:
         torch: PyTorch's version.
         cudnn: cuDNN's version.
         card: Fields of `GpuProfile`, without names and sources.
-        rates: The measured rates and times in bytes, operations or seconds, by name.
+        rates: The measured rates (bytes or operations per second) and times (seconds), by name.
         convolutions: The bytes of cuDNN's workspaces, keyed by the description of the convolution.
             Each value has three sizes: for the forward pass, the gradient of the input and the
             gradient of the weight.
@@ -149,7 +150,7 @@ def _key(text: str) -> str:
 
 
 def _value(value: object) -> str:
-    # JSON of a string without line breaks, a number or a list of these is valid TOML too.
+    # Values are numbers, strings without line breaks, or lists of these. JSON of these is TOML.
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -53,8 +53,8 @@ class GpuProfile:
         context_bytes: The memory of a PyTorch process's CUDA context in a training step, with the
             libraries that most steps load.
         kind: "datacenter", "workstation", "desktop" or "laptop".
-        nvlinks: The number of NVLink links to the other cards in the usual machine with this card;
-            0 for cards with PCIe only.
+        nvlinks: The number of NVLink links from this card to the other cards of a usual machine; 0
+            for cards with PCIe only.
         context_parts: Bytes of a new context ("made"), and bytes that each of CONTEXT_PARTS adds
             when a process loads it. Empty if the context's size is constant.
         nccl_process_bytes: The card memory that NCCL takes once in each process, apart from its

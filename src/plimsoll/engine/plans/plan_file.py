@@ -29,7 +29,7 @@ _MOST_TEXT = 4096
 _MOST_ARGUMENTS = 1024
 _MOST_NUMBER = (1 << 63) - 1
 _ELSEWHERE = (1 << 64) - 1
-"""The core's offset for a request outside of the planned area; the file has null instead."""
+"""The offset in `_core` of a request without a planned place; the file has null instead."""
 
 
 class _WrongError(Exception):

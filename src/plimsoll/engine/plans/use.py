@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlanUse:
-    """Which part of the large requests on one GPU got their planned place.
+    """How far the large requests on one GPU followed their plan.
 
     Attributes:
         requests: The number of requests above 1 MiB on the streams that have a plan.

@@ -42,7 +42,7 @@ class EventSource(Protocol):
     def settings(self) -> Mapping[str, Any]:
         """Returns the `allocator_settings` of a snapshot, with the allocator's name as "allocator".
 
-        The list under "gpus" has the cards whose names are known, as `recorded_card` reads them.
+        Under the key "gpus" is a list with the `card_entry` of each card whose name is known.
         """
 
     def frames(self, stack: int) -> list[Frame]:

@@ -263,7 +263,7 @@ class Recorder(NotebookForm):
             self._after_step()
 
     def _is_of_parent(self) -> bool:
-        """Returns whether this is a forked process, whose parent made the recording."""
+        """Returns whether the recording belongs to the parent process that forked this one."""
         return self._buffer is not None and os.getpid() != self._process
 
     # --- writing: called by the writing thread, or by a caller of flush --------------------------
@@ -343,7 +343,7 @@ def _follow_program() -> None:
     """Installs the hooks that report tensors and optimizer steps to the running recording.
 
     The hooks are never removed: a recording may end during a step, while PyTorch iterates over its
-    hooks. If they are installed already, all tensors are reported again.
+    hooks. If an earlier recording installed the hooks, this only reports all tensors again.
     """
     global _follows
     import torch

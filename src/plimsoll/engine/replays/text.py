@@ -36,7 +36,7 @@ def _device_text(ranked: Sequence[ReplayResult], width: int | None) -> str:
 
 
 def answer_of(ranked: Sequence[ReplayResult]) -> str:
-    """Returns a line on the best replay and its saving over the recorded or the worst replay."""
+    """Returns a line on the best replay, and on what it saves over the recorded or worst replay."""
     best = ranked[0]
     within = "" if best.limit_bytes is None else f" in {format_size(best.limit_bytes)}"
     reserved = format_size(best.peak_reserved_bytes)

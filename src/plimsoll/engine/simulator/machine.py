@@ -170,7 +170,7 @@ class SimulatedGpu:
 
     @property
     def driver_seconds(self) -> float:
-        """Time spent in driver calls so far, as the simulated driver prices each call."""
+        """The time that all driver calls so far took on the simulated clock."""
         return self._driver.driver_seconds
 
     def take(self, size: int | str) -> int:
@@ -222,7 +222,7 @@ class SimulatedGpu:
         self._driver.launch(stream, seconds * 1e9)
 
     def synchronize(self) -> None:
-        """Waits until all queued work is done: the clock advances to its end."""
+        """Advances the clock to the end of all queued work."""
         self._driver.synchronize_device()
 
     def pin_memory(self, size: int | str) -> int:

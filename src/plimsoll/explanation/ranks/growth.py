@@ -1,9 +1,8 @@
 """Finds the blocks that a rank's steps allocate and never free, by source line.
 
-Comparing ranks shows the leak of one rank sooner than that rank's history alone: after the first
-step, each step of a healthy rank leaves no blocks behind, or only blocks that it leaves behind on
-all other ranks too. So a few steps are enough here, while `recordings.analysis.leaks` needs a trend
-over many steps.
+After the first step, each step of a healthy rank leaves no blocks behind, or the same blocks as on
+all other ranks. So a comparison of ranks shows the leak of one rank after a few steps.
+`recordings.analysis.leaks`, which sees one rank only, needs a trend over many steps.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def find_kept(
     """Returns the memory that each line keeps, largest first; empty with too few steps.
 
     Args:
-        lifetimes: The blocks; at least all that are live at the `kept_moment`.
+        lifetimes: The blocks. Blocks that are freed before the `kept_moment` may be left out.
         steps: The program's steps.
         group: The number of each block's line.
         names: The lines by number.

@@ -64,7 +64,7 @@ def run_of(job: Job, rank: int, memory: int | str | None) -> Run:
 def _limit(job: Job) -> int:
     """Returns the most bytes that any rank reserved.
 
-    The colour scale of a rank ends there if its card is unknown.
+    If a rank's card is unknown, the rank's colour scale ends at this value.
     """
     return max(one.peak_reserved_bytes for one in job.summaries)
 

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 OutlierKind = Literal["out_of_memory", "leak", "fragmented", "full", "different"]
 
 _KINDS: tuple[OutlierKind, ...] = ("out_of_memory", "leak", "fragmented", "full", "different")
-_LEAST_MORE = 0.25  # the least excess over the group's median; uneven shards cause a smaller one
+# A "full" rank exceeds the group's median peak by this share. Uneven shards can cause a smaller
+# excess.
+_LEAST_MORE = 0.25
 _LEAST_PASSING = (
-    # the least excess of memory that lives within a step, which hardly depends on the shards
+    # This lower share is for memory that is freed within its step: shards hardly change its size.
     0.08
 )
 # the least excess of memory that is reserved but not allocated, as a share of the reserved memory
@@ -196,7 +198,10 @@ def _fragmented(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
 
 
 def _full(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Yields ranks that need more memory than their group, in all or within a step."""
+    """Yields ranks that need more memory than their group.
+
+    Either the whole peak is larger, or the part of it that a step allocates and frees.
+    """
     for team, peaks, elsewhere in _values(teams, lambda one: one.peak_allocated_bytes, of=_peak):
         usual = middle(peaks)
         found = beyond(peaks, _LEAST_MORE * usual, elsewhere)
@@ -277,10 +282,11 @@ def _values(
     of: Callable[[RankSummary], int],
     spread: Callable[[NDArray[np.float64]], float] = deviation,
 ) -> Iterator[tuple[Sequence[RankSummary], NDArray[np.float64], float]]:
-    """Yields each group of two ranks or more, with its ranks' values and a standard deviation.
+    """Yields each group of two ranks or more, its ranks' values, and a spread of values.
 
-    The standard deviation is found over all groups, from values that are divided by their own
-    group's median of `of`. It is then multiplied by this group's median of `of`.
+    The spread comes from all groups. To make groups comparable, each deviation from a group's
+    median value is divided by the group's median of `of`. The spread of these shares is then
+    multiplied by the median of `of` in the group that is yielded.
     """
     known = [team for team in teams if len(team) > 1]
     values = [np.array([value_of(one) for one in team], dtype=np.float64) for team in known]

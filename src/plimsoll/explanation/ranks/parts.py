@@ -53,8 +53,8 @@ class RanksParts:
         ranks: Each rank, in order.
         groups: Ranks with equal behaviour, the largest group first.
         outliers: Ranks that stand out in their group, the most important first.
-        fullest: The rank with the least room: the highest peak relative to its card, or without
-            known cards the highest peak.
+        fullest: The rank with the highest peak relative to its card. If the cards are unknown, the
+            rank with the highest peak.
         explanations: The explanations of the groups' representatives and of the first outlier that
             ran out of memory, keyed by rank.
         not_read: A line for each file that could not be used.

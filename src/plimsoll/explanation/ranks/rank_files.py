@@ -35,7 +35,7 @@ class RankFile:
 
     Attributes:
         name: Its path, or its address in an object store.
-        folder: The address of the folder, if that is in an object store.
+        folder: The address of the folder in an object store; None for a local file.
         size: The size in bytes.
     """
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _MOST_COMPARED = 1 << 15  # the most passages that are compared
 _LEVELS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
-"""The share of passages that may differ within a group, smallest first."""
+"""The tolerances to try: each is the share of passages that may differ within a group."""
 _MOST_BESIDE = 0.75  # the share of all ranks that must be in groups
 _LEAST_SHARE = 0.05  # a group has at least this share of all ranks
 _OTHER_COUNT, _OTHER_MEMORY = 0.02, 0.2  # a relative gap this large splits a group
@@ -70,7 +70,7 @@ def is_even(ranks: Sequence[int]) -> bool:
 
 
 def is_substantial(ranks: Sequence[int], of: int) -> bool:
-    """Returns whether ranks may form a group: enough of all `of` ranks, or evenly spaced."""
+    """Returns whether ranks may form a group: evenly spaced ones, or enough of all `of` ranks."""
     return len(ranks) >= max(2, _LEAST_SHARE * of) or is_even(ranks)
 
 

@@ -47,8 +47,8 @@ def beyond(values: NDArray[np.float64], least: float, elsewhere: float = 0.0) ->
     Args:
         values: The values of a group's ranks.
         least: The least excess over the median.
-        elsewhere: The standard deviation over all groups. For a small group it replaces the
-            group's own standard deviation, if it is larger.
+        elsewhere: The standard deviation over all groups. A small group uses the larger of this
+            value and its own standard deviation.
     """
     if len(values) < 2:
         return np.zeros(len(values), dtype=bool)

@@ -201,7 +201,7 @@ def _running() -> Ability:
 
 
 def _missing_for_libraries(name: str) -> Ability | None:
-    """Returns an `Ability` that does not work if Linux or PyTorch is missing; else None."""
+    """Returns the failed `Ability` if Linux or PyTorch is missing, and None if both are there."""
     instead = linux_instead()
     if instead is not None:
         return Ability(name, False, f"Linux is needed; {instead}")

@@ -161,7 +161,7 @@ def _product(sizes: Sequence[int]) -> int:
 
 
 def _besides(call: Callable[[], Any]) -> int:
-    """Returns the bytes that a call allocates in addition to its results."""
+    """Returns the peak of a call's memory, minus the memory of its results."""
     import torch
 
     torch.cuda.reset_peak_memory_stats()
@@ -219,7 +219,7 @@ def _layers() -> Iterator[_Layer]:
             yield False, channels // 2, 2 * side, channels, 3, 2, 1
             yield False, channels, 2 * side, channels, 3, 2, 1
             yield False, 2 * channels, 2 * side, 4 * channels, 1, 2, 0
-    # U-Nets and VGG have these layers, from 256 pixels on.
+    # U-Nets and VGG have these layers, for images of 256 pixels.
     for side, channels in ((256, 64), (128, 128), (64, 256), (32, 512), (16, 1024)):
         yield False, channels, side, channels, 3, 1, 1
         yield False, channels // 2, side, channels, 3, 1, 1

@@ -1,4 +1,4 @@
-"""Checks that no other process uses a card, because its memory would falsify measurements."""
+"""Checks that only this process uses a card: other processes would falsify measurements."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _MOST_SECONDS = 900
 """Seconds after which a part's process is stopped."""
 _CONVOLUTION_SECONDS = {False: 60.0, True: 400.0}
 _SEARCH_SECONDS = {False: 20.0, True: 100.0}
-"""The seconds for measuring searches, by `thorough`."""
+"""The seconds for measuring searches. The key says whether the measurement is `thorough`."""
 
 Say = Callable[[str], None]
 
@@ -302,8 +302,8 @@ def _with_convolutions(
 ) -> tuple[CardFile, int]:
     """Measures convolutions, those of the scripts first.
 
-    Returns the card's figures with them added, and how many of the scripts' convolutions were not
-    measured.
+    Returns the card's figures with these convolutions added, and the number of the scripts'
+    convolutions that were not measured.
     """
     own = _convolutions_of(scripts, found.name, machine)
     wanted = dict.fromkeys([*own, *common_convolutions(thorough=thorough)])

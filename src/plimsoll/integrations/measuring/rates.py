@@ -16,9 +16,11 @@ _FP32_SIDE = 4096
 REACHED_OF_BANDWIDTH = 0.896
 """The share of the data sheet's memory bandwidth that a copy reaches on an H100 and an H200."""
 REACHED_OF_TENSOR_FLOPS = 0.80
-"""The share of the data sheet's 16-bit tensor-core rate that a product reaches (H100, H200)."""
+"""The share of the data sheet's 16-bit tensor-core rate that `torch.mm` reaches (H100, H200)."""
 REACHED_OF_FP32_FLOPS = 0.77
-"""The share of the data sheet's fp32 rate that a product reaches without tensor cores (H100, H200).
+"""The share of the data sheet's fp32 rate that `torch.mm` reaches (H100, H200).
+
+TF32 is off, so `torch.mm` uses no tensor cores.
 """
 
 
