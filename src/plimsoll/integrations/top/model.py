@@ -79,8 +79,8 @@ class GpuUse:
     """One GPU; None means unknown.
 
     Attributes:
-        label: The GPU's name in tables: its number. A simulated GPU has the process id too, as in
-            "0 of 4711". The name of another host comes first.
+        label: The GPU's name in tables: its number. The process id follows if the GPU is
+            simulated, as in "0 of 4711". The host's name precedes if that is another machine.
         name: The product's name.
         uuid: The UUID without a prefix; "" for a simulated GPU.
         is_simulated: Whether the GPU is simulated, so that it exists in one process only.
