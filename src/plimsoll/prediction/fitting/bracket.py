@@ -24,12 +24,12 @@ _PATIENCE = 1024
 # factor holds with one known value, the second with two, the third with more.
 _NEAR = (1.1, 2.0, 2.5)
 _CLOSE = 1.1  # within this factor of a known value no scout is needed, even after wrong estimates
-_SURE = 0.95  # the last try is this part of the estimate, if no known value is near it
+_SURE = 0.95  # if no known value is near the estimate, the last try is this part of the estimate
 _GROWTH = 4  # the first scout is this many times the first value
 # A value is rounded by up to 1/4 of the tolerance, the value of a scout by up to 1/2 of itself.
 _LEEWAY, _SCOUTS_LEEWAY = 4, 2
 _MOST_SCOUTS = 4
-_DOUBT = 0.01  # an estimate's error for each factor of two between it and the nearest known value
+_DOUBT = 0.01  # an estimate's relative error, for each factor of two to the nearest known value
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Try:
 
     Attributes:
         value: The value.
-        scouts: Whether it runs with unlimited memory, only to measure how much it takes.
+        scouts: Whether the script runs with unlimited memory, only to measure how much it takes.
     """
 
     value: int
@@ -98,7 +98,7 @@ class Bracket:
 
     @property
     def high(self) -> int | None:
-        """The smallest tried value above `low` that does not fit or fails; None without one."""
+        """The smallest tried value above `low` with which the script does not fit, or fails."""
         failed = [each.value for each in self.points if each.fits is False]
         above = (value for value in (*failed, *self.broken) if value > self.low)
         return min(above, default=None)

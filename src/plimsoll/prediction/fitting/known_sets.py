@@ -179,7 +179,7 @@ class Known:
         return nearest.allocated_bytes() - sum(map(self.gain, others))
 
     def _is_exhausted(self, attempt: Attempt) -> bool:
-        """Returns whether the attempt's measured changes seem to save no more for a lower aim."""
+        """Returns whether the attempt's measured changes seem to save as much as they ever can."""
         aim = self._aims.get(frozenset(attempt.changes))
         if aim is None or attempt.prediction is None or attempt.allocated_bytes() <= aim.with_bytes:
             return False

@@ -143,14 +143,14 @@ class Search:
             self._known.replace(least, self._attempts.with_least_of(least, use))
 
     def find_range(self) -> None:
-        """Adds to the best plan the range of memory that it can take, depending on unknown data."""
+        """Adds the range of memory to the best plan, if the memory depends on unknown data."""
         if self.best is not None:
             attempt, use, verified = self.best.attempt, self.best.use, self.best.verified
             verified = self._attempts.with_range(attempt.changes, use, verified)
             self.best = Best(attempt, use, verified)
 
     def prefer_own_options(self) -> None:
-        """Replaces a best plan that leaves less free than `ROOMY` by a plan that only sets options.
+        """If the best plan is tight (see `ROOMY`), replaces it by a plan that only sets options.
 
         The new plan sets options of the script and changes no line. It leaves room for variations
         between runs and drivers.
