@@ -41,8 +41,8 @@ class Event(NamedTuple):
 class Profile:
     """The profile of one step, or of equal steps.
 
-    Up to `_GENERATION` equal steps in a row form a *generation*. Their profile has the maxima of
-    their figures.
+    Up to `_GENERATION` equal steps form a *generation*. Their profile has the maxima of their
+    figures.
 
     Attributes:
         events: The events in order.
@@ -193,7 +193,7 @@ class Plan:
     def expected(self, position: int | None = None) -> int | None:
         """Returns the expected peak of the program's own memory from now until after an event.
 
-        The time after an event lasts until the next one.
+        The peak after an event is the one between this event and the next.
 
         Args:
             position: The position of the event; None for the latest event so far.

@@ -123,7 +123,7 @@ class SampleCount:
         return address in {storage_address(each) for each in made if each is not None} - {0}
 
     def add(self, of: int, batch: int | None) -> None:
-        """Adds a batch's samples to the count of `of`, which is as for `end_step`."""
+        """Adds a batch's samples to a count; `of` is as for `end_step`."""
         self._called[of] += batch or 0
 
     def so_far(self) -> Samples:

@@ -29,7 +29,7 @@ class StoppedError(BaseException):
 
 @dataclass(frozen=True)
 class Stop:
-    """Why and where plimsoll stopped a script before its end.
+    """The moment at which plimsoll stopped a script before its end.
 
     Attributes:
         why: Why plimsoll stopped the script.

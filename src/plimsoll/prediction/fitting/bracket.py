@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_RUNS = 8
-"""The most runs of a search that is not exact."""
+"""The most runs of a search, unless the caller asks for the exact answer."""
 _TOLERANCE = 100  # the search ends when the answer is known to one part in 100
 _MOST_GROWTH = 32  # a round tries values up to this many times the largest known value
 # If a value this many times as large takes the same memory, memory does not depend on the value.

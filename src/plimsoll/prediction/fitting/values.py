@@ -278,8 +278,8 @@ class _Search:
             return Point(each.value, fits=False)
         fits: bool | None = found.fits and found.headroom_bytes >= needed
         if each.scouts and (not fits or found.shared is not None or found.shared_cards):
-            # With the card's real memory PyTorch would release cached memory, or other processes
-            # on the card might take some.
+            # The result is unknown: with the card's real memory PyTorch would release cached
+            # memory, or other processes would take a part of the card.
             fits = None
         if not found.fits:
             return Point(each.value, fits)

@@ -106,7 +106,7 @@ def fit_within(
         headroom: The part of `within` that stays free, such as "2GiB" or "5%" of the card. The
             plan's `within_bytes` is the rest. With None no memory has to stay free. But if the
             fastest plan leaves less than 5 % free, the search prefers a slower plan that leaves
-            more and only sets the script's own options.
+            5 % and only sets the script's own options.
         watcher: Called when each trial begins and ends.
         options: The options of `predict`.
 

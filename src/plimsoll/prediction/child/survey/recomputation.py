@@ -251,7 +251,7 @@ def _choices(modules: list[Module], step: _Step, least: int) -> Iterator[_Choice
 
 
 class _Best:
-    """The best plans: the one at index n saves n units of bytes.
+    """The best plans: the one at index n saves at least n units of bytes.
 
     A plan is a set of modules to recompute. The best one takes the least seconds.
     """
@@ -291,7 +291,7 @@ class _Best:
         return _Best(seconds, chosen)._monotonic()
 
     def _monotonic(self) -> _Best:
-        """Replaces each plan that takes longer than a plan that saves more bytes; returns self."""
+        """Replaces each plan by one that saves more and is faster, if there is one; returns self."""
         for at in range(len(self.seconds) - 2, -1, -1):
             if self.seconds[at + 1] < self.seconds[at]:
                 self.seconds[at], self.chosen[at] = self.seconds[at + 1], self.chosen[at + 1]
