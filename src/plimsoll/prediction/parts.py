@@ -347,7 +347,7 @@ class PredictionParts:
 
     @property
     def needs_trials(self) -> bool:
-        """Whether unknown data may change the program's course. Then only more runs find the range."""
+        """Whether unknown data may change what the program does, so that ranges need more runs."""
         return any(assumed.what in NEEDS_TRIALS for assumed in self.assumptions)
 
     @property

@@ -98,7 +98,7 @@ def predict(
         values: "auto", "real" or "none". With "auto" plimsoll computes the values of tensors if
             that is cheap, with "real" all of them, with "none" only the few that lengths and
             control flow depend on. For a value that it does not compute, plimsoll keeps bounds. If
-            the host reads such a value, it gets a random number within the bounds.
+            the host reads such a value, plimsoll gives it a random number within the bounds.
         unknown: The contents assumed for values that are not computed: "balanced", "most" or
             "least" (the largest or the smallest sizes), or "seed:N" (balanced, from another seed).
         steps: The number of optimizer steps after which plimsoll ends a training loop: that of

@@ -67,7 +67,7 @@ class StepLimit:
 
     @property
     def kept(self) -> FewerSteps | None:
-        """The effect of the limit; None without a limit, or if the limit left out no step."""
+        """The effect of the limit; None if there is no limit, or it left out no step."""
         if self._at_most is None or self._steps < self._at_most or self._planned == self._at_most:
             return None
         return FewerSteps(self._at_most, self._steps, self._planned, self._has_ended)

@@ -31,7 +31,7 @@ _NOTES = "failed-"
 
 @dataclass(frozen=True)
 class Failure:
-    """The end of a rank's program, by an error or without one.
+    """The end of a rank's program, with or without an error.
 
     Attributes:
         seconds: The time, on a clock that all processes of this machine share.

@@ -154,7 +154,7 @@ def _size_of(loader: Any, batch: Any) -> int:
 
 
 def _gradient_of(module: Any) -> tuple[int, int] | None:
-    """Returns the identity and the version of a module's first gradient; None without a gradient.
+    """Returns the identity and the version of a module's first gradient; None if it has none.
 
     Every backward pass changes one of them.
     """

@@ -65,7 +65,7 @@ class Search:
     """A search for the changes with which a script fits a card.
 
     Args:
-        attempts: Runs the trials of the script.
+        attempts: Runs the script with sets of changes.
         room: The memory of the card for PyTorch and NCCL.
         watcher: Called when each trial begins and ends.
         compiles: Whether the search tries to compile the model.

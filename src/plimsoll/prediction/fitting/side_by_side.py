@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a trial.
+    """The result of a trial.
 
     Attributes:
         found: The prediction; None if the script failed for another reason than memory.
