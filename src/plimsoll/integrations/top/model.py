@@ -31,7 +31,7 @@ class ProcessUse:
         counters: The counters of its allocator; None if plimsoll does not run in it.
         process: The counters of the whole process with all its GPUs; None if plimsoll does not run
             in it.
-        silent_seconds: Seconds since it last published counters, if the next ones are overdue.
+        silent_seconds: Seconds since it last published counters; None if no counters are overdue.
     """
 
     pid: int

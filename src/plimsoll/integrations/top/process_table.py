@@ -53,7 +53,7 @@ class Order:
     """The shown processes and their order.
 
     Attributes:
-        sort: The sort key; the largest size comes first, or the first name or number.
+        sort: The sort key. The largest sizes come first; names and numbers ascend.
         is_reversed: Whether the order is reversed.
         containing: A text that the program, the process id or the GPU must contain.
         parent_of: A function that returns the parent of a process, to show a tree; None for a list.

@@ -159,7 +159,7 @@ class _Arena:
         return tensor
 
     def place(self, tensor: Any) -> int:
-        """Returns a tensor's offset in the slot; first copies a tensor from elsewhere into it."""
+        """Copies a tensor into the slot if it is not there yet, and returns its offset."""
         if self.has(tensor):
             return int(tensor.storage_offset() * tensor.itemsize)
         place = _HEADER + self._end

@@ -255,7 +255,7 @@ def _noted(
 
 
 def _allocator_used() -> str:
-    """Returns the text of the assumption for a run in which PyTorch's own allocator served."""
+    """Returns the text of the assumption if PyTorch's own allocator served the requests."""
     own = "PyTorch's own allocator, in its libc10_cuda, served the requests"
     if versions.is_known():
         return own

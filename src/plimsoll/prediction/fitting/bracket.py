@@ -98,7 +98,7 @@ class Bracket:
 
     @property
     def high(self) -> int | None:
-        """The smallest tried value above `low` with which the script does not fit, or fails."""
+        """The smallest tried value above `low` that does not fit or fails, or None."""
         failed = [each.value for each in self.points if each.fits is False]
         above = (value for value in (*failed, *self.broken) if value > self.low)
         return min(above, default=None)
@@ -195,7 +195,7 @@ class Bracket:
         return [Try(value, scouts) for value in fresh if value >= least]
 
     def _round(self, value: float, *, scouts: bool) -> int:
-        """Rounds down to a multiple of `step` times a power of two: more scripts accept these."""
+        """Rounds down to a multiple of `step` times a power of two, which more scripts accept."""
         if value in (self.low, self.high):
             return int(value)  # this value was tried, so the script accepts it
         width = self.tolerance(value) if self.high is None else self.high - self.low

@@ -187,7 +187,7 @@ class Search:
         return bool(self._uses(attempt))
 
     def _sweep_budgets(self) -> None:
-        """Tries the compiled model under some activation memory budgets, then between these."""
+        """Tries the compiled model with some activation memory budgets, then between them."""
         survey, peak = self.base.survey, self.base.allocated_bytes()
         assert survey is not None
         budgets = list(compiled.first_budgets(survey))
@@ -280,7 +280,7 @@ class Search:
         return None if best is None else self._known.price(best.attempt, best.use)
 
     def _verified(self, attempt: Attempt, use: AllocatorUse) -> Prediction | None:
-        """Returns the prediction under the limit; if the limit changes nothing, the known one."""
+        """Returns the prediction under the limit, without a run if the limit changes nothing."""
         own = attempt.allocators()[0]
         assert attempt.prediction is not None
         is_alone = not attempt.prediction.shared_cards
@@ -302,7 +302,7 @@ class Search:
         return min(fitting, key=rank, default=None)
 
     def _uses(self, attempt: Attempt) -> list[AllocatorUse]:
-        """Returns the allocators with which an attempt fits, unless they failed under the limit."""
+        """Returns the allocators with which an attempt fits and has not failed under the limit."""
         return [
             use
             for use in attempt.allocators()
