@@ -86,7 +86,7 @@ class CopyStreams:
         Args:
             buffer: The copy in host memory.
             size: The size of the copy, in bytes.
-            copied: The event after which the buffer is filled.
+            copied: The event at the end of the copy that fills the buffer.
             stream: The current stream.
 
         Raises:

@@ -127,7 +127,7 @@ class offload(contextlib.ContextDecorator):  # noqa: N801
 
     def _pack(self, tensor: Any) -> Any:
         if not may_move(tensor):
-            # a detached tensor: with the tensor itself autograd would form a reference cycle
+            # if this returned the tensor itself, autograd would form a reference cycle
             return tensor.detach()
         storage = tensor.untyped_storage()
         if storage.nbytes() < _SMALLEST or torch.cuda.is_current_stream_capturing():

@@ -94,7 +94,7 @@ class Pager:
         residency = self._residency
         for position, saved in self._next_away(used):
             expected = self._plan.expected(position)
-            # without a plan, expect that the results computed from the storage are as large
+            # without a plan, expect the backward pass to allocate as much as the storage itself
             if expected is None:
                 allocated = allocated_bytes(self._memory.device).now
                 expected = allocated - residency.bytes_here + saved.size

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _SMALLEST_MARGIN = 8 * MiB
 _PROFILES = 16
-_GENERATION = 16  # the most steps in a generation
+_GENERATION = 16  # the most equal steps whose figures are combined
 
 
 class Event(NamedTuple):
@@ -41,14 +41,16 @@ class Event(NamedTuple):
 class Profile:
     """The profile of one step, or of equal steps.
 
+    Up to `_GENERATION` equal steps form a *generation*. Their profile has the maxima of their
+    figures.
+
     Attributes:
         events: The events in order.
         program_bytes: For each event, the peak of the program's own memory until the next event,
             minus the program's own memory at the beginning of the step.
         older_bytes: `program_bytes` of the previous generation. Equal steps may differ in memory:
             with accumulated gradients only the first step allocates the gradients.
-        steps: The number of steps in this generation. A generation is at most `_GENERATION` equal
-            steps, whose figures are combined to their maxima.
+        steps: The number of steps in this generation.
         gone: For each dropped storage, the number of events before it was dropped.
         held: Storages that the program itself held until the backward pass: dropping them frees
             nothing.
@@ -116,7 +118,7 @@ class Plan:
     """The current step, compared with the known ones.
 
     Args:
-        budget: The bytes of the card for the whole program.
+        budget: The bytes that the whole program may use on the card.
     """
 
     def __init__(self, budget: int) -> None:
@@ -191,9 +193,10 @@ class Plan:
     def expected(self, position: int | None = None) -> int | None:
         """Returns the expected peak of the program's own memory from now until after an event.
 
+        The peak after an event is the one between this event and the next.
+
         Args:
-            position: The position of that event; None for the latest event, that is, until the
-                next one.
+            position: The position of the event; None for the latest event so far.
 
         Returns:
             Bytes, or None if unknown.
@@ -248,7 +251,7 @@ class Plan:
     def _choose(self, known: Profile) -> set[int]:
         """Chooses the storages to move out, the earliest saved first, until enough bytes leave.
 
-        A storage stays if it is at least four times as large as the remaining excess.
+        A storage stays if it is at least four times as large as what still has to leave.
         `Pager.make_room` moves such a storage out later, if memory really runs short.
         """
         excess = known.excess(self.limit - self._base)
@@ -261,7 +264,7 @@ class Plan:
         return chosen
 
     def _remember(self, step: Profile) -> None:
-        # The memory after the last event is the optimizer's; all saved storages are gone by then.
+        # After the last event no saved storage is left to move, so the peak there does not matter.
         step.program_bytes[-1] = 0
         for profile in self._profiles:
             if profile.events == step.events:

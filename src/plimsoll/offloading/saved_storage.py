@@ -51,9 +51,9 @@ class SavedStorage:
         storage: The storage on the card, or None.
         stream: The stream that the storage's memory belongs to.
         buffer: Its copy in host memory, or None.
-        copied: The event after which `buffer` is filled, or None.
-        arrived: The event after which `storage` is filled; None once the compute stream waits for
-            it.
+        copied: The event at the end of the copy into `buffer`, or None.
+        arrived: The event at the end of the copy into `storage`; None once the compute stream
+            waits for the event.
         views: The number of its saved tensors.
         used_in: The last backward pass that used it.
         is_discarded: Whether its values are gone: only its shape was needed.

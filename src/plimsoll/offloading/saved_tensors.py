@@ -1,4 +1,6 @@
-"""Moves autograd's saved tensors so that one device stays within a budget; detects steps.
+"""Moves autograd's saved tensors so that one device stays within a budget.
+
+This file also detects where a training step begins.
 
 When memory is needed, plimsoll makes the compute stream wait for the copy to host memory and frees
 the storage at once. The next request gets that memory in stream order, so the sequence of
@@ -28,7 +30,7 @@ class SavedStorages:
 
     Args:
         device: The device.
-        budget: The bytes of the device for the whole program.
+        budget: The bytes that the whole program may use on the device.
         buffers: The page-locked buffers for copies.
     """
 

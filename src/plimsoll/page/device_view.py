@@ -211,8 +211,8 @@ def _pass_through(
     """Reads the history once.
 
     Returns:
-        The events of segments and failures, the numbers of these events, the times of all events,
-        and the stacks of all events.
+        The events of segments and failures, the indices of these among all events, the times of all
+        events, and the stacks of all events.
     """
     times, rare, numbers, stacks = [], [], [], []
     passed = 0

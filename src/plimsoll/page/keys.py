@@ -41,8 +41,8 @@ class Key:
         by: The property of a block that decides its group: "category", "line" (found by the block's
             stack), "stream", "pool", "size" or "tier". By tier, a block may have bytes in both
             groups.
-        table: For each number of that property, the index of its group. For "size", the least size
-            of each group except the first.
+        table: The index of the group for each value of that property; the values are numbered from
+            0. For "size", the least size of each group except the first.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Key:
                 "by": self.by, "table": list(self.table)}  # fmt: skip
 
     def groups_of(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
-        """Returns the group of each block, found by the number of its property `by`."""
+        """Returns the index of each block's group; `numbers` are the blocks' values of `by`."""
         if self.by == "size":
             bounds = np.array(self.table, dtype=np.uint64)
             return np.searchsorted(bounds, numbers, side="right").astype(np.int64)

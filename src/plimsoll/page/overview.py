@@ -30,7 +30,7 @@ class Overview:
 
     Attributes:
         span: The number of events in a span; the last span may have fewer.
-        top: The event of the span after which the most bytes were live; of several, the first.
+        top: For each span, the number of the first event after which the most bytes were live.
             int64.
         high: Live bytes after `top`. int64.
         low: The least live bytes after any event of the span. int64.

@@ -68,7 +68,7 @@ class PageServer:
     Args:
         runs: The runs to show.
         most_bytes: The size below which the page stays, if possible.
-        page: The HTML of another page to show first, which links to ranks; None for the runs' page.
+        page: The HTML of a page with links to the ranks; None to show the page of the runs.
         open_rank: Prepares the recording of a rank; raises `KeyError` for an unknown rank.
     """
 
@@ -262,7 +262,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, "text/html; charset=utf-8", page.html.encode())
 
     def _receive(self, path: Path, length: int) -> bool:
-        """Writes the request's body to a file of this user; returns whether all of it arrived."""
+        """Writes the request's body to a private file; returns whether the whole body arrived."""
         with NewFile(path) as file:
             while length > 0 and (piece := self.rfile.read(min(length, _PIECE))):
                 file.write(piece)

@@ -1,4 +1,7 @@
-"""Stores call stacks as tables, with each string, frame and path from the root only once."""
+"""Stores call stacks as tables, without repetitions.
+
+Each string and each frame is stored once. Stacks with the same outer frames share these.
+"""
 
 from __future__ import annotations
 

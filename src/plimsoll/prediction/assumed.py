@@ -43,7 +43,7 @@ DECIDES = {
 }
 """The assumptions that make a peak uncertain, each with the cause of the uncertainty."""
 NEEDS_TRIALS = (*SIZES_BY_DATA, LETS_GO_LATER)
-"""The assumptions that make a peak uncertain. Only further trials can find the peak's range."""
+"""The assumptions for which only more simulated runs of the script can find the peak's range."""
 EXTRAPOLATED_NCCL = (
     "NCCL's memory is extrapolated from measurements of up to four ranks on H100s and two on H200s "
     "that NVLink joins"

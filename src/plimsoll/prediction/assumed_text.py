@@ -45,7 +45,10 @@ def assumed_lines(assumptions: Sequence[Assumed]) -> Iterator[str]:
 
 
 def _named(assumed: Assumed) -> str:
-    """Returns the name beside an assumption: its line, or its operation, perhaps with the line."""
+    """Returns the text before an assumption, which says where it applies.
+
+    This is a line of the script, or else an operation. A line or a size may follow the operation.
+    """
     if assumed.what in _AT_LINES and assumed.line:
         return assumed.line
     where = f" ({assumed.line})" if assumed.line and _matters(assumed) else ""

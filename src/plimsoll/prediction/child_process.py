@@ -160,7 +160,7 @@ def started(
 
 
 class MissingRepositoryError(InputError):
-    """A script failed to get a model or a data set of the hub in a trial without a network."""
+    """A script that ran without a network failed to get a model or a data set of the hub."""
 
     def __init__(self, repository: HubRepository, script: str) -> None:
         super().__init__(repository.missing_text(script))
@@ -170,8 +170,8 @@ class MissingRepositoryError(InputError):
 def _redirected(request: Request, folder: Path) -> Request:
     """Returns the request with its output files redirected into a temporary folder.
 
-    The script's own writes are in the same folder until the trial ends. The parent then reads the
-    output files and the writes from there.
+    Until the process ends, this folder also has the files that the script writes. Then the parent
+    reads all of them.
     """
 
     def inner(wanted: str | None, name: str) -> str | None:
@@ -267,7 +267,7 @@ class _Run:
 
 
 def _check_room(folder: Path, error: Exception) -> None:
-    """Raises an `InputError` if the trial failed because the file system is full."""
+    """Raises an `InputError` if the process failed because the file system is full."""
     if os.strerror(errno.ENOSPC) in str(error) or not os.statvfs(folder).f_bavail:
         raise InputError(
             f"{folder.parent}: the file system is full. plimsoll keeps the script's writes there: "

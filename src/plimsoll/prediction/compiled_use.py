@@ -14,7 +14,7 @@ class CompiledFunction:
         line: The function's first line.
         graphs: The number of the function's graphs.
         recompilations: The number of graphs made because the guards of an earlier graph failed.
-        reason: The reason for the first recompilation, in one line; None without recompilation.
+        reason: The reason for the first recompilation, in one line; None if there was none.
     """
 
     line: str
@@ -30,7 +30,7 @@ class EagerUse:
     Attributes:
         peak_allocated_bytes: The most bytes in live blocks.
         peak_reserved_bytes: The most bytes reserved from the driver.
-        step_seconds: The time of a step by the simulated clock; None without steps.
+        step_seconds: The time of a step by the simulated clock; None if there were no steps.
     """
 
     peak_allocated_bytes: int

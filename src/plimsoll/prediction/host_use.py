@@ -24,11 +24,11 @@ class HostCost:
     file_bytes: int
 
 
-# The memory of Python itself, and the additional memory of importing PyTorch, of a CUDA context
-# with a program's kernels, and of the first use of cuBLAS and cuDNN: measured on an H200 with
-# PyTorch 2.11 by `benchmarks/host_memory.py parts`. CONTEXT and CUBLAS are medians, because CUDA
-# loads kernels on their first call, and a program that multiplies more number types loads more of
-# cuBLAS. FURTHER_CONTEXT was not measured.
+# PYTHON is the memory of Python itself. Each other figure is what something adds to it: the import
+# of PyTorch, a CUDA context with a program's kernels, the first use of cuBLAS or of cuDNN. All but
+# FURTHER_CONTEXT were measured on an H200 with PyTorch 2.11 by `benchmarks/host_memory.py parts`.
+# CONTEXT and CUBLAS are medians: CUDA loads kernels on their first call, so a program that
+# multiplies more number types loads more of cuBLAS.
 PYTHON = HostCost(10 * MiB, 7 * MiB)
 TORCH = HostCost(267 * MiB, 208 * MiB)
 CONTEXT = HostCost(150 * MiB, 90 * MiB)
@@ -60,7 +60,7 @@ class HostUse:
 
 
 def host_peak(uses: Iterable[HostUse]) -> tuple[int, tuple[int, int]] | None:
-    """Returns the host memory of the fullest machine and its range; None without processes.
+    """Returns the host memory of the fullest machine and its range; None if there is no process.
 
     It assumes that all processes reach their peaks at the same time. Mapped files count once.
     """

@@ -1,7 +1,7 @@
 """A model or a data set of Hugging Face's hub that a script needs and that is not cached.
 
-A prediction needs no weights. It needs a model's configuration and tokenizer, or the description of
-a data set, and fetches these outside the trial, which has no network.
+A prediction needs no weights, only a model's configuration and tokenizer, or the description of a
+data set. The script runs without a network, so plimsoll fetches these files in its own process.
 """
 
 from __future__ import annotations

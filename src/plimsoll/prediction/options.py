@@ -193,7 +193,11 @@ class Options:
         return 2 * tiers.shared_bytes
 
     def _checked_conf(self) -> str:
-        """Returns `conf`, or the environment's, after checking it for the installed PyTorch."""
+        """Returns `conf`, or the environment's setting if `conf` is empty.
+
+        Raises:
+            InputError: If the installed PyTorch would refuse the setting.
+        """
         conf = self.conf or next((os.environ[name] for name in _CONF if name in os.environ), "")
         try:
             _core.AllocatorConfig.parse(conf, rules_version())

@@ -35,10 +35,10 @@ INTERRUPTED = "interrupted"
 
 @dataclass(frozen=True)
 class Stopped:
-    """The end of a trial that plimsoll stopped before its script ended.
+    """The moment at which plimsoll stopped a script before its end.
 
     Attributes:
-        why: Why plimsoll stopped it.
+        why: Why plimsoll stopped the script.
         line: The line that the script was executing.
         steady_since_event: The number of the event that reached the peak of memory.
         events: The number of events up to the stop.
@@ -198,8 +198,8 @@ class PredictionParts:
             holds the peak. If several processes use the card, the most that all have at one time.
         shared_used_bytes: The most bytes reserved in shared memory. With `wddm` the driver spills
             silently.
-        plan: How many bytes the elastic allocator placed by its plan (docs/plans.md); None without
-            a plan.
+        plan: How many bytes the elastic allocator placed by its plan (docs/plans.md); None if it
+            had no plan.
         shared: The use of shared memory, and a lower bound of the time that it costs; None if no
             memory could spill or be placed there. If the script does not fit, `shared`,
             `shared_by_category` and `shared_lines` cover the run up to the failure.
@@ -218,9 +218,9 @@ class PredictionParts:
         used_bytes: The memory of the card that other programs already have, outside `total_bytes`.
         least_reserved_bytes: An estimate of the least memory with which PyTorch can serve the same
             requests, releasing cached memory to the driver when needed; None if no replay found it.
-        peak_allocated_range_bytes: The least and the most that `peak_allocated_bytes` can be, over
-            all contents of unknown data; None if no size depends on them. The least is the sum of
-            the requested sizes, because the rounding of blocks depends on their addresses.
+        peak_allocated_range_bytes: The least and the most that `peak_allocated_bytes` can be if
+            sizes depend on data that plimsoll does not know; None if no size does. The least is the
+            sum of the requested sizes, because the rounding of blocks depends on their addresses.
         peak_reserved_range_bytes: The least and the most that `peak_reserved_bytes` can be.
         stopped: Why plimsoll ended the script early; None if it did not. All figures are then those
             up to that moment.
@@ -244,7 +244,7 @@ class PredictionParts:
         convolutions: The convolutions that cuDNN ran, in words; `plimsoll measure` measures them.
         written: The files that the script wrote, the largest first; empty if its writes were kept,
             because plimsoll does not look for them then.
-        serving: How a serving engine that ran divided the card; None without one.
+        serving: How a serving engine divided the card; None if the script ran no engine.
         causes: Why the GPU that the figures describe needs its memory, the main cause first.
         kept_apart: The means that protected real files from the script, and the accesses that the
             kernel refused; None if the script's writes were kept.
@@ -332,10 +332,10 @@ class PredictionParts:
 
     @property
     def device_used_range_bytes(self) -> tuple[int, int] | None:
-        """The least and the most of `device_used_bytes`; None without a range.
+        """The least and the most that `device_used_bytes` can be.
 
-        It combines the ranges of reserved memory and NCCL's, unless several processes share the
-        card.
+        It combines the ranges of reserved memory and NCCL's memory. None if neither has a range, or
+        if several processes share the card.
         """
         reserved, nccl = self.peak_reserved_range_bytes, self.nccl_range_bytes
         if not (reserved or nccl) or self.shared_cards:
@@ -347,7 +347,7 @@ class PredictionParts:
 
     @property
     def needs_trials(self) -> bool:
-        """Whether unknown data may change the program's course, so that ranges need more trials."""
+        """Whether unknown data may change what the program does, so that ranges need more runs."""
         return any(assumed.what in NEEDS_TRIALS for assumed in self.assumptions)
 
     @property

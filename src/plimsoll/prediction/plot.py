@@ -118,7 +118,7 @@ def _what(timeline: Timeline) -> str:
 
 
 def _columns(timeline: Timeline, count: int) -> list[int]:
-    """Returns for each column the point to show: of the column's points, that with most memory."""
+    """Returns the index of one point for each column: the one with the most memory."""
     allocated = timeline.allocated_bytes
     points = len(allocated)
     shown = []

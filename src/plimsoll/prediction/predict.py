@@ -98,7 +98,7 @@ def predict(
         values: "auto", "real" or "none". With "auto" plimsoll computes the values of tensors if
             that is cheap, with "real" all of them, with "none" only the few that lengths and
             control flow depend on. For a value that it does not compute, plimsoll keeps bounds. If
-            the host reads such a value, it gets a random number within the bounds.
+            the host reads such a value, plimsoll gives it a random number within the bounds.
         unknown: The contents assumed for values that are not computed: "balanced", "most" or
             "least" (the largest or the smallest sizes), or "seed:N" (balanced, from another seed).
         steps: The number of optimizer steps after which plimsoll ends a training loop: that of
@@ -162,8 +162,8 @@ def predict_request(
     if not measure_need:
         return run(request, shows_output=shows_output, is_aside=is_aside)
     with ExitStack() as stack:
-        # `_may_compile` only guesses, so that the eager trial starts early. The trial's result is
-        # used only if the script has compiled something.
+        # `_may_compile` only guesses, so that the run without the compiler starts early. The
+        # result of that run is used only if the script has compiled something.
         answer = _eagerly(request, stack) if _may_compile(request) else None
         first = run(request, shows_output=shows_output, is_aside=is_aside)
         with said(f"running {request.title} again, on cards with more memory or other data"):
@@ -187,10 +187,10 @@ def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Pr
 
 
 def _eagerly(request: Request, stack: ExitStack) -> Callable[[], Prediction] | None:
-    """Starts a parallel trial without `torch.compile`; None if its writes cannot be isolated."""
+    """Starts a parallel run without `torch.compile`; None if its writes cannot be isolated."""
     setup = replace(request.setup, unlimited=True, is_eager=True)
     asked = replace(request, setup=setup, keep_writes=False, summary=None, record=None)
-    with suppress(InputError):  # raised if this machine cannot isolate the writes of a trial
+    with suppress(InputError):  # raised if this machine cannot isolate a run's writes
         return stack.enter_context(started(asked, shows_output=False, is_aside=True))
     return None
 

@@ -156,7 +156,7 @@ class TopApp(App[None]):
             panel.update(details(self._rows[place], self.size.width, self._history))
 
     def _place(self) -> int | None:
-        """Returns the index of the selected row; None without a selection, or if it is gone."""
+        """Returns the index of the selected row; None if no row is selected, or the row is gone."""
         places = (place for place, row in enumerate(self._rows) if row.key == self._selected)
         return next(places, None)
 
@@ -235,7 +235,7 @@ class TopApp(App[None]):
     # --- on the selected process -----------------------------------------------------------------
 
     def _chosen(self) -> Row | None:
-        """Returns the row of the selected process; without one, shows a note and returns None."""
+        """Returns the selected process's row; shows a note and returns None if none is selected."""
         place = self._place()
         if place is None or self._rows[place].use is None:
             self.notify("choose a process first, by the arrows", timeout=3)

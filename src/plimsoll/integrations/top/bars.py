@@ -61,7 +61,10 @@ def bar(parts: Sequence[int], total: int | None, width: int) -> Text:
 
 
 def _letters(parts: Sequence[int], width: int) -> list[int]:
-    """Returns how many characters each part gets: the largest-remainder method fills the width."""
+    """Returns how many characters each part gets.
+
+    Rounding down leaves characters over; the parts with the largest remainders get them.
+    """
     whole = sum(parts)
     letters = [part * width // whole for part in parts]
     by_remainder = sorted(range(len(parts)), key=lambda each: -(parts[each] * width % whole))

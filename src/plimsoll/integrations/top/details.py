@@ -24,7 +24,7 @@ _GRAPH_ROWS = 2
 
 
 def is_spilled(use: ProcessUse) -> bool:
-    """Returns whether a process has spilled memory, which the driver's figure leaves out."""
+    """Returns whether a process keeps GPU memory in host memory; NVML does not count that."""
     return use.counters is not None and use.counters.shared_bytes > 0
 
 

@@ -82,7 +82,7 @@ def _own_lines(content: bytes) -> str:
     """Returns the lines with plimsoll's samples; refuses an answer that is too long to parse.
 
     Raises:
-        InputError: If there are more or longer lines than a process can have.
+        InputError: If there are too many lines, or a line is too long.
     """
     lines = [line for line in content.split(b"\n") if line.startswith(b"plimsoll_")]
     if len(lines) > _MOST_LINES or any(len(line) > _LONGEST_LINE for line in lines):

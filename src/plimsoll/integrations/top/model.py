@@ -31,7 +31,7 @@ class ProcessUse:
         counters: The counters of its allocator; None if plimsoll does not run in it.
         process: The counters of the whole process with all its GPUs; None if plimsoll does not run
             in it.
-        silent_seconds: Seconds since it last published counters, if the next ones are overdue.
+        silent_seconds: Seconds since it last published counters; None if no counters are overdue.
     """
 
     pid: int
@@ -79,8 +79,8 @@ class GpuUse:
     """One GPU; None means unknown.
 
     Attributes:
-        label: The GPU's name in tables: its number. A simulated GPU has the process id too, as in
-            "0 of 4711". The name of another host comes first.
+        label: The GPU's name in tables: its number. The process id follows if the GPU is
+            simulated, as in "0 of 4711". If the host is another machine, its name comes first.
         name: The product's name.
         uuid: The UUID without a prefix; "" for a simulated GPU.
         is_simulated: Whether the GPU is simulated, so that it exists in one process only.

@@ -53,12 +53,12 @@ class Order:
     """The shown processes and their order.
 
     Attributes:
-        sort: The sort key; the largest size comes first, or the first name or number.
+        sort: The sort key. The largest sizes come first; names and numbers ascend.
         is_reversed: Whether the order is reversed.
         containing: A text that the program, the process id or the GPU must contain.
         parent_of: A function that returns the parent of a process, to show a tree; None for a list.
-        name_of: A function that returns the name of a process that uses no GPU itself but started
-            several that do.
+        name_of: A function that returns a process's name. The tree calls it for a process that
+            uses no GPU itself, but is an ancestor of several that do.
     """
 
     sort: SortKey = "driver"
@@ -118,7 +118,9 @@ _COLUMNS = (
 def process_table(
     machine: Machine, width: int, order: Order, first_line: int
 ) -> Iterator[tuple[Text, Row | None]]:
-    """Returns the table's lines, each with its row if it can be selected; empty without processes.
+    """Yields the lines of the table, each with its row, or with None if it cannot be selected.
+
+    Yields nothing if no process is shown.
 
     Args:
         machine: The machine with the processes.
@@ -146,7 +148,7 @@ def process_table(
 def _ordered(
     machine: Machine, order: Order
 ) -> list[tuple[str, int, GpuUse | None, ProcessUse | None]]:
-    """Returns for each line the name's prefix, the process id, the GPU and the memory on it."""
+    """Returns the lines, each as the name's prefix, process id, GPU and memory on that GPU."""
     rows = [
         (gpu, use)
         for gpu in machine.gpus

@@ -1,4 +1,4 @@
-"""Copies batches to the GPU before they are needed, out of page-locked memory.
+"""Copies batches to the GPU before they are needed, from page-locked memory.
 
 Begin with `loader`.
 """

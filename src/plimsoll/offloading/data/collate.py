@@ -1,11 +1,11 @@
 """Collates batches in a DataLoader's workers, directly into page-locked memory.
 
 A DataLoader's worker writes a batch into memory that it shares with the program; a thread of the
-program then copies it into page-locked memory. Here the program page-locks the shared memory
-itself. Locked pages stay in RAM whichever process writes to them, so a worker needs no access to a
-GPU. Locking a page takes longer than copying it, so each page is locked only once: each worker has
-a ring of *slots*, which are shared storages. The worker fills a slot again once the program has
-released it. The first word of a slot says whether it is free.
+program then copies it into page-locked memory. This module avoids that copy: the program page-locks
+the shared memory. Locked pages stay in RAM whichever process writes to them, so a worker needs no
+access to a GPU. Locking a page takes longer than copying it, so each page is locked only once: each
+worker has a ring of *slots*, which are shared storages. The worker fills a slot again once the
+program has released it. The first word of a slot says whether it is free.
 
 Only `PrefetchLoader` locks slots, because it knows when the copy of a batch is over. For other
 loaders a batch is ordinary host memory.
@@ -159,7 +159,7 @@ class _Arena:
         return tensor
 
     def place(self, tensor: Any) -> int:
-        """Returns a tensor's offset in the slot. A tensor in other memory is copied there first."""
+        """Copies a tensor into the slot if it is not there yet, and returns its offset."""
         if self.has(tensor):
             return int(tensor.storage_offset() * tensor.itemsize)
         place = _HEADER + self._end
@@ -249,7 +249,7 @@ class _Filling:
         self._process = os.getpid()
 
     def end(self) -> None:
-        """Marks the slot as free for the worker, once the program has dropped its tensors."""
+        """Tells the worker that the slot is free: the program has dropped the batch's tensors."""
         if self._process != os.getpid():
             return  # a forked child dropped its copy; the program may still use the slot
         _fillings.pop(self.mapping.storage.data_ptr(), None)

@@ -41,11 +41,11 @@ Batch = TypeVar("Batch")
 class PrefetchLoader(Generic[Batch]):
     """The batches of a loader, on a device, copied ahead while the program computes.
 
-    Batches are safe to use on the stream that was current when they were returned, and to keep.
-    They may be tensors in tuples, lists, dictionaries, named tuples, dataclasses and Hugging Face's
-    batches. Other objects pass through unchanged. With `device="cpu"`, as on a machine without a
-    GPU, whole batches pass through unchanged. Attributes that this class does not have (`dataset`,
-    `sampler`, `batch_size`, …) are the wrapped loader's.
+    The stream that was current when a batch was returned may use the batch at once. The program
+    may keep batches. A batch may have tensors in tuples, lists, dictionaries, named tuples,
+    dataclasses and Hugging Face's batches. Other objects pass through unchanged. With
+    `device="cpu"`, as on a machine without a GPU, whole batches pass through unchanged. Attributes
+    that this class does not have (`dataset`, `sampler`, `batch_size`, …) are the wrapped loader's.
 
     >>> for batch in plimsoll.PrefetchLoader(loader, "cuda", depth=2):  # doctest: +SKIP
     ...     train_step(batch)
@@ -54,8 +54,8 @@ class PrefetchLoader(Generic[Batch]):
         loader: Any iterable of batches: a DataLoader, a list, a generator. Batches should be
             page-locked (`pin_memory=True`, or `plimsoll.PinnedCollate`); otherwise the program's
             thread first copies them into page-locked memory.
-        device: "cuda", "cuda:1", "cpu" or a `torch.device`; a GPU without a number is the current
-            one at the start of a loop.
+        device: "cuda", "cuda:1", "cpu" or a `torch.device`. "cuda" is the GPU that is current when
+            a loop begins.
         depth: The number of batches on the device in addition to the program's own. A loop keeps
             its last batch until it has the next one. So with a depth of 1 copies and steps
             alternate, unless the program deletes its batch before it asks for another.
@@ -77,8 +77,8 @@ class PrefetchLoader(Generic[Batch]):
         if device.type == "cpu":
             return _on_the_host(self.loader, self._times)
         if getattr(self.loader, "num_workers", 0) > 0:
-            # A forked worker aborts if its garbage collector destroys a stream of the parent, as
-            # PyTorch makes the stream's GPU current for that. So collect garbage before the fork.
+            # To destroy a stream, PyTorch makes its GPU current, which aborts a forked process. So
+            # collect garbage before the fork: a worker's collector then finds no dead stream.
             gc.collect()
         return _Ahead(iter(self.loader), device, self.depth, self._times)
 
@@ -167,7 +167,7 @@ class _Ahead(Generic[Batch]):
         self._staged: Staged | None = None
         self._end: Exception | None = None  # the loader's exception, until all copies are returned
         self._copies: deque[Copy[Batch]] = deque()
-        self._read: deque[Any] = deque()  # events after which host memory has been read
+        self._read: deque[Any] = deque()  # events at the end of copies from host memory
         self._last: list[weakref.ref[Any]] = []  # storages of the last returned batch
 
     def __iter__(self) -> Iterator[Batch]:

@@ -30,7 +30,7 @@ class Staged:
 
     Attributes:
         tree: The batch, with its host tensors in page-locked memory.
-        buffer: The buffer of some of these tensors, or None.
+        buffer: The buffer that holds the staged tensors; None if no tensor had to be staged.
     """
 
     tree: Any
@@ -113,7 +113,7 @@ HOST_MEMORY = HostMemory()
 
 
 def needs_staging(tensor: Any) -> bool:
-    """Returns whether a host tensor must be staged for its copy to run beside the program."""
+    """Returns whether a host tensor must be staged so that its copy overlaps with the program."""
     return can_copy(tensor) and not (
         tensor.is_pinned() and tensor.stride() == dense_strides(tensor)
     )

@@ -58,7 +58,10 @@ class LoaderStatistics:
 
     @property
     def slowest(self) -> str:
-        """The loop's longest wait: "loader", "staging", "copy", or "program"."""
+        """The loop's longest wait: "loader", "staging" or "copy".
+
+        "program" if no wait takes more than a tenth of the loop's time.
+        """
         waits = {
             "loader": self.loader_seconds,
             "staging": self.staging_seconds,

@@ -40,7 +40,8 @@ def tensors_of(tree: object) -> list[Any]:
 
 
 def _walk(value: Any, function: Callable[[Any], Any], done: dict[int, Any]) -> Any:
-    # A recursive closure would form a reference cycle and keep the tensors until it is collected.
+    # A recursive closure would be a reference cycle: it would keep the tensors until Python's
+    # garbage collector runs.
     if isinstance(value, torch.Tensor):
         if id(value) not in done:
             done[id(value)] = function(value)

@@ -132,7 +132,7 @@ def place_optimizer(
 
     Args:
         optimizer: An optimizer with PyTorch's interface.
-        name: The region of the state, for `pause` and the summary.
+        name: The name of the `plimsoll.region` that gets the state.
 
     Raises:
         InputError: If plimsoll's elastic allocator is not installed.

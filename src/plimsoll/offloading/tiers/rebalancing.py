@@ -2,7 +2,8 @@
 
 Between steps the least memory is in use. Moving a GPU's memory is safe only if no other thread uses
 that GPU. So only memory of the GPUs that hold the optimizer's parameters moves, and nothing moves
-if the step runs within a backward pass. While shared memory is empty, a step costs one comparison.
+if the step runs within a backward pass. While shared memory is empty, the hook costs each step only
+one comparison.
 """
 
 from __future__ import annotations

@@ -215,8 +215,8 @@ def pause(
             cannot be written. The state is unchanged then.
         OutOfMemoryError: If the host has no memory for the content. The state is unchanged then.
         DriverError: If the driver fails. The state is unchanged, except that `backup="drop"` has
-            dropped the content of regions before the failing one. If the driver refuses to undo the
-            pause too, the region stays paused and its content is safe.
+            dropped the content of regions before the failing one. If the driver also fails to undo
+            the pause, the region stays paused and its content is safe.
     """
     if backup not in get_args(Backup):
         raise InputError(f"unknown backup {backup!r}; there are host, disk and drop")
@@ -258,7 +258,7 @@ def resume(*names: str) -> int:
             captured, or a file cannot be read.
         OutOfMemoryError: If a card has no room. All regions are still paused, without loss.
         DriverError: If the driver fails. All regions are still paused, without loss; if the driver
-            refuses to undo the resumption too, one region stays on the card.
+            also fails to undo the resumption, one region stays on the card.
     """
     with _lock:
         found = [(name, _paused_engines(number)) for name, number in _named(names)]

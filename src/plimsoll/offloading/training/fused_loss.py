@@ -31,8 +31,8 @@ def fuse_loss(model: torch.nn.Module) -> None:
     >>> plimsoll.fuse_loss(model)  # doctest: +SKIP
 
     Args:
-        model: The model, or a wrapper such as PEFT's, before another library replaces its
-            `forward`.
+        model: The model, or a wrapper such as PEFT's. No other library may have replaced its
+            `forward` yet.
 
     Raises:
         InputError: If there is no such model, or it uses its logits for more than the loss of

@@ -49,7 +49,7 @@ class Export:
 
 
 def _of_run(write: Callable[[Run, IO[bytes]], None]) -> Writer:
-    """Makes a writer of recordings from a function that writes the page's `Run`."""
+    """Returns a `Writer` that prepares the recording as a `Run` and then calls `write`."""
 
     def write_recording(recording: Recording, path: str | PathLike[str], *, force: bool) -> None:
         with NewFile(path, force=force) as file:

@@ -156,7 +156,7 @@ def _prediction(
         other_cards=_other_cards(simulation, used) if says_others else [],
         devices=[gpu.use() for gpu in used if gpu.device in simulation.contexts],
         **_noted(simulation, labels, used, fullest, peak, depends_on=uncertain.depends_on),
-        written=[],  # the parent adds the files after the trial
+        written=[],  # the parent adds the written files once this process has ended
         uses_cuda=simulation.has_contexts,
         events=len(run.action),
         seconds=seconds,
@@ -255,7 +255,7 @@ def _noted(
 
 
 def _allocator_used() -> str:
-    """Returns the assumption, in words, of a run whose requests PyTorch's own allocator served."""
+    """Returns the text of the assumption if PyTorch's own allocator served the requests."""
     own = "PyTorch's own allocator, in its libc10_cuda, served the requests"
     if versions.is_known():
         return own
@@ -323,7 +323,7 @@ class _UsedGpu:
     Attributes:
         device: The GPU.
         run: The GPU's events.
-        limit: The tightest limit that the program set for itself on the GPU; None without one.
+        limit: The tightest limit that the program set for itself on the GPU; None if it set none.
         peak: PyTorch's peak on the GPU.
         context_bytes: The memory that CUDA's context took on the GPU.
         nccl_bytes: The memory that NCCL took on the GPU.

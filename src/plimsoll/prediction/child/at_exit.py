@@ -32,7 +32,7 @@ def summary_at_exit(simulation: Simulation, high_water: HighWaterMarks, to: str)
 
 
 def begin_summarized(values: dict[str, Any]) -> None:
-    """Makes simulated GPUs in a started process, and makes the process report its use at its end.
+    """Simulates GPUs in this process, which the script started. The process reports their use.
 
     Args:
         values: "setup", a `Setup` as a dictionary, and "to", as for `summary_at_exit`.

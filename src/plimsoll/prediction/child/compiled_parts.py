@@ -25,7 +25,7 @@ def watch_calls(
     """Calls `before` ahead of each call of a module, and `after` when the call has returned.
 
     `before` gets the module and the arguments of the call; `after` gets the result. Both
-    functions are guarded watchers. Calls in compiled code are left out. `watch_calls` replaces
+    must handle their own errors. Calls in compiled code are left out. `watch_calls` replaces
     `Module.__call__`, because PyTorch's global module hooks would change the compiled code. Dynamo
     looks up `Module.__call__` once, when Dynamo is imported. It traces what that function calls,
     not the function itself.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 _KNOWN_AFTER = 2
-"""The steps after which plimsoll says that no loop can be ended; one alone may be a warm-up."""
+"""After this many steps plimsoll says that no loop can be ended. The first may be a warm-up."""
 
 
 class StepLimit:
@@ -67,7 +67,7 @@ class StepLimit:
 
     @property
     def kept(self) -> FewerSteps | None:
-        """The effect of the limit; None without a limit, or if the limit left out no step."""
+        """The effect of the limit; None if there is no limit, or it left out no step."""
         if self._at_most is None or self._steps < self._at_most or self._planned == self._at_most:
             return None
         return FewerSteps(self._at_most, self._steps, self._planned, self._has_ended)
@@ -92,7 +92,7 @@ class StepLimit:
         """Notes the end of an optimizer's step; at the limit ends the loop around the step.
 
         Args:
-            done: The number of steps so far, of the optimizer that has made the fewest.
+            done: The number of steps so far; if optimizers differ, the smallest of their numbers.
         """
         runners = self._simulation.runners
         if self._at_most is None:
@@ -152,7 +152,7 @@ def _can_end(frames: list[FrameType]) -> bool:
 
 
 def _trainer_state(frame: FrameType) -> Any:
-    """Returns the state of transformers' Trainer if the frame is that of its method, or None."""
+    """Returns the state of a transformers Trainer if the frame runs its method; otherwise None."""
     state: Any = state_of_trainer(variables_of(frame))
     is_own = state is not None and type(state).__module__.startswith("transformers.")
     return state if is_own else None

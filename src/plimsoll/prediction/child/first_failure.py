@@ -1,4 +1,4 @@
-"""Finds the rank of a job that failed first, and why: each rank notes its error at once.
+"""Finds out which rank of a job failed first, and why. Each rank writes down its error at once.
 
 The order in which ranks exit does not show which failed first. After an error a rank destroys its
 process groups before it exits. Ranks that wait for it then get the error of a closed connection,
@@ -31,7 +31,7 @@ _NOTES = "failed-"
 
 @dataclass(frozen=True)
 class Failure:
-    """The end of a rank's program, by an error or without one.
+    """The end of a rank's program, with or without an error.
 
     Attributes:
         seconds: The time, on a clock that all processes of this machine share.
@@ -90,7 +90,7 @@ def note_failure(folder: str, watchers: Watchers) -> None:
 
 
 def first_failure(folder: str | Path, of: Container[int] | None = None) -> Failure | None:
-    """Returns the first noted failure; None without any.
+    """Returns the earliest failure that a rank wrote down; None if there is none.
 
     Args:
         folder: The folder of the notes.

@@ -66,7 +66,7 @@ class ForkedProcesses:
         simulation.on_first_use(guarded("forked processes that use CUDA", self._note_cuda))
 
     def look(self) -> tuple[int, int]:
-        """Returns the memory of all forked processes that they do not share with this process.
+        """Returns the bytes that the forked processes have, without those shared with this process.
 
         The first number is the memory now. The second is the sum of each process's maximum since
         the last call.

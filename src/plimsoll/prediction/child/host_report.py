@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def tell_host_use(watch: HostWatch, folder: str) -> None:
-    """Writes the host memory of a process that the program started to a file.
+    """Writes a file with the host memory of this process, which the program started.
 
     The program's first process reads the file.
     """

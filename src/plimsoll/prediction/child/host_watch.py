@@ -79,7 +79,7 @@ class HostWatch:
         threading.Thread(target=run, daemon=True).start()
 
     def stop(self) -> HostUse | None:
-        """Ends the watch and returns the use; None in a forked process, or without figures."""
+        """Ends the watch and returns the memory use; None if unknown, or in a forked process."""
         if not self._has_begun or os.getpid() != self._process:
             return None
         self._is_over.set()

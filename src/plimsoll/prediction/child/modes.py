@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class AsItIs:
-    """Runs the script. If the request asks for it, reports the GPU memory of its processes.
+    """Runs the script. On request, reports the GPU memory of the script's processes.
 
     Attributes:
         simulation: The simulated GPUs.
@@ -157,7 +157,7 @@ class Answered(AsItIs):
         with NewFile(self._request.report) as file:
             file.write(json.dumps(report).encode())
         if report["error"] == "out_of_memory":
-            sys.exit(1)  # "out of memory" is an answer too, with the exit status 1
+            sys.exit(1)  # the exit status of the answer "out of memory"
 
     def _report(self, ended_by: BaseException | None) -> dict[str, Any]:
         seconds = time.perf_counter() - self._began

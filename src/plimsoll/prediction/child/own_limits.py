@@ -1,6 +1,7 @@
 """Finds how far a run's memory stays below the limits that the program set for itself.
 
-In a trial with unlimited memory the run may exceed a limit; the distance is then negative.
+If the simulated card has unlimited memory, the run may exceed a limit. The distance is then
+negative.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class PeakContents:
         shared_by_category: The bytes in shared memory by category, at the peak of shared memory.
         shared_lines: The source lines that hold the most bytes in shared memory at that peak.
         level: The allocated bytes after each event: requested sizes and rounding.
-        timeline: Memory over the run by category; None without events.
+        timeline: Memory over the run by category; None if the run has no events.
         blocks: All blocks of the run; `stack` has the numbers in `Run.site`.
         rounded: The rounded size of each block.
         category: The use of each block, an index into `CATEGORIES` of `category_names`.
@@ -155,7 +155,7 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
 
 
 def blocks_of(run: Run) -> tuple[Lifetimes, NDArray[np.uint64]]:
-    """Returns the blocks of a run, with the numbers in `run.site` as stacks, and rounded sizes."""
+    """Returns a run's blocks, whose `stack` is a number of `run.site`, and their rounded sizes."""
     nothing = np.zeros(len(run.action), dtype=np.uint64)
     columns: dict[str, NDArray[Any]] = {
         "action": run.action,

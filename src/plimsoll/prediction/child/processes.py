@@ -69,9 +69,9 @@ class StartedProcesses:
     folder: str
 
     def watch(self, simulation: Simulation) -> None:
-        """Observes the process that calls this, which then writes a report when it ends.
+        """Observes the calling process, and makes it write a report when it ends.
 
-        Call it before the process imports PyTorch.
+        Call this before the process imports PyTorch.
         """
         note_failure(self.folder, simulation.watchers)
         labels = BlockLabels(simulation, self.request.steps)
@@ -107,7 +107,7 @@ class StartedProcesses:
     ) -> None:
         """Makes this process and its forks write reports of their memory use.
 
-        The program's own process writes no file here: it reports to the parent process itself.
+        The program's own process writes no such file, because `modes.Answered` reports its use.
         """
         began = time.perf_counter()
         simulation.share_cards(card_files(self.folder))
@@ -208,7 +208,7 @@ class StartedProcesses:
 
 
 def begin_started(values: dict[str, Any]) -> None:
-    """Makes simulated GPUs in a started process, and sets up its report of their use.
+    """Simulates GPUs in this process, which the program started, and sets up its report.
 
     Args:
         values: A `StartedProcesses`, as a dictionary.

@@ -103,7 +103,11 @@ class SampleCount:
             self._new = max(self._new, batch)
 
     def end_step(self, of: int) -> None:
-        """Ends a step, such as that of the optimizer with the id `of`, and counts its samples."""
+        """Ends a step and counts its samples.
+
+        Args:
+            of: The id of the optimizer; in a program without optimizers, of the clock's `_Steps`.
+        """
         self._called[of] += (self._before + self._new) or self._derived
         self._waits_for_tensor = False
         self._new = self._derived = self._before = 0
@@ -119,7 +123,7 @@ class SampleCount:
         return address in {storage_address(each) for each in made if each is not None} - {0}
 
     def add(self, of: int, batch: int | None) -> None:
-        """Adds a batch's samples to the count of the steps with the id `of`."""
+        """Adds a batch's samples to a count; `of` is as for `end_step`."""
         self._called[of] += batch or 0
 
     def so_far(self) -> Samples:
@@ -128,7 +132,7 @@ class SampleCount:
 
 
 def batch_of(arguments: Iterable[Any]) -> int | None:
-    """Returns the first dimension of the first tensor; None without one."""
+    """Returns the size of the first tensor's first dimension; None if there is no tensor."""
     shapes = (getattr(each, "shape", None) for each in arguments)
     return next((int(shape[0]) for shape in shapes if isinstance(shape, tuple) and shape), None)
 
@@ -150,7 +154,7 @@ def _size_of(loader: Any, batch: Any) -> int:
 
 
 def _gradient_of(module: Any) -> tuple[int, int] | None:
-    """Returns the identity and the version of a module's first gradient; None without a gradient.
+    """Returns the identity and the version of a module's first gradient; None if it has none.
 
     Every backward pass changes one of them.
     """

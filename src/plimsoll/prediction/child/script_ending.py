@@ -1,4 +1,4 @@
-"""How a script ended: regularly, out of memory, or by an error; and the line that raised it."""
+"""How a script ended (regularly, out of memory or by another error), and the line at fault."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _out_of_memory(error: BaseException | None) -> str | None:
 
 
 def _refused(simulation: Simulation, error: BaseException | None) -> str | None:
-    """Returns the text of the error by which CUDA's driver refused memory; None without one."""
+    """Returns the text of the error if CUDA's driver refused memory; None if it did not."""
     refused = simulation.driver_memory.refused
     return next((str(each) for each in errors_behind(error) if refused(each)), None)
 
@@ -145,8 +145,8 @@ def _refusal(simulation: Simulation) -> str | None:
 def _missed_network(error: BaseException | None) -> bool:
     """Returns whether the error, or one that caused it, says that the script is offline.
 
-    If the trial has only the loopback network, an address that cannot be resolved or reached counts
-    too.
+    If the process has only the loopback network, an address that cannot be resolved or reached
+    counts too.
     """
     errors = errors_behind(error)
     if any("offline" in f"{type(each).__name__} {each.args}".lower() for each in errors):

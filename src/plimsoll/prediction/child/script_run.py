@@ -55,7 +55,7 @@ def run_script(request: Request) -> BaseException | None:
 
 
 def with_output(error: BaseException | None) -> BaseException | None:
-    """Flushes the script's output; returns `error` or, without one, the error of a failed write."""
+    """Flushes the script's output; returns `error`, or the flush's own error if `error` is None."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -98,7 +98,7 @@ def _own_folder(request: Request) -> Path:
 
 
 def _missing_module(name: str) -> str | None:
-    """Returns the module's or package's name that Python cannot find; None if it finds all."""
+    """Returns the package or module in a dotted name that Python cannot find, or None."""
     for end_of_name in [place for place, sign in enumerate(name) if sign == "."] + [len(name)]:
         try:
             spec = importlib.util.find_spec(name[:end_of_name])

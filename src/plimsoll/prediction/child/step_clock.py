@@ -108,8 +108,8 @@ class StepClock:
     """Records the clocks at the end of each step.
 
     A step is one step of an optimizer. In a program without optimizers a step is a call of
-    `generate` or, without that, a call of the outermost module. The outermost module is the first
-    module that is called after a step.
+    `generate`. If the program does not call `generate` either, a step is a call of the outermost
+    module. The outermost module is the first module that is called after a step.
     """
 
     def __init__(self, simulation: Simulation) -> None:

@@ -29,10 +29,10 @@ class StoppedError(BaseException):
 
 @dataclass(frozen=True)
 class Stop:
-    """The end of a trial that plimsoll stopped before its script ended.
+    """The moment at which plimsoll stopped a script before its end.
 
     Attributes:
-        why: Why plimsoll stopped it.
+        why: Why plimsoll stopped the script.
         line: The line that the script was executing.
     """
 
@@ -41,7 +41,7 @@ class Stop:
 
 
 class Stops:
-    """Ends the script of a trial if it would run for ever or exceeds its bound of events.
+    """Ends the script if it would run for ever, or makes more memory events than allowed.
 
     Attributes:
         stop: Why and where the script was stopped; None if it was not.

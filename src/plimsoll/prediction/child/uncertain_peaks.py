@@ -270,9 +270,10 @@ class _Run:
     def _at_pace(
         self, paces: NDArray[np.float64] | None
     ) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
-        """Returns the events, delayed frees moved, and the places of kernels' uncertain memory.
+        """Returns the events, ordered as if the delayed frees came at other times.
 
-        Each place is the index of the event before which a kernel allocates such memory.
+        Also returns, for each allocation of uncertain memory by a kernel, the index of the event
+        that follows the allocation.
         """
         if paces is None:
             return self._columns, self._places

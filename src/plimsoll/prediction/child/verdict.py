@@ -60,7 +60,7 @@ def verdict(
         found: The prediction of one process, with the failures of all processes in it.
         reports: All processes that used a GPU.
         cards: The used cards.
-        request: The trial.
+        request: The request that the program ran for.
     """
     crowded = [card for card in cards.values() if len(card.takes) > 1 or _has_killed(card, reports)]
     worst = max(crowded, key=lambda card: card.together_bytes, default=None)

@@ -71,7 +71,7 @@ class Attempt:
         return 0 if self.prediction is None else self.prediction.nccl_bytes
 
     def allocated_bytes(self) -> int:
-        """Returns the peak of allocated memory on the card, without host memory shared with it."""
+        """Returns the peak of allocated memory on the card. Blocks in host memory do not count."""
         assert self.prediction is not None
         shared = self.prediction.shared
         return self.prediction.peak_allocated_bytes - (shared.peak_allocated_bytes if shared else 0)
@@ -153,7 +153,7 @@ class Attempts:
         return found
 
     def with_least_of(self, attempt: Attempt, use: AllocatorUse) -> Attempt:
-        """Runs an attempt again under the allocator of `use`; returns it with the memory it needed.
+        """Runs an attempt again under the allocator of `use`; returns the attempt with new figures.
 
         The attempt ran under another allocator. For the allocator of `use` it has only a figure
         from a replay of the requests. The replay lacks the waits and moves of memory that this
@@ -176,7 +176,7 @@ class Attempts:
             return _finished(answer())
 
     def with_range(self, changes: Changes, use: AllocatorUse, found: Prediction) -> Prediction:
-        """Adds to a prediction of `verify` the range of memory over all values of unknown data."""
+        """Adds the range of the peaks to a prediction of `verify` if it depends on unknown data."""
         if not found.needs_trials:
             return found
         self.count += 2

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_RUNS = 8
-"""The most runs of a search that is not exact."""
+"""The most runs of a search, unless the caller asks for the exact answer."""
 _TOLERANCE = 100  # the search ends when the answer is known to one part in 100
 _MOST_GROWTH = 32  # a round tries values up to this many times the largest known value
 # If a value this many times as large takes the same memory, memory does not depend on the value.
@@ -24,12 +24,12 @@ _PATIENCE = 1024
 # factor holds with one known value, the second with two, the third with more.
 _NEAR = (1.1, 2.0, 2.5)
 _CLOSE = 1.1  # within this factor of a known value no scout is needed, even after wrong estimates
-_SURE = 0.95  # the last try is this part of the estimate, if no known value is near it
+_SURE = 0.95  # if no known value is near the estimate, the last try is this part of the estimate
 _GROWTH = 4  # the first scout is this many times the first value
 # A value is rounded by up to 1/4 of the tolerance, the value of a scout by up to 1/2 of itself.
 _LEEWAY, _SCOUTS_LEEWAY = 4, 2
 _MOST_SCOUTS = 4
-_DOUBT = 0.01  # an estimate's error for each factor of two between it and the nearest known value
+_DOUBT = 0.01  # an estimate's relative error, for each factor of two to the nearest known value
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Try:
 
     Attributes:
         value: The value.
-        scouts: Whether it runs with unlimited memory, only to measure how much it takes.
+        scouts: Whether the script runs with unlimited memory, only to measure how much it takes.
     """
 
     value: int
@@ -98,7 +98,7 @@ class Bracket:
 
     @property
     def high(self) -> int | None:
-        """The smallest tried value above `low` that does not fit or fails; None without one."""
+        """The smallest tried value above `low` that does not fit or fails, or None."""
         failed = [each.value for each in self.points if each.fits is False]
         above = (value for value in (*failed, *self.broken) if value > self.low)
         return min(above, default=None)
@@ -195,7 +195,7 @@ class Bracket:
         return [Try(value, scouts) for value in fresh if value >= least]
 
     def _round(self, value: float, *, scouts: bool) -> int:
-        """Rounds down to a multiple of `step` times a power of two: more scripts accept these."""
+        """Rounds down to a multiple of `step` times a power of two, which more scripts accept."""
         if value in (self.low, self.high):
             return int(value)  # this value was tried, so the script accepts it
         width = self.tolerance(value) if self.high is None else self.high - self.low

@@ -46,7 +46,7 @@ def _on_line(first: Sample, other: Sample) -> float | None:
 
 
 def _on_parabola(first: Sample, second: Sample, third: Sample) -> float | None:
-    """Returns the root nearest to `first`; None without a root, or if the parabola rises there."""
+    """Returns the root nearest to `first`; None if none exists or the parabola rises at `first`."""
     to_second = (second[1] - first[1]) / (second[0] - first[0])
     to_third = (third[1] - first[1]) / (third[0] - first[0])
     bend = (to_third - to_second) / (third[0] - second[0])

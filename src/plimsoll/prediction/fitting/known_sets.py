@@ -149,7 +149,7 @@ class Known:
         return self.cost(attempt) * (1 + _THIN * is_thin)
 
     def target(self) -> int:
-        """Returns the highest allocated peak that fits under "elastic", which wastes the least."""
+        """Returns the highest allocated peak that fits. The elastic allocator wastes the least."""
         return int((self._room - self.base.nccl_bytes) * _LEAST_REST) - MiB
 
     def margin(self, chosen: Changes) -> int:
@@ -160,7 +160,7 @@ class Known:
         return self._margins.get(frozenset(chosen), 0)
 
     def reach(self, kinds: set[str], chosen: Changes) -> int:
-        """Returns the lowest peak that measured changes of these kinds can reach beside `chosen`.
+        """Returns the lowest peak that measured changes of these kinds can reach with `chosen`.
 
         It is 0 (no bound) until an attempt with a subset of `chosen` has shown that such changes
         can save no more.
@@ -179,7 +179,7 @@ class Known:
         return nearest.allocated_bytes() - sum(map(self.gain, others))
 
     def _is_exhausted(self, attempt: Attempt) -> bool:
-        """Returns whether the attempt's measured changes seem to save no more for a lower aim."""
+        """Returns whether the attempt's measured changes seem to save as much as they ever can."""
         aim = self._aims.get(frozenset(attempt.changes))
         if aim is None or attempt.prediction is None or attempt.allocated_bytes() <= aim.with_bytes:
             return False

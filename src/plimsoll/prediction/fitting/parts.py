@@ -33,8 +33,8 @@ class Trial:
         error: Why the script fails, if it does.
         host_peak_bytes: As in a `Prediction`.
         host_peak_range_bytes: As in a `Prediction`.
-        growth_bytes: The growth with each step over the last steps; None if memory did not grow
-            with each of them, or there were too few.
+        growth_bytes: The bytes by which memory grew in each of the last steps; None if it did not
+            grow in all of these steps, or if the script made too few steps.
         steps: The number of steps; None if the script fails.
     """
 
@@ -61,8 +61,8 @@ class FitParts:
         largest: The largest tried value that fits; None if none did.
         smallest_failing: The smallest value above `largest` that does not fit, or with which the
             script fails; None if there was none.
-        stopped: Why the search ended although values between `largest` and `smallest_failing`, or
-            above `largest`, may fit; None if both are close enough.
+        stopped: Why the search ended although a larger value than `largest` may fit; None if
+            `largest` and `smallest_failing` are close enough.
         multiple_of: The search tried only multiples of this number, as the caller or the script
             demanded.
         total_bytes: The part of the card's memory that the script can have.

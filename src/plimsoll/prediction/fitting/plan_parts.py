@@ -94,8 +94,8 @@ class PlanParts:
         step_seconds: The time of a step; None if unknown.
         slowdown: `step_seconds` divided by that of the unchanged script; None if one is unknown.
         as_it_is_bytes: The memory of the card that the unchanged script takes.
-        device_used_range_bytes: The least and the most that `device_used_bytes` can be, over all
-            contents of unknown data; None if no size depends on them.
+        device_used_range_bytes: The least and the most that `device_used_bytes` can be if sizes
+            depend on data that plimsoll does not know; None if no size does.
         gives_cached_back: Whether it fits only because PyTorch releases cached memory to the driver
             in time.
         host_peak_bytes: An estimate of the most host memory that the program uses with the plan;

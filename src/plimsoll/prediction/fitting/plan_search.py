@@ -65,7 +65,7 @@ class Search:
     """A search for the changes with which a script fits a card.
 
     Args:
-        attempts: Runs the trials of the script.
+        attempts: Runs the script with sets of changes.
         room: The memory of the card for PyTorch and NCCL.
         watcher: Called when each trial begins and ends.
         compiles: Whether the search tries to compile the model.
@@ -143,14 +143,14 @@ class Search:
             self._known.replace(least, self._attempts.with_least_of(least, use))
 
     def find_range(self) -> None:
-        """Adds to the best plan the range of memory that it can take, depending on unknown data."""
+        """Adds the range of memory to the best plan, if the memory depends on unknown data."""
         if self.best is not None:
             attempt, use, verified = self.best.attempt, self.best.use, self.best.verified
             verified = self._attempts.with_range(attempt.changes, use, verified)
             self.best = Best(attempt, use, verified)
 
     def prefer_own_options(self) -> None:
-        """Replaces a best plan that leaves less free than `ROOMY` by a plan that only sets options.
+        """If the best plan is tight (see `ROOMY`), replaces it by a plan that only sets options.
 
         The new plan sets options of the script and changes no line. It leaves room for variations
         between runs and drivers.
@@ -187,7 +187,7 @@ class Search:
         return bool(self._uses(attempt))
 
     def _sweep_budgets(self) -> None:
-        """Tries the compiled model under some activation memory budgets, then between these."""
+        """Tries the compiled model with some activation memory budgets, then between them."""
         survey, peak = self.base.survey, self.base.allocated_bytes()
         assert survey is not None
         budgets = list(compiled.first_budgets(survey))
@@ -280,7 +280,7 @@ class Search:
         return None if best is None else self._known.price(best.attempt, best.use)
 
     def _verified(self, attempt: Attempt, use: AllocatorUse) -> Prediction | None:
-        """Returns the prediction under the limit; if the limit changes nothing, the known one."""
+        """Returns the prediction under the limit, without a run if the limit changes nothing."""
         own = attempt.allocators()[0]
         assert attempt.prediction is not None
         is_alone = not attempt.prediction.shared_cards
@@ -302,7 +302,7 @@ class Search:
         return min(fitting, key=rank, default=None)
 
     def _uses(self, attempt: Attempt) -> list[AllocatorUse]:
-        """Returns the allocators with which an attempt fits, unless they failed under the limit."""
+        """Returns the allocators with which an attempt fits and has not failed under the limit."""
         return [
             use
             for use in attempt.allocators()

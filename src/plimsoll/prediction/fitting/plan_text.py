@@ -152,9 +152,9 @@ def _own_options(plan: PlanParts) -> Iterator[str]:
 
 
 def _faster(plan: PlanParts) -> Iterator[str]:
-    """Yields a line about a faster plan that leaves little memory, if the plan sets options only.
+    """Yields a line about a faster attempt with little free memory, if the plan only sets options.
 
-    The search prefers such a plan because it leaves more memory.
+    The search preferred the slower plan because it leaves more memory.
     """
     mine = next((each.step_seconds for each in plan.tried if each.is_plan and each.options), None)
     tight = [

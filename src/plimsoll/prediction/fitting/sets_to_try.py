@@ -143,8 +143,8 @@ class Sets:
     def with_measured(self, chosen: Changes) -> Iterator[tuple[Changes, int, float]]:
         """Yields `chosen`, and `chosen` with each measured change that should make it fit.
 
-        Each set comes with its estimated peak and time. A measured change gets the least extent
-        with which the set should fit.
+        Each set comes with its estimated peak and time. A measured change recomputes or offloads
+        only as much as the set needs to fit.
         """
         start = self._known.nearest(chosen)
         allocated, seconds = self._known.estimate(chosen, start)

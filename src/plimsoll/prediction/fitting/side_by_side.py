@@ -1,4 +1,4 @@
-"""Runs several trials in parallel."""
+"""Simulates several scripts in parallel, each in a process of its own (a *trial*)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a trial.
+    """The result of a trial.
 
     Attributes:
         found: The prediction; None if the script failed for another reason than memory.
-        error: The script's error in this case; None otherwise.
+        error: The script's error; None if there is a prediction.
         output: The output of the failed script.
     """
 
@@ -38,7 +38,7 @@ class Outcome:
 
 
 def slots(request: Request, most: int = MOST_AT_A_TIME) -> int:
-    """Returns how many trials like this can run in parallel: one for each core, up to `most`."""
+    """Returns how many trials of a request can run in parallel: one for each core, up to `most`."""
     if request.nproc_per_node is not None or request.keep_writes:
         # A single job uses all cores already. Parallel trials that keep writes would read each
         # other's files.

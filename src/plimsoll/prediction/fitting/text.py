@@ -133,7 +133,7 @@ def _table(fit: FitParts) -> Iterator[str]:
 
 
 def _used(trial: Trial, total_bytes: int) -> str:
-    """Returns the memory that a trial used of the card, such as "6.55 GiB", or ">8.00 GiB"."""
+    """Returns a trial's memory of the card, such as "6.55 GiB"; ">8.00 GiB" if that is too much."""
     if trial.error is not None or trial.device_used_bytes is None:
         return "not known"
     if trial.headroom_bytes is None:

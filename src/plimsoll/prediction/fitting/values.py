@@ -82,8 +82,8 @@ def fit(
         at_most: The largest value to try; None for no bound.
         multiple_of: plimsoll tries only multiples of this number. If the script fails because it
             accepts only multiples of another number, plimsoll finds that number from the failure.
-        exact: Whether to search until the value or multiple after the largest one does not fit,
-            however many runs this takes.
+        exact: Whether to search on until the next value, or the next allowed multiple, does not
+            fit. This may take more than eight runs.
         headroom: The memory that must stay free, such as "2GiB" or "5%" of the card.
         progress: Called before each try with the value and None, and after it with the value and
             the result. The value is None before a run with the script's own value, which only that
@@ -281,8 +281,8 @@ class _Search:
             return Point(each.value, fits=False)
         fits: bool | None = found.fits and found.headroom_bytes >= needed
         if each.scouts and (not fits or found.shared is not None or found.shared_cards):
-            # With the card's real memory PyTorch would release cached memory, or other processes
-            # on the card might take some.
+            # The result is unknown: with the card's real memory PyTorch would release cached
+            # memory, or other processes would take a part of the card.
             fits = None
         if not found.fits:
             return Point(each.value, fits)

@@ -104,9 +104,9 @@ def fit_within(
         force: Whether to replace existing files.
         compiles: Whether to try `torch.compile` too, which takes longer.
         headroom: The part of `within` that stays free, such as "2GiB" or "5%" of the card. The
-            plan's `within_bytes` is the rest. With None no memory has to stay free. The search then
-            still prefers a plan that only sets the script's own options and leaves 5 % free to a
-            faster plan that leaves less.
+            plan's `within_bytes` is the rest. With None no memory has to stay free. But if the
+            fastest plan leaves less than 5 % free, the search prefers a slower plan that leaves
+            5 % and only sets the script's own options.
         watcher: Called when each trial begins and ends.
         options: The options of `predict`.
 
@@ -264,7 +264,7 @@ class _Found:
     def _command(self, patch: str, apply: str | PathLike[str] | None) -> str:
         arguments = self._attempts.arguments(self.chosen.changes)
         launcher = _launcher(self._request)
-        if self._request.is_module:  # the file that the patch changes
+        if self._request.is_module:  # the module is in the file that the patch changes
             name, launcher = self._request.script, [*launcher, "-m"]
         elif apply is not None:
             name = str(apply)

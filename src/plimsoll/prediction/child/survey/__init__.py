@@ -1,1 +1,1 @@
-"""Finds the parts of a simulated program that could be changed, while it runs."""
+"""Finds the parts of a simulated program that the user could change to save memory."""

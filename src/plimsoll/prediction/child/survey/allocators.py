@@ -23,7 +23,9 @@ _EXPANDABLE = "expandable_segments:True"
 
 
 def try_allocators(simulation: Simulation, device: int, room: int | None) -> list[AllocatorUse]:
-    """Replays a run's requests under the run's own settings and others; returns the use of each.
+    """Replays a run's requests with its own allocator settings and with others.
+
+    Returns the memory use under each of them.
 
     Args:
         simulation: The GPUs of the run.

@@ -53,7 +53,7 @@ def leave_survey(
 
 
 def join_surveys(request: Request) -> None:
-    """Combines the files of the ranks into the requested one, if there are any."""
+    """Combines the files of the ranks into the requested file, unless there are none."""
     if request.survey is None:
         return
     asked = Path(request.survey)

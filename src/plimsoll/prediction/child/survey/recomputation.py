@@ -134,7 +134,7 @@ class _Step:
         return int(self.size[kept.blocks].sum()) - int(self.size[kept.given].sum())
 
     def peak_without(self, kept: Iterable[_Kept]) -> int:
-        """Returns the peak of the step if these calls are recomputed."""
+        """Returns the peak of the step if the calls that keep these blocks are recomputed."""
         change = np.zeros(self.end - self.begin + 1, dtype=np.int64)
         spikes: list[tuple[int, int]] = []
         until: dict[int, int] = {}
@@ -251,7 +251,7 @@ def _choices(modules: list[Module], step: _Step, least: int) -> Iterator[_Choice
 
 
 class _Best:
-    """The seconds and the modules of the best plan for each number of units of saved bytes.
+    """The best plans: the one at index n saves at least n units of bytes.
 
     A plan is a set of modules to recompute. The best one takes the least seconds.
     """
@@ -291,7 +291,7 @@ class _Best:
         return _Best(seconds, chosen)._monotonic()
 
     def _monotonic(self) -> _Best:
-        """Replaces each plan by a plan that saves more bytes in less time, if any; returns self."""
+        """Replaces each plan by a faster one that saves more, if one exists; returns self."""
         for at in range(len(self.seconds) - 2, -1, -1):
             if self.seconds[at + 1] < self.seconds[at]:
                 self.seconds[at], self.chosen[at] = self.seconds[at + 1], self.chosen[at + 1]

@@ -52,7 +52,7 @@ def has_trainer(script: ScriptText) -> bool:
 
 
 def trainer_in_parts(script: ScriptText, parts: int) -> ScriptText:
-    """Returns the script with a Trainer whose batch is divided and accumulated over `parts`.
+    """Returns the script with a Trainer that divides its batch and accumulates over `parts` parts.
 
     If the batch is an expression, such as `args.batch_size`, the division is added to it.
 

@@ -1,4 +1,4 @@
-"""Changes to a script with DistributedDataParallel that reduce the memory of each rank."""
+"""Changes to scripts that use DistributedDataParallel. They reduce the memory of each rank."""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def job_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
-    """Yields changes to what each rank keeps of the model and its optimizer; none for one rank.
+    """Yields changes to what each rank keeps of the model and its optimizer.
+
+    Yields nothing if the job has only one rank.
 
     Args:
         survey: The survey of the unchanged script.

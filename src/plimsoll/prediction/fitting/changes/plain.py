@@ -33,7 +33,7 @@ KINDS = (
     trainer_changes,
     own_option_changes,
 )
-"""The functions that yield changes, each from a survey and the peak of allocated bytes."""
+"""The functions that yield changes. Each takes a survey and the peak of allocated bytes."""
 
 
 def plain_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:

@@ -36,7 +36,7 @@ def precision_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
             caveat="products of matrices are computed in bfloat16",
             saves_bytes=allocated_bytes // 2,
         )
-    if survey.ranks > 1:  # the wrapper would keep the old parameters
+    if survey.ranks > 1:  # DistributedDataParallel or FSDP would keep the old parameters
         return
     yield Change(
         "precision",

@@ -40,7 +40,7 @@ class Pass:
 
     @property
     def forward(self) -> list[ast.stmt]:
-        """The statements from the model's call to the one before `backward`."""
+        """The statements from the model's call up to the call of `backward`, without the latter."""
         return self.block[self.first : self.last]
 
 

@@ -150,7 +150,7 @@ def _configurations(size: int, survey: Survey, _: ScriptText) -> Iterator[Place]
 def _text_of(path: Path) -> str:
     """Returns a configuration file's text.
 
-    Returns "" if the file is gone or large, or if a trial would write to the real file.
+    Returns "" if the file is gone or large, or if a simulated run could change the file on disk.
     """
     is_small = path.is_file() and path.stat().st_size <= _MOST_BYTES
     return path.read_text() if is_small and is_held_back(path) else ""
