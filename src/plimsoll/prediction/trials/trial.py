@@ -1,4 +1,4 @@
-"""Starts and ends a trial, and reads its outcome, from plimsoll's own process."""
+"""Plimsoll's side of a trial: starts and ends the holder, and reads the outcome."""
 
 from __future__ import annotations
 
