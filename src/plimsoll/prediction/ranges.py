@@ -86,12 +86,12 @@ def _of_alike(request: Request, found: Prediction) -> list[Prediction] | None:
     sizes uncertain. Both trials then compute with the same data.
 
     Returns None in all other cases. Also returns None if the script's writes are kept, because one
-    trial would read the files of the other trial. Also returns None if a rank fails because its
-    equals do not run.
+    trial would read the files of the other trial. Also returns None if a rank fails because the
+    ranks equal to it do not run.
     """
     depends = {assumed.what for assumed in found.assumptions} & set(NEEDS_TRIALS)
     groups = alike(found.ranks)
-    is_job = request.nproc_per_node is not None  # a script that starts its own ranks needs all
+    is_job = request.nproc_per_node is not None  # only then can plimsoll leave out ranks
     is_worth_it = is_job and len(groups) < len(found.ranks) and not request.keep_writes
     if depends != {LETS_GO_LATER} or not is_worth_it:
         return None

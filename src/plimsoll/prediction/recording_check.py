@@ -203,8 +203,8 @@ def _at_peak(trace: DeviceTrace) -> _Peak:
 def _same_lines(predicted: Counter[str], recorded: Counter[str]) -> dict[str, tuple[int, int]]:
     """Returns the predicted and the recorded bytes of each line.
 
-    A recorded line without an equal path in the prediction counts as the predicted line whose path
-    has the same last part. Paths differ if the recording was made on another machine.
+    A recorded line that the prediction lacks counts as the predicted line that is equal without
+    folders. Folders differ if the recording was made on another machine.
     """
     names = {line: line for line in predicted}
     for line in predicted:

@@ -92,5 +92,5 @@ class Request:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Request:
-        """Returns the request from the dictionary that `asdict` made. JSON may have stored it."""
+        """Makes the request from the result of `asdict`, even after a round trip through JSON."""
         return cls(**{**values, "setup": Setup.from_dict(values["setup"])})

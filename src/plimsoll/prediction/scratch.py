@@ -16,7 +16,10 @@ _TEMPORARY = "temporary"
 
 
 def free_folders() -> list[Path]:
-    """Returns the folders in which a trial may change real files: counters and compiled code."""
+    """Returns the folders in which a trial may change real files.
+
+    They contain plimsoll's counters and compiled code.
+    """
     with suppress(InputError):  # a script runs without counters too
         private_folder()
     compiled = compiled_folder()

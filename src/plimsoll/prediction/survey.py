@@ -239,7 +239,7 @@ class Survey:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Returns the survey from the data that `to_dict` made. JSON may have stored the data."""
+        """Makes the survey from the result of `to_dict`, even after a round trip through JSON."""
         return cls(
             arguments=[ArgumentUse(**each) for each in values["arguments"]],
             optimizers=[_optimizer(each) for each in values["optimizers"]],

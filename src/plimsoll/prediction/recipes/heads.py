@@ -25,9 +25,9 @@ _ROTARY = ("rope_parameters", "rope_theta", "rope_scaling")
 def head_of(configuration: Configuration) -> str:
     """Returns the `AutoModelFor...` class that makes a model with a loss, such as "CausalLM".
 
-    Usually config.json names a model class with a head, such as "LlamaForCausalLM"; its
-    `AutoModelFor...` class is returned. If config.json names a class without a head, or none, the
-    first class of `_MAPPINGS` that supports the model's type is returned.
+    If config.json names a model class with such a head, for example "LlamaForCausalLM", the
+    `AutoModelFor...` class of this model class is returned. Otherwise the first class of
+    `_MAPPINGS` that supports the model's type is returned.
 
     Raises:
         InputError: If there is no such class.

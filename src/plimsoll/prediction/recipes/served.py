@@ -126,8 +126,8 @@ def given(arguments: Sequence[str], *names: str) -> str | None:
 def without(arguments: Sequence[str], name: str) -> list[str]:
     """Removes every occurrence of the option `name` from an engine's arguments.
 
-    A switch, such as `--enable-...`, takes no value, so the word after it stays. Other options lose
-    their value too, and all values if these are numbers.
+    A switch, such as `--enable-...`, takes no value, so the word after it stays. For any other
+    option, the value is removed too. If the value is a number, so are all numbers after it.
     """
     names = {name, name.replace("--", "--no-", 1), name.replace("--no-", "--", 1)}
     kept: list[str] = []

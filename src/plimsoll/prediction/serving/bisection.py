@@ -21,7 +21,7 @@ class Bisection:
         at_most: The largest number that may be tried; None for no bound.
         is_exact: Whether to continue until neighbouring numbers enclose the answer, however many
             tries this takes.
-        is_near: Whether the answer is expected close to the start, as for a share of a card. It
+        is_near: Whether the answer is expected close to the start, as for a share of a card. This
             decides how the search goes on while only one bound is known. If true, the distance
             from this bound doubles with each try. If false, the tried number doubles or halves.
 

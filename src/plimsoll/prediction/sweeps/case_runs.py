@@ -107,7 +107,7 @@ def _predicted(run: CaseRun, request: Request, *, is_aside: bool) -> Row:
     found = predict_request(request, shows_output=False, is_aside=is_aside)
     if not found.uses_cuda:
         return Row(run.case, run.key, f"{found.script} never touches CUDA")
-    is_alike = found.serving is None  # an engine's steps differ from card to card
+    is_alike = found.serving is None  # an engine's steps cannot be compared between cards
     return Row(
         run.case,
         run.key,

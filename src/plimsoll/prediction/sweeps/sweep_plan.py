@@ -28,7 +28,7 @@ _KEYS = (*_LISTS, "vary", "goal", "prices")
 class SweepPlan:
     """The lists of a sweep, which runs each combination of their values.
 
-    If a list is empty, the default of `predict` or `replay` stands in its place.
+    If a list is empty, each run has the default of `predict` or `replay`.
 
     Attributes:
         scripts: Python files; each is predicted.

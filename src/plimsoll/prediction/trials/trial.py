@@ -1,4 +1,4 @@
-"""Plimsoll's side of a trial: starts and ends the holder, and reads the outcome."""
+"""Starts and ends the holder process of a trial, and reads the trial's outcome."""
 
 from __future__ import annotations
 

@@ -168,8 +168,8 @@ class _Rules:
 
         Dropping the last result of a forward pass frees all blocks that autograd saved for it, one
         after another without a request between them. A function that returns also frees blocks in a
-        row. So frees in a row count as a dropped graph only if they free at least four candidates,
-        and if at most four thirds as many candidates stay live.
+        row. So frees in a row count as a dropped graph only if they free at least four candidates.
+        They must also free at least three quarters as many candidates as stay live.
         """
         found = np.flatnonzero(candidates & (self._blocks.end < self._blocks.event_count))
         result = np.zeros(len(candidates), dtype=np.bool_)

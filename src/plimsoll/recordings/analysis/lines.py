@@ -115,7 +115,7 @@ def users_lines(frames: Sequence[Frame]) -> Iterator[str]:
 
 
 def users_part(line: str) -> str | None:
-    """Returns the user's part of a line, or a lone library's part; None for `NO_LINE`."""
+    """Returns the user's part of a line, or else the library's part; None for `NO_LINE`."""
     return None if line == NO_LINE else line.split(_BEHIND, maxsplit=1)[0]
 
 
