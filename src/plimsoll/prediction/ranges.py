@@ -1,6 +1,7 @@
 """Finds the range of a prediction if sizes depend on data whose values are not computed.
 
-Two more trials use the values that give the smallest and the largest sizes.
+plimsoll runs the script on the simulated GPU twice more: once with the values that give the
+smallest sizes, once with the values that give the largest. Such a run is called a trial.
 """
 
 from __future__ import annotations
@@ -81,14 +82,16 @@ def _in_full(request: Request) -> list[Prediction]:
 def _of_alike(request: Request, found: Prediction) -> list[Prediction] | None:
     """Runs both trials in parallel, each with one rank of every group of equal ranks.
 
-    This is possible only if the range comes from NCCL's watchdog alone, because ranks then exchange
-    the same data in both trials. Returns None in all other cases. Also returns None if the script's
-    writes are kept, because one trial would read the files of the other trial, or if a rank fails
-    because the ranks equal to it do not run.
+    This is done only if the script is a job with equal ranks, and NCCL's watchdog alone makes
+    sizes uncertain. Both trials then compute with the same data.
+
+    Returns None in all other cases. Also returns None if the script's writes are kept, because one
+    trial would read the files of the other trial. Also returns None if a rank fails because the
+    ranks equal to it do not run.
     """
     depends = {assumed.what for assumed in found.assumptions} & set(NEEDS_TRIALS)
     groups = alike(found.ranks)
-    is_job = request.nproc_per_node is not None  # a launcher starts all of its ranks
+    is_job = request.nproc_per_node is not None  # only then can plimsoll leave out ranks
     is_worth_it = is_job and len(groups) < len(found.ranks) and not request.keep_writes
     if depends != {LETS_GO_LATER} or not is_worth_it:
         return None

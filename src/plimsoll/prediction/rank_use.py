@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankUse:
-    """The memory that a rank used of its card, or of the fullest if it used several cards.
+    """The memory that a rank used of its card, or of its fullest card if it used several.
 
     Figures are None if the rank ended before its report, for example because another rank failed.
     `card_used_bytes` is known even then.
@@ -59,7 +59,7 @@ class RankUse:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Returns the object from the result of `asdict`, also if that went through JSON."""
+        """Makes the object from the result of `asdict`, even after a round trip through JSON."""
         ranges = [name for name in values if name.endswith("_range_bytes")]
         tuples = {name: values[name] and tuple(values[name]) for name in ranges}
         serving = values["serving"] and ServingUse.from_dict(values["serving"])

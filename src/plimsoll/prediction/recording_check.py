@@ -89,7 +89,7 @@ def recorded_gpu(recorded: Recording) -> str | None:
 
 
 def check_request(request: Request, recorded: Recording) -> Check:
-    """Predicts a checked request, and compares the prediction with a recording in memory."""
+    """Predicts a request, and compares the prediction with a recording that has been read."""
     truth = _fullest(recorded)
     # PyTorch's own recorder slows the host, and the host's pace decides when blocks can be reused.
     by_pytorch = "allocator" not in recorded.settings
@@ -98,7 +98,7 @@ def check_request(request: Request, recorded: Recording) -> Check:
         path = Path(folder) / "predicted.plim"
         found = predict_request(replace(request, record=str(path)), measure_need=False)
         if found.stopped is not None and found.stopped.why == INTERRUPTED:
-            raise KeyboardInterrupt  # a part of a run is nothing to compare
+            raise KeyboardInterrupt  # half a run cannot be compared with a whole one
         if found.processes:
             raise InputError(
                 f"{request.script} starts processes that use GPUs; only a program of one process "
@@ -139,7 +139,7 @@ def check_request(request: Request, recorded: Recording) -> Check:
 
 
 def _fullest(recording: Recording) -> ReplayResult:
-    """Replays the recording under its own settings; returns the device with the most reserved."""
+    """Replays the recording under its own settings; returns the device that reserved the most."""
     allocator: Any = recording.allocator
     results = replay(recording, allocator=allocator)
     if not len(results):
@@ -161,7 +161,11 @@ def _request_sizes(trace: DeviceTrace) -> Counter[int]:
 
 
 def _differences(mine: DeviceTrace, theirs: DeviceTrace) -> tuple[str, list[Held]]:
-    """Returns the differences at the peaks by line, or by size for a recording without lines."""
+    """Compares the blocks that are live at the peaks of both traces.
+
+    Returns how the rows are grouped, "line" or "size", and the rows that differ. They are grouped
+    by size if the recording has no source lines.
+    """
     predicted, recorded = _at_peak(mine), _at_peak(theirs)
     held_by = "size" if set(recorded.by_line) <= {NO_LINE} else "line"
     if held_by == "line":
@@ -199,8 +203,8 @@ def _at_peak(trace: DeviceTrace) -> _Peak:
 def _same_lines(predicted: Counter[str], recorded: Counter[str]) -> dict[str, tuple[int, int]]:
     """Returns the predicted and the recorded bytes of each line.
 
-    If paths differ because the recording was made on another machine, lines are equal if the last
-    parts of their paths are.
+    A recorded line that the prediction lacks counts as the predicted line that is equal without
+    folders. Folders differ if the recording was made on another machine.
     """
     names = {line: line for line in predicted}
     for line in predicted:
@@ -230,7 +234,7 @@ def _settings(found: Prediction, recorded: Recording, device: int) -> list[str]:
 
 
 def _only_in_one(predicted: Counter[int], recorded: Counter[int]) -> list[str]:
-    """Returns sentences on the requests that only the prediction, or only the recording, has."""
+    """Returns sentences on requests that are only in the prediction, or only in the recording."""
     found = []
     for which, other, mine in (
         ("prediction", "recording", predicted - recorded),

@@ -45,8 +45,8 @@ class Request:
         survey: The file for the survey, the parts of the program that could be changed; None to
             make no survey.
         room: The memory that the survey assumes for the program; None for no bound.
-        finds_least: Whether to find the least memory that serves the requests, in place of verdicts
-            on other cards.
+        finds_least: Whether to find the least memory that serves the requests. The answer then has
+            no verdicts on other cards.
         files: The files whose text the trial replaces: the new text by absolute path.
         scratch: The folder of the trial in which the script runs, or None.
     """
@@ -92,5 +92,5 @@ class Request:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Request:
-        """Returns the request from the result of `asdict`, also if that went through JSON."""
+        """Makes the request from the result of `asdict`, even after a round trip through JSON."""
         return cls(**{**values, "setup": Setup.from_dict(values["setup"])})

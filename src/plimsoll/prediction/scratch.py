@@ -1,4 +1,4 @@
-"""The trial of a script, as seen from the script's process."""
+"""Prepares a script's process for a trial, a run whose file writes are redirected and discarded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _TEMPORARY = "temporary"
 
 
 def free_folders() -> list[Path]:
-    """Returns the real folders that a script may change: plimsoll's counters and compiled code."""
+    """Returns the folders in which a trial may change real files.
+
+    They contain plimsoll's counters and compiled code.
+    """
     with suppress(InputError):  # a script runs without counters too
         private_folder()
     compiled = compiled_folder()

@@ -144,7 +144,7 @@ def _sizes(use: ServingUse) -> Iterator[tuple[str, int | None]]:
 
 
 def _of_ranks(sizes: list[int | None]) -> str:
-    """Returns the size in words if all ranks have the same, or else the least and the most."""
+    """Formats the smallest and the largest size of the ranks; a single size if all are equal."""
     known = [size for size in sizes if size is not None]
     ends = dict.fromkeys(map(format_size, (min(known), max(known))))
     return " to ".join(ends)

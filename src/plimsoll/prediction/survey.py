@@ -25,7 +25,7 @@ class Place:
 
 @dataclass(frozen=True)
 class ArgumentUse:
-    """An option of the script's command line, by `argparse`.
+    """A command-line option of the script, as declared with `argparse`.
 
     Attributes:
         names: All names of the option, such as "--batch-size".
@@ -65,7 +65,7 @@ class OptimizerUse:
 
     @property
     def is_a_librarys(self) -> bool:
-        """Whether a library makes and steps the optimizer, perhaps in one call of the script."""
+        """Whether a library makes the optimizer, or one line of the script makes and steps it."""
         return self.made is None or self.made == self.stepped
 
 
@@ -123,9 +123,10 @@ class ModelUse:
 
     Attributes:
         kind: Its class.
-        names: Expressions for it in the script, such as "model" or "self.net". Each comes with the
-            function in which it is valid, and with the attribute that leads from its value to the
-            model: "" if the value is the model, "module" if it is a wrapper of the model.
+        names: Three strings for each expression by which the script names the model. The first is
+            the expression, such as "model" or "self.net". The second is the function in which it
+            is valid. The third is "" if the expression's value is the model; if the value is a
+            wrapper, it is the wrapper's attribute that holds the model, such as "module".
         calls: The script's functions that call it, the outermost first.
         batch: The first dimension of its input; None if unknown.
         is_transformers: Whether it is a `PreTrainedModel`.
@@ -182,8 +183,8 @@ class AllocatorUse:
         conf: Its settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         peak_allocated_bytes: The most bytes in live blocks.
         peak_reserved_bytes: The most bytes reserved from a driver with unlimited memory.
-        fits: Whether it serves all requests in the given memory, however late other streams finish.
-            It then reserves no more than this memory, or releases cached memory in time.
+        fits: Whether the given memory suffices for all requests, even if the work on other streams
+            finishes late. This is also true if the allocator must release cached memory in between.
         least_bytes: The least memory in which it serves all requests, rounded up to the driver's
             granularity; None if `fits`, or if no search was made.
     """
@@ -238,7 +239,7 @@ class Survey:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Returns the survey from the data of `to_dict`, also if the data went through JSON."""
+        """Makes the survey from the result of `to_dict`, even after a round trip through JSON."""
         return cls(
             arguments=[ArgumentUse(**each) for each in values["arguments"]],
             optimizers=[_optimizer(each) for each in values["optimizers"]],

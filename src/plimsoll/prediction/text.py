@@ -276,7 +276,7 @@ def _figures(p: PredictionParts) -> Iterator[str]:
     caught = p.num_ooms - (p.out_of_memory is not None)
     if caught > 0 and (
         p.fits is not False or not (p.processes or p.ranks)
-    ):  # if the script does not fit, a failed request may have ended another process
+    ):  # in a script that does not fit, one of them may have ended another process
         yield f"  requests that failed, after which the script went on: {caught}"
 
 
@@ -301,8 +301,8 @@ def host_row(peak_bytes: int, bounds: tuple[int, int] | None) -> str:
 def _figure(size: int, bounds: tuple[int, int] | None, decides: str = "") -> str:
     """Formats a figure and its range.
 
-    If the host's pace decides where in the range the memory lies, it shows only the range, because
-    the figure is then one end of the range.
+    If the host's pace decides where in the range the memory lies, only the range is shown. The
+    figure is then one of its ends.
     """
     by = f", depending on {decides}" if decides else ""
     if bounds is not None and decides.startswith(PACE):

@@ -32,7 +32,8 @@ _LONGEST_CONF = 4096
 _EVENT_BYTES = sum(np.dtype(dtype).itemsize for dtype in COLUMNS.values())
 _LEAST_MEMORY = 1 * GiB
 _MEMORY_PER_BYTE = 8  # reading PyTorch's uncompressed snapshots takes about 6 per byte
-# For callers that keep one batch at a time. Compression shrinks similar steps to a thirtieth.
+# This limit is for callers that keep only one batch at a time. It is large because compression
+# shrinks similar steps to a thirtieth.
 _GOING_BY_PER_BYTE = 256
 _ALLOCATORS = tuple(_core.allocator_names())
 
@@ -145,8 +146,8 @@ def check_settings(settings: Any) -> dict[str, Any]:
     """Returns a copy of a recording's settings if they are possible.
 
     Raises:
-        DamageError or ValueError: If they are not a dictionary, name an unknown allocator, or have
-            an impossible process.
+        DamageError or ValueError: If they are not a dictionary, name an unknown allocator, or
+            describe the recorded process with impossible values.
     """
     if not isinstance(settings, dict):
         raise DamageError("the settings are not a dictionary")

@@ -33,7 +33,7 @@ class Action(IntEnum):
 
 
 Frame = tuple[str, int, str]
-"""File name, line and function of one level of a call stack, innermost first."""
+"""The file name, line and function of one level of a call stack."""
 
 COLUMNS: dict[str, type[np.generic]] = {
     "action": np.uint8,

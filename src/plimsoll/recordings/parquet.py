@@ -194,7 +194,7 @@ def read(path: Path, memory: int, *, needs_history: bool = True) -> Recording:  
 
     Raises:
         InputError: If the file was not made by `write_parquet` or `TraceWriter`, or is damaged.
-        ReadingLimitError: If the events take more memory.
+        ReadingLimitError: If the events take more than `memory`.
     """
     try:
         with path.open("rb") as content, pq.ParquetFile(content, **_SAFELY) as file:

@@ -71,7 +71,7 @@ def read_recording(
 
 
 def is_recording(path: str | PathLike[str]) -> bool:
-    """Returns whether a file has the name's ending or the first bytes of a recording."""
+    """Returns whether a file is a recording, by the ending of its name or by its first bytes."""
     if is_recording_name(path):
         return True
     try:

@@ -178,9 +178,10 @@ class Recording:
         return str(self.settings.get("allocator") or "native")
 
     def fragments_bytes(self, device: int) -> int | None:
-        """Returns the elastic allocator's free bytes in partly used pieces, at the end.
+        """Returns the free bytes that share a granule with a live block, at the time of a snapshot.
 
-        Returns None if the recording lacks this figure; only plimsoll's snapshots have it.
+        A granule is the unit in which the elastic allocator maps memory. Returns None if the
+        recording lacks this figure; only plimsoll's snapshots have it.
         """
         found = self.settings.get("fragments_bytes")
         size = found.get(str(device)) if isinstance(found, dict) else None

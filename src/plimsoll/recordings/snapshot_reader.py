@@ -40,7 +40,7 @@ def read(path: Path, memory: int, *, needs_history: bool = True) -> Recording:
 
     Raises:
         InputError: As for `read_snapshot`; or if the gzipped file is damaged.
-        ReadingLimitError: If the content takes more memory.
+        ReadingLimitError: If the content takes more than `memory`.
     """
     try:
         with path.open("rb") as file:

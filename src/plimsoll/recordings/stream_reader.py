@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from plimsoll.recordings.label import Label
 
-_EVENTS_PER_MARK = 8  # on each device a mark takes as much memory as this many events
+_EVENTS_PER_MARK = 8  # for each device, a mark takes the memory of this many events
 _EVENTS_PER_LABEL = 4
 
 
@@ -43,7 +43,7 @@ def read(path: Path, memory: int, *, needs_history: bool = True) -> Recording:  
 
     Raises:
         InputError: If the file is no streaming trace, or has no events.
-        ReadingLimitError: If the events take more memory.
+        ReadingLimitError: If the events take more than `memory`.
     """
     contents = _Contents(path, memory)
     devices = sorted(contents.counts)
@@ -62,7 +62,7 @@ def read(path: Path, memory: int, *, needs_history: bool = True) -> Recording:  
 
 
 class _Contents:
-    """A file's data besides its events, which one pass over the file collects."""
+    """Collects a file's data, except the events, in one pass over the file."""
 
     def __init__(self, path: Path, memory: int) -> None:
         self.path = path
@@ -241,7 +241,10 @@ _NONE = "not a streaming trace of plimsoll"
 
 
 class _Messages(NamedTuple):
-    """The number of batches that are safe to decompress, and why the next batch is not, if any."""
+    """The number of batches that are safe to decompress.
+
+    `damage` says why the batch after them is not safe; None if all batches are safe.
+    """
 
     number: int
     damage: str | None

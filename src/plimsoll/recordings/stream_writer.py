@@ -32,7 +32,7 @@ _NEW = np.uint32(0xFFFFFFFF)  # the number of a stack that the file does not con
 
 
 class StreamWriter:
-    """Writes a streaming trace. When `write` returns, all its data is in the file.
+    """Writes a streaming trace. When `write` returns, the data given to it is in the file.
 
     Args:
         path: The path of the file, which must not exist.

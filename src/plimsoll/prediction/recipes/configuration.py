@@ -31,7 +31,7 @@ class Configuration:
         name: The name by which the library loads the model: a folder, a file, or a name.
         values: The contents of the configuration file; empty for a model built into timm.
         file: The path of the configuration file; None for a model built into timm.
-        subfolder: The subfolder of a pipeline that has the model; None if there is no pipeline.
+        subfolder: For a pipeline, the subfolder that contains the model; otherwise None.
     """
 
     library: Library
@@ -48,7 +48,7 @@ def find_configuration(name: str) -> Configuration:
         name: A folder, a file, a name on the hub, or the name of a timm model.
 
     Raises:
-        InputError: If there is none, or no library knows it.
+        InputError: If no configuration is found, or no supported library can use it.
     """
     path = Path(name)
     if path.name == _PIPELINE and path.is_file():

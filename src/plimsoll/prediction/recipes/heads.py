@@ -25,8 +25,9 @@ _ROTARY = ("rope_parameters", "rope_theta", "rope_scaling")
 def head_of(configuration: Configuration) -> str:
     """Returns the `AutoModelFor...` class that makes a model with a loss, such as "CausalLM".
 
-    This class belongs to the model that config.json names. If that model has no head, the first
-    class of `_MAPPINGS` that exists for its type is returned.
+    If config.json names a model class with such a head, for example "LlamaForCausalLM", the
+    `AutoModelFor...` class of this model class is returned. Otherwise the first class of
+    `_MAPPINGS` that supports the model's type is returned.
 
     Raises:
         InputError: If there is no such class.

@@ -1,4 +1,4 @@
-"""Finds the script of a recipe for a model, and its arguments."""
+"""Finds the script of a recipe, and the script's arguments for a model."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _TABLE: dict[Library, dict[str, tuple[str, ...]]] = {
 _USUAL_TOKENS = 2048
 _NEW_TOKENS = 64  # the default of generate.py
 _TOKENS_STEP = 64
-"""Default lengths are rounded down to a multiple of this.
+"""The default number of tokens in a sample is rounded down to a multiple of this.
 
-The rest is left free because some models use a few positions themselves.
+Some models use a few positions themselves. The rounding leaves room for them.
 """
 
 

@@ -32,8 +32,8 @@ class Engine:
         command: The program that starts the server with the argument `serve`.
         module: The module that starts the server with `python -m`.
         model_options: The options that name the model.
-        card_options: The options whose values, multiplied, are the number of cards; each as the
-            tuple of its names.
+        card_options: The options that determine the number of cards, which is the product of their
+            values. Each option is a tuple of its alternative names.
         script: plimsoll's script that runs the engine under a load.
     """
 
@@ -124,10 +124,10 @@ def given(arguments: Sequence[str], *names: str) -> str | None:
 
 
 def without(arguments: Sequence[str], name: str) -> list[str]:
-    """Returns the arguments of an engine without an option, however often it is given.
+    """Removes every occurrence of the option `name` from an engine's arguments.
 
-    An option that switches something takes no value, so the word after it stays. An option that
-    takes numbers may have several of them.
+    A switch, such as `--enable-...`, takes no value, so the word after it stays. For any other
+    option, the value is removed too. If the value is a number, so are all numbers after it.
     """
     names = {name, name.replace("--", "--no-", 1), name.replace("--no-", "--", 1)}
     kept: list[str] = []

@@ -21,9 +21,9 @@ class Bisection:
         at_most: The largest number that may be tried; None for no bound.
         is_exact: Whether to continue until neighbouring numbers enclose the answer, however many
             tries this takes.
-        is_near: Whether the answer differs little from the start, as it does for a share of a card.
-            If so, and only one bound is known, the distance of the tries from this bound doubles
-            each time. If not, the tried number itself doubles or halves.
+        is_near: Whether the answer is expected close to the start, as for a share of a card. This
+            decides how the search goes on while only one bound is known. If true, the distance
+            from this bound doubles with each try. If false, the tried number doubles or halves.
 
     Attributes:
         low: The largest number that is known not to be too much; 0 if there is none yet.
@@ -87,7 +87,7 @@ class Bisection:
         Args:
             value: The tried number.
             is_too_much: Whether it is too much.
-            hint: A smaller number that should work, as the engine itself says.
+            hint: A smaller number that should work, taken from the engine's error message.
         """
         was_hint = self._hint == value and self.high is not None
         self._runs += 1

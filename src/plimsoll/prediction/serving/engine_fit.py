@@ -1,4 +1,4 @@
-"""Finds an option's best value, the smallest card, or changes with which an engine serves."""
+"""Finds an option's best value, the smallest card, or changes that make the engine serve."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ def fit_engine(
     progress: Progress | None = None,
     **options: Any,
 ) -> EngineFitParts:
-    """Finds an option's best value, the smallest card, or changes with which an engine serves.
+    """Finds an option's best value, the smallest card, or changes that make the engine serve.
 
-    The best value is the largest with which the engine serves; for tensor parallelism, the least.
+    The best value is the largest with which the engine serves. For tensor parallelism it is the
+    smallest.
 
     Each trial runs the engine under the load of `plimsoll predict vllm serve`.
 
@@ -58,7 +59,8 @@ def fit_engine(
         arguments: The arguments after `vllm serve`.
         vary: The options to vary, as `Varied.parse` takes them. Without an option to search and
             without choices, the search tries changes until the engine serves.
-        gpu: The card. None looks for the smallest card, or takes an H100 if an option is searched.
+        gpu: The card. If None, plimsoll looks for the smallest card; if `vary` names an option to
+            search, it takes an H100.
         bounds: The values that may be tried.
         headroom: The memory that must stay free under load, such as "2GiB" or "5%" of the card.
         results: The file (.parquet) with the table of finished trials, which sweeps also use.

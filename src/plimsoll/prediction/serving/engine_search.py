@@ -73,8 +73,9 @@ class EngineSearch:
     def largest(self, gpu: str, vary: str, settings: Mapping[str, str]) -> EngineBorder:
         """Finds the largest value of an option with which the engine serves.
 
-        If the engine fails for another reason than memory before it serves once, or if it stays
-        unknown whether it serves, the search ends with that trial as `beyond`.
+        The search ends early if the engine fails for another reason than memory before it has
+        served once, or if a trial does not show whether the engine serves. The result's `beyond` is
+        then the trial that ended the search.
 
         Raises:
             InputError: If the first value is unknown.
@@ -181,10 +182,10 @@ class EngineSearch:
     def _first(
         self, gpu: str, vary: str, settings: Mapping[str, str]
     ) -> tuple[float | None, EngineTrial | None]:
-        """Returns the first value to try and, if the engine chose it, the trial that showed it.
+        """Returns the first value to try, and the trial in which the engine chose it by default.
 
-        The value is None if no value can help, or if that trial does not show whether memory
-        suffices.
+        The trial is None if the user set the value. The value is None if no value can help, or if
+        the trial does not show whether memory suffices.
         """
         text = given(with_settings(self._trials.arguments, settings), vary)
         if self._bounds.start is not None:

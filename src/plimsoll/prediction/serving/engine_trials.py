@@ -83,7 +83,7 @@ class EngineTrials:
         run = prepared(case, self._digests, options)
         assert run.request is not None
         known = self._known.get(run.key)
-        if known is not None:  # for example, the command itself has the options of these settings
+        if known is not None:  # other settings can give the same command
             return replace(known, settings={**settings})
         kept = None if self._kept is None else self._kept.done(run.key)
         if kept is None:

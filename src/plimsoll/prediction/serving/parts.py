@@ -55,8 +55,8 @@ class EngineBorder:
         settings: The options that were set throughout the search.
         trial: The trial of the answer; None if the engine never served.
         beyond: The nearest trial with which the engine does not serve; None if there is none.
-        stopped: Why the search ended before `trial` and `beyond` were neighbours, or within 1 %;
-            None if they are.
+        stopped: Why the search ended early; None if the values of `trial` and `beyond` are
+            neighbours, or at most 1 % apart.
         value: The answer: the option's value, or the card; None if the engine never served, or if
             nothing was varied.
         next_value: The value or card of `beyond`.
@@ -94,8 +94,8 @@ class EngineFitParts:
     Attributes:
         command: The command, from `vllm serve` on.
         gpu: The card; None if the smallest card was looked for.
-        vary: The option that was searched, or "gpu" for the card; None if plimsoll tried the
-            choices of options, or changes that could make the engine serve.
+        vary: The option that was searched, or "gpu" for the card; None if there was no search, but
+            only trials of the user's choices, or of changes that could make the engine serve.
         found: The searches, the best first. Changes are in the order in which they were tried.
         tried: All trials, in order; each command once.
         stopped: Why plimsoll ended before it tried everything; None if it tried everything.

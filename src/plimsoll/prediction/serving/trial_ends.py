@@ -21,7 +21,7 @@ def lacks_cache(trial: EngineTrial) -> bool:
 
 
 def card_is_too_full(trial: EngineTrial) -> bool:
-    """Returns whether the engine claims more of the card than is free, at first or under load."""
+    """Returns whether the engine claims more memory than is free, at its start or under load."""
     use = trial.serving
     if use is None or trial.fits:
         return False
@@ -54,7 +54,7 @@ def why_hopeless(trial: EngineTrial, vary: str) -> str | None:
 
 
 def named_limit(trial: EngineTrial, low: int, high: int) -> int | None:
-    """Returns the largest number in the engine's error that may be the limit; None without one.
+    """Returns the largest number in the engine's error that may be the limit; None if none may be.
 
     Args:
         trial: The trial.

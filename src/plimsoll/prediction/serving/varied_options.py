@@ -1,4 +1,4 @@
-"""The options of the engine that a search varies, and how it searches each."""
+"""The engine's options that a search can vary, and the values of `--vary`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Varied:
     """The parsed values of `--vary`.
 
     Attributes:
-        searched: The option whose largest or least value is searched; None without one.
+        searched: The option whose largest or least value is searched; None if no option is.
         choices: The combinations of values for the other options. Each is searched by itself.
     """
 

@@ -53,7 +53,7 @@ def prepared(case: Case, digests: ProgramDigests, options: Options | None = None
         case: The case to run.
         digests: The digests of all programs.
         options: The options of a prediction, including the case's card, configuration and
-            allocator. The default is only these three.
+            allocator. If None, these three are set, and other options have their defaults.
 
     Raises:
         InputError: If its program, card or configuration cannot be used.
@@ -92,8 +92,8 @@ def row_of(run: CaseRun, *, is_aside: bool = False) -> Row:
 
     Args:
         run: The case.
-        is_aside: Whether Ctrl-C ends a prediction without an answer, and the output of a failing
-            program is dropped.
+        is_aside: Whether the prediction is one of several. If so, Ctrl-C ends it without an answer,
+            and the output of a failing program is dropped.
     """
     try:
         if run.request is None:
@@ -107,7 +107,7 @@ def _predicted(run: CaseRun, request: Request, *, is_aside: bool) -> Row:
     found = predict_request(request, shows_output=False, is_aside=is_aside)
     if not found.uses_cuda:
         return Row(run.case, run.key, f"{found.script} never touches CUDA")
-    is_alike = found.serving is None  # steps of an engine cannot be compared between cards
+    is_alike = found.serving is None  # an engine's steps cannot be compared between cards
     return Row(
         run.case,
         run.key,

@@ -46,7 +46,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The program's name in an answer: its file's, or the engine's with its model."""
+        """The program's name in an answer: the path, or an engine's command with the model."""
         return self.program if self.engine is None else served_title(self.engine, self.arguments)
 
     @property
@@ -68,8 +68,8 @@ class Row:
         key: A digest of everything that the result depends on: the program's contents, the rest of
             the case, and the versions of plimsoll and PyTorch.
         error: Why the case failed, in one line; None if it succeeded.
-        fits: Whether the program gets all the memory that it requests; None also if a prediction
-            ended without an answer, whose reason is in `result`.
+        fits: Whether the program gets all the memory that it requests. If a prediction ended
+            without an answer, this is None too, and `result` tells why.
         peak_allocated_bytes: The most bytes in live blocks.
         peak_reserved_bytes: The most bytes reserved from the driver.
         device_used_bytes: The memory that nvidia-smi would show at that peak; for a replay, the

@@ -28,7 +28,7 @@ _KEYS = (*_LISTS, "vary", "goal", "prices")
 class SweepPlan:
     """The lists of a sweep, which runs each combination of their values.
 
-    With an empty list, each run has the default of a single run.
+    If a list is empty, each run has the default of `predict` or `replay`.
 
     Attributes:
         scripts: Python files; each is predicted.
@@ -125,7 +125,7 @@ class SweepPlan:
             yield arguments
 
     def _policies(self, default: str | None) -> list[tuple[str, str | None]]:
-        """Returns pairs of allocator and settings; only PyTorch's allocator gets the plan's."""
+        """Returns pairs of allocator and settings. `confs` apply to PyTorch's allocator only."""
         confs = self.confs or (default,)
         return [
             (allocator, conf)

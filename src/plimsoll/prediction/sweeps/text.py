@@ -109,7 +109,7 @@ def _figure(row: Row, goal: str, found: SweepParts) -> str:
 
 
 def row_name(row: Row) -> str:
-    """Returns the row's name among those of its program: arguments, card, settings, allocator."""
+    """Returns what tells a row from other rows: arguments, card, settings and allocator."""
     parts = [shlex.join(row.case.arguments), row.case.gpu, _conf(row), _allocator(row)]
     return ", ".join(part for part in parts if part) or row.case.name
 
@@ -175,7 +175,7 @@ def _table(found: SweepParts, width: int | None) -> Iterator[str]:
 
 
 def _failures(found: SweepParts) -> Iterator[str]:
-    said = {rows[0].error for rows in by_program(found)}  # the first lines have these errors
+    said = {rows[0].error for rows in by_program(found)}  # `answers` has told these errors
     for row in found.rows:
         if row.error is not None and row.error not in said:
             yield f"{row.case.title} failed: {row.error}"

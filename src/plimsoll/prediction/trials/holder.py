@@ -187,7 +187,7 @@ class _Holder:
 def _bury(program: int) -> int | None:
     """Reaps ended processes, orphans included; returns the program's exit status if it has ended.
 
-    No zombie may stay, because another program may wait until the process id is free.
+    A zombie keeps its process id, and another program may wait until this id is free.
     """
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:

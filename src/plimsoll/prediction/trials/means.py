@@ -54,7 +54,7 @@ class Means(Protocol):
         """
 
     def begun(self, from_program: socket.socket) -> None:
-        """Does the holder's part, while the program's process runs `enter`."""
+        """Does the holder's part of the isolation, while the program's process runs `enter`."""
 
     def listen(self) -> None:
         """Reads and handles a message from `listener`."""
@@ -70,7 +70,7 @@ class Means(Protocol):
 
 
 class _Silent:
-    """The base of the kinds for which the holder has nothing to do while the program runs."""
+    """The base of means that need nothing from the holder while the program runs."""
 
     listener: int | None = None
 
@@ -111,12 +111,12 @@ class ByOverlay(_Silent):
         self._overlay.enter([Path.cwd()])
 
     def written(self) -> list[Written]:
-        """Lists the files of the upper folders."""
+        """Lists the files in the overlays' upper folders, where the kernel puts what is written."""
         assert self._overlay is not None
         return changed_in(self._overlay.layers, self._overlay.root)
 
     def release(self) -> None:
-        """Unmounts the trial's file systems in memory."""
+        """Unmounts the trial's tmpfs file systems."""
         assert self._overlay is not None
         self._overlay.unmake()
 
@@ -158,7 +158,10 @@ class ByWall(ByLayer):
         self._wall.check_possible()
 
     def enter(self, to_holder: socket.socket) -> None:
-        """Sets up the wall around this process, and sends the kernel's listener to the holder."""
+        """Sets up the wall around this process.
+
+        Sends the holder the file descriptor by which the kernel asks whether to allow a write.
+        """
         listener = self._wall.raise_around_this_process()
         socket.send_fds(to_holder, [b"-"], [listener])
         os.close(listener)

@@ -42,10 +42,10 @@ class Shown(Enum):
 
 @dataclass(frozen=True)
 class Layer:
-    """A folder under an overlay.
+    """The three folders of an overlay mount.
 
     Attributes:
-        lower: The real folder.
+        lower: The real folder, which the overlay covers.
         upper: The folder for the trial's writes.
         work: An empty folder beside `upper`, which the kernel needs for its own use.
     """
@@ -157,11 +157,12 @@ class Overlay:
             with suppress(OSError):  # an ordinary user cannot give a folder to another owner
                 os.chown(layer.upper, status.st_uid, status.st_gid)
             layer.upper.chmod(_mode(layer.lower, status))
-            os.setxattr(layer.upper, "user.plimsoll", b"")  # overlays need extended attributes
+            # Overlays need extended attributes. This fails if the file system has none.
+            os.setxattr(layer.upper, "user.plimsoll", b"")
             os.utime(layer.upper, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def unmake(self) -> None:
-        """Unmounts the folders in memory, so that the trial's folder can be removed.
+        """Unmounts the tmpfs file systems, so that the trial's folder can be removed.
 
         Raises:
             OSError: If the kernel refuses to unmount them.

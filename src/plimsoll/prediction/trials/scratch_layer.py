@@ -20,7 +20,10 @@ from plimsoll.prediction.trials.written import Written, compared, largest_first,
 
 _LIBRARY = "libplimsoll_scratch.so"
 _LINK = "/.//."
-"""The start of a link's target in the layer; the path of an unchanged real file follows."""
+"""The prefix of a symbolic link's target in the layer if the link represents a real file.
+
+The real file's path follows the prefix.
+"""
 
 
 def environment(folder: Path, free: Sequence[Path], password: int | None = None) -> dict[str, str]:

@@ -63,7 +63,10 @@ def _sweep_once(temporary: str) -> None:
 
 
 def sweep(temporary: Path) -> None:
-    """Removes folders of trials whose owner and holder have ended; kills their processes."""
+    """Removes the folders of trials whose owner and holder have ended.
+
+    Kills the processes that these trials left.
+    """
     import fcntl  # missing on Windows
 
     for place in _folders(temporary):

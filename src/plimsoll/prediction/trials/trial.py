@@ -1,4 +1,4 @@
-"""Starts and ends a trial, and reads its outcome, from plimsoll's own process."""
+"""Starts and ends the holder process of a trial, and reads the trial's outcome."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Reads a history of any length in stretches: parts with the full lifetimes of their blocks.
 
-A first pass over the history pairs allocations and frees. The events of blocks that are still live
-at the end of a stretch are carried to the next stretch. The pass keeps only the pairs of blocks
-that outlive their stretch, which are few. Each further pass yields the stretches in order.
+A first pass over the history pairs allocations and frees. It carries the blocks that are still
+live at the end of a stretch to the next stretch. It keeps only the pairs of blocks that outlive
+their stretch, because these are few. Each later pass yields the stretches in order.
 
 A block that was allocated before the first event has no allocation in the history: it has only a
 free, or it is in the final segments.
@@ -145,7 +145,7 @@ class BlockHistory(Stretches):
         return ends, before[np.argsort(before.address, kind="stable")]
 
     def _start_segments(self) -> Sequence[_core.SegmentInfo]:
-        """Returns the initial segments, if a truncated recording has no final segments."""
+        """Returns the initial segments if the recording was cut off before the final segments."""
         if self._trace.segments:
             return []
         with suppress(InputError):

@@ -1,9 +1,9 @@
 """Finds the use of each block, by one set of rules for predictions and recordings.
 
-Labels decide first. PyTorch in the running program gave them to parameters, gradients and optimizer
-state. Then the evidence of each request decides (`evidence.py`): which part of the program made it,
-in which pass, whether autograd was recording, and when the block ends. If a recording has neither
-labels nor stacks, the rules use lifetimes in relation to the steps (`lifetime_categories.py`).
+Labels decide first: names that parameters, gradients and optimizer state got while the program ran.
+For other blocks, the evidence of the request decides (`evidence.py`): which part of the program
+made the request, in which pass, whether autograd was recording, and when the block ends. If a
+recording has no stacks, the rules compare lifetimes with the steps (`lifetime_categories.py`).
 
 A block that no rule names is "other".
 """
@@ -168,8 +168,8 @@ class _Rules:
 
         Dropping the last result of a forward pass frees all blocks that autograd saved for it, one
         after another without a request between them. A function that returns also frees blocks in a
-        row. So frees in a row count as a dropped graph only if they free at least four blocks, and
-        at least three quarters as many blocks as there are candidates that stay live.
+        row. So frees in a row count as a dropped graph only if they free at least four candidates.
+        They must also free at least three quarters as many candidates as stay live.
         """
         found = np.flatnonzero(candidates & (self._blocks.end < self._blocks.event_count))
         result = np.zeros(len(candidates), dtype=np.bool_)
@@ -216,12 +216,12 @@ class _Rules:
     def _name_kv_cache(self) -> None:
         """Names KV caches: buffers that persist over steps of inference.
 
-        A step of inference is a row of requests by modules while autograd does not record; it ends
-        at the next request outside modules. A block that lives from one step into the next is a
-        cache if the requesting code has "cache" in a name, or if the block grows. A block grows if
-        each step requests more at the same line, and frees the previous copy while modules run. If
-        the program trains nothing, code outside modules with "cache" in a name may also make a
-        cache for all steps.
+        A step of inference begins with a request by a module while autograd does not record, and
+        ends at the next request outside modules. A block that lives from one step into the next is
+        a cache if the requesting code has "cache" in a name, or if the block grows. A block grows
+        if each step requests a larger block at the same line and frees the previous one while
+        modules run. In a program without training, a block that code outside modules requests is
+        also a cache if that code has "cache" in a name and the block lives for several steps.
         """
         start, end = self._blocks.start, self._blocks.end
         inside = self._is[Place.FORWARD] & (self._evidence.records == 0)

@@ -77,7 +77,7 @@ class Lifetimes:
 
     @classmethod
     def join(cls, parts: Iterable[Lifetimes]) -> Lifetimes:
-        """Joins the blocks of consecutive parts of one history, at least one part."""
+        """Joins the blocks of one or more consecutive parts of a history."""
         known = list(parts)
         event_count, pools = known[0].event_count, max((one.pools for one in known), key=len)
         columns = [{name: getattr(one, name) for name in COLUMNS} for one in known]
@@ -87,7 +87,10 @@ class Lifetimes:
         return cls(event_count=event_count, pools=pools, **joined)
 
     def live_at(self, event: int) -> NDArray[np.int64]:
-        """Returns the indices of the blocks that are live after `event`; -1 is before the first."""
+        """Returns the indices of the blocks that are live after `event`.
+
+        If `event` is -1, these are the blocks that are live before the first event.
+        """
         return np.flatnonzero((self.start <= event) & (self.end > event))
 
     def level(self, sizes: NDArray[np.uint64] | None = None) -> NDArray[np.int64]:

@@ -98,11 +98,11 @@ def source_line(frames: Sequence[Frame]) -> str:
 
 
 def renamed(line: str, rename: Callable[[str], str]) -> str:
-    """Returns a line after renaming its places: the user's, and the library's if there is one.
+    """Renames both parts of a line: the user's part, and the library's part if there is one.
 
     Args:
         line: The line in the form of `source_line`.
-        rename: A function that returns the new name of a place, "file:line function".
+        rename: A function that returns the new name of a part, "file:line function".
     """
     return _BEHIND.join(map(rename, line.split(_BEHIND)))
 
@@ -115,7 +115,7 @@ def users_lines(frames: Sequence[Frame]) -> Iterator[str]:
 
 
 def users_part(line: str) -> str | None:
-    """Returns a line's first place, the user's if there is one; None for `NO_LINE`."""
+    """Returns the user's part of a line, or else the library's part; None for `NO_LINE`."""
     return None if line == NO_LINE else line.split(_BEHIND, maxsplit=1)[0]
 
 

@@ -208,9 +208,13 @@ def _grouped(
 def _spacing(
     order: NDArray[np.int64], first: NDArray[np.int64], times: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns how uneven each kind's distances are (deviation over mean), and the share covered."""
+    """Measures for each kind of block how its allocations are spread over the history.
+
+    Returns the unevenness of the distances between them (deviation over mean), and the share of the
+    history that they cover.
+    """
     gaps = np.diff(order, append=0).astype(np.float64)
-    gaps[first + times - 1] = 0  # the distance to the next kind
+    gaps[first + times - 1] = 0  # this gap leads to another kind
     number = np.maximum(times - 1, 1)
     mean = np.add.reduceat(gaps, first) / number
     square = np.add.reduceat(gaps**2, first) / number

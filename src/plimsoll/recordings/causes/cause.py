@@ -220,9 +220,9 @@ class Facts:
         return found
 
     def callers_line(self, blocks: NDArray[np.int64]) -> str | None:
-        """Returns the user's line, not run by training, that led to the most of these bytes.
+        """Returns the user's line outside training under which most of these bytes were requested.
 
-        A line in a module's `forward` also runs in training, so each call stack is searched from
+        A line in a module's `forward` also runs in training. So each call stack is searched from
         its innermost line through the callers, up to the first line that training does not run.
         Returns None if there is no such line.
         """

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 _LEAST_SHARE = 0.2
 _FEWEST_LENGTHS = 8
 _LEAST_COPIED = 0.8
-"""The least share of copies that are freed between the next copy and the copy after it."""
+"""The least share of copies that are freed soon.
+
+A copy is freed soon if its free comes after the request of the next copy, but before the request of
+the copy after that.
+"""
 
 
 def growing_cache(facts: Facts) -> Cause | None:

@@ -51,7 +51,7 @@ def kept_over_passes(facts: Facts) -> Cause | None:
 
 
 def _loops(facts: Facts) -> Iterator[Steps]:
-    """Yields the iterations of the loop of steps, and of a loop between two steps, if any."""
+    """Yields the steps. If there is a loop between two steps, also yields its iterations."""
     yield facts.passes
     ends = facts.passes.boundaries
     if facts.passes.source != "marks":

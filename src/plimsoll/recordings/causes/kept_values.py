@@ -36,7 +36,7 @@ class KeptValue:
 
 
 def kept_value(line: str, *, is_number: bool | None) -> KeptValue | None:
-    """Returns how to change the statement that keeps the value that a line makes.
+    """Finds the statement that keeps a line's result, and returns how to change this statement.
 
     Args:
         line: The line, as "FILE:LINE FUNCTION".

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 0.3
 _FEWEST, _MOST = 2, 8
-"""The fewest and the most tensors of a loss: logits in two types, their logarithms, gradients."""
+"""The fewest and the most tensors that a loss holds.
+
+They are the logits in two types, their logarithms, and gradients.
+"""
 _LOSSES = ("cross_entropy", "nll_loss")
 
 

@@ -71,7 +71,7 @@ def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
     least = LEAST_SHARE * facts.reserved.bytes
     kept = [cause for cause in found if cause.on_host or cause.bytes >= least]
     if facts.failed and any(cause.growth_bytes for cause in kept):
-        # The advice of these causes would only delay the failure a little.
+        # If memory grows, other settings of the allocator would only delay the failure a little.
         kept = [cause for cause in kept if cause.name not in _OF_THE_ALLOCATOR]
     mostly_free = 2 * facts.reserved.free_bytes > facts.reserved.bytes
     return sorted(kept, key=lambda cause: _rank(cause, mostly_free=mostly_free))

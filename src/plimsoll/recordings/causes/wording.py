@@ -38,7 +38,7 @@ def mostly_at(line: str | None, inner: str | None) -> str:
 
 
 def why(cause: Cause) -> str:
-    """Returns the cause and its change as one line, with the saving if it was tried."""
+    """Returns one line with the cause, the advice, and what the advice saved in a trial."""
     if cause.why_not:
         saved = f"tried: {cause.why_not}"
     elif cause.saves_bytes is None:

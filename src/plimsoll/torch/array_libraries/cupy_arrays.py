@@ -40,8 +40,8 @@ class CupyAllocator:
         self._pointer, self._memory = cuda.MemoryPointer, cuda.UnownedMemory
         self._memories = memories
         self._failure = _failure_type(cuda.memory.OutOfMemoryError)
-        # The engine and the `Order` of each default stream and each kept stream, by GPU and stream
-        # number.
+        # The keys are a GPU's number and a stream's number. Only default streams and kept streams
+        # have an entry.
         self._sources: dict[tuple[int, int], tuple[Memory, Order]] = {}
         self._kept: dict[int, list[Any]] = {}
 

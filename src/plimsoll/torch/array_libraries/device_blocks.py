@@ -23,7 +23,7 @@ _MADE_BY_SOMEBODY = 3  # streams that a program made have this number or a highe
 
 
 class Memory(Protocol):
-    """The part of a GPU's engine that array libraries use; the extension's `Engine` has it."""
+    """The methods of a GPU's engine that array libraries need. `_core.Engine` has these methods."""
 
     def allocate(self, size: int, stream: int) -> int:
         """Returns the address of a new block of `size` bytes.

@@ -2,8 +2,8 @@
 
 Numba does not say on which streams an array is used. Numba's own manager frees memory by cuMemFree,
 which waits for the device. plimsoll gives an array idle memory, which no queued work uses. When the
-array is destroyed, plimsoll records a CUDA event, so the host does not wait: the memory is idle
-again once the event has completed.
+array is destroyed, plimsoll records a CUDA event instead of waiting. The memory is idle again once
+the event has completed.
 
 The interface is `numba.cuda.BaseCUDAMemoryManager`, version 1, the same in Numba and in the package
 numba-cuda. Page-locked and managed memory still come from Numba.

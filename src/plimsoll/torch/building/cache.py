@@ -156,7 +156,7 @@ def building(folder: Path) -> Iterator[Path]:
 
 
 def _wait_for(lock: int) -> None:
-    import fcntl  # missing on systems other than Unix, which import this file too
+    import fcntl  # imported only here, because Windows has no fcntl
 
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -109,8 +109,8 @@ def build(recipe: Recipe) -> Path:
 
     Raises:
         InputError: If this is not Linux, if there is no compiler or it fails, or if there is no
-            safe folder for the library. If PyTorch is newer than the known versions and the library
-            does not work with it.
+            safe folder for the library. Also if the built library does not work with a PyTorch
+            that is newer than the known versions.
     """
     require_linux(recipe.purpose)
     found = find_built(recipe)
@@ -163,7 +163,7 @@ def digest_of(recipe: Recipe) -> str:
 
 
 def _units(recipe: Recipe, place: Path) -> list[Path]:
-    """Writes the translation units: for each folder of sources, a file that includes them all."""
+    """Writes a translation unit for each folder: a file that includes all sources of the folder."""
     folders = sorted({path.parent for path in recipe.sources.rglob("*.cpp")})
     units = []
     for folder in folders:

@@ -1,4 +1,4 @@
-"""Turns data files into C++ initializers that a library includes, one for each row.
+"""Turns each row of a data file into a C++ initializer, for sources that `#include` the result.
 
 A data file is UTF-8 with one row per line. Empty lines and lines that begin with # are ignored. In
 a .txt, a row is a name; it becomes `"aten::add",`. In a .csv, the first row names the columns. The

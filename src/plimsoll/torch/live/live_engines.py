@@ -148,10 +148,10 @@ class LiveEngines:
             return dict(self._open)
 
     def configure(self, conf: str) -> bool:
-        """Makes all engines, now and later, follow settings that the program gave to PyTorch.
+        """Makes existing and future engines follow settings that the program gave to PyTorch.
 
-        An engine that follows PyTorch's rules applies them to its later requests, as PyTorch's own
-        allocator does.
+        An engine that follows PyTorch's rules applies the settings to later requests, as PyTorch's
+        own allocator does.
 
         Returns:
             Whether the settings have an effect; False if the open engines do not follow settings.

@@ -1,4 +1,7 @@
-"""Tells the user how well a process's plan fits: the plan has an address for each large request."""
+"""Tells the user whether the plan of a process fits the running program.
+
+A plan has an address for each large request of a program.
+"""
 
 from __future__ import annotations
 

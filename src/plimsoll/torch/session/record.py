@@ -51,7 +51,7 @@ def record(
     It records all GPUs of the process and all threads. The end of each optimizer's `step()` is
     marked "step". The recording's own memory does not grow; only the file grows. If the program
     dies, the file lacks at most the last tenth of a second. `plimsoll explain` and `plimsoll view`
-    read it.
+    read the file.
 
     As a decorator it records each call of the function: the first into `run.plim`, the next into
     `run-2.plim`, `run-3.plim` and so on. A recursive call belongs to the recording of the outer

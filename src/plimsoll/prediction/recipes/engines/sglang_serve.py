@@ -171,7 +171,7 @@ def start_ranks(count: int, *shared: Any) -> None:
 
 
 def main() -> None:
-    """Serves with one rank in this process, or with several in processes of their own."""
+    """Runs a single rank in this process. Runs each of several ranks in its own process."""
     load, rest = asked_load(sys.argv[1:])
     settings = asked_settings(rest)
     shared = settings, PortArgs.init_new(settings), asked_lengths(load)

@@ -305,7 +305,7 @@ void Allocator::recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream 
     original_->recordStream(pointer, stream);
     return;
   }
-  if (pointer.get_deleter() != &delete_block) return;  // shared by another process
+  if (pointer.get_deleter() != &delete_block) return;  // another process allocated it
   plimsoll_place place{};
   const Device* device = owner(pointer.get(), &place);
   TORCH_INTERNAL_ASSERT(device != nullptr, "No allocated block can be found");
@@ -342,7 +342,7 @@ std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle) {
 }
 
 void Allocator::enablePeerAccess(DeviceIndex index, DeviceIndex accessed) {
-  original_->enablePeerAccess(index, accessed);  // CUDA's peer access, for the user's own pools too
+  original_->enablePeerAccess(index, accessed);  // custom pools need CUDA's peer access too
   device(accessed).add_peer(index);
 }
 

@@ -71,7 +71,8 @@ DeviceStats Allocator::getDeviceStats(DeviceIndex index) {
     result.max_split_size = statistics.max_split_size;
     set_rejections(result, statistics.num_oom_rejections);
   }
-  // The two peaks may be at different times, so their sum is an upper bound.
+  // Here peaks are added. The engine and PyTorch's own allocator may have reached their peaks at
+  // different times, so the sum is an upper bound.
   if (custom_pools_.any()) {
     add_all(result, original_->getDeviceStats(index));
   }
@@ -110,7 +111,7 @@ void Allocator::emptyCache(MempoolId_t pool) {
 }
 
 void Allocator::cacheInfo(DeviceIndex index, size_t* largest) {
-  if (*largest == 0) {  // PyTorch then begins with the GPU's free memory
+  if (*largest == 0) {  // like PyTorch, begin with the GPU's free memory
     const c10::cuda::CUDAGuard guard(index);
     size_t total = 0;
     C10_CUDA_CHECK(cudaMemGetInfo(largest, &total));

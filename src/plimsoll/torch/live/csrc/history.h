@@ -126,8 +126,8 @@ class History {
   void annotate(DeviceIndex device, const std::vector<std::pair<std::string, std::string>>& values);
   [[nodiscard]] std::vector<AnnotationEntry> annotations() const;
 
-  // Push to and pop from the calling thread's stack of compile contexts; PyTorch notes them in the
-  // history's entries.
+  // Push to and pop from the calling thread's stack of compile contexts. PyTorch notes the contexts
+  // in the history's entries.
   static void push_compile_context(std::string text);
   static void pop_compile_context();
   static void set_metadata(std::string text);

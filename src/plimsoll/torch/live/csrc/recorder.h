@@ -12,7 +12,7 @@
 namespace plimsoll::live {
 
 // Starts to write events to `buffer`. With `stacks`, it replaces the function by which PyTorch
-// gathers stacks, so PyTorch's own history gets none. Throws if the current allocator cannot be
+// gathers stacks, so PyTorch's own history has no stacks. Throws if the current allocator cannot be
 // tracked.
 void start_recording(const plimsoll_recorder_api* api, plimsoll_event_buffer* buffer, bool stacks);
 

@@ -38,7 +38,7 @@ class Sharing {
  private:
   struct Export {
     std::string handle;
-    uint64_t offset = 0;  // of the block, from the start of the handle's memory
+    uint64_t offset = 0;  // from the start of the handle's memory to the block
     std::vector<int> descriptors;
   };
 

@@ -57,9 +57,10 @@ def set_defaults(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def solve_with_values(library: Library, module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads AOTAutograd's partitioner; large host tensors have contents while it chooses.
+    """Loads AOTAutograd's partitioner, and makes plimsoll compute the values of its host tensors.
 
-    It chooses the values that the forward pass saves for the backward pass.
+    The partitioner chooses the values that the forward pass saves for the backward pass. Normally
+    plimsoll gives large host tensors no contents.
     """
     execute()
     choose = module.choose_saved_values_set

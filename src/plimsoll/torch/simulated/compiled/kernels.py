@@ -48,7 +48,10 @@ _OF_INDUCTOR = (*_WRITTEN, "in_ptr", "arg_")
 _OF_LOOPED_REDUCTION = "R0_BLOCK"
 """The argument that marks reductions whose blocks Inductor may halve to save registers."""
 _TRIED_FUSION = "triton_"
-"""The name of trial kernels; if their threads spill registers, Inductor does not fuse."""
+"""The name of a kernel that Inductor compiles to try a fusion.
+
+If the kernel's threads spill registers, Inductor does not fuse.
+"""
 
 
 class KernelCounts:

@@ -22,7 +22,7 @@ _TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 OPERANDS = {"arg_A": "arg_B", "arg_X": "arg_W"}
 """Maps the first operand's name to the second's, in matrix products and in convolutions."""
 _RESULTS = ("out_ptr", "in_out_ptr")
-"""The beginnings of the result's name; if kernels are fused, a number follows."""
+"""The beginnings of the result's name. In a fused kernel, a number follows them."""
 _BITS = re.compile(r"\*(?:fp|bf|u|i)(\d+)")
 _ROWS_OF_WARPGROUP = 64
 
@@ -83,7 +83,7 @@ def bytes_of(kind: str) -> int:
 
 
 def multiplied(named: dict[str, Any]) -> tuple[list[float], Any] | None:
-    """Returns the size of the matrix product that a launch computes; tensors may be transposed.
+    """Returns the size of the matrix product that a launch computes, even from transposed tensors.
 
     Args:
         named: The arguments by their names.

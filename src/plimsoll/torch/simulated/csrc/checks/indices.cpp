@@ -169,9 +169,10 @@ void counted(const Call& call) {  // bincount(self, weights, minlength)
   TORCH_CHECK(!negative, "bincount only supports 1-d non-negative integral inputs.");
 }
 
-// Checks the compressed rows or columns of (is_crow, compressed_idx, plain_idx, cdim, dim, nnz).
-// The compressed indices must start at 0 and never fall. Within a row or column, the plain indices
-// must strictly increase.
+// Checks the indices of a tensor with compressed rows or columns. The compressed indices must start
+// at 0 and never fall. Within a row or column, the plain indices must strictly increase.
+//
+// Arguments: (is_crow, compressed_idx, plain_idx, cdim, dim, nnz).
 void compressed(const Call& call) {
   const Tensor ends = known_values(call.tensor(1));
   const Tensor plain = known_values(call.tensor(2));

@@ -24,8 +24,8 @@ std::uint64_t post(const Meeting& meeting, std::string_view given);
 // The bytes of all ranks, as `collect` returns them.
 struct Collected {
   std::uint64_t series = 0;        // a random number, the same on all ranks
-  std::int64_t from = -1;          // the sender's rank, after a receive from any rank
-  std::vector<std::string> given;  // by rank in the group; a receive has only the sender's
+  std::int64_t from = -1;          // the sender, if this rank received from any rank
+  std::vector<std::string> given;  // by rank in the group; in a receive, only the sender's
 };
 // Waits until all ranks have sent their bytes. Throws if a rank will never take part.
 Collected collect(std::uint64_t number);

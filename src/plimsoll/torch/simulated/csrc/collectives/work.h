@@ -1,5 +1,5 @@
-// A running collective: the object by which a program waits for it (PyTorch's Work), and the
-// tensors that it keeps alive.
+// A running collective: the object by which the program waits for the collective (PyTorch's Work),
+// and the tensors that the collective keeps alive.
 #pragma once
 
 #include <ATen/core/Tensor.h>
