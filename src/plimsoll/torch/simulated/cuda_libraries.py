@@ -108,7 +108,7 @@ def _launch_elementwise(
     tensors: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Allocates the results of a program's own pointwise kernel, without computing them."""
+    """Allocates the results of a torch.cuda.jiterator kernel, without computing them."""
     import torch
 
     shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))

@@ -82,7 +82,9 @@ class _Allocators:
         return self.simulation.fractions[index]
 
     def change(self, _: object) -> None:
-        """Changes the allocator to `uncached`, which stands in for the program's own allocator.
+        """Installs an allocator that stands in for the program's own allocator.
+
+        It is plimsoll's allocator `uncached`, which passes each request to the driver.
 
         Raises:
             RuntimeError: If the present allocator has already served a request.

@@ -86,7 +86,9 @@ class _Pools:
 
 
 class _Seeds:
-    """The two tensors with seed and offset of random numbers that a device's graphs share.
+    """Holds two tensors for each device: the seed and the offset of its graphs' random numbers.
+
+    All graphs of the device share them.
 
     CUDAGeneratorState::register_graph (aten/src/ATen/cuda/CUDAGeneratorImpl.cpp) allocates both
     tensors on the first graph's stream, before the graph's capture begins. The tensors are freed

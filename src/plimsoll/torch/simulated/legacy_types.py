@@ -22,7 +22,7 @@ _DTYPES = {
 
 
 def add_legacy_types(torch: ModuleType) -> None:
-    """Adds FloatTensor and the like to `torch.cuda`, also as default tensor types."""
+    """Adds FloatTensor and similar types to `torch.cuda`. Each can be the default tensor type."""
 
     class TensorType(type):
         dtype: Any

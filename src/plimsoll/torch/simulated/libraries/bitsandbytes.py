@@ -87,8 +87,8 @@ _NORESERVE = 0x4000
 def stand_in_for_its_library(module: ModuleType, execute: Callable[[], None]) -> None:
     """Loads `bitsandbytes.cextension`, with a stand-in for its CUDA library.
 
-    bitsandbytes still searches for the library's file, and finds none if it has no build for this
-    version of CUDA.
+    bitsandbytes still searches for the library's file itself. If it has no build for this version
+    of CUDA, it finds no file, and the stand-in is not used.
     """
     load = ctypes.cdll.LoadLibrary
 

@@ -27,7 +27,7 @@ class Generator final : public c10::GeneratorImpl {
     offset_ = 0;
     is_chosen_ = true;
   }
-  // Notes that the program did not choose the seed, which on a GPU would then differ in each run.
+  // Notes that the program did not choose the seed. On a real GPU such a seed differs in each run.
   void forget_choice() { is_chosen_ = false; }
   [[nodiscard]] bool is_chosen() const { return is_chosen_; }
   void set_offset(std::uint64_t offset) override { offset_ = offset; }

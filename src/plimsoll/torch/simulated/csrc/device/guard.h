@@ -3,8 +3,8 @@
 
 namespace plimsoll::simulated {
 
-// Installs the guard and the allocator. Call it again once PyTorch is loaded, because a CUDA build
-// of PyTorch then installs its own guard.
+// Installs the guard and the allocator. A CUDA build of PyTorch installs its own guard while it is
+// loaded, so call this function again afterwards.
 void install_guard();
 
 }  // namespace plimsoll::simulated

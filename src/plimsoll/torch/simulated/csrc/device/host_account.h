@@ -1,5 +1,4 @@
-// Counts how much host memory this process needs more or less than the same program with a real
-// GPU.
+// Counts the difference in host memory between this process and the same program on a real GPU.
 #pragma once
 
 #include <cstdint>

@@ -12,8 +12,8 @@ namespace {
 
 class HandlePool {
  public:
-  // Takes the memory of `first` for a device's first handle, and that of `further` for each later
-  // one.
+  // `first` says how much memory a device's first handle takes, and `further` how much each later
+  // handle takes.
   HandlePool(Library first, Library further) : first_(first), further_(further) {}
 
   int take(c10::DeviceIndex device) {

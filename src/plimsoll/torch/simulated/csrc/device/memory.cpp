@@ -26,7 +26,8 @@ class Live {
   void remove(const Allocation& allocation) {
     const std::lock_guard lock(mutex_);
     const auto place = by_address_.find({allocation.device, allocation.address});
-    // Within a CUDA graph's memory, a later allocation may have the same address.
+    // Within a CUDA graph's memory, a later allocation may have got the same address. Then
+    // the entry belongs to the later allocation and stays.
     if (place != by_address_.end() && place->second == &allocation) by_address_.erase(place);
   }
   Allocation* find(c10::DeviceIndex device, std::uint64_t address) {

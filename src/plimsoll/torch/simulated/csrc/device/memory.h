@@ -1,5 +1,5 @@
-// The memory of simulated tensors: an address from the engine, plimsoll's allocator, and the known
-// part of the contents.
+// The memory of simulated tensors. The engine, which is plimsoll's allocator, gives each allocation
+// an address. The allocation also holds the part of its contents that is known.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -49,7 +49,7 @@ std::size_t offset_of(const at::Tensor& tensor);
 // Throws PyTorch's error if a later run of a CUDA graph has overwritten the tensor's memory.
 void check_access(const at::Tensor& tensor);
 
-// Returns the live allocation that contains a device's address; null if there is none.
+// Returns the live allocation that contains an address on a device; null if there is none.
 Allocation* allocation_at(c10::DeviceIndex device, std::uint64_t address);
 
 // Makes an allocation over memory that a CUDA graph keeps. Releasing the allocation frees the
@@ -59,7 +59,7 @@ void own(Allocation& allocation);
 // Notes that other code has freed the allocation's block, so that releasing the allocation frees
 // nothing.
 void disown(Allocation& allocation);
-// Frees the allocation's memory, but keeps its address.
+// Frees the allocation's memory. The object stays and still has the old address.
 void let_go(Allocation& allocation);
 
 // Takes memory, for example a workspace; destroying the result frees it.

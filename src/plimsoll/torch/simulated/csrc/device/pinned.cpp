@@ -32,9 +32,9 @@ auto within(Ranges& ranges, const void* address) {
   return static_cast<const std::byte*>(address) < first + after->second.size ? after : ranges.end();
 }
 
-// Estimates how many bytes of these ranges, each a start and a size, the process has written. It
-// looks up some pages of each range in /proc/self/pagemap. Pages that were only read do not count:
-// they all share one page of zeros.
+// Estimates how many bytes the process has written in ranges of memory. A range is given by its
+// start and its size. The function looks up some pages of each range in /proc/self/pagemap. Pages
+// that were only read do not count, because they all share one page of zeros.
 std::uint64_t written_bytes(const std::vector<std::pair<const void*, std::size_t>>& ranges) {
   constexpr std::size_t kPage = 4096;
   constexpr std::size_t kMostPages = 256;  // the most pages to look up

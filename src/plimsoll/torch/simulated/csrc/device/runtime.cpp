@@ -46,7 +46,8 @@ Runtime& Runtime::instance() {
 }
 
 void Runtime::initialize() {
-  // PyTorch takes no memory for pinned tensors until CUDA is initialized.
+  // This tells PyTorch's C++ code that CUDA is initialized. Before that, PyTorch takes no memory
+  // for pinned tensors.
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
   static std::once_flag once;
   std::call_once(once,
@@ -268,8 +269,9 @@ std::size_t Runtime::copy_assumptions(Assumption* to, std::size_t most) {
 
 std::uint32_t Runtime::stack(bool notes) {
   if (!record_stacks) return 0;
-  // The sequence number of an autograd node leads to the stack of its forward operation: PyTorch
-  // numbers an operation's node before the operation runs.
+  // PyTorch numbers an operation's autograd node before the operation runs. So the forward
+  // operation notes its stack under that number, and the backward node finds the stack by the
+  // same number.
   const auto node = torch::autograd::get_current_node();
   // While a checkpoint recomputes its forward pass, Python's current stack is more precise.
   std::uint32_t captured = 0;

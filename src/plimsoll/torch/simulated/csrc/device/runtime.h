@@ -108,7 +108,8 @@ struct Assumption {
   std::uint32_t operation = 0;
   std::uint32_t what = 0;  // the number of the assumption's text, as name() returns it
   std::uint32_t count = 0;
-  std::uint64_t bytes = 0;  // if a kernel's memory is unknown: tensor bytes of its largest call
+  // For a kernel whose memory is unknown: the bytes of the tensors in the kernel's largest call.
+  std::uint64_t bytes = 0;
 };
 
 // Memory of uncertain size that a kernel takes and frees at once. Shared with Python.
@@ -116,7 +117,8 @@ struct UncertainMemory {
   std::uint64_t allocations = 0;  // the number of the device's allocations before this one
   std::uint64_t stream = 0;
   std::uint64_t kind = 0;   // all memory of one kind has the same size
-  std::uint64_t bytes = 0;  // the size that was taken, perhaps 0; `least` and `most` are its bounds
+  std::uint64_t bytes = 0;  // the size that the simulation takes, which may be 0
+  // A real GPU takes from `least` to `most` bytes.
   std::uint64_t least = 0;
   std::uint64_t most = 0;
   std::int32_t device = 0;
@@ -264,8 +266,8 @@ class Runtime {
   std::uint32_t site(const CurrentOperation& operation);
   void assume(std::uint32_t operation, std::string_view what, std::uint64_t bytes = 0);
 
-  // Notes, for predictions, that the calling thread's stream is about to take memory of uncertain
-  // size.
+  // Notes that the operation on the calling thread's stream takes memory of uncertain size next.
+  // Predictions use this note.
   void note_uncertain(c10::DeviceIndex index, UncertainMemory memory);
 
   // Returns the number of the device's next allocation.
@@ -274,7 +276,7 @@ class Runtime {
   }
   // Ends the program early, because the simulation has all that it needs.
   void end_program() const;
-  // Counts events; a request is one event and a free two, as in recorded histories.
+  // Counts events. A request is one event, and a free is two events, as in recorded histories.
   void count_events(std::uint64_t count) {
     const std::uint64_t before = events.fetch_add(count);
     if (before >= most_events || before + count < most_events) return;

@@ -110,8 +110,8 @@ void copy_values(const Tensor& to, const Tensor& from) {
   }
 }
 
-// Queues a copy from one device to another. It runs on the current stream of the source, and the
-// current streams of both devices wait for each other before and after it
+// Queues a copy from one device to another. The copy runs on the current stream of the source.
+// Before and after the copy, the current streams of both devices wait for each other
 // (aten/src/ATen/native/cuda/Copy.cu).
 void launch_between(c10::DeviceIndex source, c10::DeviceIndex target, double bytes) {
   Runtime& state = runtime();
@@ -121,9 +121,9 @@ void launch_between(c10::DeviceIndex source, c10::DeviceIndex target, double byt
 }
 
 // Returns whether the host goes on while memory that is not page-locked is copied to a device. CUDA
-// copies such memory into a staging buffer: up to 64 KiB at once, and more only as the stream
-// proceeds (NVIDIA's "API synchronization behavior", and the CUDA programming guide on asynchronous
-// copies).
+// copies such memory through a staging buffer. A copy of up to 64 KiB fits into the buffer. During
+// a larger copy the host waits for the stream (NVIDIA's "API synchronization behavior", and the
+// CUDA programming guide on asynchronous copies).
 bool is_staged_at_once(double bytes, c10::DeviceIndex target) {
   constexpr double kMostAtOnce = 65536;
   return bytes <= kMostAtOnce || runtime().current_capture(target) != 0;

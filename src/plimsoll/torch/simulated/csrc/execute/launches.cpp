@@ -34,13 +34,14 @@ c10::DeviceIndex begin(at::TensorList written) {
 // plimsoll::launch: launches a kernel on the current device and stream. The kernel reads and writes
 // `bytes` in total.
 //
-// `product` holds the number of matrices, rows, columns and terms, or is empty. `type` is the type
-// of the numbers in both operands. `tile` holds seven numbers:
+// `product` describes a batched matrix product or is empty. It holds the number of matrices, the
+// rows and columns of each result, and the terms of each sum (the inner dimension). `type` is the
+// type of the numbers in both operands. `tile` holds seven numbers:
 // - the rows, columns and terms of a block,
 // - the number of buffers for operands,
 // - the number of warps,
 // - whether 32-bit numbers may be rounded to TF32,
-// - whether the terms of a sum are adjacent in memory.
+// - whether the terms of one sum are adjacent in memory.
 void launch(at::TensorList written, double bytes, at::ArrayRef<double> product,
             at::IntArrayRef tile, at::ScalarType type) {
   Runtime& state = runtime();

@@ -63,8 +63,8 @@ c10::IValue make_result(const Call& call, std::size_t index) {
     if (result.kind == Result::Kind::fresh) {
       const bool has_grad_fn = is_recorded_call && (of.is_floating_point() || of.is_complex());
       const OperationScope scope(info.name, current_operation().role, has_grad_fn);
-      // Each result of a list operation is on the device of its operand. The lists' operands are
-      // the first inputs of the call.
+      // An operation on lists, such as _foreach_add, makes one result for each element of its first
+      // list. The result is on the device of that element, which need not be the call's device.
       const bool is_elsewhere = info.has(kOnLists) && call.inputs()[element].is_cuda();
       return make_tensor(of,
                          is_elsewhere ? call.inputs()[element++].device().index() : call.device());

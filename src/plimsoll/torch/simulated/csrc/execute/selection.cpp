@@ -38,7 +38,7 @@ double longest(const Tensor& tensor) {
 }
 
 // Returns the expected number of nonzero elements. `of` describes the tensor's values: their bounds
-// and chances.
+// and how probable each value is.
 std::int64_t expected_true(const Description& of, const Tensor& tensor) {
   const auto count = static_cast<double>(tensor.numel());
   if (of.is_constant()) return of.low != 0 ? tensor.numel() : 0;

@@ -23,7 +23,7 @@ namespace {
 using at::Tensor;
 
 constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
-// Filling one element on the host costs this many operations of the budget for computed values.
+// The budget for computed values counts the filling of one host element as this many operations.
 constexpr double kPerElement = 100;
 // Integers up to this size always get contents: they are often indices and counts, which programs
 // read.

@@ -29,8 +29,8 @@
 #include "values/distinct.h"
 #include "values/known.h"
 
-// PyTorch's own functions that this file uses. Each consists of operations on strided tensors, or
-// is called by another function that does.
+// PyTorch's own functions that this file uses. They run unchanged: they call operations on strided
+// tensors, which are simulated, and function pointers, which this folder sets.
 namespace at::native {
 using flatten_indices_fn = Tensor (*)(const Tensor&, IntArrayRef);
 DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
@@ -317,10 +317,10 @@ Tensor& mul_out(const Tensor& self, const Tensor& other, Tensor& out) {
 
 // --- gradients of sums ---------------------------------------------------------------------------
 
-// The dimensions of a sparse tensor that a sum keeps, and those that it sums over.
+// Tells which dimensions of a sparse COO tensor torch.sparse.sum sums over, and which it keeps.
 struct SummedDims {
-  std::vector<std::int64_t> kept;   // sparse dimensions that stay
-  std::vector<std::int64_t> dense;  // summed dense dimensions, numbered as in the values
+  std::vector<std::int64_t> kept;   // the sparse dimensions that it does not sum over
+  std::vector<std::int64_t> dense;  // the dense dimensions that it sums over, as dims of values()
   bool any_sparse = false;
 };
 

@@ -18,7 +18,7 @@
 #include "layouts/kernel.h"
 #include "layouts/layouts.h"
 
-// PyTorch's own function pointers, through which it calls these kernels.
+// PyTorch calls the kernels of this file through these function pointers.
 namespace at::native {
 using product_fn = void (*)(Tensor&, const Tensor&, const Tensor&);
 using mask_fn = void (*)(Tensor&, const Tensor&, const Tensor&, const std::optional<Tensor>&);
@@ -34,7 +34,7 @@ namespace plimsoll::simulated {
 namespace {
 
 using at::Tensor;
-using Hash = std::optional<Tensor>;  // a number for the coordinates of each element
+using Hash = std::optional<Tensor>;  // for each element: one number that combines its coordinates
 // Computes the operation's result from host tensors.
 using OnHost = std::function<Tensor(const Tensor&, const Tensor&)>;
 
@@ -49,7 +49,8 @@ struct Search {
 // Chooses which tensor to search in, as PyTorch does: a tensor that is already sorted, or else the
 // larger one.
 Search choose(const Tensor& x, const Tensor& y, const Hash& x_hash) {
-  constexpr std::int64_t kMostCopies = 50;  // elements per coordinate, on average
+  // The tensor is coalesced first if it has more elements than this per coordinate, on average.
+  constexpr std::int64_t kMostCopies = 50;
   const bool is_by_order = x.is_coalesced() != y.is_coalesced();
   const bool is_in_x = is_by_order ? x.is_coalesced() : x._nnz() >= y._nnz();
   Search search = is_in_x ? Search{y, x, {}, x_hash} : Search{x, y, x_hash, {}};

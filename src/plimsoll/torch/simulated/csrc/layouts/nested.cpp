@@ -169,7 +169,7 @@ std::tuple<Tensor, Tensor> native_attention(const Tensor& query, const Tensor& k
   return {at::linear(rows, out_weight, out_bias), Tensor()};
 }
 
-// --- functions that kernels for all devices call -------------------------------------------------
+// --- kernels that PyTorch's code for all devices calls -------------------------------------------
 
 void layer_norm(const Tensor& input, const Tensor&, const Tensor&, std::int64_t, std::int64_t,
                 double, Tensor* output, Tensor*, Tensor*) {

@@ -55,7 +55,8 @@ void Call::infer() {
   if (!info_.needs_shapes) return;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> converted;
   MetaStorages storages;
-  // Kernels on lists do not check whether their tensors share storages.
+  // Kernels on lists do not check whether their tensors share storages. So the meta tensors for
+  // them need not share storages.
   const bool keeps_aliases = !info_.has(kOnLists);
   for (const c10::IValue& argument : arguments_) {
     if (argument.isDevice()) {
@@ -76,7 +77,7 @@ void Call::infer() {
   } catch (const c10::NotImplementedError&) {
     refuse("nothing says what it returns");
   } catch (const c10::Error& error) {
-    // PyTorch uses one kernel for all devices, which fails on a meta tensor when it reads a value.
+    // PyTorch's kernel for all devices ran on the meta tensors. It failed because it read a value.
     const std::string_view what = error.what_without_backtrace();
     if (what.find("meta tensors") == std::string_view::npos) throw;
     refuse("what it returns depends on values");

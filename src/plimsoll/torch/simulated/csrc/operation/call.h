@@ -96,8 +96,8 @@ class Call {
   // Notes that the kernel's internal memory is unknown, but may be as large as the call's tensors.
   void assume_memory(const char* what) { assumed_memory_ = what; }
   [[nodiscard]] const char* assumed_memory() const { return assumed_memory_; }
-  // Notes a multiplication that the kernel does. Its time does not include reading arguments and
-  // writing results, which is counted separately.
+  // Notes a multiplication that the kernel does. The multiplication's time does not include reading
+  // the arguments and writing the results, which is counted separately.
   void note_multiplication(const Multiplication& multiplication) {
     multiplications_.push_back(multiplication);
   }

@@ -8,7 +8,7 @@
 
 namespace plimsoll::simulated {
 
-// `batch` products of a matrix of `rows` x `terms` and one of `terms` x `columns`.
+// `batch` matrix products. Each multiplies a `rows` x `terms` matrix by a `terms` x `columns` one.
 struct Product {
   double batch = 1;
   double rows = 0;

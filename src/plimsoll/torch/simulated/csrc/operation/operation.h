@@ -25,7 +25,7 @@ struct OperationInfo {
   std::vector<Result> results;
   std::vector<bool> is_written;  // for each argument: the kernel writes to it
   std::vector<bool> is_cache;    // for each argument: its name says that it is a cache
-  Rule rule = nullptr;           // null if the kernel's internal memory is unknown
+  Rule rule = nullptr;           // null if no rule describes the kernel's memory
   Traits traits = 0;
   bool is_pointwise = false;
   bool is_random = false;
@@ -39,8 +39,7 @@ struct OperationInfo {
   [[nodiscard]] bool is_in_place() const {
     return !results.empty() && results[0].kind == Result::Kind::argument;
   }
-  // Returns whether plimsoll knows how much internal memory the kernel takes, even if it takes
-  // none.
+  // Returns whether plimsoll knows the size of the kernel's internal memory, which may be 0.
   [[nodiscard]] bool is_known() const { return rule != nullptr || is_pointwise || is_view(); }
 };
 

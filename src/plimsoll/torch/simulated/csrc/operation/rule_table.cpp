@@ -9,8 +9,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns the families of operations: for each, the prefix of the operations' names, and their
-// traits.
+// Returns the families of operations. All names in a family begin with the same prefix. Each entry
+// has this prefix and the family's traits.
 std::vector<std::pair<std::string_view, Traits>>& families() {
   static auto* const made = new std::vector<std::pair<std::string_view, Traits>>;
   return *made;

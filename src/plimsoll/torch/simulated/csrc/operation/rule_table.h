@@ -33,8 +33,9 @@ enum Trait : std::uint16_t {
 };
 using Traits = std::uint16_t;
 
-// A row of a rule table. An operation's rule is in the row with its full name; if there is none, in
-// the row with its plain name. The traits of all rows that name the operation are combined.
+// A row of a rule table. The search for an operation's rule first tries the row with the full name
+// of the operation, and then the row with the plain name. The traits of all rows that name the
+// operation are combined.
 struct RuleRow {
   const char* name;   // "topk", "aten::max.dim" (with overload), or "_foreach_*" (family)
   Rule rule;          // null if the kernel's memory is unknown, or the row is a family's

@@ -1,4 +1,5 @@
-// The steps of a kernel besides computing: it takes memory, waits, and calls other operations.
+// The steps of a simulated kernel besides its computation. In a step, the kernel takes or frees
+// memory, makes the host wait, or calls other operations.
 #pragma once
 
 #include <cstddef>

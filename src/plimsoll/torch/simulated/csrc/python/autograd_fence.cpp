@@ -21,8 +21,9 @@
 namespace plimsoll::simulated {
 namespace {
 
-// The root of an empty pass. It runs before all nodes that other passes have queued, and does not
-// take a sequence number, so the numbers of the program's operations stay the same.
+// The root node of an empty autograd pass. The engine runs this node before all nodes that other
+// passes have queued. The node takes no sequence number, so the numbers of the program's operations
+// stay the same.
 class Turn final : public torch::autograd::Node {
  public:
   Turn() : Node(std::numeric_limits<std::uint64_t>::max()) {}

@@ -1,5 +1,5 @@
-// Softmax and pointwise operations that take memory besides their results: for copies, masks, or a
-// number on the device.
+// Rules for softmax and for pointwise operations that take memory besides their results. They take
+// it for a copy of an operand, for a mask, or for a number that the kernel reads on the device.
 #include "rules/rules.h"
 
 namespace plimsoll::simulated {
@@ -28,7 +28,7 @@ void log_sigmoid(Call& call) {
   call.set_shape(1, meta_empty({0}, call.tensor(0).scalar_type()));
 }
 
-// Dropout has two results: the output and the mask.
+// Result 0 is the output. Result 1 is the mask, which the kernel allocates first.
 void dropout(Call& call) {
   const bool trains = call.argument(2).isNone() || call.argument(2).toBool();
   if (trains && call.argument(1).toDouble() != 1) call.allocate(1);

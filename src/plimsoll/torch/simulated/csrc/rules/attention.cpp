@@ -164,7 +164,7 @@ std::size_t efficient_workspace(const Shape& shape, bool is_float) {
   std::size_t head = rows * width * kFloat + rows / block * 16;
   if (shape.width > 128) {
     head += rows / block * 16;
-    // Gradients of keys and values are accumulated in memory too.
+    // In half precision, the workspace also holds sums for the gradients of keys and values.
     if (!is_float) head += 2 * round_up(shape.key_rows, block) * width * kFloat;
   }
   return shape.batch * shape.heads * head;

@@ -1,5 +1,5 @@
-// Convolutions that run through cuDNN. PyTorch takes the plan that cuDNN's heuristics choose first;
-// if the program sets torch.backends.cudnn.benchmark, it takes the fastest plan
+// Convolutions that run through cuDNN. PyTorch runs the plan that cuDNN's heuristics rank first. If
+// the program sets torch.backends.cudnn.benchmark, PyTorch runs the fastest plan
 // (aten/src/ATen/native/cudnn/Conv_v8.cpp).
 #include <ATen/Context.h>
 #include <ATen/native/ConvUtils.h>
@@ -93,8 +93,8 @@ bool has_usual_settings(const Tensor& input, Plan plan) {
          (plan != Plan::largest || search_settings().most_plans == SearchSettings{}.most_plans);
 }
 
-// Returns the plan that the calling thread has kept for a convolution. Like PyTorch, it keeps the
-// plan even if the program changes cudnn.benchmark later.
+// Returns the plan that the calling thread has kept for a convolution. Like PyTorch, plimsoll
+// keeps the plan even if the program changes cudnn.benchmark later.
 Plan& kept_plan(const Convolution& shape, Pass pass, bool& is_new) {
   using Key = std::vector<double>;
   thread_local std::map<Key, Plan> kept;
@@ -165,7 +165,8 @@ double positions(const Tensor& image) {
 // Notes the work of a pass. In a backward pass, `output` is the gradient of the output.
 void note_work(Call& call, const Tensor& input, const Tensor& weight, const Tensor& output,
                std::int64_t groups, bool transposed, Pass pass) {
-  // A transposed convolution is a plain one from output to input; `wide` is the plain one's input.
+  // A transposed convolution computes the input gradient of a plain convolution. `wide` is the
+  // plain convolution's input, and `narrow` is its output.
   const Tensor& wide = transposed ? output : input;
   const Tensor& narrow = transposed ? input : output;
   ConvolutionWork work;

@@ -1,7 +1,7 @@
 // Tables of measured convolutions (cuDNN 9.19, compute capability 9.0). For a convolution that was
 // not measured, plimsoll takes the most similar entry. It assumes that cuDNN copies the same
-// operands into another layout, whatever their size, and that the rest of the workspace grows with
-// the weight.
+// operands into another layout as in that entry, whatever their sizes. It also assumes that the
+// rest of the workspace grows with the weight.
 #include "rules/convolution_workspaces.h"
 
 #include <algorithm>
@@ -141,8 +141,8 @@ const Neighbours& neighbours_of(const Convolution& call, Plan plan) {
     std::ranges::transform(nearest, found.entries.begin(), [&](const auto& each) {
       return std::isinf(each.first) ? nearest[0].second : each.second;
     });
-    // An entry has one side, kernel and padding for all dimensions. A call may have different ones
-    // for each dimension. Its operands then have other sizes than the entry's, and the call counts
+    // An entry has one image side, one kernel size and one padding for all dimensions. A call in
+    // which they differ between dimensions has operands of other sizes than the entry, so it counts
     // as not measured.
     found.number = known->size();
     found.is_measured = nearest[0].first == 0 && operands_of(*nearest[0].second) == call.bytes;
@@ -155,8 +155,8 @@ std::uint64_t workspace_like(const Measured& entry, const Convolution& call, Pas
   const auto bytes = static_cast<double>(measured_bytes(entry, pass));
   constexpr double kSmall = 4096;
   if (bytes < kSmall) return static_cast<std::uint64_t>(bytes);
-  // Guesses of which operands the measured workspace holds copies. The guess is the set with the
-  // most bytes that fits into the workspace, with or without padding.
+  // The measured workspace probably holds copies of some operands. plimsoll guesses which: it takes
+  // the set with the most bytes that fits into the workspace, with or without padding.
   const Operands there = operands_of(entry);
   double best_bytes = 0;
   double here = 0;

@@ -33,9 +33,9 @@ std::size_t Network::weights(bool with_biases) const {
   return count * directions;
 }
 
-// Fitted to recordings of cuDNN 9 on compute capability 9.0, and exact for these. They cover all
-// modes, one and two layers, one and two directions, two sizes with hidden = 2 * input, and three
-// number types.
+// The formula is fitted to recordings of cuDNN 9 on compute capability 9.0, and is exact for them.
+// The recordings cover all modes, one and two layers, one and two directions, and three number
+// types. They cover two sizes of networks, both with hidden = 2 * input.
 std::size_t workspace_bytes(const Network& net, bool is_forward) {
   constexpr std::size_t kProduct = std::size_t{8} << 20;  // bytes per layer and direction
   const Algorithm kind = algorithm(net, is_forward);

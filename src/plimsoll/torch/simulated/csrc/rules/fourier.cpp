@@ -7,9 +7,9 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns whether `length` has a prime factor above `bound`. A length with a large prime factor
-// needs more than one kernel, and so does a long one. The bounds used here are fitted: 129 = 3 * 43
-// and 65536 take a workspace, 1023 = 3 * 11 * 31 and shorter lengths with small factors take none.
+// Returns whether `length` has a prime factor above `bound`. cuFFT needs more than one kernel for a
+// long transform and for a length with a large prime factor. The bounds in this file are fitted to
+// recordings: 129 = 3 * 43 and 65536 take a workspace, and 1023 = 3 * 11 * 31 takes none.
 bool has_factor_above(std::int64_t length, std::int64_t bound) {
   for (std::int64_t factor = 2; factor <= bound; ++factor) {
     while (length % factor == 0) length /= factor;

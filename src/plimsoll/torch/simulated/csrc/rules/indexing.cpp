@@ -205,8 +205,8 @@ void put_sorted(Call& call, const Indices& indices, bool is_checked) {
   if (count == 0 || slice == 0) return;
   copy_unless_contiguous(call, self);
   call.temporary(count * 8);  // sorted positions
-  call.temporary(count * 8);  // their places before sorting
-  call.temporary(count * 8);  // the places 0, 1, …
+  call.temporary(count * 8);  // where each position was before the sort
+  call.temporary(count * 8);  // 0, 1, …, which the sort permutes
   const std::int64_t last = std::max<std::int64_t>(self.numel(), 1) - 1;
   const auto largest = static_cast<std::size_t>(last / slice);
   const std::size_t bits = std::max<std::size_t>(1, std::bit_width(largest));

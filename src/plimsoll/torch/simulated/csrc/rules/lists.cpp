@@ -16,8 +16,8 @@ bool is_fast_list(const std::vector<at::Tensor>& list) {
   });
 }
 
-// Returns the number of partial results: one per chunk, where each tensor has as many chunks as the
-// longest one.
+// Returns the number of partial results, one per chunk. Each tensor gets as many chunks as the
+// longest tensor needs.
 std::size_t chunk_results(const std::vector<at::Tensor>& list) {
   constexpr std::size_t kChunk = 65536;
   std::size_t chunks = 0;

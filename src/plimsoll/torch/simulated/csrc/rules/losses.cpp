@@ -7,7 +7,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns the shape of a result with one number whose memory has room for `count` elements.
+// Returns the shape of a zero-dimensional result. Its memory has room for `count` elements.
 at::Tensor number_in(std::size_t count, at::ScalarType type) {
   return meta_empty({static_cast<std::int64_t>(count)}, type).as_strided({}, {});
 }

@@ -120,7 +120,7 @@ std::optional<UncertainMemory> measured_workspace(c10::DeviceIndex device, const
     memory.least = std::min(memory.least, static_cast<std::uint64_t>(found->first));
     memory.most = std::max(memory.most, static_cast<std::uint64_t>(found->first));
   }
-  // The kinds of uncertain memory in convolution_workspaces.cpp have smaller numbers.
+  // convolution_workspaces.cpp numbers its own kinds from 0, so these numbers start far above.
   constexpr std::uint64_t kFirstKind = std::uint64_t{1} << 40;
   memory.kind = kFirstKind + state().numbers.try_emplace(key, state().numbers.size()).first->second;
   return memory;

@@ -29,8 +29,9 @@ void drop_unwanted(Call& call) {
   }
 }
 
-// Returns how many blocks along the rows write partial gradients of a row norm's parameters.
-// Returns 0 if the rows are few or long: then one block computes the whole gradient of a column.
+// The backward kernel of layer norm or RMS norm sums the gradients of its weight and bias over the
+// rows. This function returns how many blocks along the rows write partial sums. It returns 0 if
+// the rows are few or long: then one block computes the whole sum for a column.
 std::int64_t blocks_of_rows(const Call& call, std::int64_t rows, std::int64_t columns) {
   constexpr std::int64_t kColumns = 32;
   constexpr std::int64_t kRows = 32;
@@ -61,7 +62,8 @@ void row_norm_backward(Call& call, std::initializer_list<std::size_t> parameters
   call.allocate(0);
   const Tensor partial = meta_empty({blocks, columns}, input.scalar_type());
   const std::size_t row = static_cast<std::size_t>(columns) * input.itemsize();
-  std::vector<std::pair<std::size_t, std::size_t>> replaced;  // index and first memory
+  // For each replaced result: its index, and the number of the memory that it takes first.
+  std::vector<std::pair<std::size_t, std::size_t>> replaced;
   for (const std::size_t result : parameters) {
     if (mask[result]) replaced.emplace_back(result, call.temporary(row));
   }
@@ -180,7 +182,7 @@ void batch_norm_backward(Call& call) {
 
 // --- batch normalization over several processes --------------------------------------------------
 
-// PyTorch has no Meta kernels for these operations.
+// PyTorch has no Meta kernels for these operations, so their rules set the results' shapes.
 
 // Returns a shape with one number per channel, in at least single precision.
 Tensor channels(const Tensor& input) {
@@ -197,7 +199,7 @@ void gathered_statistics(Call& call) {
   }
 }
 
-// Returns whether these operations use their channels-last kernels for the input
+// Returns whether the operations of this section use their channels-last kernels for the input
 // (batch_norm_use_channels_last_kernels in aten/src/ATen/native/cuda/Normalization.cu).
 bool reads_channels_last(const Tensor& input) {
   return input.is_contiguous(at::MemoryFormat::ChannelsLast) ||

@@ -1,5 +1,5 @@
-// Reductions whose work several thread blocks share. They keep partial results, and a semaphore for
-// each output.
+// Reductions in which several thread blocks compute one output together. The blocks keep partial
+// results and a semaphore for each output in memory.
 //
 // The launch shape follows setReduceConfig in aten/src/ATen/native/cuda/Reduce.cuh.
 #include <ATen/TensorIterator.h>
@@ -50,8 +50,8 @@ struct Launch {
   }
 };
 
-// Returns for how many outputs a thread loads inputs at once. The number can be above 1 if the
-// reduced dimension is not the one whose elements are adjacent in memory.
+// Returns the number of outputs whose inputs a thread loads at once. It can be above 1 if elements
+// that are adjacent in memory belong to different outputs.
 int output_vector(const at::TensorIterator& iterator, std::size_t element) {
   const int input = iterator.ntensors() - 1;
   int vector = 4;

@@ -1,4 +1,5 @@
-// The memory in which a reduction keeps partial results, for rules of all kernels that reduce.
+// Takes the memory in which a reduction keeps its partial results. The rules of all kernels that
+// contain a reduction call these functions.
 #pragma once
 
 #include <ATen/core/Tensor.h>

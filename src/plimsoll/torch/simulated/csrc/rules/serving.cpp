@@ -22,9 +22,9 @@ std::size_t multiprocessors(const Call& call) {
   return static_cast<std::size_t>(call.properties().multiprocessors);
 }
 
-// Takes the memory of a Marlin product. Its rows, columns and terms are the arguments from `sizes`
-// on. There are `copies` of each row, one for each of its experts. `sums` is the number of 32-bit
-// partial sums.
+// Takes the memory of a product by Marlin, a kernel for quantized weights. The rows, columns and
+// terms are the arguments with the indices `sizes`, `sizes` + 1 and `sizes` + 2. Each row is
+// multiplied with the weights of `copies` experts. `sums` is the number of 32-bit partial sums.
 void multiply_by_marlin(Call& call, std::size_t sizes, std::int64_t copies, std::size_t sums) {
   const at::Tensor left = call.tensor(0);
   const at::Tensor given = call.tensor(1);

@@ -35,7 +35,7 @@ void nonzero_static(Call& call) {  // (self, size, fill_value); has no Meta kern
   call.allocate_all();
 }
 
-// --- connectionist temporal classification (CTC), as aten/src/ATen/native/cuda/LossCTC.cu --------
+// --- CTC loss: aten/src/ATen/native/cuda/LossCTC.cu ----------------------------------------------
 
 // Takes memory for three arrays on the device: the starts and lengths of targets, and the lengths
 // of inputs.
@@ -89,8 +89,8 @@ void like_second(Call& call) { call.set_shape(0, like(call.tensor(1))); }
 
 // --- padding, and tensors that are not simulated -------------------------------------------------
 
-// Simulates the second part of _padded_dense_to_jagged_forward(dense, offsets, total). The result
-// has the rows without their padding.
+// Simulates what _padded_dense_to_jagged_forward(dense, offsets, total) does once the host can read
+// `offsets`. The result has the rows without their padding.
 void rows_without_padding(Call& call) {
   const at::Tensor dense = call.tensor(0);
   const std::vector<at::Tensor> offsets = call.tensors(1);

@@ -24,8 +24,8 @@ std::size_t fused_attention(Call& call, const at::Tensor& query) {
   return output;
 }
 
-// The numbers of the temporaries that attention still holds before its last linear layer: `inner`
-// holds the split query, key and value, and `context` is the last layer's input.
+// The temporaries that attention still holds before its last linear layer, by their numbers in the
+// call. `inner` holds the split query, key and value. `context` holds the last layer's input.
 struct Weighted {
   std::size_t inner;
   std::size_t scores;

@@ -173,7 +173,8 @@ Moved work_of(const Call& call, int touches) {
   if (touches == kAsManyAsOthers) moved.bytes *= 2;
   if (longest > 0) moved.rows = longest;
   if (longest > 0 || call.inputs().empty()) return moved;
-  // If the result has the operand's size, the kernel works row by row.
+  // So far `moved.rows` is the number of results, as for a reduction of each row to one number. A
+  // kernel whose result has the operand's size works on the rows of the operand.
   const Tensor& first = call.inputs()[0];
   const bool is_of_first = touches == kByRowsOfFirst;
   if (is_of_first) moved.numbers = static_cast<double>(first.numel());
@@ -249,7 +250,7 @@ double bus_ns(const Call& call) {
   return std::max(read, written) / (kOfCopies * call.properties().copy_bytes_per_ns);
 }
 
-// Returns the time to make a tensor contiguous, on one device.
+// Returns the time to make a tensor contiguous.
 double contiguous_ns(const Tensor& from, const DeviceProperties& on) {
   Moved moved;
   add_operand(moved, from, 2);

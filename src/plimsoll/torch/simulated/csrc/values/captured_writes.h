@@ -1,6 +1,6 @@
-// The writes of CUDA graphs. Values are not computed during a capture, because each replay works on
-// other numbers. The description of a written tensor holds for all replays. Each replay draws new
-// numbers for the tensor.
+// Notes what the kernels of a CUDA graph write. During the capture, plimsoll computes no values,
+// because each replay works on other numbers. plimsoll only describes the numbers of each written
+// tensor (description.h). Each replay draws new numbers that fit this description.
 #pragma once
 
 #include <ATen/core/Tensor.h>

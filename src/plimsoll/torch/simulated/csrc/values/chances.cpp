@@ -28,8 +28,8 @@ Moments moments_of(const Description& of) {
 
 bool is_spread(const Description& of) { return of.is_random() || of.is_constant(); }
 
-// Returns the chance that a number of `one` is less than a number of `other`, from both
-// distributions. Call it only if the bounds of the numbers do not decide the comparison.
+// Returns the chance that a number drawn from `one` is less than a number drawn from `other`. Uses
+// both distributions. Call it only if the bounds of the numbers do not decide the comparison.
 double chance_of_spread(const Description& one, const Description& other, bool or_equal,
                         bool are_integers) {
   // The bounds did not decide, so the chance is neither 0 nor 1.
@@ -66,8 +66,9 @@ std::optional<double> less_by_bounds(const Description& one, const Description& 
 }
 
 // If `is_first`, returns the chance that an element of `of` is less than `number`; otherwise the
-// chance that the element is greater. Elements that equal an atom, a number with a chance of its
-// own, are left out. Numbers that may have fractions hardly ever reach a bound.
+// chance that the element is greater. Leaves out the atoms of `of`: the numbers that have a chance
+// of their own, such as the zeros of a mask. Numbers that may have fractions are assumed never to
+// equal a bound.
 Chance less_of_rest(Description of, double number, bool is_first, bool are_integers,
                     bool or_equal) {
   of.atoms = {};

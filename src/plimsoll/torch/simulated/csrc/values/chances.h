@@ -1,4 +1,5 @@
-// The chances that one described number is less than another, or equal to it.
+// The chances that one number is less than another, or equal to it. Only bounds and a distribution
+// of each number are known (description.h).
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -7,17 +8,17 @@
 
 namespace plimsoll::simulated {
 
-// Returns the chance that a number of `one` is less than a number of `other`; with `or_equal`, less
-// or equal.
+// Returns the chance that a number drawn from `one` is less than a number drawn from `other`. With
+// `or_equal`, equal numbers count too.
 Chance chance_of_less(const Description& one, const Description& other, bool or_equal,
                       bool are_integers);
-// Returns the chance that a number of `one` equals a number of `other`; `type` is the type of
-// `one`.
+// Returns the chance that a number drawn from `one` equals a number drawn from `other`. `type` is
+// the type of the numbers of `one`.
 Chance chance_of_equal(const Description& one, const Description& other, c10::ScalarType type);
-// Returns whether only random draws, and not data, decide a comparison of the two.
+// Returns whether only random draws, and not data, decide a comparison of their numbers.
 bool is_random_pair(const Description& one, const Description& other);
-// Returns the share of numbers up to a limit if `is_low`, or else from the limit on. Data without a
-// known distribution is assumed to be around one in size.
+// Returns the share of numbers up to a limit if `is_low`, or else from the limit on. If the
+// distribution of data is unknown, the data are assumed to have a magnitude of about 1.
 Chance chance_of_limit(const Description& of, double limit, bool is_low);
 
 }  // namespace plimsoll::simulated

@@ -1,5 +1,5 @@
-// Computes an operation's values: on the host if that is cheap. Otherwise the results are
-// described.
+// Computes the values of an operation's results on the host if that is cheap. Otherwise only
+// describes the results by bounds and a distribution (description.h).
 #pragma once
 
 #include "operation/call.h"

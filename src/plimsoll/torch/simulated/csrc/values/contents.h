@@ -53,8 +53,8 @@ class Contents final : public ContentsOfAllocation {
   [[nodiscard]] std::shared_ptr<std::byte[]> shared_memory() const { return memory_; }
   bool make_room(at::ScalarType type);
   void give_room_back();
-  // Takes bytes between `begin` and `end` for zeros if nothing was ever written there. On a GPU
-  // such bytes may contain anything, so zeros are as good as other values.
+  // Declares that bytes between `begin` and `end` are zeros if nothing was ever written there. On a
+  // GPU such bytes may contain anything, so zeros are as good as other values.
   void take_zeros(std::size_t begin, std::size_t end, at::ScalarType type);
   // Copies another allocation's contents, up to the size of the smaller one.
   void take_over(const Contents& other);

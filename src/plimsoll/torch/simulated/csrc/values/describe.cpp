@@ -86,8 +86,8 @@ void describe_origin(const Operands& of, const Written& written, Known& known) {
     return;
   }
   known.origin = origin_of_written(of.call(), written);
-  // A copy or a negation keeps the operand's origin. The operand's description already takes the
-  // condition into account.
+  // A copy or a negation keeps the operand's origin. Then the operand's description is already
+  // corrected by what the origin implies.
   const bool is_new = operand_origin(of, 0).state != known.origin.state;
   if (is_truth && is_new) known.description = settled_truth(known.description, known.origin);
 }

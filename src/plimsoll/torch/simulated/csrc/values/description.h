@@ -100,13 +100,13 @@ Description join(const Description& one, const Description& other, double share 
 // memory, it is a number below which real draws hardly ever fall. Otherwise it is `mean`.
 double expected_of_random(double mean, double most);
 
-// Draws the numbers `first`, `first` + 1, … of a series. Each position of a series always has the
-// same number.
+// Draws the numbers at positions `first`, `first` + 1, … of a series. A series is a random
+// sequence: each position always has the same number, however often it is drawn.
 void draw(const Description& of, std::uint64_t series, std::uint64_t first, c10::ScalarType type,
           std::int64_t count, double* to);
 // Returns the number of a new series.
 std::uint64_t next_series();
-// Sets how all series are drawn from now on; `seed` changes the numbers.
+// Sets how the numbers of all series are drawn from now on. Another `seed` gives other numbers.
 void set_unknown(Unknown unknown, std::uint64_t seed);
 Unknown unknown();
 

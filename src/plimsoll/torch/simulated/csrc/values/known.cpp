@@ -29,8 +29,8 @@ constexpr std::int64_t kMostSearchedIntegers = std::int64_t{1} << 20;
 // plimsoll notes each dense piece of a strided write separately, if there are at most this many.
 constexpr std::size_t kMostPieces = 256;
 
-// Guards what is known of all storages, which threads share. The values themselves
-// are not guarded, as on a GPU. A thread that holds this lock never calls Python.
+// Guards what is known of all storages, which threads share. Nothing guards the values themselves:
+// a GPU does not guard them either. A thread that holds this lock never calls Python.
 std::recursive_mutex& contents_mutex() {
   static auto* const made = new std::recursive_mutex;
   return *made;
@@ -202,8 +202,8 @@ Description bounds_of(const at::Tensor& values) {
   return found;
 }
 
-// Describes values that a GPU may compute differently. The description is `any`, restricted to the
-// signs that `bounds` allows.
+// Describes values that a GPU may compute differently. Returns the description `any`, but keeps
+// only the signs that the values have. `bounds` are the bounds of the values.
 Description signs_of(const Description& bounds, const Description& any, at::ScalarType type) {
   if (type == at::kBool) {
     constexpr double kUnsure = 1e-6;  // the next draw may differ from all before
@@ -270,9 +270,9 @@ Origin origin_of_values(const at::Tensor& tensor, const Contents& contents, std:
   return origin_by_number(serial, version.current_version());
 }
 
-// Sets what is known of the bytes. They may lie in host memory that a device writes, where the host
-// reads them without asking plimsoll. If only a description of them is known, the host does not
-// find the device's values there, and plimsoll adds an assumption to the report.
+// Sets what is known of bytes that a device writes. If the bytes lie in mapped host memory, the
+// host can read them directly. If plimsoll has only a description of them, the host finds the old
+// bytes there, so plimsoll adds an assumption to the report.
 void put(Allocation& allocation, std::size_t begin, const Contents::Part& part) {
   Contents& contents = contents_of(allocation);
   if (contents.are_mapped() && part.source == Source::described) {

@@ -50,8 +50,8 @@ inline std::uint64_t ancestor_bit(std::uint64_t way) { return std::uint64_t{1} <
 Origin origin_by_number(std::uint64_t number, std::uint64_t within = 0);
 // Returns an origin that no other tensor has, for numbers that are drawn now.
 Origin new_origin();
-// Describes truth values of this origin. If their condition is settled, fewer elements are true
-// than the operands' descriptions suggest.
+// Corrects a description of truth values by their origin. If the condition that computes them is
+// settled, fewer elements are true than the operands' descriptions suggest.
 Description settled_truth(const Description& truth, Origin& origin);
 
 }  // namespace plimsoll::simulated

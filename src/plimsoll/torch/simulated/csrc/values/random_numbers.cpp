@@ -22,7 +22,7 @@ namespace {
 
 using Block = std::array<std::uint32_t, 4>;
 
-// Returns block `number` of a thread's subsequence.
+// Returns block `number` of a thread's subsequence: four random 32-bit numbers.
 Block philox(std::uint64_t seed, std::uint64_t number, std::uint64_t thread) {
   constexpr std::uint64_t kFirst = 0xD2511F53, kSecond = 0xCD9E8D57;
   constexpr std::uint32_t kFirstKey = 0x9E3779B9, kSecondKey = 0xBB67AE85;

@@ -266,7 +266,7 @@ struct HostNetwork {
             projects ? at(per_layer - 1) : Tensor()};
   }
 
-  // Returns rows as a tensor with the program's shape and number type.
+  // Returns rows in the layout of the program's input (batch_first or not) and in its number type.
   [[nodiscard]] Tensor as_sequence(const Tensor& rows) const {
     std::vector<std::int64_t> made = sizes;
     made.back() = rows.size(-1);

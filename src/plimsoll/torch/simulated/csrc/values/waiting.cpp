@@ -23,11 +23,11 @@ constexpr std::int64_t kPatience = 8;
 constexpr std::int64_t kPatienceWithLuck = 64;
 // A value changes after this many reads even if memory grows, as it does while text is generated.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;
-// In a loop with a bound, a value changes only after this many reads. A loop whose bound is higher
-// is treated like a loop without one.
+// In a loop with a bound, a value changes only after this many reads. A loop with a higher
+// bound is treated like a loop without a bound.
 constexpr std::int64_t kPatienceWithinBounds = 4096;
-// Loops wait for a single number, or for one flag per element of a batch. plimsoll takes a tensor
-// with more elements than this for data and never changes it.
+// Loops wait for a single number, or for one flag per element of a batch. plimsoll regards a tensor
+// with more elements than this as data, and never changes it.
 constexpr std::int64_t kMostElements = 256;
 // After this many changes that did not end the loop, plimsoll asks its Python code whether to stop
 // the program.
@@ -53,8 +53,8 @@ struct Place {
 std::mutex mutex;
 auto* const places = new std::unordered_map<std::uint32_t, Place>;
 
-// Returns the factor for the next change. It shrinks the value towards zero; if that does not end
-// the loop and `may_grow`, it then makes the value grow.
+// Returns the factor for the next change. The first factors shrink the value towards zero. If that
+// does not end the loop, and `may_grow` is true, the later factors make the value grow.
 double factor(std::int64_t change, bool may_grow) {
   constexpr std::int64_t kShrinks = 48;
   constexpr std::int64_t kIsSteady = 16;
@@ -125,8 +125,8 @@ bool is_to_change(std::uint32_t stack, at::ScalarType type) {
          place.alike >= kPatienceWithinBounds;
 }
 
-// Returns whether a loop waits for the value, rather than printing it. This function calls Python,
-// so it holds no lock during the call.
+// Returns whether a loop waits for the value, and does not only print it. This function calls
+// Python, so it holds no lock during the call.
 bool is_waited_for(std::uint32_t stack) {
   std::optional<bool> is_tested;
   {

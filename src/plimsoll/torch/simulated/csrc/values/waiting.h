@@ -17,8 +17,8 @@
 
 namespace plimsoll::simulated {
 
-// Returns the values that the host gets when it reads a tensor: `values`, which the tensor
-// contains, or changed values after many reads at this place of the program.
+// Returns the values that the host gets when it reads a tensor. These are `values`, the contents of
+// the tensor. After many reads at the same place of the program, they are changed values.
 at::Tensor as_in_a_healthy_run(const at::Tensor& tensor, const at::Tensor& values,
                                const Known& known, std::uint32_t operation);
 

@@ -20,8 +20,8 @@ std::uint64_t number_of(double value) {
   return bits;
 }
 
-// A comparison or a connective, expressed by another one: `a >= b` is the negation of `a < b`, and
-// `a and b` is the negation of `not a or not b`.
+// A comparison or a logical operator, expressed by another operator: `a >= b` is the negation of
+// `a < b`, and `a and b` is the negation of `not a or not b`.
 struct Condition {
   std::string_view name;
   bool turns_operands = false;

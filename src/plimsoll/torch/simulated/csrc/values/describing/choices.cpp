@@ -1,4 +1,4 @@
-// Describes the results of operations that return indices: of extremes, of an order, of samples.
+// Describes the results of operations that return indices, such as argmax, sort and multinomial.
 #include <algorithm>
 
 #include "values/describing/describing.h"

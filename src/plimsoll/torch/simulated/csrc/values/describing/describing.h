@@ -77,7 +77,7 @@ double share_of(const Description& x, c10::ScalarType type);
 double share(const Operands& of, std::size_t i);
 // Describes truth values in the result's type: as zeros and ones if it is a number type.
 Description as_result(const Operands& of, const Description& truth);
-// Returns how many elements of the first operand one element of the result is computed from.
+// Returns how many elements of the first operand are combined into one element of the result.
 double reduced(const Operands& of);
 
 // Rules that several tables use.

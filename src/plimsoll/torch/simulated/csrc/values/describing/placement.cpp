@@ -12,8 +12,8 @@ namespace {
 
 double count(const at::Tensor& tensor) { return static_cast<double>(tensor.numel()); }
 
-// Returns the share of the result's elements that new values at `places` positions replace. Assumes
-// that no position occurs twice.
+// Returns the share of the result's elements that an operation replaces if it writes to `places`
+// positions. Assumes that no position occurs twice.
 double replaced(const Operands& of, double places) {
   return std::min(places / std::max(count(of.result()), 1.0), 1.0);
 }
