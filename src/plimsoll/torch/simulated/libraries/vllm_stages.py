@@ -1,4 +1,4 @@
-"""Notes the stages of vLLM's start and the memory that it reports, and makes up its weights."""
+"""Notes the stages of vLLM's start and the memory that vLLM reports, and makes up weights."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class _Stages(EngineStages):
     _woken_bytes = 0
 
     def watch_worker(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the worker's module, and notes the steps of a start, which the worker runs."""
+        """Loads the worker's module, and notes the stages of vLLM's start when its methods run."""
         execute()
         worker = module.Worker
         self.staged(worker, "load_model", "weights", _learn_weights)
