@@ -63,7 +63,7 @@ ELSEWHERE = {"diffusers/vae_tiling": 0.17}
 
 
 def bounds_of(name: str, torch: str, measured_torch: str) -> Bounds:
-    """Returns the bounds for a prediction under `torch`, measured under `measured_torch`."""
+    """Returns a script's bounds: predicted under `torch`, and measured under `measured_torch`."""
     if short(torch) == short(measured_torch):
         return KNOWN.get(name, CLOSE)
     usual = WITHOUT_WORKSPACES if _keeps_no_workspaces(torch) else OTHER_VERSION

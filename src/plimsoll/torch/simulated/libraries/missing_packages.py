@@ -100,7 +100,7 @@ def stand_in() -> None:
 class _Parts(importlib.abc.MetaPathFinder):
     """Finds the submodules of stand-ins.
 
-    It also finds a stand-in for the compiled module of an installed package that is imported.
+    It also finds stand-ins for the compiled modules of packages that are imported already.
     """
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002
@@ -186,10 +186,7 @@ class _MissingPackages(importlib.abc.MetaPathFinder):
     def find_distributions(
         self, context: DistributionFinder.Context | None = None
     ) -> Iterator[Distribution]:
-        """Yields the metadata of the package that `context` names.
-
-        If `context` names no package, yields the metadata of all stand-ins in use.
-        """
+        """Yields the metadata of stand-ins in use: of the one that `context` names, or of all."""
         wanted = getattr(context, "name", None)
         for name, package in _PACKAGES.items():
             if wanted is not None and _normalized(wanted) != package.distribution:

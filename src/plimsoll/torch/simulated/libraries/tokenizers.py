@@ -62,7 +62,7 @@ def _make(name: str, asked: dict[str, Any]) -> Any:
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import AutoConfig, PreTrainedTokenizerFast
 
-    # A diffusers pipeline has the tokenizer in one folder, and its configuration in another.
+    # In a diffusers pipeline, the text encoder's folder has the configuration.
     encoder = Path(name.replace("tokenizer", "text_encoder"))
     place = encoder if (encoder / "config.json").is_file() else name
     config = AutoConfig.from_pretrained(place).get_text_config()

@@ -178,7 +178,7 @@ class _Stages(EngineStages):
         self.note_refusal(module, "_check_enough_kv_cache_memory", (ValueError,), _learn_lack)
 
     def watch_request(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the worker's helpers, and notes if vLLM refuses to start on too full a card."""
+        """Loads the worker's helpers, and notes if vLLM does not start: the card is too full."""
         execute()
         self.note_refusal(module, "request_memory", (ValueError,), _learn_lack)
 

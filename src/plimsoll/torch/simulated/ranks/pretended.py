@@ -23,7 +23,7 @@ def running_ranks() -> list[int] | None:
 
 
 def stand_in(place: int, own: int, present: frozenset[int], size: int) -> int:
-    """Returns which rank's contribution plimsoll uses for the rank at `place`.
+    """Returns the place of the rank whose contribution stands for the rank at `place`.
 
     If the rank runs, this is its own place. If the rank is pretended, it is the place of a running
     rank.
@@ -66,8 +66,8 @@ def _nearest(place: int, among: frozenset[int], size: int, otherwise: int | None
 
     The inner places of a group are all except the first and the last. The nearest inner place in
     `among` replaces an inner place. If `among` has no inner place, or if `place` is the first or
-    the last, `otherwise` replaces `place`. If `otherwise` is None too, the nearest place in `among`
-    replaces it.
+    the last, `otherwise` replaces `place`. If `otherwise` is None, the nearest place in `among`
+    replaces `place`.
     """
     inner = [each for each in among if 0 < each < size - 1] if 0 < place < size - 1 else []
     if not inner and otherwise is not None:

@@ -234,7 +234,8 @@ def _says_nothing_of_others(given: dict[str, Any]) -> bool:
 def _named_backend(groups: ProcessGroups, name: str, base: Any) -> Any:
     """Returns a class in place of PyTorch's backend class `name`.
 
-    Its constructor makes one of plimsoll's backends, and `isinstance` counts them as its instances.
+    Its constructor makes one of plimsoll's backends. `isinstance` counts such a backend as an
+    instance of the class.
     """
 
     class Named(type):

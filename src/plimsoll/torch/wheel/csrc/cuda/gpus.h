@@ -53,7 +53,7 @@ template <typename Handle>
   return reinterpret_cast<std::uint64_t>(handle) >> kStreamShift;
 }
 
-// Returns the driver function of this name; null if PyTorch can do without it.
+// Returns the driver function of this name; null for a function that PyTorch can do without.
 [[nodiscard]] void* driver_function(const char* name);
 
 }  // namespace plimsoll::wheel
