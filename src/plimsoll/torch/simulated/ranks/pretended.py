@@ -23,7 +23,7 @@ def running_ranks() -> list[int] | None:
 
 
 def stand_in(place: int, own: int, present: frozenset[int], size: int) -> int:
-    """Returns the place of the rank whose contribution stands for the rank at `place`.
+    """Returns the place of the rank whose contribution plimsoll uses for the rank at `place`.
 
     If the rank runs, this is its own place. If the rank is pretended, it is the place of a running
     rank.
