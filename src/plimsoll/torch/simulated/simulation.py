@@ -46,7 +46,10 @@ if TYPE_CHECKING:
 
 _ALL_EVENTS = 1 << 40
 _WITHOUT_END = 1 << 42
-"""The size of an unlimited card, in bytes: more than any program takes."""
+"""The size of an unlimited card, in bytes: more than any program takes.
+
+The address space is many times larger.
+"""
 
 
 class Simulation:

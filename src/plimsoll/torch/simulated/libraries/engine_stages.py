@@ -130,8 +130,9 @@ class EngineStages:
     def _noting_failure(self, use: ServingUse) -> Iterator[None]:
         """Notes in which stage the engine runs out of memory, and ends the other workers' waits.
 
-        On simulated GPUs each of the other workers would wait for this worker's data, which never
-        comes, so `give_up` ends these waits.
+        On real GPUs the other workers continue until their hosts have to wait. On simulated GPUs
+        each of them would wait for this worker's data, which never comes, so `give_up` ends these
+        waits.
         """
         try:
             yield

@@ -206,7 +206,7 @@ def _chosen_splits(shape: Shape) -> int:
 
 
 def _blocks_of_bytes(width: int, is_local: bool, is_small: bool) -> tuple[int, int]:
-    """Returns the result of `blocks` for 8-bit numbers."""
+    """Returns the result of `blocks` for 8-bit numbers, whose products are summed in two levels."""
     if is_small:
         return 64, 128 if width <= 96 else 96
     if width <= 96:
