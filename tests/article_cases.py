@@ -50,11 +50,11 @@ class Case:
     after: str = ""
     """Python that asserts facts that the snippet does not print."""
     inside: dict[str, str] = field(default_factory=dict)
-    """Python to insert before a line: before the first line that begins with the key."""
+    """Python to insert into the snippet, before the first line that begins with the key."""
     options: tuple[str, ...] = ()
     gpu: str = "V100-16GB"
     prints: Callable[[str], bool] = anything
-    """Whether the output is right."""
+    """Returns whether the snippet's output is right."""
 
 
 TWO = ("--gpus", "2")

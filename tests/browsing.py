@@ -55,8 +55,9 @@ def started_browser() -> Iterator[Browser]:
 def opened_pages(browser: Browser) -> Iterator[Open]:
     """Is a fixture: yields a function that opens pages. Fails on errors and foreign requests.
 
-    The function's `allowed` are prefixes of further addresses that the page may request, `noted`
-    are expected console messages, and its options are those of a window, such as `viewport`.
+    Each page may request its own address. `allowed` is the prefix of another address that it may
+    request. `noted` is text in the console messages that are expected. The other options are those
+    of a Playwright context, such as `viewport`.
     """
     contexts = []
     troubles: list[str] = []

@@ -11,9 +11,9 @@ watch_lines()
 
 
 def pytest_configure() -> None:
-    """Lets Ctrl-C interrupt the tests, and hides cards that were measured on this machine.
+    """Hides the cards that were measured on this machine, and lets SIGINT interrupt the tests.
 
-    A shell starts background programs with interrupts ignored.
+    If a shell starts the tests in the background, they inherit that SIGINT is ignored.
     """
     os.environ["PLIMSOLL_CARDS"] = os.devnull
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -1,4 +1,4 @@
-"""Causes the faults of a machine that tests need."""
+"""Makes operations of the system fail, for tests of errors."""
 
 from __future__ import annotations
 

@@ -115,7 +115,10 @@ def joined_snapshots(*names: str) -> bytes:
 
 @cache
 def seed(name: str, form: str) -> bytes:
-    """Returns the named recording as a file of the given format, with two marks."""
+    """Returns the named recording as a file of the given format.
+
+    A .plim or Parquet file also has two marks (named moments).
+    """
     if form == "pickle":
         return snapshot(name)
     if form == "pickle.gz":

@@ -38,9 +38,10 @@ def circle(names: Mapping[str, list[str]]) -> list[str]:
 
 
 def units(root: Path) -> dict[str, list[str]]:
-    """Returns the units below a folder, each a header with its source, and their includes.
+    """Returns the names of the units below a folder, each with the units that it includes.
 
-    Includes are relative to the folder.
+    A unit is a header with the source of the same name. The names of files are relative to the
+    folder.
     """
     of_unit: dict[str, list[str]] = {}
     for path in sources(root):

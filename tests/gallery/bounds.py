@@ -33,10 +33,10 @@ OTHER_VERSION = Bounds(
     " blocks, and has other workspaces (docs/versions.md)",
 )
 WITHOUT_WORKSPACES = replace(OTHER_VERSION, reserved=0.25, fewer_bytes=66 << 20)
-"""Bounds from PyTorch 2.15 on, which keeps no cuBLAS workspaces, so that other blocks are free.
+"""Bounds for predictions under PyTorch 2.15 and later. No card was measured under these versions.
 
-`fewer_bytes` are the workspaces of two threads on compute capability 9.0. No card was measured
-under 2.15.
+They do not keep cuBLAS workspaces, so a request may find other free blocks than in the measurement.
+`fewer_bytes` is the size of the workspaces of two threads on compute capability 9.0.
 """
 _CONVOLUTIONS = "workspaces of cuDNN for convolutions that nobody has measured (docs/predict.md)"
 KNOWN: dict[str, Bounds] = {
@@ -56,14 +56,14 @@ KNOWN: dict[str, Bounds] = {
     ),
     "ultralytics/yolo_training": Bounds(0.011, 0.02, _CONVOLUTIONS),
 }
-"""Bounds of scripts whose predictions differ more under the measured PyTorch, with the reasons."""
+"""Wider bounds, with the reasons, for scripts whose predictions do not stay within `CLOSE`."""
 
 ELSEWHERE = {"diffusers/vae_tiling": 0.17}
 """Bounds of reserved memory under other PyTorch versions, for scripts with few large tensors."""
 
 
 def bounds_of(name: str, torch: str, measured_torch: str) -> Bounds:
-    """Returns the bounds for a prediction under `torch` and a measurement of `measured_torch`."""
+    """Returns a script's bounds: predicted under `torch`, and measured under `measured_torch`."""
     if short(torch) == short(measured_torch):
         return KNOWN.get(name, CLOSE)
     usual = WITHOUT_WORKSPACES if _keeps_no_workspaces(torch) else OTHER_VERSION

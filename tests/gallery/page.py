@@ -104,7 +104,7 @@ def _mib(value: int) -> str:
 
 
 def _libraries(scripts: Sequence[Script], measured: Measured, predicted: Predicted) -> str:
-    """Returns the table of all libraries' versions, for each PyTorch and on the card."""
+    """Returns a table of library versions: for each PyTorch version, and for the measurements."""
     columns = {
         f"PyTorch {version}": list(figures.values())
         for version, figures in predicted.figures.items()

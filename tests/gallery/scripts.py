@@ -80,8 +80,8 @@ def read_script(path: Path) -> Script:
     """Reads a script's docstring.
 
     Raises:
-        ScriptRuleError: If the docstring does not say what the script shows, or no line begins with
-            `done:`.
+        ScriptRuleError: If the docstring does not say what the script shows, or if the script does
+            not print a line that begins with `done:`.
     """
     name = f"{path.parent.name}/{path.stem}"
     tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Tests that libraries' launchers, and trainers that start ranks, run jobs unmodified."""
+"""Tests jobs whose ranks are started by a library's own launcher or trainer."""
 
 from __future__ import annotations
 

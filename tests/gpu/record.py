@@ -19,12 +19,13 @@ In the JSON, ``fraction`` is the argument of ``set_per_process_memory_fraction``
 allocation (null if it was never called). ``error`` is the out-of-memory text that ended the program
 (null if it ran to its end). ``caught_errors`` lists the first errors that the program caught.
 ``actions`` counts the events left in the history. Tensors still alive when a program ends are alive
-in its snapshot too. Notes that begin with "changed" mean that something outside the history changed
-in mid-run: a limit, a setting, a counter.
+in its snapshot too. ``--list`` prints a note on each program. A note that begins with "changed"
+means that the program changes a limit, a setting or a counter in mid-run, which the history does
+not record.
 
 Sizes are drawn from seeded generators, so a run repeats itself except where GPU timing or thread
 scheduling decides. Limits are shares of the card's memory. Several programs run at once
-(``--jobs``); they share the card, but none comes near the driver's own limit on 40 GiB or more.
+(``--jobs``). They share the card's memory, which suffices for all of them if it is 40 GiB or more.
 
 Exit status: 0 all recorded or not supported here, 1 some program failed, 2 bad input or no GPU.
 """
@@ -93,7 +94,7 @@ class Heap:
         self.requested_bytes = 0
 
     def take(self, size: int) -> torch.Tensor:
-        """Allocates `size` bytes on the current stream; raises torch.OutOfMemoryError."""
+        """Allocates `size` bytes on the current stream."""
         tensor = torch.empty(size, dtype=torch.uint8, device="cuda")
         self.tensors.append(tensor)
         self.requested_bytes += size
@@ -228,7 +229,7 @@ def limited_churn(run: Run, steps: int = 1500, most_ooms: int = 60) -> object:
 
 
 def empty_cache(run: Run) -> object:
-    """Empties the cache, up to three times in a row, while blocks live and before new segments."""
+    """Empties the cache again and again, up to three times in a row, with some blocks alive."""
     heap, extra = Heap(run), Heap(run)
     for turn in range(20):
         heap.churn(80, run.share(0.03), period=40)
@@ -874,7 +875,7 @@ def environment(conf: str) -> dict[str, str]:
 
 
 def describe_failure(returncode: int, stderr: str) -> tuple[int, str]:
-    """Turns a child's exit status and messages into a status and one line."""
+    """Returns FAILED or UNSUPPORTED, and the line of a failed child's stderr that says why."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     told = [line for line in lines if "Error" in line or "nrecognized" in line]
     text = (told or lines or [f"exit status {returncode}"])[-1]

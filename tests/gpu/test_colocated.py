@@ -1,4 +1,7 @@
-"""Tests on a real GPU two engines that take turns, in one process and in two."""
+"""Tests on a real GPU that programs pause regions of memory to make room for each other.
+
+Such programs are, for example, a trainer and an inference engine that share a card.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests on two real GPUs that a process's account has PyTorch's counters for each GPU."""
+"""Tests on two real GPUs that `plimsoll run --json` reports PyTorch's peaks for each GPU."""
 
 from __future__ import annotations
 

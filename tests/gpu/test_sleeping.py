@@ -38,7 +38,7 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiles the program's allocator; the program loads libcuda before it."""
+    """Compiles the program's allocator without libcuda, which the program loads first."""
     made = tmp_path_factory.mktemp("sleeping") / "memory.so"
     command = ["g++", "-std=c++20", "-shared", "-fPIC", str(PROGRAM / "memory.cpp"), "-o"]
     subprocess.run([*command, str(made)], check=True)

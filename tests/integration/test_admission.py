@@ -1,4 +1,4 @@
-"""Tests the examples of docs/json.md, which check that a job fits before it runs."""
+"""Tests the examples of docs/json.md. They check whether a job fits a card before it runs."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def categories(name: str, folder: Path) -> dict[str, float]:
 @pytest.mark.long
 def test_parameters_are_known_that_no_forward_pass_shows(tmp_path: Path) -> None:
     found = categories("weights", tmp_path)
-    # MiB: the 4 layers and their average, `never_called`, and `cut`.
+    # MiB: 16 for the 4 layers, 16 for their average, 16 for `never_called`, and 4 for `cut`.
     assert found["parameters"] == pytest.approx(2 * 16 + 16 + 4, rel=0.01)
     assert found["gradients"] == pytest.approx(16 + 4, rel=0.01)
     assert found["inputs"] == pytest.approx(0.25)

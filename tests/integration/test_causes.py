@@ -177,7 +177,7 @@ def test_attention_counts_the_scores_that_are_there_at_the_peak(tmp_path: Path) 
     at_peak = 8 * 2048 * 2048 * 2
     assert cause.bytes in range(at_peak, 8 * at_peak)  # includes copies in float32
     assert "at the peak" in cause.sentence
-    # the peak comes later, when the scores are freed
+    # the peak comes later, after the scores are freed
     assert predict(script, ["4096", "fault"]).causes == []
 
 

@@ -1,6 +1,6 @@
-"""Tests two engines that take turns on one simulated card, and what can fail between them.
+"""Tests that regions are paused and resumed, on a simulated card that two engines share by turns.
 
-These failures were reported for other libraries that pause memory:
+Other libraries that pause memory had these faults, which are tested too:
 - Pausing or resuming fails if it happens twice, for a part of the memory, or during a capture.
 - A resume without enough room leaves half of the memory on the card.
 - The memory of graphs stays on the card, or returns to other addresses.

@@ -230,7 +230,7 @@ def test_random_programs() -> None:
 
     for seed in range(60):
         run(seed)
-        gc.collect()  # an error that was not raised holds its frames, which hold the loop's batch
+        gc.collect()  # frees batches that the frames of errors still hold
         torch.cuda.synchronize()
         assert torch.cuda.memory_allocated() == 0, seed
 
@@ -267,7 +267,7 @@ def test_the_device_holds_one_batch_more_than_the_depth(allocator: str) -> None:
 
 @on_simulated_gpus()
 def test_the_next_copy_runs_while_the_program_computes() -> None:
-    """Measures steps of 16 to 2 ms by the simulated clock; each copy takes 4 ms."""
+    """Compares with a loop that copies each batch before its step, by the simulated clock."""
     size = 100_000_000  # takes 4 ms on the bus
     batches = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for _ in range(4)] * 6
 
@@ -477,7 +477,7 @@ def test_a_slot_is_written_again_when_every_gpu_has_read_it() -> None:
         Numbers(), 4, num_workers=1, persistent_workers=True, collate_fn=PinnedCollate()
     )
     for _ in range(3):
-        holds(PrefetchLoader(loader, "cuda"))  # page-locks the slots
+        holds(PrefetchLoader(loader, "cuda"))  # page-locks the slots, each for one batch
     read = {0: 0, 1: 0}
     gpu = 1
     for found in loader:  # not `enumerate`, which keeps its last pair alive

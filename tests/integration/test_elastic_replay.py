@@ -1,4 +1,4 @@
-"""Tests the elastic allocator over recorded histories."""
+"""Tests the elastic allocator with the requests of recorded programs."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ WORKERS = PROGRAMS / "jobs" / "engine_workers.py"
 
 
 def test_workers_that_a_finalizer_ends_tell_what_they_took() -> None:
-    """The program itself checks what the shared buffer takes of each card outside PyTorch."""
+    """Checks the peaks. The program itself checks that the buffer takes memory outside PyTorch."""
     found = predict(WORKERS, ["2", "well"], gpu="H100", gpus=2)
     assert found.fits
     assert [use.device for use in found.ranks] == [0, 1]

@@ -44,8 +44,8 @@ def naive_peak(path: Path) -> tuple[int, dict[str, int]]:
     """Returns the event with the most live bytes, and each line's live bytes at that event.
 
     It replays the events one by one. A line is named by the innermost frame of the recorded
-    program, and by the innermost frame of a library below that. All other frames in these
-    recordings are PyTorch's.
+    program. If that frame calls a library other than PyTorch, the name also has the library's
+    innermost frame.
     """
     (trace,) = read_recording(path).devices
     batch = trace.load()

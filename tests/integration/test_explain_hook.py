@@ -103,7 +103,10 @@ def test_other_errors_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_a_library_holds_outside_pytorch_is_the_cause(tmp_path: Path) -> None:
-    """The library holds 8 GiB. This program's context is 40 MiB smaller than a training step's."""
+    """The library holds 8 GiB, but 7.96 GiB are reported.
+
+    plimsoll assumes the context of a training step, which is 40 MiB larger than this program's.
+    """
     run(FILLS, "beside_a_library", tmp_path)
     answer = the_explanation(tmp_path).split("\n\n")[1].splitlines()
     by_others = "7.96 GiB by other libraries of this process and 220.00 MiB by CUDA's context."

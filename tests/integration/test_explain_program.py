@@ -59,7 +59,7 @@ def test_changes_save_what_a_direct_prediction_says(allocator: AllocatorName) ->
     assert by_name["halve"].cost == "results"
     assert by_name["halve"].peak_reserved_bytes == half
     assert by_name["halve"].saves_bytes == whole - half
-    # Recomputation keeps only the 512 inputs of a layer's 512 + 2048 + 2048 + 512 values per row.
+    # A layer has 512 + 2048 + 2048 + 512 values per row. Recomputation keeps only its 512 inputs.
     recomputed = by_name["recompute"]
     assert recomputed.how.splitlines()[-1] == 'plimsoll.recompute(model, "layers.0-5")'
     assert recomputed.cost == "time"

@@ -1,4 +1,4 @@
-"""Tests which training loops --steps ends early, and that the rest of the script runs."""
+"""Tests that --steps ends training loops early, and that the rest of the script runs."""
 
 from __future__ import annotations
 

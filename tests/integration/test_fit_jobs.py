@@ -38,7 +38,7 @@ def test_a_plan_shards_and_its_copy_is_predicted_to_take_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sets_to_try, "plain_changes", lambda *_: iter(()))
-    # The search may run four simulations: enough to try each change without any other change.
+    # The search may run four simulations: enough to try each change alone.
     monkeypatch.setattr(plan_search, "MOST_SIMULATIONS", 4)
     copy = tmp_path / "changed.py"
     plan = fit_within(DATA_PARALLEL, within="556MiB", gpu="T4", nproc_per_node=2, apply=copy)

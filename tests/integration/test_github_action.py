@@ -1,4 +1,4 @@
-"""Runs the GitHub Action's steps as a runner does, for a branch that takes more memory."""
+"""Runs the steps of the GitHub Action as GitHub does, on branches that change the memory."""
 
 from __future__ import annotations
 

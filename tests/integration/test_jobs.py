@@ -55,7 +55,7 @@ def test_ranks_of_data_parallel_training_take_the_same() -> None:
     # Parameters, gradients, DDP's buckets, and Adam's two states.
     assert (first.peak_allocated_bytes or 0) >= 5 * 4 * LAYER
     assert_ranges_hold(first)
-    # NCCL is no assumption: its memory for two ranks on NVLink was measured.
+    # plimsoll assumes nothing about NCCL: its memory for two ranks on NVLink was measured.
     assert not any(each.operation == "NCCL" for each in found.assumptions)
 
 

@@ -1,4 +1,4 @@
-"""Tests that each verb reports the guarantees that its predictions could not keep."""
+"""Tests that each verb says which parts of its predictions are not guaranteed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests NCCL opened by `ctypes`: the ranks meet, and NCCL takes memory on each rank's card."""
+"""Tests NCCL opened by `ctypes`: ranks exchange data, and NCCL takes memory of each rank's card."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests predictions against the same scripts on an H100, and the predict command."""
+"""Compares predictions with runs of the same scripts on an H100, and tests the predict command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests a real Prometheus with the shipped rules, on live processes on simulated GPUs.
+"""Tests plimsoll's rules for Prometheus: a real Prometheus watches programs on simulated GPUs.
 
 Everything runs sixty times as fast: a minute in a rule is a second here.
 """

@@ -1,4 +1,4 @@
-"""Tests recording on simulated GPUs: by the command, by the environment, by programs."""
+"""Tests recordings on simulated GPUs that an option, a variable or the program itself starts."""
 
 from __future__ import annotations
 

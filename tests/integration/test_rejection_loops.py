@@ -213,7 +213,7 @@ def test_what_is_put_there_may_meet_the_condition_too() -> None:
 @pytest.mark.parametrize(("low", "high"), [(-3 / 16, 3 / 16), (0.1, 0.3)])
 @on_simulated_gpus()
 def test_pytorchs_truncated_normal_numbers_end(low: float, high: float) -> None:
-    for rows in (32_000, 200_000):  # small enough to compute some values; too large to compute any
+    for rows in (32_000, 200_000):  # plimsoll computes some values of the first, none of the second
         weight = torch.empty(rows, 256, device="cuda")
         torch.nn.init.trunc_normal_(weight, mean=0.0, std=1 / 16, a=low, b=high)
 

@@ -1,4 +1,4 @@
-"""Tests that commands print what their files in tests/data/screens contain, on both streams."""
+"""Tests that the stdout and stderr of commands equal the files in tests/data/screens."""
 
 from __future__ import annotations
 

@@ -22,7 +22,10 @@ CARD = gpu_profile("L4")
 STREAMS_BYTES = CARD.context_parts["streams"]
 """Context memory of streams, which the process has once the cache and the graphs are made."""
 PAGE_BYTES = 4 * 2 * 16 * 2 * 64 * 2
-"""Bytes of a page: layers times keys and values, tokens, key heads, width, bytes of a number."""
+"""Bytes of a page of the cache.
+
+The factors are layers, keys and values, tokens, key heads, numbers per head, and bytes per number.
+"""
 WEIGHTS_BYTES = 2 * (32_000 * 512 + 4 * (512 * 768 + 512 * 512 + 2 * 512 * 2048))
 
 

@@ -96,7 +96,7 @@ def test_a_limit_of_the_programs_own_may_make_the_other_gpu_the_tightest(tmp_pat
 
 
 def test_another_card_has_to_hold_what_any_gpu_takes(tmp_path: Path) -> None:
-    """The first GPU reserves more, but most of that is cached and could be released."""
+    """Checks that only GPU 1 counts. GPU 0 reserves more, but it could release its cache."""
     text = "for size in range(1, 11):\n    take(512 * size, 0)\nb = take(20480, 1)\n"
     found = predict(program(tmp_path, text), gpu="H100", gpus=2)
     assert found.devices[0].peak_reserved_bytes == 55 * 512 * MiB
@@ -185,7 +185,7 @@ def test_the_account_has_a_line_for_each_gpu() -> None:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Records a program that uses little of GPU 0, most of GPU 1, and too much of GPU 2."""
+    """Records a program that uses three GPUs, once when all fits, and once when GPU 2 is full."""
     folder = tmp_path_factory.mktemp("recorded")
     text = (
         "a = take(100, 0)\nb = take(600, 1)\nc = take(300, 2)\n"

@@ -20,7 +20,8 @@ _PASSES = 5
 def _let_engine_come_last() -> None:
     """Makes autograd's threads run only while the main thread waits, all on one CPU core.
 
-    So whatever the threads do after they have woken the main thread always comes late.
+    When such a thread wakes the main thread, the main thread runs first. What autograd's thread
+    still has to do comes after that.
     """
     torch.zeros(1, device="cuda", requires_grad=True).sum().backward()
     processor = {min(os.sched_getaffinity(0))}

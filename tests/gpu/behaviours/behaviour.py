@@ -78,8 +78,11 @@ def behaviour(
 ) -> Callable[[Program], Program]:
     """Returns a decorator that registers a program.
 
-    `elastic` has relations for the observations that may differ under the elastic allocator,
-    `either` for those that may differ under plimsoll's native allocator too.
+    Args:
+        elastic: For each observation that may differ under the elastic allocator, its relation.
+        either: For each observation that may differ under any of plimsoll's allocators, its
+            relation.
+        own_process: Whether the program runs in a process of its own.
     """
 
     def register(program: Program) -> Program:

@@ -19,7 +19,7 @@ def used() -> int:
 
 
 def about(size_bytes: int, expected_bytes: int) -> bool:
-    """Returns whether a change of the card's use is as expected, up to the driver's own needs."""
+    """Returns whether two sizes differ by at most `SLACK`, which the driver may need for itself."""
     return abs(size_bytes - expected_bytes) <= SLACK
 
 

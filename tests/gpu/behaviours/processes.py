@@ -1,4 +1,4 @@
-"""Behaviours of forked and spawned processes, their ends, and a process's settings."""
+"""Behaviours of processes: forking, spawning, exiting, and changing allocator settings."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def outcome(function: Callable[[], object]) -> str:
     return (error_of(function) or ["done"])[0]
 
 
-# Settings after the start cause a warning under plimsoll only (docs/live.md).
+# Only plimsoll warns about settings that are changed after the first allocation (docs/live.md).
 @behaviour(own_process=True, either={"late_warnings": anything})
 def settings_after_the_start() -> Observed:
     first = torch.ones(MIB, device="cuda")

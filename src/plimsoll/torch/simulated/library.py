@@ -54,7 +54,10 @@ BEYOND_BUDGET = "plimsoll did not compute its result, which would take too much 
 SIZE_OF_UNKNOWN = "the size of its result depends on data that plimsoll did not compute"
 """An assumption: only a range of a size is known (kSizeOfUnknown of csrc/device/runtime.h)."""
 MATH_ATTENTION = "attention runs the math kernel: "
-"""The beginning of a note that says why (kMathAttention of csrc/rules/attention_choice.cpp)."""
+"""The beginning of an assumption that goes on with the reason for the math kernel.
+
+The C++ code calls it kMathAttention (csrc/rules/attention_choice.cpp).
+"""
 UNDECIDED_CHECK = (
     "plimsoll assumes that this kernel's check passes: it did not compute the checked data"
 )
@@ -62,9 +65,15 @@ UNDECIDED_CHECK = (
 DEVICE_ASSERT = "CUDA error: device-side assert triggered"
 """CUDA's error if a kernel's check fails (kDeviceAssert of csrc/device/runtime.h)."""
 VALUES = ("automatic", "real", "none")
-"""Which values are computed, by their numbers in C++ (Values of csrc/values/budget.h)."""
+"""The settings for which values are computed.
+
+A setting's index is its number in C++ (Values of csrc/values/budget.h).
+"""
 UNKNOWN = ("balanced", "most", "least")
-"""How unknown values are chosen, by the numbers in C++ (Unknown of csrc/values/description.h)."""
+"""The settings for how unknown values are chosen.
+
+A setting's index is its number in C++ (Unknown of csrc/values/description.h).
+"""
 
 
 class DeviceProperties(ctypes.Structure):
@@ -345,7 +354,7 @@ class Library:
         return list(self.lib.plimsoll_convolutions().decode().splitlines())
 
     def end_with(self, exception: type[BaseException]) -> None:
-        """Sets the exception by which the library stops the program, in the main thread."""
+        """Sets the exception that the library raises in the main thread to stop the program."""
         self._exception = exception  # keeps it alive for the library
         self.lib.plimsoll_set_ending(
             ctypes.c_ulong(threading.main_thread().ident or 0), ctypes.py_object(exception)
@@ -408,7 +417,10 @@ class Library:
 
     @contextmanager
     def contents_kept(self) -> Iterator[None]:
-        """Within the context, large host tensors that this thread makes have contents too."""
+        """Within the context, large host tensors that this thread makes have memory for values.
+
+        Outside it, the simulation gives large host tensors no memory.
+        """
         self.lib.plimsoll_keep_contents(1)
         try:
             yield
@@ -422,7 +434,10 @@ class Library:
         return account
 
     def account_host_in(self, account: HostAccount) -> None:
-        """Keeps the account in `account` from now on. It is shared memory and must stay valid."""
+        """Makes the library write its effect on host memory to `account` from now on.
+
+        `account` lies in shared memory, which must stay mapped.
+        """
         self.lib.plimsoll_account_host_in(ctypes.addressof(account))
 
     def clock(self, device: int) -> Clock:

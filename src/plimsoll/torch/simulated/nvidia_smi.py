@@ -49,7 +49,8 @@ def answer_nvidia_smi(simulation: Simulation) -> None:
 
 def _asked(command: Any) -> list[str] | None:
     """Returns the options of a command that runs `nvidia-smi`; None for any other command."""
-    if not isinstance(command, str | list | tuple):  # an iterator would be used up
+    # Another iterable may be an iterator. Reading it here would leave nothing for `Popen`.
+    if not isinstance(command, str | list | tuple):
         return None
     try:
         words = shlex.split(command) if isinstance(command, str) else list(map(str, command))

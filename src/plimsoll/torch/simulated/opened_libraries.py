@@ -1,9 +1,11 @@
 """Simulates NVIDIA's libraries for programs that open them by `ctypes`.
 
 A program that opens one of them by its file name gets an object whose attributes are the library's
-functions. Other libraries are opened as usual. If one of these others needs CUDA libraries that are
-not installed, plimsoll first makes stand-ins for them. If the machine has CUDA's runtime, plimsoll
-loads it as well, because PyTorch's libraries are linked to it.
+functions. Any other library is opened as usual. If it needs CUDA libraries that are not installed,
+plimsoll first makes stand-ins for those.
+
+If a program opens the CUDA runtime and the machine has one, plimsoll also loads the real runtime,
+because PyTorch's libraries are linked to it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ def answer_by_ctypes(simulation: Simulation, groups: ProcessGroups) -> None:
 
     Args:
         simulation: The GPUs that the stand-ins report.
-        groups: The process groups through which ranks meet.
+        groups: The process groups through which the ranks communicate.
     """
     nvml = simulated_nvml.nvml_library(simulation)
     nccl = opened_nccl.nccl_library(simulation, groups)

@@ -82,12 +82,14 @@ def _patch_storage(torch: ModuleType) -> None:
 
 
 def _patch_host_tensors(torch: ModuleType) -> None:
-    """Replaces two functions of host tensors without contents, and how processes send tensors.
+    """Replaces `Tensor.new`, `Tensor.new_tensor`, and how processes send tensors.
 
-    `Tensor.new` and `Tensor.new_tensor` fail for a host tensor without contents, because PyTorch
-    cannot name its type. If a process sends such a tensor, the receiver makes a tensor of the same
-    shape. It does the same for a GPU tensor, because each process has its own simulated GPUs. The
-    values of a small GPU tensor are sent too.
+    A virtual host tensor has no memory for its values. PyTorch cannot name the type of such a
+    tensor, so `new` and `new_tensor` fail for it.
+
+    If a process sends a virtual tensor, the receiver makes a tensor of the same shape. The receiver
+    also makes a new tensor for a GPU tensor, because each process has its own simulated GPUs. The
+    values of a small GPU tensor are sent with it.
     """
     from multiprocessing.reduction import ForkingPickler
 
@@ -117,9 +119,10 @@ def _patch_host_tensors(torch: ModuleType) -> None:
 
 
 def stack_virtual_batches(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch.utils.data._utils.collate`; stacks tensors without contents in plain memory.
+    """Loads `torch.utils.data._utils.collate`, and stacks virtual tensors outside shared memory.
 
-    PyTorch would copy a batch into shared memory, which a batch without contents does not need.
+    A virtual tensor has no memory for its values. PyTorch would stack the batch in shared memory,
+    which such tensors do not need.
     """
     execute()
     import torch

@@ -82,6 +82,7 @@ class Setup:
         total = profile.total_bytes - self.used_bytes
         if self.dedicated_bytes is None:
             return replace(profile, total_bytes=total)
-        # The program gets dedicated_bytes whatever it loads, so the CUDA context has a fixed size.
+        # The context's size is fixed here. Otherwise parts that CUDA loads later would take memory
+        # from the program's `dedicated_bytes`.
         total = min(total, self.dedicated_bytes + profile.context_bytes)
         return replace(profile, total_bytes=total, context_parts={})

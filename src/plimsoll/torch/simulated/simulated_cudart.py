@@ -1,7 +1,7 @@
-"""CUDA's runtime (libcudart) for programs that open it by `ctypes`, over the simulated driver.
+"""CUDA's runtime (libcudart) for programs that open it by `ctypes`.
 
-Extensions that are linked to libcudart do not use this stand-in. A function that is not simulated
-returns the status "not supported".
+The functions call the simulated driver. Extensions that are linked to libcudart do not use this
+stand-in. A function that is not simulated returns the status "not supported".
 """
 
 from __future__ import annotations

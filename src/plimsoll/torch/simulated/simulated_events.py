@@ -1,4 +1,4 @@
-"""Provides the events of simulated GPUs under PyTorch to a recorder."""
+"""Passes the events of simulated GPUs to a recorder, in a process that uses PyTorch."""
 
 from __future__ import annotations
 

@@ -33,7 +33,10 @@ DRIVER = "580.00"
 _FIRST_HANDLE = 0x1000
 _P2P_OK, _P2P_NOT_SUPPORTED = 0, 5
 _MOST_CALLERS = 6
-"""plimsoll searches this many callers for a query's origin: callers in `pynvml`, and one more."""
+"""The number of frames that plimsoll searches for the function that asked NVML.
+
+`pynvml` may have several frames between that function and NVML.
+"""
 
 
 def card_uuid(device: int) -> str:
@@ -114,7 +117,10 @@ def _system_functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
 
 
 def _card_functions(simulation: Simulation) -> dict[str, Callable[..., int]]:
-    """Returns the functions of one card, by name; they take its number in place of its handle."""
+    """Returns NVML's functions of one card, by name.
+
+    Here they take the card's number. In NVML they take its handle.
+    """
     cards = simulation.profiles
 
     def memory(device: int, info: Any) -> int:

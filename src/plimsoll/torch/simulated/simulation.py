@@ -46,7 +46,10 @@ if TYPE_CHECKING:
 
 _ALL_EVENTS = 1 << 40
 _WITHOUT_END = 1 << 42
-"""The size of an unlimited card. No program takes more; the address space is many times larger."""
+"""The size of an unlimited card, in bytes: more than any program takes.
+
+The address space is many times larger.
+"""
 
 
 class Simulation:
@@ -249,8 +252,8 @@ class Simulation:
     def configure(self, settings: str) -> None:
         """Applies the program's settings, like torch.cuda.memory._set_allocator_settings.
 
-        Like PyTorch, this first applies the environment's settings, if that was not done. Until the
-        first use of CUDA, each call also sets the limit of the program's memory.
+        Like PyTorch, this first applies the environment's settings if nothing has applied them yet.
+        Before the first use of CUDA, it also sets the memory limit that the settings contain.
 
         Raises:
             InputError: If the settings are invalid; nothing is changed then.

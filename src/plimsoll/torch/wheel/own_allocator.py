@@ -1,8 +1,8 @@
 """Builds the library with PyTorch's own allocator once, and loads it once per process.
 
-libc10_cuda exists once in a process, and a program's `import torch` loads it with NVIDIA's CUDA
-runtime. The allocator needs another copy, over simulated GPUs. So the library is loaded into a link
-namespace of its own (dlmopen), with a second libc10_cuda and a second C library.
+A program's `import torch` loads libc10_cuda with NVIDIA's CUDA runtime, and a link namespace holds
+only one libc10_cuda. plimsoll's library needs a second one that calls the simulated GPUs. So it is
+loaded into a link namespace of its own (dlmopen), with a second libc10_cuda and a second C library.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def require_cuda_build() -> None:
     """Refuses a PyTorch without a CUDA allocator.
 
     Raises:
-        InputError: If PyTorch is not installed, or a build without CUDA.
+        InputError: If PyTorch is not installed, or if it is a build without CUDA.
     """
     if not versions.is_cuda_build():
         raise InputError(
@@ -54,8 +54,8 @@ def own_allocator() -> int:
     """Returns the address of the allocator's table of functions, a plimsoll_wheel_api.
 
     Raises:
-        InputError: Like `build`; if this PyTorch is a build without CUDA, or its allocator cannot
-            be loaded.
+        InputError: If this PyTorch is a build without CUDA, if its allocator cannot be loaded, or
+            if `build` raises it.
     """
     require_cuda_build()
     path = build(_LIBRARY)

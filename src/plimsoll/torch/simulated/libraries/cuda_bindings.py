@@ -1,4 +1,4 @@
-"""Makes NVIDIA's Python bindings of the CUDA runtime see the simulation."""
+"""Makes NVIDIA's Python bindings of the CUDA runtime report the simulated streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refuses, with a clear error, extensions with CUDA sources that a program compiles while it runs.
+"""Raises a clear error if a running program compiles an extension that has CUDA sources.
 
 An extension without CUDA sources is compiled and runs.
 """

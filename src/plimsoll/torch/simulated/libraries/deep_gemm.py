@@ -23,7 +23,7 @@ _SCALES_ALIGNED = 4
 """The number of rows of scales is rounded up to a multiple of this."""
 _SCALES_OF_PACK = 4
 _ATTENTION = ("mqa_logits", "mega_moe", "hc_prenorm_gemm")
-"""Name parts of functions that do more than multiply matrices; plimsoll refuses them."""
+"""plimsoll refuses functions whose names contain one of these: they do more than a product."""
 
 
 def stand_in_for_products(module: ModuleType, execute: Callable[[], None]) -> None:
@@ -99,7 +99,10 @@ def _kernel_of(settings: _Settings, name: str, arguments: list[str]) -> Callable
 
 
 _SETTINGS = {"num_sms": None, "tc_util": 100, "pdl": False}
-"""The library's settings with their default values; None means the card's multiprocessors."""
+"""The library's settings with their default values.
+
+None means the number of the card's multiprocessors.
+"""
 
 
 class _Settings:

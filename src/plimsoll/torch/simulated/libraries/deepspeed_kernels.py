@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _update(chunk_size: int, overflow: Any, lists: list[list[Any]], *_: Any) -> None:  # noqa: ARG001
-    """Launches an update of parameters and moments; `lists` begins with the gradients."""
+    """Launches a kernel that updates tensors; in `lists` the gradients precede these tensors."""
     import torch
 
     note_kernel("deepspeed", "DeepSpeed 0.19")

@@ -53,7 +53,7 @@ class EngineStages:
             name: The method's name.
             stage: The stage while the method runs; None to keep the current one.
             learn: Called after the method, with the `ServingUse`, the object and the result.
-            after: The stage after the method; None for the stage before it.
+            after: The stage once the method has returned; None for the stage when it was called.
         """
         method = getattr(owner, name, None)
         if method is None:
@@ -68,7 +68,7 @@ class EngineStages:
                 result = method(this, *arguments, **named)
             if learn is not None:
                 guarded("a serving engine's memory", learn)(use, this, result)
-            if after == "load":  # the engine started, perhaps after an earlier refusal
+            if after == "load":  # the engine has started: an earlier refusal no longer counts
                 use.refusal = use.missing_bytes = use.fitting_len = None
             use.stage = after or before
             return result
@@ -90,7 +90,7 @@ class EngineStages:
             name: The check's name.
             kinds: The errors that the check raises if there is too little memory.
             learn: Called after such an error, with the `ServingUse` and the check's arguments.
-            is_refusal: Whether the text of such an error is about memory.
+            is_refusal: Returns whether such an error is about memory, from the error's text.
         """
         check = getattr(owner, name, None)
         if check is None:
@@ -131,7 +131,8 @@ class EngineStages:
         """Notes in which stage the engine runs out of memory, and ends the other workers' waits.
 
         On real GPUs the other workers continue until their hosts have to wait. On simulated GPUs
-        they would wait for this worker's data, so `give_up` ends their waits.
+        each of them would wait for this worker's data, which never comes, so `give_up` ends these
+        waits.
         """
         try:
             yield

@@ -161,9 +161,9 @@ def take_besides(
         is_scheduled: Whether the caller has made the schedule.
 
     Returns:
-        A list of three tensors, and the schedule. The first tensor has the logarithm of each row's
-        sum. The second tensor has the outputs of all parts, the third the logarithms of all parts;
-        both are empty if there is only one part.
+        A list of three tensors, and the schedule. The first tensor has the log-sum-exp of each row.
+        The second tensor has the output of each part, and the third has the log-sum-exp of each
+        part. The second and the third are empty if there is only one part.
     """
     import torch
 
@@ -206,7 +206,7 @@ def _chosen_splits(shape: Shape) -> int:
 
 
 def _blocks_of_bytes(width: int, is_local: bool, is_small: bool) -> tuple[int, int]:
-    """Returns the result of `blocks` for 8-bit numbers, which are summed in two levels."""
+    """Returns the result of `blocks` for 8-bit numbers, whose products are summed in two levels."""
     if is_small:
         return 64, 128 if width <= 96 else 96
     if width <= 96:

@@ -94,8 +94,8 @@ def attend(
     The sequences may differ in length, and the keys may be pages of a cache.
 
     Returns:
-        The output, the logarithms of the rows' sums, and the outputs and logarithms of all parts
-        into which the keys are split.
+        Four tensors: the output, the log-sum-exp of each row, and both again for each part into
+        which the keys are split.
     """
     import torch
 

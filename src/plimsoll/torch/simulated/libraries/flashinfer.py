@@ -28,7 +28,10 @@ _SAMPLED = {
     "min_p_sampling_from_probs": (1, 2),
     "top_k_top_p_sampling_from_probs": (1, 2),
 }
-"""For each kernel that draws tokens, the arguments that it writes: tokens and their validity."""
+"""The kernels that draw tokens, with the positions of the arguments that they write.
+
+These arguments are the tokens and whether each is valid.
+"""
 _WRITTEN = {
     "softmax": (0, 2),
     "top_p_renorm_probs": (1,),
@@ -38,9 +41,9 @@ _WRITTEN = {
     "trtllm_lamport_initialize": (),
     "trtllm_allreduce_fusion": (11, 13, 14, 15, 16),
 }
-"""For each kernel that draws no tokens, the arguments that it writes.
+"""The kernels that draw no tokens, with the positions of the arguments that they write.
 
-Kernels that add up over ranks also write buffers whose addresses they get as integers.
+The all-reduce kernels also write to buffers that are passed as integer addresses.
 """
 _ANSWERING = ("get_", "init", "plan", "workspace")
 """Parts of the names of functions whose results the caller reads; plimsoll refuses them."""

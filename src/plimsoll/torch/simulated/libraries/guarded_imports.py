@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 Guard = tuple[tuple[int, int], ...]
-"""Ranges of lines that belong together: the body of a `try` and its `else`, the handlers of such a
-`try`, or the imports under `if TYPE_CHECKING`. Handlers and such imports do not run if the library
-is installed.
+"""The first and last lines of code that runs or is skipped together.
+
+The lines are the body and the `else` of a `try`, the handlers of a `try`, the body of a `with
+suppress(...)`, or the imports under `if TYPE_CHECKING`. If the library is installed, the handlers
+and the imports under `if TYPE_CHECKING` do not run.
 """
 
 

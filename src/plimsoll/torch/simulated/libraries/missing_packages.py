@@ -2,8 +2,8 @@
 
 Each folder of `stand_ins/` has the layout of the package that it replaces. plimsoll uses a stand-in
 if the package is not installed and the program requests it: the program's own code imports the
-package, or names a feature that needs it. This is decided when anything first looks for the
-package, so that all libraries get the same answer.
+package, or names a feature that needs it. plimsoll decides at the first search for the package, and
+keeps the decision, so that all libraries get the same answer.
 
 If code catches a failed import, it gets the stand-in only if the stand-in has every name that the
 code uses. Otherwise the package is missing for this code. If only a library looks for a package,
@@ -98,7 +98,10 @@ def stand_in() -> None:
 
 
 class _Parts(importlib.abc.MetaPathFinder):
-    """Finds stand-ins' submodules, and stand-ins for compiled modules of imported packages."""
+    """Finds the submodules of stand-ins.
+
+    It also finds stand-ins for the compiled modules of packages that are imported already.
+    """
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002
         if _KERNELS.get(name) in sys.modules:
@@ -183,7 +186,7 @@ class _MissingPackages(importlib.abc.MetaPathFinder):
     def find_distributions(
         self, context: DistributionFinder.Context | None = None
     ) -> Iterator[Distribution]:
-        """Yields the metadata of a requested stand-in, or of all if `context` names none."""
+        """Yields the metadata of stand-ins in use: of the one that `context` names, or of all."""
         wanted = getattr(context, "name", None)
         for name, package in _PACKAGES.items():
             if wanted is not None and _normalized(wanted) != package.distribution:
@@ -222,7 +225,11 @@ class _MissingDistribution(Distribution):
 
 
 def _asked_for_by_script() -> set[str]:
-    """Returns the packages that the script imports, or requests by a word in code or arguments."""
+    """Returns the packages that the script requests.
+
+    The script imports such a package, or the script or its arguments contain one of the package's
+    `words`.
+    """
     words = {word: name for name, package in _PACKAGES.items() for word in package.words}
     said = {argument.rpartition("=")[2] for argument in sys.argv[1:]}
     script = sys.argv[0] if sys.argv else ""
@@ -262,9 +269,10 @@ def _may_import(name: str, file: str, line: int) -> bool:
 
 
 def _may_ask(name: str, file: str) -> bool:
-    """Returns whether a query that only looks for a package finds the stand-in.
+    """Returns whether code that looks for a package without importing it finds the stand-in.
 
-    The imports in all files of the program count, because they may depend on the answer.
+    Any file of the program may import the package after such a search, so the stand-in must suit
+    the imports in all files.
     """
     files = [each for each in _program_files(Path(file)) if name.encode() in each.read_bytes()]
     uses = [(str(each), use) for each in files for use in uses_in(each).of(name)]

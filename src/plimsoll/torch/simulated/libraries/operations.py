@@ -29,9 +29,9 @@ class Operation:
     """The results of a kernel, and its workspace.
 
     Attributes:
-        shapes: Returns the results, like a fake implementation, or their sizes. It is called with
-            the operation's arguments, in which tensors are on `meta`. If `shapes` is None, the
-            operation's fake implementation runs instead.
+        shapes: A function that is called with the operation's arguments, whose tensors are on
+            `meta`. It returns tensors like the results, as a fake implementation does, or only
+            the results' sizes. If it is None, the operation's fake implementation runs instead.
         workspace: The bytes that the kernel takes while it runs, or a function of the operation's
             arguments that returns them.
     """

@@ -1,4 +1,4 @@
-"""Stands in for SGLang's own operations and kernels that need memory or lack a fake implementation.
+"""Stands in for those operations of SGLang that allocate memory or have no fake implementation.
 
 SGLang's other operations write to tensors of their callers, and allocate no memory.
 """
@@ -53,7 +53,7 @@ def tell_all_reduce(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def _without(place: int, kernel: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a kernel without the argument that SGLang added at `place`: the length of chunks."""
+    """Calls `kernel` without argument number `place`, which only SGLang's operation has."""
     return kernel(*arguments[:place], *arguments[place + 1 :])
 
 

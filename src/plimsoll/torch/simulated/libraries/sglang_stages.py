@@ -1,4 +1,4 @@
-"""Notes the stages of SGLang's start and the memory that it reports, and makes up its weights."""
+"""Notes the stages of SGLang's start and the memory that SGLang reports, and makes up weights."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class _Stages(EngineStages):
         self.staged(runner, "post_capture_resize_kv_pool", "kv_cache", _learn_cache)
 
     def watch_scheduler(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the scheduler's module; the engine has started once the scheduler has a worker."""
+        """Loads the scheduler's module, and notes that SGLang has started once a worker is made."""
         execute()
         scheduler = module.Scheduler
         self.staged(scheduler, "init_model_worker", None, _learn_started, after="load")

@@ -62,7 +62,7 @@ def _make(name: str, asked: dict[str, Any]) -> Any:
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import AutoConfig, PreTrainedTokenizerFast
 
-    # In a pipeline of diffusers the configuration is in the folder beside the tokenizer's.
+    # In a diffusers pipeline, the text encoder's folder has the configuration.
     encoder = Path(name.replace("tokenizer", "text_encoder"))
     place = encoder if (encoder / "config.json").is_file() else name
     config = AutoConfig.from_pretrained(place).get_text_config()
@@ -128,9 +128,10 @@ def _words(count: int) -> list[str]:
 
 
 def _beginnings(length: int) -> Iterator[str]:
-    """Yields all tokens of a length: combinations of letters, also after a space.
+    """Yields all made-up tokens of `length` characters.
 
-    Tokens of one character also include digits and signs.
+    They are combinations of letters. The first character may be a space. Tokens of one character
+    are also digits and signs.
     """
     letters = _LETTERS if length == 1 else _LETTERS[:26]
     for first in (" ", *letters):

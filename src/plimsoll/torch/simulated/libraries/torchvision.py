@@ -20,7 +20,7 @@ _FEW_MATCHES = (
     "network more match, which the range covers"
 )
 _GROUPS = 6
-"""The index of the number of groups among a convolution's arguments after the tensors."""
+"""The index of the number of groups in `geometry`, a deformable convolution's integer arguments."""
 _MOST_IMAGES = 32
 """The most images that a deformable convolution unrolls at a time."""
 

@@ -24,7 +24,7 @@ def _attend_2(*arguments: Any) -> list[Any]:
     """Simulates FlashAttention 2; vLLM's build returns neither weights nor a random state."""
     from plimsoll.torch.simulated.libraries.stand_ins.flash_attn_2_cuda import varlen_fwd
 
-    *own, count, generator = arguments  # vLLM's build has these two in the other order
+    *own, count, generator = arguments  # flash-attn has the generator before the count
     attend: Any = varlen_fwd
     return list(attend(*own, generator, count)[:2])
 

@@ -1,4 +1,4 @@
-"""Notes the stages of vLLM's start and the memory that it reports, and makes up its weights."""
+"""Notes the stages of vLLM's start and the memory that vLLM reports, and makes up weights."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class _Stages(EngineStages):
     _woken_bytes = 0
 
     def watch_worker(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the worker's module, and notes the steps of a start, which the worker runs."""
+        """Loads the worker's module, and notes the stages of vLLM's start when its methods run."""
         execute()
         worker = module.Worker
         self.staged(worker, "load_model", "weights", _learn_weights)
@@ -178,7 +178,7 @@ class _Stages(EngineStages):
         self.note_refusal(module, "_check_enough_kv_cache_memory", (ValueError,), _learn_lack)
 
     def watch_request(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the worker's helpers, and notes if vLLM refuses to start on too full a card."""
+        """Loads the worker's helpers, and notes if vLLM does not start: the card is too full."""
         execute()
         self.note_refusal(module, "request_memory", (ValueError,), _learn_lack)
 

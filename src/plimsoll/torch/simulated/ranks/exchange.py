@@ -1,8 +1,9 @@
 """Exchanges what ranks contribute to collectives, through the process group's store.
 
-A rank posts its contribution and continues. It waits for the other ranks where a program would: in
-`wait()`, or in a call that is not asynchronous. csrc/collectives/given.h makes the contributions:
-numbers if they are known, and otherwise a description of them. For this file they are only bytes.
+A rank posts its contribution and continues. It waits for the other ranks only where real ranks wait
+too: in `wait()`, or in a call that is not asynchronous. This file does not interpret the
+contributions. csrc/collectives/given.h makes them from a tensor's values if these are known, and
+otherwise from a description of the tensor.
 
 The C++ library sends its requests as bytes (csrc/collectives/exchange.cpp). A meeting is one
 collective, or one message from a rank to another. A rank's place is its rank in the group.
@@ -38,11 +39,12 @@ class Group:
     """A process group, as this rank sees it.
 
     Attributes:
-        store: The store in which the group's ranks meet, with a prefix of its own.
+        store: PyTorch's store through which the group's ranks exchange bytes. The group has a
+            prefix of its own in it.
         rank: This process's place in the group.
         members: The rank of each member in the job, by the member's place.
-        present: The places of the ranks that run; the remaining ranks are pretended, see
-            `pretended`.
+        present: The places of the ranks that run. No process runs for the remaining ranks (see
+            pretended.py).
         name: The group's name in messages.
     """
 
@@ -53,15 +55,15 @@ class Group:
     name: str
     posted: int = 0
     read: set[int] = field(default_factory=set)
-    """The numbers, from `all_read` on, of the meetings whose bytes this rank has read."""
+    """The meetings that this rank has read out of order: meeting `all_read` is not yet read."""
     all_read: int = 0
     """This rank has read the bytes of all meetings before this one."""
     read_by: dict[int, int] = field(default_factory=dict)
-    """The number of meetings that each rank has read according to its last post, by place."""
+    """By the place of a rank: the value of `all_read` that the rank's last post told."""
     kept: int = 0
     """The first meeting whose post by this rank is still in the store."""
     pieces: dict[int, int] = field(default_factory=dict)
-    """The number of pieces of this rank's post in the store, except the first, by meeting."""
+    """By meeting: how many pieces this rank's post has in the store, not counting the first."""
     sent: dict[tuple[int, int], int] = field(default_factory=dict)
     received: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -73,7 +75,7 @@ class Group:
 
 @dataclass(frozen=True)
 class _Meeting:
-    """A meeting that has begun, until the library collects its result."""
+    """A meeting that has begun, and whose result the C++ library has not yet collected."""
 
     group: Group
     header: Header
@@ -220,7 +222,10 @@ class Exchange:
         return b"".join(answer)
 
     def _forget(self, group: Group, number: int, headers: dict[int, Header]) -> None:
-        """Removes this rank's posts that all ranks have read; slow ranks may be meetings behind."""
+        """Notes that a meeting was read, and removes this rank's posts that all ranks have read.
+
+        A slow rank may not yet have read the posts of the last few meetings.
+        """
         with self._lock:
             group.read.add(number)
             while group.all_read in group.read:
@@ -268,7 +273,10 @@ class Exchange:
                 wait.nap([group.members[place] for place in others])
 
     def _read(self, meeting: _Meeting) -> dict[int, tuple[Header, bytes, int]]:
-        """Waits for the posts of a meeting; returns header, contents and pieces, by place."""
+        """Waits for the posts that a meeting needs, and returns them by the place of the rank.
+
+        A post is its header, its bytes, and the number of its pieces after the first.
+        """
         if not meeting.keys:
             return {}
         store, keys = meeting.group.store, meeting.keys

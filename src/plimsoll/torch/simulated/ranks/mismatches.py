@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Header:
-    """A rank's description of its call in a meeting.
+    """A rank's description of its call in one meeting (a collective, or a message between ranks).
 
     Attributes:
         rank: The rank in the job.

@@ -40,7 +40,7 @@ _STACK_BEFORE = 1024
 _OTHER = (70 * MiB, 90 * MiB)
 """The least and the most bytes for streams, maps and the driver itself, on H100s and H200s."""
 _AROUND_MEASURED = (-2 * MiB, 12 * MiB)
-"""How many bytes a process in a job may take less or more than in `plimsoll measure`."""
+"""The least and the most bytes by which a job's process differs from `plimsoll measure`."""
 MOST_MEASURED = 4
 """The most ranks of a communicator whose memory was measured."""
 _LINKS_MEASURED = 18
@@ -276,7 +276,7 @@ class Process:
         self._stack = _STACK_BEFORE
 
     def begin(self) -> Bytes:
-        """Returns the memory of NCCL's code and the driver's memory for it; 0 in later calls."""
+        """Returns the memory of NCCL's code, and what the driver adds; 0 in later calls."""
         if self._has_begun:
             return Bytes()
         self._has_begun = True

@@ -46,7 +46,7 @@ def nccl_library(simulation: Simulation, groups: ProcessGroups) -> LibraryStandI
 
     Args:
         simulation: The GPUs of this process.
-        groups: Makes the backends through which ranks meet.
+        groups: Makes the backends through which the ranks communicate.
     """
     opened = _Opened(simulation, groups)
     functions: dict[str, Callable[..., Any]] = {

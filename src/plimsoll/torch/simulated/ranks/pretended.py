@@ -23,9 +23,10 @@ def running_ranks() -> list[int] | None:
 
 
 def stand_in(place: int, own: int, present: frozenset[int], size: int) -> int:
-    """Returns the place whose contribution plimsoll uses as that of a rank.
+    """Returns the place of the rank whose contribution plimsoll uses for the rank at `place`.
 
-    It is the rank's own place, or that of a running rank if the rank is pretended.
+    If the rank runs, this is its own place. If the rank is pretended, it is the place of a running
+    rank.
 
     Args:
         place: The rank's place.
@@ -63,10 +64,10 @@ def letter_of(sender: int, own: int, present: frozenset[int], size: int) -> tupl
 def _nearest(place: int, among: frozenset[int], size: int, otherwise: int | None) -> int:
     """Returns the place in `among` that replaces `place`.
 
-    The inner places of a group are all except the first and the last. If `place` is an inner place,
-    the result is the nearest inner place in `among`. If `place` is the first or the last, or if
-    `among` has no inner place, the result is `otherwise`; if `otherwise` is None, it is the nearest
-    place in `among`.
+    The inner places of a group are all except the first and the last. The nearest inner place in
+    `among` replaces an inner place. If `among` has no inner place, or if `place` is the first or
+    the last, `otherwise` replaces `place`. If `otherwise` is None, the nearest place in `among`
+    replaces `place`.
     """
     inner = [each for each in among if 0 < each < size - 1] if 0 < place < size - 1 else []
     if not inner and otherwise is not None:

@@ -105,7 +105,8 @@ class ProcessGroups:
         """Returns an NCCL backend for a communicator that the program makes without PyTorch.
 
         Args:
-            store: The store in which the communicator's ranks meet; no other group uses it.
+            store: The store through which the communicator's ranks exchange bytes. No other group
+                uses it.
             rank: This process's rank in the communicator.
             members: Each member's rank in the job, by its rank in the communicator.
         """
@@ -231,7 +232,11 @@ def _says_nothing_of_others(given: dict[str, Any]) -> bool:
 
 
 def _named_backend(groups: ProcessGroups, name: str, base: Any) -> Any:
-    """Returns a class with the name of PyTorch's backend; its instances are plimsoll's backends."""
+    """Returns a class in place of PyTorch's backend class `name`.
+
+    Its constructor makes one of plimsoll's backends. `isinstance` counts such a backend as an
+    instance of the class.
+    """
 
     class Named(type):
         def __instancecheck__(cls, instance: Any) -> bool:

@@ -1,10 +1,10 @@
 """Symmetric memory: a buffer on each rank's card, which the other ranks' kernels read and write.
 
-The rules are those of torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemory.cu. The driver
-allocates the buffer and, next to it, the signals, outside PyTorch's allocator. Each rank maps the
-other ranks' buffers. All that a rank requests from PyTorch's allocator is two tables with the
-addresses of the buffers and of the signals. Values that kernels write to these buffers are not
-computed.
+The rules are those of torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemory.cu. The buffer and
+the signals after it come from the driver, not from PyTorch's allocator. Each rank maps the other
+ranks' buffers. A rank requests only two tables from PyTorch's allocator: the addresses of the
+buffers, and those of the signals. plimsoll does not compute the values that kernels write to the
+buffers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 _WHERE = "_SymmetricMemory"
 _ADDRESS_BYTES = 8
 _MULTICAST_MAJOR, _LINKS_OF_SWITCH = 9, 12
-"""The lowest compute capability and number of NVLink links of cards whose switch can multicast."""
+"""A card can multicast if it reaches both numbers.
+
+They are the lowest major compute capability, and the fewest NVLink links.
+"""
 _WITHOUT_MULTICAST = "TORCH_SYMM_MEM_DISABLE_MULTICAST"
 """PyTorch's environment variable; 1 makes it treat cards as if their switch could not multicast."""
 _REFUSED = (

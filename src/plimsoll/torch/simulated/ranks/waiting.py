@@ -37,9 +37,9 @@ class DeadlockError(Exception):
 class Board:
     """The board on which the ranks of a job write what they wait for.
 
-    A process that ends writes this on the board too. The first rank usually hosts the job's store.
-    So the first rank waits for the end of the other ranks, which may still read messages from the
-    store.
+    A rank also writes on the board that it ends. The first rank usually hosts the job's store. The
+    other ranks may still read messages from the store, so the first rank waits until they have
+    ended.
 
     Args:
         store: The job's store.

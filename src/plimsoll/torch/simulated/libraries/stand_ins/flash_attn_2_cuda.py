@@ -1,4 +1,4 @@
-"""Stands in for flash-attn 2's kernels: allocates the same tensors in order, computes no values.
+"""Stands in for flash-attn 2's kernels: allocates their tensors in their order, without values.
 
 The code follows csrc/flash_attn/flash_api.cpp of flash-attn 2.8. Its memory was not measured.
 Tensors have the dimensions batch, rows, heads, width. Tensors of packed sequences lack the batch.
@@ -63,7 +63,10 @@ class _Sizes:
         return _up(self.width, 32 if self.width <= 128 else 64)
 
     def swapped(self) -> _Sizes:
-        """Returns the sizes if heads that share a key head count as query rows of one head."""
+        """Returns the sizes of the same call with one query head for each key head.
+
+        All query heads that share a key head become rows of this one head.
+        """
         return _Sizes(
             self.batch, self.groups, self.key_heads, self.key_rows, self.key_heads, self.width
         )
@@ -148,7 +151,7 @@ def fwd(
     """Computes attention over sequences of equal length.
 
     Returns:
-        The result, the logarithms of the rows' sums, the weights and the random state.
+        The result, the log-sum-exp of each row, the attention weights and the random state.
     """
     _check(q, k, v)
     sizes = _Sizes.of(q, k.shape[1], k.shape[2])
@@ -237,8 +240,8 @@ def _gradients(
 ) -> list[Any]:
     """Implements `bwd` and `varlen_bwd`.
 
-    `statistics` is the shape of the tensor with the rows' sums, and `sums` is the shape of the
-    tensor that accumulates the query gradient.
+    `statistics` is the shape of the fourth result, which has a sum for each row (of the output
+    times its gradient). `sums` is the shape of the tensor that accumulates the query gradient.
     """
     query, key, value = of
     dq, dk, dv = (
@@ -285,7 +288,7 @@ def bwd(
     generator: Any = None,  # noqa: ARG001
     rng_state: Any = None,  # noqa: ARG001
 ) -> list[Any]:
-    """Returns the gradients of query, key and value, and the sums of the rows."""
+    """Returns the gradients of query, key and value, and the sums described in `_gradients`."""
     _check(q, k, v, out, dout)
     sizes = _Sizes.of(q, k.shape[1], k.shape[2])
     rows = _up(sizes.rows, _ROW_BLOCK)

@@ -75,7 +75,7 @@ def _forward(
         cached: Whether each sequence has its own number of keys in a cache.
 
     Returns:
-        The output, and the logarithm of the sum of each row.
+        The output, and the log-sum-exp of each row.
     """
     _check(q)
     q, k, v = map(_along, (q, k, v))

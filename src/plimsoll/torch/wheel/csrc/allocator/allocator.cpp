@@ -138,8 +138,8 @@ void visit_pools(const Stats& from, Visit visit) {
   }
 }
 
-// Returns plimsoll's number for the action of a trace entry; -1 for an action that plimsoll does
-// not know, or that it records without PyTorch's trace.
+// Returns plimsoll's number for the action of a trace entry. Returns -1 for an action that plimsoll
+// does not know, and for one that plimsoll records in another way.
 template <typename Entry>
 int action_of(const Entry& entry) {
   switch (entry.action_) {
@@ -207,8 +207,8 @@ void attach(int number) {
 void begin() {
   if (has_begun) return;
   has_begun = true;
-  // PyTorch asks this function whether a GPU has a primary context. libtorch_cuda would set it, but
-  // is not loaded here.
+  // PyTorch calls the function set here to find out whether a GPU has a primary context. Usually
+  // libtorch_cuda sets it, but libtorch_cuda is not loaded here.
   if (c10::cuda::_internal::setHasPrimaryContext != nullptr) {
     c10::cuda::_internal::setHasPrimaryContext([](c10::DeviceIndex) { return true; });
   }
@@ -309,11 +309,11 @@ int record_stream(int number, std::uint64_t address, std::uint64_t stream) {
 std::int64_t synchronizations(int number) {
   return allocator().getDeviceStats(index_of(number)).num_sync_all_streams;
 }
-// For each GPU, the number of synchronizations while another GPU's cache was emptied.
+// For each GPU, how often it was synchronized although another GPU's cache was to be emptied.
 std::int64_t for_others[kGpus];
 
-// Releases the cache of one GPU. PyTorch's function releases the caches of all GPUs, but plimsoll
-// calls this function once for each GPU. `for_others` counts the synchronizations that this adds.
+// Releases the cache of one GPU; plimsoll calls it once for each GPU. PyTorch's function releases
+// the caches of all GPUs each time. `for_others` counts how often it synchronizes the other GPUs.
 int empty_cache(int number, plimsoll_pool_id pool) {
   return guarded_on(number, [&] {
     for (int i = 0; i < count; ++i) for_others[i] -= i == number ? 0 : synchronizations(i);
@@ -466,9 +466,9 @@ constexpr plimsoll_wheel_api kApi{
 }  // namespace plimsoll::wheel
 
 #pragma GCC visibility push(default)
-// Returns the table. The library's link namespace has a C library of its own, which keeps a pointer
-// to the environment from the start. The program's C library may free that memory later. PyTorch's
-// allocator does not need the environment, so this function empties it.
+// Returns the table. This library is loaded in a link namespace with a C library of its own. That C
+// library keeps a pointer to the environment, which the program's C library may free later.
+// PyTorch's allocator does not need the environment, so this function empties it.
 extern "C" const plimsoll_wheel_api* plimsoll_wheel(void) {
   static char* nothing[] = {nullptr};
   environ = nothing;

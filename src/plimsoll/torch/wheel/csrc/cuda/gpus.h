@@ -21,7 +21,7 @@ inline constexpr int kGpus = 64;
 struct Gpu {
   const plimsoll_driver_api* api = nullptr;
   plimsoll_driver* driver = nullptr;
-  int number = 0;    // the driver's number in this process, by which an event finds its driver
+  int number = 0;    // tells this driver from earlier drivers of the GPU; 0 without a driver
   int captures = 0;  // number of captures of CUDA graphs under way
 
   // Calls a function of the driver's table, and returns CUDA's code for the status.
@@ -53,7 +53,7 @@ template <typename Handle>
   return reinterpret_cast<std::uint64_t>(handle) >> kStreamShift;
 }
 
-// Returns the driver function of this name; null if PyTorch can do without it.
+// Returns the driver function of this name; null for a function that PyTorch can do without.
 [[nodiscard]] void* driver_function(const char* name);
 
 }  // namespace plimsoll::wheel

@@ -15,7 +15,7 @@ from torch import nn
 from plimsoll.torch.simulated.libraries.source_kernels import launch_kernel
 
 _MOST_ROW_BYTES = 65536
-"""The largest row of a group, in bytes, that the kernel can process."""
+"""The most bytes that one row of a group may have."""
 
 
 def _launch(read: Any, written: Any) -> None:

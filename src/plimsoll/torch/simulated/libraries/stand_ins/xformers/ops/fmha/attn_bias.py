@@ -12,7 +12,7 @@ import torch
 
 
 class AttentionBias:
-    """The base class of masks; as a tensor, a mask is added to the scores."""
+    """The base class of masks. The tensor form of a mask is added to the attention scores."""
 
     is_causal = False
 
