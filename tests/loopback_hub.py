@@ -1,6 +1,6 @@
-"""A hub of models on this machine: a server with the layout of Hugging Face's, for tests.
+"""A local server that answers the requests of Hugging Face's client as the real hub does.
 
-It has a small Llama's configuration and a tokenizer that is made here, and no weights.
+It offers the configuration and the tokenizer of a small Llama, without weights.
 """
 
 from __future__ import annotations

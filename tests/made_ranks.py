@@ -113,8 +113,8 @@ def program_of(path: Path) -> Program:
         ]
         return [operation for _, operation in sorted(rows, key=lambda row: row[0])]
 
-    # Lasting memory from the first step, such as an optimizer's state, exists from the beginning
-    # here.
+    # Memory of the first step that lasts, such as an optimizer's state, is requested before the
+    # steps.
     stays = np.flatnonzero((lifetimes.start < bounds[1]) & (lifetimes.end >= bounds[-2]))
     once = [
         Operation(True, slot, int(lifetimes.size[slot]), int(lifetimes.stack[slot]))
@@ -124,7 +124,8 @@ def program_of(path: Path) -> Program:
     freed = {one.slot for one in step if not one.is_request}
     left = [one for one in step if one.is_request and one.slot not in freed]
     step = [one for one in step if not one.carried]
-    # Memory that the recorded step leaves to the next step is freed at the end of the step here.
+    # In the recording, some memory of the step lives on into the next step. The repeated step frees
+    # it at its own end.
     step += [Operation(False, one.slot) for one in left]
     stacks = {one.stack for one in (*once, *step)}
     return Program(once, step, {stack: trace.frames(stack) for stack in stacks})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BEGIN = '{"schema": '
 HAS_CHECKER = find_spec("jsonschema") is not None
-"""Whether jsonschema is installed; with the lowest versions of dependencies it is not."""
+"""Whether jsonschema is installed; the tests with the lowest dependencies run without it."""
 
 
 @functools.cache
@@ -34,7 +34,7 @@ def _checker() -> Any:
 
 
 def check_line(line: str) -> None:
-    """Raises AssertionError if a line matches none of the schema's kinds."""
+    """Raises AssertionError if a line matches none of the kinds of results in the schema."""
     checker = _checker()
     error = next(checker.iter_errors(json.loads(line)), None)
     if error is None:

@@ -167,7 +167,7 @@ def make_schema() -> dict[str, Any]:
 
 
 def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
-    """Returns the kinds of lines, by name."""
+    """Returns the schema of each kind of line, such as a prediction, by name."""
     prediction = made.keys(PredictionParts)
     prediction["device_used_range_bytes"] = {
         **prediction["peak_reserved_range_bytes"],

@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes on this machine, for tests that have Ray: `make test-integrations`."""
+"""Starts a Ray cluster of two nodes on this machine. `make test-integrations` installs Ray."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _START = "from ray.scripts.scripts import main; main()"
 
 @contextmanager
 def ray_cluster(nodes: int = 2) -> Iterator[str]:
-    """Starts a cluster of nodes with one core, for this machine alone; yields its address."""
+    """Starts a cluster whose nodes have one core each; yields its address, on the loopback."""
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
     with ExitStack() as stack:
         folder = stack.enter_context(

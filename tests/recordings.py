@@ -54,7 +54,7 @@ def or_skipped(found: Iterable[object]) -> list[Any]:
 
 
 def recordings_in(folder: Path) -> list[Recorded]:
-    """Returns a folder's recordings, each with the JSON beside it; none without the folder."""
+    """Returns a folder's recordings, each with the JSON beside it; empty for a missing folder."""
     return [
         Recorded(path, json.loads(path.with_name(path.name[:-10] + ".json").read_text()))
         for path in sorted(folder.glob("*.pickle.gz"))

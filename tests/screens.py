@@ -1,9 +1,9 @@
 """Keeps all that commands print, in files of tests/data/screens that people can read.
 
-A file begins with the command, after `$ `. The exit status and both streams follow, as the command
-left them in a folder that has a copy of `examples`, 80 columns wide. Words in capitals replace
-parts that vary (`VARYING`); progress messages of slow commands (`PROGRESS`) are left out. Files in
-a folder `long` belong to commands that take long.
+A file begins with the command, after `$ `. The exit status, stdout and stderr follow. The command
+runs in a folder with a copy of `examples`, and its terminal is 80 columns wide. Words in capitals
+replace parts that vary (`VARYING`); progress messages of slow commands (`PROGRESS`) are left out.
+Files in a folder `long` belong to commands that take long.
 
 `python -m tests.screens` runs every command and rewrites its file. `python -m tests.screens FILE`
 does so for one command; a new file needs only its first line.

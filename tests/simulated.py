@@ -158,9 +158,10 @@ _simulators: dict[tuple[str, tuple[str, ...]], _Simulator] = {}
 
 
 def _simulator(gpu: str, options: tuple[str, ...]) -> _Simulator:
-    """Returns the process with these GPUs; to start it, may end the least recently used process.
+    """Returns the process that simulates these GPUs, and starts it if necessary.
 
-    The process shares this process's standard error.
+    Ends the least recently used process if there are too many. The processes write errors to the
+    standard error of the tests.
     """
     simulator = _simulators.pop((gpu, options), None)
     if simulator is None or simulator.is_closed:

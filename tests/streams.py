@@ -1,9 +1,9 @@
-"""A race detector for CUDA streams: finds memory used before earlier work on it has finished.
+"""Finds races between CUDA streams: a use of memory that does not wait for earlier work on it.
 
-It is a dispatch mode for a process with simulated GPUs. Each stream, and the host, has a vector
-clock: the work that is known to precede it. Events carry clocks from stream to stream. Each piece
-of memory remembers its last reader and writer; the next access, by any tensor, must come after
-them.
+The detector is a dispatch mode for a process with simulated GPUs. Each stream, and the host, has a
+vector clock: the work that is known to precede it. Events carry clocks from stream to stream. The
+detector keeps the last reader and writer of each range of memory. The next access, by any tensor,
+must come after these accesses.
 """
 
 from __future__ import annotations

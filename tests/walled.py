@@ -1,4 +1,4 @@
-"""Runs programs behind the wall (preload/wall.h), and decides which of their writes it permits."""
+"""Runs programs behind the wall (preload/wall.h), and collects the writes that are refused."""
 
 from __future__ import annotations
 

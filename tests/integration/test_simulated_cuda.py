@@ -112,7 +112,7 @@ def test_a_snapshot_is_written_with_python_stacks(tmp_path: Path) -> None:
     output_of(PROGRAMS / "simulated" / "snapshot_of_a_function.py", folder=tmp_path)
     (device,) = read_recording(tmp_path / "snapshot.pickle").devices
     frames = device.frames(int(device.load().stack[1]))
-    # the origin, a frame that plimsoll adds
+    # plimsoll adds this frame, which names the pass that requested the memory
     assert frames[0][0] == "<plimsoll>"
     assert [frame[2] for frame in frames][1:3] == ["make", "<module>"]
 
@@ -284,7 +284,8 @@ def test_recorded_operations_allocate_what_their_kernels_did() -> None:
         environment={"TORCH_CUBLAS_WORKSPACE_CACHE": "1"},  # the default before PyTorch 2.15
     )
     assert done.returncode == 0, done.stderr
-    # 2.15 composes a few operations differently, such as group_norm of channels-last.
+    # The recording is of an older PyTorch. In 2.15, a few operations allocate differently, such as
+    # group_norm of channels-last tensors.
     changed = 18 if versions.torch_version() >= (2, 15) else 0
     last = done.stdout.splitlines()[-1]
     assert last.endswith(f" operations, {changed} differ"), done.stdout[:2000]

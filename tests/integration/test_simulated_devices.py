@@ -121,7 +121,10 @@ def test_types_of_tensors_on_a_gpu_make_such_tensors() -> None:
 @pytest.mark.long
 @on_simulated_gpus("--gpus", "2", gpu="H100")
 def test_the_first_gpu_has_a_context_after_the_same_calls_as_on_two_h100s() -> None:
-    """Compares with two H100s and PyTorch 2.11: each call is made before the second GPU is used."""
+    """Makes one call, uses the second GPU, and checks whether the first GPU then has a context.
+
+    The expected answers in contexts.csv are from two H100s with PyTorch 2.11.
+    """
     different = []
     with (ROOT / "tests" / "data" / "contexts.csv").open() as file:
         for row in csv.DictReader(file):

@@ -21,7 +21,7 @@ def define(schema: str, shape: Any) -> Any:
 
 
 def register_native(name: str, kernel: Any) -> Any:
-    """Registers a CUDA kernel like a C++ library: the dispatcher knows its source file."""
+    """Registers a CUDA kernel as a C++ library does: with the name of a source file."""
     library = torch._C._dispatch_library("IMPL", "late", "CUDA", "kernels.cu", 1)
     library.impl(name, "CUDA", kernel)
     return library

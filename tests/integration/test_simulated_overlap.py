@@ -1,4 +1,4 @@
-"""Tests overlapping tensors: writes that PyTorch refuses on a GPU, and memory of two storages."""
+"""Tests overlapping tensors: refused writes, and two storages that share their memory."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ GRU_PARTIAL_BYTES = {
 
 
 def requests_of(call: Callable[[], Any]) -> list[int]:
-    """Returns the sizes of the requests of a call in their order, in bytes."""
+    """Returns the bytes of each request that a call makes, in order."""
     torch.cuda.memory._record_memory_history(None)
     torch.cuda.memory._record_memory_history("all", context=None)
     call()
@@ -80,7 +80,8 @@ def test_ctc_loss_of_a_large_problem_sums_over_blanks() -> None:
     grad = 200 * 60 * 512 * 4
     assert holds(backward(200, False), [480, 480, 480, 3888000, grad, *sums])
     assert holds(backward(200, True), [480, 480, 480, 3888000, grad, *sums, 4, 60, grad])
-    # A problem is small if 2 x steps + 144 + 102 is at most 450: up to 102 steps.
+    # PyTorch has another kernel for small problems. A problem is small if 2 x steps + 2.4 x batch +
+    # 0.2 x labels is at most 450: here, with 60 sequences and 512 labels, up to 102 steps.
     assert 60 * 102 * 41 * 4 not in backward(102, False)
     assert 60 * 103 * 41 * 4 in backward(103, False)
 
@@ -101,7 +102,9 @@ def test_many_short_rows_are_normalized_with_partial_gradients() -> None:
         begin = [input_bytes, *[384] * count, *[partial] * count]
         assert found[: len(begin)] == begin, found
         assert found.count(384) == 2 * count  # the sum of partial gradients is new memory
-        wide = norm_of(2112, device="cuda")  # 66 columns of blocks for 132 multiprocessors
+        # PyTorch computes partial gradients only if a row has fewer blocks than half of the 132
+        # multiprocessors. A row of 2112 values has 66 blocks.
+        wide = norm_of(2112, device="cuda")
         x = torch.empty(65568, 2112, device="cuda", requires_grad=True)
         assert backward_of(wide(x)) == [x.nbytes, *[8448] * count]
 
@@ -129,7 +132,7 @@ def test_statistics_over_several_processes_stage_channels_that_are_last() -> Non
             )
         )
 
-    # This kernel has the same grid as that of `batch_norm` for a single process: 128 x 3 blocks.
+    # The kernel has 128 x 3 blocks, as in `batch_norm` for a single process.
     assert requests_of(lambda: torch.batch_norm_stats(x, 1e-5)) == [384, 384]
     staged = [384, 384, 4 * 96 * 128 * 4, 12]
     assert requests_of(lambda: torch.batch_norm_stats(last, 1e-5)) == staged

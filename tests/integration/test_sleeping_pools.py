@@ -27,7 +27,7 @@ COPIES = (512 + 128 + 32 + 2) * MIB
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiles the program's allocator; links it to libcuda.so.1, which this machine may lack."""
+    """Compiles the program's allocator; links it to a stub of libcuda.so.1."""
     folder = tmp_path_factory.mktemp("sleeping")
     names = [
         *("cuMemAddressReserve", "cuMemAddressFree", "cuMemCreate", "cuMemRelease", "cuMemMap"),

@@ -89,7 +89,7 @@ def test_one_query_row_splits_the_keys_of_a_cache() -> None:
         taken = peak_of(
             lambda: flash_attn_with_kvcache(q, cache, cache, cache_seqlens=100, causal=True)
         )
-    assert taken > 10 * q.nbytes  # each split has a result and logarithms
+    assert taken > 10 * q.nbytes  # each split has a result and log-sum-exps
     with pytest.raises(RuntimeError, match="only support fp16 and bf16"):
         flash_attn_with_kvcache(q.float(), cache, cache)
 
@@ -141,8 +141,8 @@ def test_flash_attention_3_splits_a_long_cache_of_keys() -> None:
                 q, keys, values, cache_seqlens=8192, page_table=pages, causal=True, **named
             )
 
-    # The call allocates the cache length, the output, its logarithms and the schedule. Each split
-    # has an output and logarithms of its own.
+    # The call allocates the cache length, the output, the log-sum-exps and the schedule. Each split
+    # has its own output and log-sum-exps.
     alone = 512 + 32 * 128 * 2 + 512 + 512
     assert peak_of(lambda: attend(num_splits=1)) == alone
     # 8 key heads with 15 splits keep 120 of 132 multiprocessors busy.

@@ -241,7 +241,7 @@ def test_a_process_is_limited_to_a_fraction() -> None:
 
 def test_backward_frees_the_graph() -> None:
     figures = shown("training")
-    assert int(figures["plain, forward"]) > 7 * 32  # MiB; eight layers keep their outputs
+    assert int(figures["plain, forward"]) > 7 * 32  # eight layers keep 32 MiB each
     ways = ("plain", "smaller batch", "checkpoints", "mixed precision")
     assert [figures[f"{way}, left"] for way in ways] == ["0"] * 4
 

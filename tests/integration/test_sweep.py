@@ -1,4 +1,4 @@
-"""Tests `plimsoll sweep`: a row equals a single run, and finished cases are not run again."""
+"""Tests `plimsoll sweep`: its rows equal single runs, and finished cases do not run again."""
 
 from __future__ import annotations
 

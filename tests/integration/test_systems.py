@@ -19,9 +19,9 @@ RECORDING = str(EXAMPLES / "gpt2_adamw_oom.pickle.gz")
 ENCODINGS = {
     "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0",
 }  # fmt: skip
-"""Variables that make Python encode as it does by default on Windows.
+"""Variables that make Python encode text as it does by default on Windows.
 
-Pipes, and files that are not opened as UTF-8, then lack most characters.
+Pipes then use cp1252, and files use ASCII. Both encodings lack most Unicode characters.
 """
 
 

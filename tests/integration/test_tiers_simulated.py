@@ -120,7 +120,7 @@ def test_tiers_are_set_while_a_script_runs() -> None:
     plimsoll.set_tiers(dedicated="1GiB", shared="1GiB")
     _first = empty(1000)
     with pytest.raises(torch.OutOfMemoryError, match=r"1024\.00 MiB|1\.00 GiB"):
-        empty(200)  # fails if it would spill: strict is the default policy
+        empty(200)  # the default policy, strict, raises instead of spilling
     torch.cuda.set_per_process_memory_fraction(1.0)  # no effect: the lower of both limits counts
     warnings.simplefilter("ignore")
     plimsoll.set_tiers(policy="spill")
@@ -348,7 +348,8 @@ def fail_to_come_back() -> None:
     spilled = Spilled()
     spilled.make_room()
     some = shared()
-    driver = machine().gpus[0]._driver  # makes copies fail with an error that is not about memory
+    # Makes the next copy fail with an error other than out of memory.
+    driver = machine().gpus[0]._driver
     driver.inject(_core.Call.copy, 0, 1, _core.Status.failed)
     spilled.step()
     spilled.step()
@@ -369,7 +370,7 @@ def test_coming_back_never_fails_a_program() -> None:
 def test_a_step_waits_for_nothing_when_nothing_can_come_back() -> None:
     step, _ = training()
     step()
-    assert not rebalancing._engines  # no engine is watched under the policy strict
+    assert not rebalancing._engines  # under the policy strict nothing spills, so nothing moves back
     plimsoll.set_tiers(policy="spill")
     calls = []
 

@@ -1,4 +1,4 @@
-"""Tests the page in a real browser: links to an event or a block, and files added to the page."""
+"""Tests the page of `plimsoll view` in a browser: links into the page, and files added to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests the page at every width, by touch, and by the keyboard alone, in a real browser."""
+"""Tests the page of `plimsoll view` in a browser: its widths, touch, and the keyboard alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests the page of all ranks in a real browser: its keys and widths, as a file and as served."""
+"""Tests, in a browser, the page that compares ranks: opened as a file, and served over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that the trackers' own files contain the memory of a run on a simulated GPU."""
+"""Tests that experiment trackers write a run's memory figures into their own files."""
 
 from __future__ import annotations
 

@@ -142,14 +142,14 @@ const DriverFigure kFigures[] = {
     {"memory in use", [](SimulatedDriver& gpu) { return std::uint64_t{gpu.dedicated_used()}; }},
 };
 
-// A private pool of the program. Once its last holder has released it, operations that name its
-// number use a new pool.
+// A private pool, which operations of the program name by a number. Each holder, such as a graph,
+// releases the pool once. After the last release, operations with this number use a new pool.
 struct ProgramPool {
   PoolId id = {};
   int uses = 0;
-  bool receives = false;
+  bool receives = false;  // requests go to this pool
   bool is_captured = false;
-  bool receives_some = false;  // only the requests of one stream
+  bool receives_some = false;  // only one stream's requests go to this pool
   bool is_used_on_oom = false;
 };
 
@@ -238,8 +238,7 @@ class Comparison {
     note(theirs, ours);
   }
 
-  // --- what is compared
-  // ----------------------------------------------------------------------------
+  // --- what is compared --------------------------------------------------------------------------
 
   // Calls `function` with both allocators, and notes a difference if the outcomes differ.
   template <typename Function>
@@ -330,8 +329,7 @@ class Comparison {
     difference_ += difference_of_events();
   }
 
-  // --- operations
-  // ----------------------------------------------------------------------------------
+  // --- operations --------------------------------------------------------------------------------
 
   // Carries out one operation; returns false if the operation makes no sense now.
   bool carry_out(const Operation& operation) {
@@ -377,9 +375,9 @@ class Comparison {
     if (outcome.address != 0) live_.push_back(outcome.address);
     return true;
   }
-  // Allocates at an address inside a free block. Does nothing while a pool receives requests:
-  // PyTorch then decides by the current stream, which is always the default stream here. Does
-  // nothing under settings that round sizes or limit splitting either.
+  // Allocates at an address inside a free block. Does nothing in two cases. While a pool receives
+  // requests, PyTorch decides by the current stream, and this program never changes that stream.
+  // Under settings that round sizes or limit splitting, PyTorch's block would have another size.
   bool malloc_at(std::uint64_t which, std::uint64_t offset, Bytes size) {
     if (!pytorch_has_malloc_at() || size == 0 || receives_any() || shapes_blocks_) return false;
     constexpr Bytes kUnit = AllocatorConfig::kMinBlock;
@@ -392,7 +390,7 @@ class Comparison {
         if (block.state == BlockState::inactive) free.push_back(block);
       }
     }
-    (void)pytorch_->segments();  // PyTorch's history notes each snapshot, so take one there as well
+    (void)pytorch_->segments();  // both histories note snapshots, and native took one above
     if (free.empty()) return false;
     const BlockInfo& block = free[which % free.size()];
     const Bytes begin = offset * kUnit % block.size;
@@ -438,12 +436,12 @@ class Comparison {
     do_on_both([&](Side& side) { side.use_pool(pool.id); });
     return true;
   }
-  // Lets a pool receive requests, perhaps as part of a capture. Only one graph is captured at a
-  // time.
+  // Sends requests to a pool until `end`. If `captures`, also captures a graph; only one graph is
+  // captured at a time.
   bool begin(ProgramPool& pool, std::uint64_t filter, bool captures) {
     if (pool.receives || (captures && is_capturing())) return false;
-    // With use_on_oom, a pool may have to serve any stream. PyTorch fails then if the pool receives
-    // only another stream's requests.
+    // With use_on_oom, a pool may have to serve any stream. PyTorch fails if such a pool is limited
+    // to one stream, so the pool receives the requests of all streams.
     if (pool.is_used_on_oom) filter = 0;
     pool.receives = true;
     pool.is_captured = captures;
@@ -513,8 +511,7 @@ class Comparison {
     return true;
   }
 
-  // --- names
-  // ---------------------------------------------------------------------------------------
+  // --- names -------------------------------------------------------------------------------------
 
   [[nodiscard]] static StreamId stream(std::uint64_t number) {
     return streams_in_order()[number % kStreams];

@@ -62,15 +62,15 @@ class Side {
 [[nodiscard]] bool pytorch_can_unset_use_on_oom();
 [[nodiscard]] bool pytorch_has_malloc_at();
 
-// Streams that both sides visit in the same order: the default stream and others. PyTorch visits
-// streams in the order of a hash table, so their numbers are chosen to fit.
+// The default stream and others, in the order in which both sides visit them. PyTorch visits
+// streams in the order of a hash table. The numbers are chosen so that this order is ascending.
 inline constexpr std::size_t kStreams = 4;
 [[nodiscard]] const std::array<plimsoll::StreamId, kStreams>& streams_in_order();
 
-// Make the two sides. Both throw OtherError if they refuse the settings; `observer` sees native's
-// events.
+// Makes the side of `native`, whose events go to `observer`. Throws OtherError if `native` refuses
+// the settings.
 [[nodiscard]] std::unique_ptr<Side> make_native(plimsoll::Bytes memory, const std::string& settings,
                                                 plimsoll::Observer& observer);
-// A process can make only one.
+// Makes the side of PyTorch, once per process. Throws OtherError if PyTorch refuses the settings.
 [[nodiscard]] std::unique_ptr<Side> make_pytorch(plimsoll::Bytes memory,
                                                  const std::string& settings);

@@ -18,7 +18,7 @@ GiB, MiB, KiB = 1 << 30, 1 << 20, 1 << 10
 WEIGHTS_BYTES, TOKEN_BYTES = 8 * GiB, 128 * KiB
 """Bytes of the model's weights, and of one token in the KV cache. An 8-bit type halves the size."""
 ROW_BYTES, LOAD_BYTES = 2 * MiB, MiB
-"""Bytes that one request takes in each step, and how many more it takes while the engine serves."""
+"""Bytes that one request takes in each step, and the bytes that serving adds to them."""
 LONGEST, HEADS = 131_072, 4
 """Tokens of the longest request that the model allows, and its number of attention heads."""
 _KEPT: list[torch.Tensor] = []
@@ -125,7 +125,7 @@ class EngineArgs:
 
 
 def request_memory(snapshot: Any, cache: Any) -> int:
-    """Returns the share of the card that the engine may take.
+    """Returns how many bytes of the card the engine may take.
 
     Raises:
         ValueError: If the card has less free memory.

@@ -1,4 +1,4 @@
-"""Tests that SGLang's cache holds as many tokens on a simulated H100 as in a public log of one."""
+"""Tests that SGLang's cache holds as many tokens on a simulated H100 as on a real one."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ class NVMLError(Exception):
 
 @dataclass
 class Gpu:
-    """One GPU, with the calls that fail on it and their errors."""
+    """One GPU: what NVML reports about it, and in `fails` the NVML functions that fail on it."""
 
     uuid: str
     name: str = "NVIDIA H100 80GB HBM3"

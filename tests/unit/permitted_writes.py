@@ -1,4 +1,4 @@
-"""Makes routine writes, which the wall (the guard of real files in a trial) has to permit.
+"""Makes routine writes that a trial run of a script permits, although the kernel guards real files.
 
 This program imports nothing of plimsoll, so that any Python of the machine can run it as another
 user.
@@ -77,7 +77,7 @@ def permitted() -> None:
 
 
 def rename_by_raw_call() -> None:
-    """Renames a file in the layer by raw system calls, as safetensors does in Rust."""
+    """Renames a redirected file by raw system calls, as safetensors does in Rust."""
     call = ctypes.CDLL(None, use_errno=True).syscall
     renameat2, fchmodat = (316, 268) if platform.machine() == "x86_64" else (276, 53)
     layer = os.environ["PLIMSOLL_SCRATCH"].splitlines()[0] + f"/files{Path.cwd()}"

@@ -33,7 +33,7 @@ def run(
     """Makes a run.
 
     Args:
-        events: The action, address, size and site of each event.
+        events: The action, address, size and call stack (a number in STACKS) of each event.
         labels: The labels of blocks.
         steps: The numbers of the events that end steps.
         shared: How many bytes of a block are in shared memory, keyed by its event's number.

@@ -1,4 +1,4 @@
-"""Compares reserved memory over time with a map of bytes."""
+"""Compares the reserved ranges that plimsoll finds with a set of all reserved bytes."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ except plimsoll.InputError as error:
     def test_the_command_tells_the_scripts_process(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        """Passes the choice to the script's process by the environment."""
+        """Passes the chosen libraries to the script's process in environment variables."""
         told: dict[str, str] = {}
 
         def become(_path: str, _command: list[str], environment: dict[str, str]) -> None:

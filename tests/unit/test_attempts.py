@@ -1,4 +1,4 @@
-"""Tests trials of a changed script, with prepared answers of their processes."""
+"""Tests trial runs of changed scripts. Prepared answers replace the processes that would run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that a build is whole or absent, and that only libraries in the user's folder load."""
+"""Tests building C++ libraries: no partial file remains, and only the user's own files load."""
 
 from __future__ import annotations
 

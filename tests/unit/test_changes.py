@@ -1,4 +1,4 @@
-"""Tests each change's effect on a script, and the scripts to which it does not apply."""
+"""Tests the memory-saving changes of scripts: the new text, and scripts that they do not fit."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def survey(
     optimizer: dict[str, Any] | None = None,
     model: dict[str, Any] | None = None,
 ) -> Survey:
-    """Returns a trial's survey with these findings."""
+    """Returns what plimsoll observes while it runs the script once, with these values."""
     made = Place(line_of(text, "torch.optim."), "main")
     use = {
         "kind": "torch.optim.adamw.AdamW", "made": made,

@@ -146,7 +146,8 @@ class TestTemplates:
     def test_other_kernels_are_none(self, source: str) -> None:
         assert template_of(source, None) is None
 
-    # Observed on an H200, whose thread blocks have up to 232,448 bytes of shared memory.
+    # Observed on an H200: which tile sizes it could launch. Its thread blocks have up to 232,448
+    # bytes of shared memory.
     @pytest.mark.parametrize(
         ("rows", "columns", "terms", "buffers", "item", "fits"),
         [

@@ -1,4 +1,4 @@
-"""Tests that each folder of the core includes only earlier ones, and not the bindings."""
+"""Tests that each folder of the core includes only folders before it in ORDER, and no bindings."""
 
 from __future__ import annotations
 

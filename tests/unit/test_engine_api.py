@@ -1,4 +1,4 @@
-"""Tests the engines' table of C functions; calls them as a separately built library does."""
+"""Tests the C functions by which other libraries call an engine (the allocator of one GPU)."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Table(ctypes.Structure):
 
 
 class Live:
-    """An engine on a simulated GPU. The tests call it through the C function table."""
+    """An engine on a simulated GPU. The tests call it through a table of C functions."""
 
     def __init__(
         self, memory: int = GiB, allocator: str = "native", conf: str = "", account: bool = True
@@ -379,7 +379,7 @@ def test_what_this_gpu_cannot_do_is_an_error(live: Live) -> None:
     assert live.last_error().startswith("the driver failed to map another process's memory")
 
 
-# --- the account ---------------------------------------------------------------------------------
+# --- the account: counts and peaks of an engine's whole life -------------------------------------
 
 
 def test_the_account_outlives_resets(live: Live) -> None:

@@ -1,4 +1,4 @@
-"""Tests the evidence for blocks' categories: origins, labels, and frames of PyTorch."""
+"""Tests what shows a block's category: its origin, its label, and PyTorch's frames in its stack."""
 
 from __future__ import annotations
 

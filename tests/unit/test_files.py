@@ -1,4 +1,4 @@
-"""Tests that new files are whole or absent, and replace a file only with permission."""
+"""Tests that files are written whole or not at all, and replace a file only with permission."""
 
 from __future__ import annotations
 

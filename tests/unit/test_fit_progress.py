@@ -1,4 +1,4 @@
-"""Tests the lines on stderr while a search over changes runs."""
+"""Tests the progress lines on stderr while plimsoll searches for changes that make a script fit."""
 
 from __future__ import annotations
 

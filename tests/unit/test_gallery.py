@@ -1,4 +1,4 @@
-"""Tests the gallery's harness: scripts' docstrings, bounds, results, and the page."""
+"""Tests the code that runs the gallery's scripts: docstrings, bounds, results, and the page."""
 
 from __future__ import annotations
 

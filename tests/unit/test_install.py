@@ -72,7 +72,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 class TestPlans:
-    """Tests that each GPU of each rank follows its own plan."""
+    """Tests that the plan, which places blocks at fixed offsets, is chosen by rank and GPU."""
 
     @pytest.fixture
     def plan(self, tmp_path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Tests the changes for jobs: their effect on scripts, and scripts that they do not fit."""
+"""Tests changes that save memory in distributed scripts: the new text, and unsuitable scripts."""
 
 from __future__ import annotations
 

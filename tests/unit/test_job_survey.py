@@ -1,4 +1,4 @@
-"""Tests the survey of a job, made from its ranks' files."""
+"""Tests joining the surveys of ranks: what plimsoll observed while each rank's script ran."""
 
 from __future__ import annotations
 

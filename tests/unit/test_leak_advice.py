@@ -75,7 +75,8 @@ def test_a_leak_comes_first_with_its_line_and_what_to_do_there(
     assert first.kind == "leak"
     assert first.what == f"{what} (20.00 MiB more each step)"
     assert (first.how, first.cost) == (how, "nothing")
-    # Two leaked blocks would be live at a time anyway, and warm-up steps do not count.
+    # The advice saves less than STEPS blocks: without the leak two are live at a time, and warm-up
+    # steps do not count.
     assert first.saves_bytes >= (STEPS - 5) * 20 * MiB
     assert "leak" not in {one.kind for one in others}
     assert f"\n  1. {first.what}: saves " in str(found)

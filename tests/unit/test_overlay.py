@@ -1,4 +1,4 @@
-"""Tests how a trial under an overlay shows the machine's folders."""
+"""Tests which folders a trial run of a script sees through overlay mounts."""
 
 from __future__ import annotations
 

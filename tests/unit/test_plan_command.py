@@ -1,4 +1,4 @@
-"""Tests the command that runs a changed script, and the original line numbers."""
+"""Tests the command that runs a changed script, and line numbers as in the original script."""
 
 from __future__ import annotations
 

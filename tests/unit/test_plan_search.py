@@ -1,4 +1,4 @@
-"""Compares the search for changes with a brute-force search over every set, on tiny scripts."""
+"""Compares the search for memory-saving changes with a brute-force search, on tiny scripts."""
 
 from __future__ import annotations
 

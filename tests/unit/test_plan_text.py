@@ -1,4 +1,4 @@
-"""Tests plans in words and pictures: the first line, the warnings, and each point."""
+"""Tests the printed plan, a set of changes that make a script fit: text, warnings and pictures."""
 
 from __future__ import annotations
 

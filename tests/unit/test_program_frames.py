@@ -14,7 +14,7 @@ _LIBRARY = str(Path("site-packages", "torch", "_tensor.py").absolute())
 
 
 def answers(program: str) -> list[bool]:
-    """Runs a program; returns what plimsoll finds at each of its calls of a library's `item()`."""
+    """Returns, for each `item()` call of a program, whether a condition uses the returned value."""
     found: list[bool] = []
     names: dict[str, Any] = {"ask": partial(is_tested, [__file__]), "found": found}
     exec(compile("def item():\n  found.append(ask())\n  return 1.0", _LIBRARY, "exec"), names)

@@ -1,4 +1,4 @@
-"""Tests that rules and dashboard use only exported metrics, and that their programs accept them."""
+"""Tests that Prometheus rules and Grafana dashboard are valid, and use only exported metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests rank summaries: equal however the history is split, in memory that does not grow."""
+"""Tests that a rank's summary is the same however its history is split, and needs little memory."""
 
 from __future__ import annotations
 

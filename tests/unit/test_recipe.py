@@ -1,4 +1,4 @@
-"""Tests the recipe for each model, and the messages if there is none."""
+"""Tests the recipes, scripts that plimsoll brings for known models, and errors for other models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests call stacks as numbers: they agree with `traceback`, wherever they are taken."""
+"""Tests that a call stack, which plimsoll keeps as a number, has the frames of `traceback`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests streaming traces: written data is read back; damaged files open or are refused."""
+"""Tests recordings in the stream format: written data is read back; damage is noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests the advice about a script, with given results of its trials."""
+"""Tests the advice about a script. Prepared results replace the runs of the changed script."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ AS_IT_IS = {"allocated": "900MiB", "reserved": "920MiB", "seconds": 1.0, "shared
 
 
 class Runs:
-    """Replaces trials; `said` has the results of some changes. The others have no effect."""
+    """Replaces runs of the script; `said` has the results of the changes that have an effect."""
 
     at_a_time = 2
     said: dict[str, dict[str, Any]]

@@ -1,4 +1,4 @@
-"""Tests that the command line has Python's options with the same defaults."""
+"""Tests that command line and Python function have the same options with the same defaults."""
 
 from __future__ import annotations
 

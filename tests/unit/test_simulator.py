@@ -1,4 +1,4 @@
-"""Tests that the engine without PyTorch behaves as articles about PyTorch's allocator say."""
+"""Tests plimsoll's Allocator, without PyTorch, against what articles say about PyTorch's."""
 
 from __future__ import annotations
 

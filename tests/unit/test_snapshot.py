@@ -126,7 +126,7 @@ def test_it_has_the_form_that_pytorch_recorded() -> None:
     assert settings.items() <= their_settings.items()
 
     by_action = {event["action"]: event for event in theirs["device_traces"][0]}
-    newer = {"pool_id": tuple, "frames": list}  # new in 2.12, and only with stacks
+    newer = {"pool_id": tuple, "frames": list}  # pool_id is new in 2.12, frames need stacks
     for event in ours["device_traces"][0]:
         if event["action"] in by_action:
             expected = {key: type(value) for key, value in by_action[event["action"]].items()}

@@ -1,4 +1,4 @@
-"""Tests finding snippets in articles made here: fenced, bare, and with lost indentation."""
+"""Tests finding code in sample articles: fenced, unfenced, and with lost indentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests plans of sweeps: their cases, refused plans, and the best row."""
+"""Tests the plan of `plimsoll sweep`: its cases, refused plans, and the best row of the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests the counters file: counters are read back whole or not at all, other data is refused."""
+"""Tests the file in which a process publishes its memory counters: no reader sees half of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests the publisher: its writes, its silence, and that no program notices it."""
+"""Tests the thread that publishes a process's memory counters, which no program may notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that trials' temporary folders are cleaned up after interrupts and kills."""
+"""Tests that temporary folders of trial runs are cleaned up after interrupts and kills."""
 
 from __future__ import annotations
 

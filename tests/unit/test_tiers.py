@@ -1,4 +1,4 @@
-"""Tests the engines' interface for tiers: live and simulated engines answer alike."""
+"""Tests memory tiers (card, then host memory): live and simulated allocators answer alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests the page as a file: its contents, what it leaves out, and its path."""
+"""Tests the HTML file that `plimsoll view` writes: contents, path, and what a small page lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests the page's server: which clients it answers, and what."""
+"""Tests the server of `plimsoll view --serve`: which clients it answers, and what."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ MAKES_NAME = ["made", "linkat", "symlinkat", "mkdirat", "mknodat"]
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Returns two programs: one loads the layer's library, the other cannot."""
+    """Returns two programs: one loads the library that redirects writes, the static one cannot."""
     folder = tmp_path_factory.mktemp("programs")
     open_to_all(folder)
     found = {"dynamic": folder / "dynamic", "static": folder / "static"}
@@ -82,7 +82,7 @@ class Walls(NamedTuple):
 
 @pytest.fixture(params=USERS)
 def walls(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Walls]:
-    """Yields real files that the user may change, protected by a scratch layer and the wall."""
+    """Yields a user's files. A preloaded library redirects writes; the wall refuses the others."""
     open_to_all(tmp_path)
     real, scratch = tmp_path / "real", tmp_path / "scratch"
     for folder in (real, real / "empty", real / "outside", scratch):
@@ -220,7 +220,7 @@ def test_a_wall_in_a_wall_is_not_possible(walls: Walls) -> None:
 def test_an_empty_environment_writes_nothing(walls: Walls) -> None:
     ended = walls.run(["/bin/sh", "-c", "env -i PATH=/bin:/usr/bin sh -c 'echo > f'; cat file"])
     assert ended.output == "kept\n"
-    assert ended.refused == []  # the layer sets its variables in the child again
+    assert ended.refused == []  # the preloaded library sets its variables again
     ended = walls.run(["/bin/sh", "-c", "echo > f"], layered=False)
     assert [path for path, _ in ended.refused] == [str(walls.real / "f")]
 

@@ -1,4 +1,4 @@
-"""Tests work on several processes: everything is done once, even if workers die."""
+"""Tests that a pool of worker processes does each item once, even if workers die."""
 
 from __future__ import annotations
 

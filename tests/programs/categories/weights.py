@@ -1,4 +1,4 @@
-"""Has parameters that no forward pass reveals: a copy's, a replaced one, an unused layer's."""
+"""Has parameters that are hard to recognize: a copy's, a reassigned one, an uncalled layer's."""
 
 import copy
 

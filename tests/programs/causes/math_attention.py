@@ -1,4 +1,4 @@
-"""Runs grouped-query attention whose heads are too wide for a fused kernel, or not."""
+"""Runs grouped-query attention with heads too wide for a fused kernel, or with narrower ones."""
 
 import sys
 

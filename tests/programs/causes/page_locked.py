@@ -1,4 +1,4 @@
-"""Page-locks tensors of 65 MiB, just above a power of two, or of exactly 64 MiB."""
+"""Page-locks tensors of 65 MiB, which PyTorch rounds up to 128 MiB, or tensors of 64 MiB."""
 
 import sys
 

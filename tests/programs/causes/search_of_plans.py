@@ -1,4 +1,4 @@
-"""Runs convolutions whose algorithms cuDNN chooses by trying them, or without trying."""
+"""Runs convolutions with cudnn.benchmark, where cuDNN tries several algorithms, or without it."""
 
 import sys
 

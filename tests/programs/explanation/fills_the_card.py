@@ -2,7 +2,7 @@
 
     python fills_the_card.py HOW
 
-HOW is the function that runs: it says what becomes of the error.
+HOW names the function to run, such as `caught`. Each function handles the error differently.
 """
 
 import sys

@@ -11,7 +11,7 @@ from torch import nn
 
 
 class Model(nn.Module):  # type: ignore[misc]
-    """Six layers of two products each."""
+    """Six residual layers, each with two linear layers."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -35,7 +35,7 @@ class Memory(ctypes.Structure):
 
 
 def ask_nvml(device: int) -> None:
-    """Asks NVML how full a card is, which takes no memory of the card."""
+    """Asks NVML how full a card is. The question itself takes no memory of the card."""
     library = ctypes.CDLL("libnvidia-ml.so.1")
     handle, memory = ctypes.c_void_p(), Memory()
     assert library.nvmlInit_v2() == 0

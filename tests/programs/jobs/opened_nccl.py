@@ -33,7 +33,7 @@ class Nccl:
 
 
 def run(rank: int, ranks: int, unique: bytes) -> None:
-    """Does every kind of exchange, and checks the values."""
+    """Runs each NCCL operation, and checks the values that it gives."""
     torch.cuda.set_device(rank)
     nccl, comm = Nccl(), ctypes.c_void_p()
     lib = nccl.lib

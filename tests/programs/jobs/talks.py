@@ -1,4 +1,4 @@
-"""Runs ranks of a job that exchange values, or that disagree.
+"""Runs ranks that communicate correctly, or that call collectives which do not match.
 
 python talks.py (values|order|sizes|never|ends|host)
 """
@@ -83,7 +83,7 @@ def agreed(rank: int, world: int) -> None:
 
 
 def host(rank: int, world: int) -> None:
-    """Makes the same exchanges with host tensors, by gloo."""
+    """Runs collectives on host tensors, by gloo."""
     x = torch.tensor([rank + 1.0])
     dist.all_reduce(x)
     assert x.item() == sum(each + 1.0 for each in range(world))

@@ -1,4 +1,4 @@
-"""Runs convolutions that no table has: with unequal sides, kernels and strides."""
+"""Runs convolutions whose workspaces were not measured: unequal sides, kernels and strides."""
 
 import torch
 from torch import nn

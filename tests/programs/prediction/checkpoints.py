@@ -16,7 +16,7 @@ import torch
 
 
 def track(step: int, port: int) -> None:
-    """Does the work of a tracker that respects the setting of Weights & Biases."""
+    """Sends the step to an experiment tracker's server, unless WANDB_MODE is "disabled"."""
     if os.environ.get("WANDB_MODE") != "disabled":
         with socket.create_connection(("127.0.0.1", port)) as server:
             server.sendall(b"%d\n" % step)

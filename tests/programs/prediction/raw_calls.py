@@ -51,8 +51,8 @@ for thread in threads:
 file = call(_OPEN, ctypes.c_char_p(b"opened"), os.O_WRONLY | os.O_CREAT, 0o600)
 assert os.write(file, b"text") == 4
 if "scratch" in os.environ.get("LD_PRELOAD", ""):
-    # libgomp waits like this. No other thread wakes this thread; under plimsoll's scratch layer the
-    # call returns by itself, with EAGAIN.
+    # libgomp waits like this. No other thread wakes this thread. The library that plimsoll preloads
+    # to redirect writes ends such a wait after a short time with EAGAIN.
     word = ctypes.c_int(7)
     waited = call(_FUTEX, ctypes.cast(ctypes.pointer(word), ctypes.c_void_p), _WAIT, 7)
     assert waited == -errno.EAGAIN, waited

@@ -1,4 +1,4 @@
-"""Trains briefly, using every watched function, and prints the results."""
+"""Trains briefly, with each function that plimsoll wraps to observe scripts; prints results."""
 
 import argparse
 import subprocess

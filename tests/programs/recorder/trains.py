@@ -42,7 +42,7 @@ def until_memory_is_out() -> None:
 
 
 def and_record_a_part() -> None:
-    """Records steps in the middle into a second file, with a mark."""
+    """Trains six steps; records the middle two, and a marked evaluation, into a second file."""
     train(2)
     with plimsoll.record("part.plim") as recording:
         train(2)
@@ -52,7 +52,7 @@ def and_record_a_part() -> None:
 
 
 def beside_pytorchs_own_history() -> None:
-    """Trains one step while PyTorch records its history, and one after that."""
+    """Trains a step while PyTorch records its own history of memory, then a step without."""
     torch.cuda.memory._record_memory_history()
     train(1)
     torch.cuda.memory._dump_snapshot("snapshot.pickle")

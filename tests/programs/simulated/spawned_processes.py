@@ -1,4 +1,4 @@
-"""Checks that spawned processes have simulated GPUs, and can send tensors on them."""
+"""Checks that spawned processes use simulated GPUs, and send CUDA tensors to the parent."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Shows that pin_memory keeps a DataLoader's batches in page-locked memory, which GPUs share."""
+"""Shows that a DataLoader with pin_memory puts its batches into page-locked host memory."""
 
 import torch
 from torch.utils.data import DataLoader

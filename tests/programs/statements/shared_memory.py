@@ -1,4 +1,4 @@
-"""Shows that on Windows tensors spill into the host memory that page-locking also takes."""
+"""Shows that on Windows spilled tensors and page-locked memory share one limit of host memory."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Shows that consecutive tensors share one piece of memory, with one request to the driver."""
+"""Shows that a new tensor reuses the memory of a deleted one, without a call of the driver."""
 
 import torch
 

@@ -1,7 +1,7 @@
-"""Replaces ssh: runs the command in a local shell, as a host with a folder of its own.
+"""Replaces ssh: runs the command in a local shell. Each host has a runtime folder, HOSTS/HOST.
 
-It appends each call's arguments to the file ARGUMENTS as a line of JSON. If the folder HOSTS has a
-file answers/HOST, that is the host's fixed answer.
+The script appends each call's arguments to the file ARGUMENTS as a line of JSON. If a Python file
+HOSTS/answers/HOST exists, the script runs this file in place of the command.
 """
 
 import json

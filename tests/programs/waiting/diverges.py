@@ -1,4 +1,4 @@
-"""Loops for ever over known values."""
+"""Loops for ever; plimsoll knows each value that the loop reads."""
 
 import sys
 
