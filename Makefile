@@ -40,7 +40,7 @@ test: lint core-test python-test
 # Also what takes minutes, before an issue is closed.
 test-all: docs test stress test-integrations test-wheels test-lowest
 	python -m tests.oracle $(TORCHES)
-	python -m pytest -n logical --dist worksteal -m long tests/unit tests/integration
+	python -m pytest -n logical --dist worksteal -m long tests/unit tests/integration tests/gallery
 
 # The package's source, and the wheels for Linux on x86-64 and aarch64, into dist.
 sdist: $(VENV)/.packaging

@@ -6,21 +6,22 @@ import pytest
 
 from tests.gallery.bounds import bounds_of, holds
 from tests.gallery.figures import predicted
-from tests.gallery.quick import QUICK
+from tests.gallery.quick import LONG, QUICK
 from tests.gallery.results import Measured
 from tests.gallery.scripts import Script, all_scripts, version_of
 
 MEASURED = Measured.read()
 
 
+def _marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
+    if name in LONG:
+        return (pytest.mark.long,)
+    return () if name in QUICK else (pytest.mark.gallery,)
+
+
 @pytest.mark.parametrize(
     "script",
-    [
-        pytest.param(
-            script, id=script.name, marks=() if script.name in QUICK else (pytest.mark.gallery,)
-        )
-        for script in all_scripts()
-    ],
+    [pytest.param(script, id=script.name, marks=_marks(script.name)) for script in all_scripts()],
 )
 def test_a_script_is_predicted_to_its_end_and_as_measured(script: Script) -> None:
     if missing := script.missing():

@@ -141,6 +141,7 @@ def test_slurm_refuses_jobs_for_gpus_without_the_mark(
     assert run(LUA, str(script)).stdout == f"{answer}\n"
 
 
+@pytest.mark.long
 def test_the_init_container_ends_as_the_prediction_does(place: Path) -> None:
     job = yaml.safe_load(example("train.yaml"))
     pod = job["spec"]["template"]["spec"]
@@ -155,6 +156,7 @@ def test_the_init_container_ends_as_the_prediction_does(place: Path) -> None:
     assert run(*asks["command"]).returncode == 1
 
 
+@pytest.mark.long
 def test_the_check_of_ci_holds_a_script_against_its_share(place: Path) -> None:
     fits = run("check-memory", "4", "train.py", "--gib", "2")
     assert fits.returncode == 0, fits.stderr

@@ -42,9 +42,14 @@ TWO_RANKS = ("ranks_on_one_card", "ranks_without_a_card")
 IN_RECORDINGS = ("collected_results", "loaded_checkpoint", "unused_activations", "varied_sizes")
 TRIED = ("autocast_cache", "collected_results", "kept_over_passes", "loaded_checkpoint",
          "search_of_plans", "unused_activations", *TWO_RANKS)  # fmt: skip
+QUICKLY_TRIED = "unused_activations"
+SLOW = ("loaded_checkpoint", "search_of_plans", "whole_model_checkpoint", *TWO_RANKS)
 
 
-@pytest.mark.parametrize("program", sorted(NAMES))
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(name, marks=pytest.mark.long if name in SLOW else ()) for name in sorted(NAMES)],
+)
 def test_a_fault_is_named_and_what_looks_like_it_is_not(program: str) -> None:
     script, gpus = CAUSES / f"{program}.py", 2 if program in TWO_CARDS else None
     ranks = 2 if program in TWO_RANKS else None
@@ -92,7 +97,10 @@ def test_a_recording_on_a_gpu_only_suspects_a_graph(
     assert found.causes[0].sentence.startswith("perhaps the graph that ")
 
 
-@pytest.mark.parametrize("program", TRIED)
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(name, marks=() if name == QUICKLY_TRIED else pytest.mark.long) for name in TRIED],
+)
 def test_the_change_is_tried_and_saves_memory(program: str) -> None:
     ranks = ["--nproc-per-node", "2"] if program in TWO_RANKS else []
     words = ["predict", "--advise", *ranks, str(CAUSES / f"{program}.py"), "--", "fault"]
@@ -114,6 +122,7 @@ def test_a_recording_says_the_cause_too(program: str, tmp_path: Path) -> None:
     assert str(found).splitlines()[1].startswith("Why: ")
 
 
+@pytest.mark.long
 def test_fit_takes_the_change_of_a_cause_also_for_a_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +138,7 @@ def test_fit_takes_the_change_of_a_cause_also_for_a_module(
     assert (tmp_path / "package" / "validates.py").read_text() == text
 
 
+@pytest.mark.long
 def test_fit_counts_ranks_on_one_card_and_gives_each_its_own() -> None:
     script = CAUSES / "ranks_on_one_card.py"
     plan = fit_within(script, ["fault"], nproc_per_node=2, within="2.2GiB")
@@ -167,6 +177,7 @@ def test_a_recogniser_that_fails_ends_no_report(
     assert line == says
 
 
+@pytest.mark.long
 def test_attention_counts_the_scores_that_are_there_at_the_peak(tmp_path: Path) -> None:
     script = tmp_path / "attends.py"
     script.write_text(

@@ -76,6 +76,7 @@ def test_a_loop_over_a_loader_ends_and_the_rest_of_the_script_runs(tmp_path: Pat
     assert "--steps" not in str(whole)
 
 
+@pytest.mark.long
 def test_json_has_the_reason_and_the_next_command(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(dedent(SETUP) + "for (x,) in loader: step(x)\n")
@@ -104,6 +105,7 @@ def test_parts_of_a_step_are_not_cut(tmp_path: Path) -> None:
     assert found.fewer_steps.made == 3 + 1
 
 
+@pytest.mark.long
 def test_a_loop_that_counts_its_steps_ends_as_it_always_does(tmp_path: Path) -> None:
     loop = """
     made = 0
@@ -119,6 +121,7 @@ def test_a_loop_that_counts_its_steps_ends_as_it_always_does(tmp_path: Path) -> 
     assert found.fits
 
 
+@pytest.mark.long
 def test_workers_that_persist_serve_the_next_epoch(tmp_path: Path) -> None:
     loop = """
     loader = DataLoader(rows, batch_size=2, num_workers=2, persistent_workers=True)
@@ -134,7 +137,10 @@ def test_workers_that_persist_serve_the_next_epoch(tmp_path: Path) -> None:
     "loop",
     [
         "for i in range(9): step(torch.randn(2, 64))",
-        "batches = iter(loader)\nfor i in range(9): step(next(batches)[0])",
+        pytest.param(
+            "batches = iter(loader)\nfor i in range(9): step(next(batches)[0])",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_another_loop_runs_on_and_the_answer_says_so(
@@ -175,6 +181,7 @@ def test_progress_offers_steps_where_it_would_end_the_loop() -> None:
     assert progress(given).endswith("; Ctrl-C gives the answer so far")
 
 
+@pytest.mark.long
 def test_a_shorter_loop_is_left_alone(tmp_path: Path) -> None:
     assert predicted(tmp_path, "for (x,) in loader: step(x)", 40).fewer_steps is None
     assert predicted(tmp_path, "for (x,) in loader: step(x)", 400).fewer_steps is None
@@ -185,6 +192,7 @@ def test_no_steps_are_bad_input(tmp_path: Path) -> None:
         predicted(tmp_path, "", 0)
 
 
+@pytest.mark.long
 def test_a_trainer_evaluates_and_saves_half_way(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     pytest.importorskip("transformers")

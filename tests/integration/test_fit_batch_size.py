@@ -26,7 +26,9 @@ with torch.inference_mode():
 """
 
 
-@pytest.mark.parametrize("where", ["constant", "configuration"])
+@pytest.mark.parametrize(
+    "where", [pytest.param("constant", marks=pytest.mark.long), "configuration"]
+)
 def test_a_smaller_batch_is_the_plan_in_a_module_and_by_a_configuration(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

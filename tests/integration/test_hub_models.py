@@ -84,6 +84,7 @@ def test_a_lora_script_is_predicted_with_the_hubs_configuration_alone(
     assert not any("safetensors" in path for path in asked)
 
 
+@pytest.mark.long
 def test_what_was_fetched_once_needs_no_hub(hub: LoopbackHub, tmp_path: Path, loading: str) -> None:
     cache = tmp_path / "hub"
     first = run(cache, hub.address, "plimsoll", "predict", loading, "--", LLAMA)
@@ -93,6 +94,7 @@ def test_what_was_fetched_once_needs_no_hub(hub: LoopbackHub, tmp_path: Path, lo
     assert "fetched" not in again.stderr
 
 
+@pytest.mark.long
 def test_the_command_that_a_line_names_fetches_what_a_script_needs(
     hub: LoopbackHub, tmp_path: Path
 ) -> None:
@@ -144,6 +146,7 @@ def test_a_simulated_run_says_one_line_too(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_sweep_in_which_every_case_fails_has_the_status_2(tmp_path: Path) -> None:
     asked = ("sweep", SCRIPT, "--vary=gpu=L4,H100")
     done = run(tmp_path / "hub", NOWHERE, "plimsoll", *asked, HF_HUB_OFFLINE="1")

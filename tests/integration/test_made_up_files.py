@@ -56,7 +56,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", [pytest.param("tied", marks=pytest.mark.long), "experts"])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["tied", "experts"])
 def test_a_model_without_files_takes_what_one_with_files_takes(models: Path, kind: str) -> None:
     with_files, alone = (
         output_of(LOADING, arguments=[models / kind / place]) for place in ("files", "alone")

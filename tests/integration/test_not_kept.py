@@ -22,7 +22,13 @@ kept = x[x > 0] if "by_data" in sys.argv else x[x.shape[0] // 2 :]
 """
 
 
-@pytest.mark.parametrize("verb", ["predict", "fit", "within", "sweep"])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "predict",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("fit", "within", "sweep")),
+    ],
+)
 def test_each_verb_tells_promises_that_it_could_not_keep(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ COMMANDS = {
     "doctor": ("doctor", "--json"),
     "run": ("run", "--simulate", "L4", "--json", ACCOUNT, "train.py"),
 }
+SLOW = ("fit_serving", "fit_within")
 
 
 def test_every_kind_has_a_command() -> None:
@@ -74,7 +75,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", COMMANDS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=pytest.mark.long if kind in SLOW else ()) for kind in COMMANDS],
+)
 def test_each_line_of_a_command_is_of_its_kind_alone(kind: str, place: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "plimsoll", *COMMANDS[kind]], cwd=place,

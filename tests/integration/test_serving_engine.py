@@ -66,7 +66,9 @@ def test_a_cache_takes_the_share_of_the_card_that_is_left() -> None:
     assert found["processes"] == []
 
 
-@pytest.mark.parametrize("kind", ["spawn", "TERM", "KILL"])
+@pytest.mark.parametrize(
+    "kind", ["spawn", *(pytest.param(each, marks=pytest.mark.long) for each in ("TERM", "KILL"))]
+)
 def test_an_engine_in_a_process_of_its_own_takes_the_same(kind: str) -> None:
     """Runs the engine in a new process, which a signal ends if `kind` names one.
 
@@ -83,7 +85,7 @@ def test_an_engine_in_a_process_of_its_own_takes_the_same(kind: str) -> None:
     assert found["shared_cards"] == []
 
 
-@pytest.mark.parametrize("kind", ["same", "spawn"])
+@pytest.mark.parametrize("kind", ["same", pytest.param("spawn", marks=pytest.mark.long)])
 def test_an_engine_that_asks_for_more_than_the_card_runs_out_of_memory(kind: str) -> None:
     found, figures = predicted(kind, 1.2)
     assert found["fits"] is False

@@ -45,6 +45,7 @@ def answer(folder: Path, *words: str, status: int = 0) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_the_longest_request_is_the_one_that_just_starts(folder: Path) -> None:
     words = ("--gpu", "L4", "--vary=--max-model-len", "--exact", "vllm", "serve", "small")
     found = answer(folder, *words)
@@ -96,6 +97,7 @@ def test_the_least_parallelism_has_as_many_cards(folder: Path) -> None:
     assert limited["found"][0]["value"] is None
 
 
+@pytest.mark.long
 def test_a_sweep_shares_the_trials_and_names_the_cheapest_card(folder: Path) -> None:
     answer(folder, "--gpu", "L4", "vllm", "serve", "small", "--max-model-len", "4096")
     (folder / "prices.toml").write_text('L4 = 0.8\n"RTX 3090" = 0.4\nT4 = 0.2\n')
