@@ -285,6 +285,34 @@ class TestFuseLoss:
         found.backward()
         assert model.lm_head.weight.grad.dtype == torch.float32
 
+    def test_newer_versions_drop_tokens_before_the_head(self) -> None:
+        """Gives a model the `forward` that Transformers 5.24 has."""
+
+        def slice_logits_to_keep(hidden_states: Any, logits_to_keep: int) -> Any:
+            return hidden_states[:, -logits_to_keep or None :]
+
+        def forward(
+            self: Any, input_ids: Any, labels: Any = None, logits_to_keep: int = 0, **kwargs: Any
+        ) -> Any:
+            outputs = self.model(input_ids=input_ids, **kwargs)
+            hidden_states = outputs.last_hidden_state
+            hidden_states = slice_logits_to_keep(hidden_states, logits_to_keep)
+            logits = self.lm_head(hidden_states)
+            loss = None
+            if labels is not None:
+                loss = self.loss_function(logits, labels, self.config.vocab_size, **kwargs)
+            return type(outputs)(loss=loss, logits=logits)
+
+        model = language_model("Llama")
+        model.__class__ = type("Newer", (type(model),), {"forward": forward})
+        ids = torch.randint(0, 61, (2, 40))
+        expected = language_model("Llama")
+        expected.load_state_dict(model.state_dict())
+        plimsoll.fuse_loss(model)
+        found = model(input_ids=ids, labels=ids)
+        assert found.logits is None
+        torch.testing.assert_close(found.loss, expected(input_ids=ids, labels=ids).loss)
+
     def test_models_that_do_more_with_their_logits_are_refused(self) -> None:
         for model in (language_model("Gemma2"), language_model("Mixtral")):
             with pytest.raises(InputError, match="does more with its logits"):

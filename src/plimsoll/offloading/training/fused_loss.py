@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
 import inspect
 import textwrap
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _IGNORED = -100
+_SLICED = "slice_logits_to_keep(hidden_states, logits_to_keep)"
+"""How newer versions of Transformers drop tokens whose logits a caller does not want."""
 
 
 def fuse_loss(model: torch.nn.Module) -> None:
@@ -60,7 +63,8 @@ def fuse_loss(model: torch.nn.Module) -> None:
 def _output(outputs: Any, loss: torch.Tensor) -> Any:
     from transformers.modeling_outputs import CausalLMOutputWithPast
 
-    kept = ("past_key_values", "hidden_states", "attentions")
+    fields = {field.name for field in dataclasses.fields(CausalLMOutputWithPast)}
+    kept = fields & {"past_key_values", "cache", "hidden_states", "attentions"}
     return CausalLMOutputWithPast(loss=loss, **{name: outputs.get(name) for name in kept})
 
 
@@ -101,6 +105,8 @@ def _is_plain(kind: Any, has_usual_head: bool) -> bool:
     made = [ast.unparse(each) for each in _made(tree, "logits")]
     losses = [ast.unparse(each) for each in _made(tree, "loss")]
     hidden = [ast.unparse(each) for each in _made(tree, "hidden_states")]
+    if hidden[1:] == [_SLICED]:
+        del hidden[1]
     return (
         has_usual_head
         and len(made) == 1

@@ -311,5 +311,8 @@ def _finished(found: Prediction) -> Prediction:
 
 
 def _reason(error: Exception) -> str:
-    reason = getattr(error, "reason", None)
-    return f"the script fails: {reason or error}"
+    reason = str(getattr(error, "reason", None) or error)
+    refusal = f"{InputError.__name__}: "
+    if reason.startswith(refusal):  # a function of plimsoll's that a change calls refuses it
+        return reason.removeprefix(refusal)
+    return f"the script fails: {reason}"
