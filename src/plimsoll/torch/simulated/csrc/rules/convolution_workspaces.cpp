@@ -1,7 +1,8 @@
 // Tables of measured convolutions (cuDNN 9.19, compute capability 9.0). For a convolution that was
-// not measured, plimsoll takes the most similar entry. It assumes that cuDNN copies the same
-// operands into another layout as in that entry, whatever their sizes. It also assumes that the
-// rest of the workspace grows with the weight.
+// not measured, plimsoll takes the most similar entry. In that measurement, cuDNN copied some of
+// the operands into another layout. plimsoll assumes that cuDNN copies the same operands of the
+// requested convolution, whatever their sizes. It also assumes that the rest of the workspace grows
+// with the weight.
 #include "rules/convolution_workspaces.h"
 
 #include <algorithm>
