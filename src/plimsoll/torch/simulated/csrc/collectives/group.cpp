@@ -520,8 +520,8 @@ SimulatedGroup::WorkPtr SimulatedGroup::alltoall_base(Tensor& output, Tensor& in
            series_of(series, (rank * ranks.size()) + mine));
     }
   };
-  // In a group of one rank, a call with equal parts is a plain copy. If the program gives the parts'
-  // sizes, NCCL runs a kernel, by which the rank sends its part to itself (measured).
+  // In a group of one rank, a call with equal parts is a plain copy. If the program gives the sizes
+  // of the parts, NCCL runs a kernel, by which the rank sends its part to itself (measured).
   const bool is_even = to_take.empty() && to_give.empty();
   const std::string pattern = peers(true, true, !is_even);
   return run(std::move(made), OpType::ALLTOALL_BASE, options.asyncOp, pattern);
