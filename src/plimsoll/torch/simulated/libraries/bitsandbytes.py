@@ -121,7 +121,7 @@ def expect_few_outliers(module: ModuleType, execute: Callable[[], None]) -> None
 
 
 def _expecting_few_outliers(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a kernel whose `Tensor.any` over all tokens finds few features with outliers."""
+    """Wraps a kernel so that `Tensor.any` over all tokens finds few features with outliers."""
     import torch
     from torch.overrides import TorchFunctionMode
 

@@ -25,7 +25,7 @@ std::uint64_t post(const Meeting& meeting, std::string_view given);
 struct Collected {
   std::uint64_t series = 0;        // a random number, the same on all ranks
   std::int64_t from = -1;          // the sender, if this rank received from any rank
-  std::vector<std::string> given;  // by rank in the group; in a receive, only the sender's
+  std::vector<std::string> given;  // one entry for each rank; after a receive, the sender's alone
 };
 // Waits until all ranks have sent their bytes. Throws if a rank will never take part.
 Collected collect(std::uint64_t number);

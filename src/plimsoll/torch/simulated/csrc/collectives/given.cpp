@@ -21,7 +21,8 @@ using RedOp = c10d::ReduceOp::RedOpType;
 
 // Ranks exchange the values of tensors up to these sizes, and descriptions of larger tensors. The
 // first limit is for computed values; it is high because programs send pickled objects. The second
-// limit is for assumed values, which are no better than a description.
+// limit is for values that plimsoll drew from a description: they are no better than the
+// description.
 constexpr std::int64_t kMostComputedBytesGiven = std::int64_t{64} << 20;
 constexpr std::int64_t kMostBytesGiven = std::int64_t{4} << 20;
 

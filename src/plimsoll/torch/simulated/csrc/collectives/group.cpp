@@ -79,8 +79,8 @@ std::vector<Given> of_place(const OfRanks& ranks, std::size_t place) {
   return given;
 }
 
-// Returns a number that selects the random values for one part of a meeting, an exchange of ranks.
-// The number is the same on all ranks that receive the part.
+// A meeting is one exchange between ranks. Returns a number that selects the random values for one
+// part of the meeting. The number is the same on all ranks that receive the part.
 std::uint64_t series_of(std::uint64_t meeting, std::size_t part) {
   return (meeting + part + 1) * 0x9E3779B97F4A7C15ULL;
 }
@@ -222,7 +222,7 @@ void SimulatedGroup::let_go(c10::DeviceIndex device) {
     const double last = watched_since_ns_ + (looks * kWatchdogNs);
     double seen = last;
     if (unknown() == Unknown::most) seen = now - kWatchdogNs;
-    if (is_successor_) seen = now;  // the successor looks before each collective
+    if (is_successor_) seen = now;  // ProcessGroupNCCL's successor looks before each collective
     if (unknown() == Unknown::least) seen = std::numeric_limits<double>::infinity();
     while (!running_.empty() && running_.front().ends_ns <= seen) {
       done.push_back(running_.front().shelf);
@@ -520,8 +520,8 @@ SimulatedGroup::WorkPtr SimulatedGroup::alltoall_base(Tensor& output, Tensor& in
            series_of(series, (rank * ranks.size()) + mine));
     }
   };
-  // In a group of one rank, the rank copies equal parts to itself. If the program gives the parts'
-  // sizes, a kernel sends the rank's part to the rank itself (measured).
+  // In a group of one rank, a call with equal parts is a plain copy. If the program gives the sizes
+  // of the parts, NCCL runs a kernel, by which the rank sends its part to itself (measured).
   const bool is_even = to_take.empty() && to_give.empty();
   const std::string pattern = peers(true, true, !is_even);
   return run(std::move(made), OpType::ALLTOALL_BASE, options.asyncOp, pattern);

@@ -107,7 +107,7 @@ class SimulatedGroup final : public c10d::Backend {
 
   std::string name_;
   bool is_nccl_;
-  bool is_successor_;  // follow the rules of ProcessGroupNCCL's successor
+  bool is_successor_;  // whether the group follows the rules of ProcessGroupNCCL's successor
   std::uint64_t number_;
   bool has_high_priority_;
   c10::intrusive_ptr<Options> options_;

@@ -23,9 +23,9 @@ std::uint64_t queue(const Stream& stream) { return static_cast<std::uint64_t>(st
 plimsoll_device* gpu(DeviceIndex index) { return runtime().device(index).gpu; }
 
 // Polls whether work is done. Each poll advances the simulated clock, so that a program which polls
-// in a loop makes progress. After a poll that finds the work unfinished, the next poll advances the
-// clock by a sixteenth more. So any wait ends after some hundred polls, and at most a sixteenth too
-// late.
+// in a loop makes progress. Each poll that finds the work unfinished makes the next advance a
+// sixteenth longer. So any wait ends after some hundred polls, and lasts at most a sixteenth too
+// long.
 class Polling {
  public:
   template <typename Question>

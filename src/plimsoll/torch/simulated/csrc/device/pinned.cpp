@@ -63,9 +63,9 @@ std::uint64_t written_bytes(const std::vector<std::pair<const void*, std::size_t
   return static_cast<std::uint64_t>(written);
 }
 
-// PyTorch's pool of pinned memory. It rounds sizes up to powers of two and caches freed blocks, up
-// to the sizes in its settings. It caches a freed block once no copy uses the block any more
-// (ATen/core/CachingHostAllocator.h).
+// PyTorch's pool of pinned memory. The pool rounds sizes up to powers of two. It caches a freed
+// block once no copy uses the block any more. PyTorch's settings give the largest size that is
+// rounded and the largest that is cached (ATen/core/CachingHostAllocator.h).
 class PinnedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t size) override {
@@ -205,7 +205,7 @@ class PinnedAllocator final : public c10::Allocator {
   };
   struct Registered {
     std::size_t size = 0;
-    std::uint64_t accounted = 0;  // its address in the simulated driver
+    std::uint64_t accounted = 0;  // the memory's address in the simulated driver
   };
 
   void* take(std::size_t size) {

@@ -273,7 +273,8 @@ std::uint32_t Runtime::stack(bool notes) {
   // operation notes its stack under that number, and the backward node finds the stack by the
   // same number.
   const auto node = torch::autograd::get_current_node();
-  // While a checkpoint recomputes its forward pass, Python's current stack is more precise.
+  // While a checkpoint recomputes its forward pass, Python's current stack is more precise than the
+  // stack that was noted under the node's number.
   std::uint32_t captured = 0;
   if (node == nullptr || c10::GradMode::is_enabled()) captured = recorder->capture_stack();
   if (node != nullptr && captured == 0) {

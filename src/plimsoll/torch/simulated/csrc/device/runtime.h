@@ -41,7 +41,7 @@ struct Clock {
   double ends_ns = 0;          // when all queued work will be done
   double compute_ends_ns = 0;  // like ends_ns, without copies between devices or with the host
   double busy_ns = 0;          // the time during which the device had any work
-  double compute_ns = 0;       // like busy_ns, without such copies
+  double compute_ns = 0;       // like busy_ns, without copies between devices or with the host
   double host_ns = 0;          // the time that the host took to queue the work
   std::uint64_t kernels = 0;
 };
@@ -159,7 +159,7 @@ struct Callbacks {
   // Returns whether to stop the program because, at this call stack, it polls for a value that will
   // never come.
   Callback waits_for_ever;
-  // Called when `most_events` is reached.
+  // Called when `events` reaches `most_events`.
   Callback bound_reached;
   // Exchanges bytes with the other ranks of a group; see collectives/exchange.h.
   Callback exchange;
@@ -188,7 +188,7 @@ class Runtime {
   bool record_stacks = false;
   bool is_over = false;  // the interpreter is ending; the engines no longer exist
   std::atomic<std::uint64_t> events = 0;
-  std::uint64_t most_events = 0;          // 0 for no bound
+  std::uint64_t most_events = 0;          // the bound on `events`; 0 for none
   std::atomic<bool> has_failed = false;   // an assertion in a kernel failed
   std::atomic<bool> is_bad_fork = false;  // this is a child of a process that has used CUDA
 

@@ -23,8 +23,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Operations that have a CUDA kernel of their own in a CUDA build. A build without CUDA would run
-// several other operations instead.
+// Operations that have a CUDA kernel of their own in a CUDA build. In a build without CUDA, PyTorch
+// would compose each of them from other operations.
 constexpr const char* kCudaKernels[] = {
 #include "cuda_kernels.inc"
 };
@@ -84,7 +84,7 @@ bool is_python_kernel(const c10::OperatorHandle& op) {
 }
 
 // Collects operations that are registered after the start, for example by libraries imported later.
-// PyTorch notifies a listener of the schema only; the kernels are registered afterwards.
+// PyTorch tells a listener about the new schema only; the kernels are registered afterwards.
 class LateOperators final : public c10::OpRegistrationListener {
  public:
   void onOperatorRegistered(const c10::OperatorHandle& op) override {

@@ -127,8 +127,8 @@ void likely(const Tensor& truth, double share) {
 }
 
 // plimsoll::mostly: declares that a fraction `share` of the numbers equals `at`, if they depend
-// only on unknown data. If unknown values are chosen such that the program takes the most memory,
-// the fraction is one half, so that both equal and different numbers occur.
+// only on unknown data. A simulation that looks for the program's highest memory use assumes one
+// half instead of `share`, so that both equal and different numbers occur.
 void mostly(const Tensor& numbers, double at, double share) {
   const Known known = known_of(numbers);
   if (known.source < Source::assumed || unknown() == Unknown::least) return;

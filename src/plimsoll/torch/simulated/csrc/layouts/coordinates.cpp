@@ -29,8 +29,8 @@
 #include "values/distinct.h"
 #include "values/known.h"
 
-// PyTorch's own functions that this file uses. They run unchanged: they call operations on strided
-// tensors, which are simulated, and function pointers, which this folder sets.
+// PyTorch's own functions that this file uses. They run unchanged, because they call only simulated
+// operations on strided tensors, and function pointers that this folder sets.
 namespace at::native {
 using flatten_indices_fn = Tensor (*)(const Tensor&, IntArrayRef);
 DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)

@@ -49,7 +49,8 @@ struct Search {
 // Chooses which tensor to search in, as PyTorch does: a tensor that is already sorted, or else the
 // larger one.
 Search choose(const Tensor& x, const Tensor& y, const Hash& x_hash) {
-  // The tensor is coalesced first if it has more elements than this per coordinate, on average.
+  // The searched tensor is coalesced first if it has, on average, more elements than this at each
+  // coordinate.
   constexpr std::int64_t kMostCopies = 50;
   const bool is_by_order = x.is_coalesced() != y.is_coalesced();
   const bool is_in_x = is_by_order ? x.is_coalesced() : x._nnz() >= y._nnz();

@@ -1,7 +1,8 @@
 // Tensors whose layout is not strided: sparse and nested tensors.
 //
-// They consist of strided tensors. Most of their kernels call operations on these strided tensors,
-// in the same way on every device, so the host's kernel runs unchanged on simulated parts.
+// They consist of strided tensors. Most of their kernels only call operations on these strided
+// tensors, in the same way on every device. So the host's kernels run unchanged if the strided
+// tensors are simulated.
 // Operations with a GPU kernel of their own are written out in this folder, or refused.
 #pragma once
 

@@ -55,8 +55,8 @@ void Call::infer() {
   if (!info_.needs_shapes) return;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> converted;
   MetaStorages storages;
-  // Kernels on lists do not check whether their tensors share storages. So the meta tensors for
-  // them need not share storages.
+  // Kernels on lists do not check whether their tensors share storages. So each tensor in a list
+  // may get a meta tensor with a storage of its own.
   const bool keeps_aliases = !info_.has(kOnLists);
   for (const c10::IValue& argument : arguments_) {
     if (argument.isDevice()) {

@@ -1,11 +1,12 @@
 // Makes a program wait until a pass of the autograd engine has ended completely.
 //
-// The autograd engine has a thread for each device, which runs a loop. The thread first wakes the
-// caller, and releases the pass only at the end of this iteration of the loop (Engine::thread_main
-// of torch/csrc/autograd/engine.cpp). Until then the pass holds the gradients that it returned
-// (GraphTask::mark_as_completed_and_run_post_processing) and, if it failed, the gradients that were
-// never used (GraphTask::not_ready_). Without the wait, their memory would be freed some events
-// later, depending on the host's load. So the program waits for the next iteration of the loop.
+// For each device, the autograd engine has a thread that runs a loop. When a pass is complete, the
+// thread first wakes the caller. It releases the pass only at the end of that iteration of the loop
+// (Engine::thread_main of torch/csrc/autograd/engine.cpp). Until then the pass holds the gradients
+// that it returned (GraphTask::mark_as_completed_and_run_post_processing). A failed pass also holds
+// the gradients that were never used (GraphTask::not_ready_). Without the wait, their memory would
+// be freed some events later, depending on the host's load. So the program waits for the next
+// iteration of the loop.
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>

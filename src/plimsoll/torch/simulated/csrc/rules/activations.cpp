@@ -1,5 +1,5 @@
-// Rules for softmax and for pointwise operations that take memory besides their results. They take
-// it for a copy of an operand, for a mask, or for a number that the kernel reads on the device.
+// Rules for softmax and for pointwise operations that take memory besides their results. The memory
+// holds a copy or a product of operands, a mask, or a number that the kernel reads on the device.
 #include "rules/rules.h"
 
 namespace plimsoll::simulated {

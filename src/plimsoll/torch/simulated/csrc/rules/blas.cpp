@@ -69,7 +69,7 @@ void take_blas_workspace(Call& call) {
 
 void take_lt_workspace(Call& call) {
   const bool is_kept = keeps_workspaces();
-  if (is_kept) take_blas_workspace(call);  // PyTorch makes cuBLAS's handle, with its workspace
+  if (is_kept) take_blas_workspace(call);  // PyTorch also makes a cuBLAS handle and its workspace
   if (!is_kept || !torch_rules().shares_blas_workspaces()) {
     call.take_workspace({true, is_kept, lt_workspace_bytes()});
   }

@@ -1,7 +1,8 @@
 // Tables of measured convolutions (cuDNN 9.19, compute capability 9.0). For a convolution that was
-// not measured, plimsoll takes the most similar entry. It assumes that cuDNN copies the same
-// operands into another layout as in that entry, whatever their sizes. It also assumes that the
-// rest of the workspace grows with the weight.
+// not measured, plimsoll takes the most similar entry. In that measurement, cuDNN copied some of
+// the operands into another layout. plimsoll assumes that cuDNN copies the same operands of the
+// requested convolution, whatever their sizes. It also assumes that the rest of the workspace grows
+// with the weight.
 #include "rules/convolution_workspaces.h"
 
 #include <algorithm>
@@ -141,9 +142,9 @@ const Neighbours& neighbours_of(const Convolution& call, Plan plan) {
     std::ranges::transform(nearest, found.entries.begin(), [&](const auto& each) {
       return std::isinf(each.first) ? nearest[0].second : each.second;
     });
-    // An entry has one image side, one kernel size and one padding for all dimensions. A call in
-    // which they differ between dimensions has operands of other sizes than the entry, so it counts
-    // as not measured.
+    // An entry has one image side, one kernel size and one padding for all dimensions. If a call's
+    // sides, kernel sizes or paddings differ between dimensions, its operands have other sizes than
+    // the entry's. So the call counts as not measured.
     found.number = known->size();
     found.is_measured = nearest[0].first == 0 && operands_of(*nearest[0].second) == call.bytes;
   }

@@ -26,7 +26,7 @@ struct Convolution {
   std::int64_t kernel = 1, stride = 1, groups = 1, dilation = 1;
   Operands bytes{};
   bool has_usual_settings = true;  // cuDNN has the same settings as in the measurements
-  std::string words;               // its description by `in_words` (measured_convolutions.h)
+  std::string words;  // describes the convolution; made by `in_words` (measured_convolutions.h)
 };
 
 // A plan of cuDNN: the first one that its heuristics choose, the one with the largest workspace, or

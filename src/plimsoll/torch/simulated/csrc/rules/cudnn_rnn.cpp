@@ -46,7 +46,7 @@ std::size_t workspace_bytes(const Network& net, bool is_forward) {
   const std::size_t tokens = net.tokens();
   const std::size_t cells = net.layers * net.directions;
 
-  if (net.packed_tokens != 0) {  // from a single recording
+  if (net.packed_tokens != 0) {  // this formula is fitted to only one recording
     const std::size_t width = is_two_way ? 2 * (gates + 3) : gates + 1;
     return kProduct * cells + net.item() * (tokens * width * net.hidden + net.weights(false)) + 256;
   }

@@ -31,8 +31,10 @@ bool is_mask(const at::Tensor& tensor) {
 
 // Describes one of the indices in x[i, j].
 struct Index {
-  at::Tensor given;                      // undefined for a whole dimension, as in x[:]
-  at::Tensor shape;                      // as int64; for a mask, known once nonzero has run
+  at::Tensor given;  // undefined for a whole dimension, as in x[:]
+  // Has the sizes and strides of the int64 index, but no memory. For a mask, this tensor is
+  // undefined until nonzero has run and the number of positions is known.
+  at::Tensor shape;
   std::optional<std::size_t> places;     // for a mask: the number of the step that ran nonzero
   std::optional<std::size_t> converted;  // the number of the step that made the int64 copy
 };

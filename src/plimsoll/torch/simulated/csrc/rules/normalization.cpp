@@ -62,7 +62,7 @@ void row_norm_backward(Call& call, std::initializer_list<std::size_t> parameters
   call.allocate(0);
   const Tensor partial = meta_empty({blocks, columns}, input.scalar_type());
   const std::size_t row = static_cast<std::size_t>(columns) * input.itemsize();
-  // For each replaced result: its index, and the number of the memory that it takes first.
+  // For each replaced result: its index, and the number of the temporary for its first tensor.
   std::vector<std::pair<std::size_t, std::size_t>> replaced;
   for (const std::size_t result : parameters) {
     if (mask[result]) replaced.emplace_back(result, call.temporary(row));

@@ -25,7 +25,7 @@ void sort_inner(Call& call, const at::Tensor& self, std::int64_t dim) {
   if (count <= 4096) return scratch(call, count * 8);  // sorts in place; takes an array of indices
   std::vector<std::size_t> kept;
   const bool in_order = self.is_non_overlapping_and_dense() && self.stride(dim) == 1;
-  if (!in_order) {  // the kernel copies the input with this dimension last, and the results back
+  if (!in_order) {  // the kernel sorts a copy with this dimension last and copies the results back
     kept.push_back(call.temporary(numel * key));
     if (self.is_non_overlapping_and_dense() || dim != self.dim() - 1) {
       kept.push_back(call.temporary(numel * key));

@@ -116,7 +116,7 @@ double template_ns(const Product& p, const TemplateTile& tile, const DevicePrope
   constexpr double kSharedBytes = 227 << 10, kMostWarps = 64,
                    kRegisters = 65536;      // per multiprocessor
   constexpr double kRegistersBesides = 64;  // registers per thread that hold no results
-  constexpr double kWaitingAlone = 0.7;     // a block alone: the share of the wait it cannot hide
+  constexpr double kWaitingAlone = 0.7;     // share of the wait that a block alone cannot hide
   const bool is_on_cores = has_tensor_cores_for(p.type, on);
   const double latency_ns = is_on_cores ? 650 : 900;
   const double bytes_per_ns = is_on_cores ? 80 : 105;  // per multiprocessor

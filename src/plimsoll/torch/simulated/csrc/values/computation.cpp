@@ -85,8 +85,8 @@ Arguments look_at_arguments(const Call& call) {
   return arguments;
 }
 
-// Returns whether an argument is a running mean or variance. Batch normalization writes both,
-// although its schema does not say so.
+// Returns whether an argument is a running mean or variance that the call updates. In training,
+// batch normalization updates both, although its schema does not say so.
 bool is_running_statistic(const Call& call, std::size_t argument) {
   const auto& arguments = call.op().schema().arguments();
   if (!arguments[argument].name().starts_with("running_")) return false;

@@ -82,8 +82,8 @@ struct Description {
   static Description likely(double share) { return {0, 1, Spread::data, share}; }
   // Describes a count of at most `most`; on average it is `mean`.
   static Description counted(double mean, double most, bool random);
-  // Adds an atom. If there is an atom of the same value already, adds the share to that atom. If
-  // there are three atoms then, drops the one with the smallest share.
+  // Adds an atom, or adds its share to an existing atom of the same value. A description has room
+  // for two atoms: of three, the one with the smallest share is left out.
   void add_atom(const Atom& atom);
   // Returns the share of elements whose value is one of the atoms.
   [[nodiscard]] double atom_share() const;

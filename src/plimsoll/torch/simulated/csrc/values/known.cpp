@@ -202,8 +202,8 @@ Description bounds_of(const at::Tensor& values) {
   return found;
 }
 
-// Describes values that a GPU may compute differently. Returns the description `any`, but keeps
-// only the signs that the values have. `bounds` are the bounds of the values.
+// Describes values that a GPU may compute differently. Returns the description `any`, narrowed to
+// the signs that the values have. `bounds` are the bounds of the values.
 Description signs_of(const Description& bounds, const Description& any, at::ScalarType type) {
   if (type == at::kBool) {
     constexpr double kUnsure = 1e-6;  // the next draw may differ from all before

@@ -51,7 +51,7 @@ void note_written(Allocation& allocation, std::size_t begin, std::size_t end);
 // Sets the elements to the values that the host has read, so that later reads return the same
 // values. `could_be` describes the values that the host could have read instead.
 void note_told(const at::Tensor& tensor, const at::Tensor& values, const Description& could_be);
-// Notes that a tensor is a copy of another tensor, of which `as` is known.
+// Notes that a tensor is a copy of another tensor. `as` is what plimsoll knows of the other.
 void note_same(const at::Tensor& tensor, const Known& as);
 
 // Draws new numbers for everything that a captured graph writes, as each replay of the graph needs.

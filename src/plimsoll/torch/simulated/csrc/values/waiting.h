@@ -17,8 +17,9 @@
 
 namespace plimsoll::simulated {
 
-// Returns the values that the host gets when it reads a tensor. These are `values`, the contents of
-// the tensor. After many reads at the same place of the program, they are changed values.
+// Returns the values that the host gets when it reads a tensor. At first these are `values`, the
+// tensor's contents. After many reads at the same place of the program, the function returns other
+// values, for which a program might wait.
 at::Tensor as_in_a_healthy_run(const at::Tensor& tensor, const at::Tensor& values,
                                const Known& known, std::uint32_t operation);
 

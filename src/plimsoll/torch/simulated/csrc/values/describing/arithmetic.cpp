@@ -61,8 +61,8 @@ Description add(const Operands& of) {
   return sum_of(of.as_numbers(0), linear(of.as_numbers(1), of.number(2, 1), 0));
 }
 
-// The assumed standard deviation of the difference between new and old log-probabilities of the
-// same events.
+// New and old log-probabilities of the same events hardly differ. plimsoll assumes that their
+// difference has this standard deviation.
 constexpr double kHardly = 0.01;
 
 Description sub(const Operands& of) {
