@@ -1,4 +1,4 @@
-"""The assumptions of simulations, and the texts that identify some of them."""
+"""Defines an assumption of a simulation, and texts by which modules recognize some of them."""
 
 from __future__ import annotations
 

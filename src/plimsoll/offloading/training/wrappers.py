@@ -22,5 +22,5 @@ def unwrapped(module: Any) -> Any:
 
 
 def plain_name(name: str) -> str:
-    """Returns the name of a wrapped model's module without the wrappers' own names."""
+    """Returns a module's name as the model without wrappers has it: leaves out FSDP's parts."""
     return ".".join(part for part in name.split(".") if part != _SHARDED_OF)
