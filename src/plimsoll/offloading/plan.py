@@ -191,7 +191,7 @@ class Plan:
         self._margin = min(self._margin + size, self._budget // 4)
 
     def expected(self, position: int | None = None) -> int | None:
-        """Returns the expected peak of the program's own memory from now until a later event ends.
+        """Returns the expected peak of the program's own memory from now until an event ends.
 
         An event ends when the next event begins.
 

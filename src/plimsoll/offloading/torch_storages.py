@@ -8,7 +8,9 @@ import torch
 
 
 def counted_part(tensor: Any) -> tuple[int, int] | None:
-    """Returns which part of its storage a tensor's version counter counts: the offset and the size.
+    """Returns the part of a storage whose changes a tensor's version counter counts.
+
+    The part is given by its offset and its size, in elements.
 
     Returns None if the tensor was never changed.
 

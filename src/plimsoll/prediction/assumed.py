@@ -1,4 +1,4 @@
-"""Defines an assumption of a simulation, and texts by which modules recognize some of them."""
+"""Defines the assumptions of simulations, and texts by which other modules recognize them."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class LoaderStatistics:
     def slowest(self) -> str:
         """Names the longest wait of the loop: "loader", "staging" or "copy".
 
-        Is "program" if no wait took more than a tenth of the loop's time.
+        The value is "program" if no wait took more than a tenth of the loop's time.
         """
         waits = {
             "loader": self.loader_seconds,

@@ -28,8 +28,8 @@ def watch_calls(
     must handle their own errors. Calls in compiled code are left out.
 
     `watch_calls` replaces `Module.__call__`, because PyTorch's global module hooks would change the
-    compiled code. The replacement does not: Dynamo knows the function `Module.__call__` from its
-    own import, and begins to trace inside it.
+    compiled code. The replacement does not change it: Dynamo reads `Module.__call__` only once, when
+    Dynamo is imported, and traces only what this function calls.
     """
     kind = torch.nn.Module
     call_module = kind.__call__

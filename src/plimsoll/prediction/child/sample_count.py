@@ -32,7 +32,7 @@ class Samples:
 
     Attributes:
         loaded: The samples from loaders.
-        called: By the id of each optimizer, the samples in calls of modules before its last step.
+        called: By the id of each optimizer, the samples that modules got up to its latest step.
     """
 
     loaded: int

@@ -294,9 +294,9 @@ class Attempts:
 def _unless_late(use: AllocatorUse, room: int) -> AllocatorUse:
     """Sets `fits` to False if the script fits only because PyTorch's allocator releases segments.
 
-    On an H200 a script with offloading, which fitted only in this way, ran out of memory: PyTorch's
-    allocator releases only whole segments, and none of which a copy to the host still reads a
-    block. The elastic allocator waits for the copy and moves other blocks.
+    On an H200 an offloading script that fitted only in this way ran out of memory. PyTorch's
+    allocator releases only whole segments. It cannot release a segment while a copy to the host
+    still reads a block in it. The elastic allocator waits for the copy and moves other blocks.
     """
     if use.allocator == "native" and use.peak_reserved_bytes > room:
         return replace(use, fits=False)

@@ -23,7 +23,7 @@ MEASURED = ("recomputation", "offload")
 
 Comments and names below call these changes measured.
 """
-_LEAST_REST = 0.985  # how much of its reserved memory the elastic allocator can fill
+_LEAST_REST = 0.985  # the share of its reserved memory that the elastic allocator fills
 PER_CHANGE = 0.005
 """A plan with one change fewer is preferred if its step is slower by no more than this share."""
 _THIN = 0.02  # a plan with enough headroom is preferred if slower by no more than this share

@@ -131,7 +131,7 @@ class Search:
     def _find_floor(self) -> None:
         """Measures the least memory that suffices, if only a replay has estimated it so far.
 
-        For this, it simulates the attempt that needs the least under the allocator in question.
+        Simulates the attempt that needs the least, with the allocator that the replay used.
         """
         least = min(
             (each for each in self.known if each.prediction is not None),

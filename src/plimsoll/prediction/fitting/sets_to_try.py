@@ -214,7 +214,7 @@ class Sets:
     def _enough(self, chosen: Changes) -> set[str]:
         """Returns the kinds of measured change that need no further try with `chosen`.
 
-        A kind needs none if `chosen` fits with a change of this kind, or if several were tried.
+        This holds for a kind if `chosen` fits with a change of this kind, or if several were tried.
         """
         found = set()
         for kind in MEASURED:
