@@ -105,7 +105,7 @@ class offload(contextlib.ContextDecorator):  # noqa: N801
         self._stack().pop().__exit__(kind, error, trace)
 
     def statistics(self) -> OffloadStatistics:
-        """Returns what the last step moved; complete once its backward pass is over."""
+        """Returns what the last step moved. Call this after the step's backward pass."""
         steps = [
             device.movements() for (_, budget), device in _devices.items() if budget == self._budget
         ]

@@ -41,8 +41,8 @@ class Event(NamedTuple):
 class Profile:
     """The profile of one step, or of equal steps.
 
-    Up to `_GENERATION` equal steps form a *generation*. Their profile has the maxima of their
-    figures.
+    Up to `_GENERATION` equal steps form a *generation* and share a profile. Each figure in it is
+    the largest of those steps.
 
     Attributes:
         events: The events in order.
@@ -91,9 +91,9 @@ class Profile:
         return max(max(self.program_bytes[span]), max(self.older_bytes[span], default=0))
 
     def expected_of_forward(self) -> list[int]:
-        """Returns for each forward event the peak of the program's own memory from there on.
+        """Returns one peak of the program's own memory for each forward event.
 
-        The peak is that of the rest of the forward pass.
+        The peak covers the time from the event to the end of the forward pass.
         """
         first_use = next(at for at, event in enumerate(self.events) if event.is_use)
         backwards = (self.expected(at, at) for at in reversed(range(first_use)))
@@ -115,7 +115,7 @@ class Profile:
 
 
 class Plan:
-    """The current step, compared with the known ones.
+    """Compares the current step with earlier steps, to predict its events and its memory.
 
     Args:
         budget: The bytes that the whole program may use on the card.
@@ -191,9 +191,9 @@ class Plan:
         self._margin = min(self._margin + size, self._budget // 4)
 
     def expected(self, position: int | None = None) -> int | None:
-        """Returns the expected peak of the program's own memory from now until after an event.
+        """Returns the expected peak of the program's own memory from now until an event ends.
 
-        The peak after an event is the one between this event and the next.
+        An event ends when the next event begins.
 
         Args:
             position: The position of the event; None for the latest event so far.

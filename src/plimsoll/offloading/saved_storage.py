@@ -112,7 +112,7 @@ class SavedStorage:
         self.is_computed = True
 
     def release(self) -> None:
-        """Frees the storage's memory on the card, for reuse once the running copies are done."""
+        """Frees the storage's memory on the card; its next user waits for the running copies."""
         for event in (self.copied, self.arrived):
             if event is not None:
                 self.streams.wait(self.stream, event, by_host=not self.is_computed)
@@ -164,9 +164,10 @@ class Handle:
 def needs_shape_alone(handle: Handle) -> bool:
     """Returns whether the backward function that unpacks a tensor reads only its shape.
 
-    The answer is no while gradients are recorded: the backward function may then save the tensor,
-    and its values are read later. It is also no if another operation saved the tensor: a checkpoint
-    unpacks its inputs while the backward function runs.
+    Returns False while autograd records gradients: the backward function may then save the tensor
+    again, and a later backward pass reads its values. Also returns False if the running backward
+    function is not the one whose forward operation saved the tensor. For example, a checkpoint
+    unpacks its own inputs inside the backward function of another operation.
     """
     if not handle.dtype.is_floating_point or len(handle.shape) < 2 or torch.is_grad_enabled():
         return False

@@ -8,12 +8,15 @@ import torch
 
 
 def counted_part(tensor: Any) -> tuple[int, int] | None:
-    """Returns offset and size of the part of a storage that shares a tensor's version counter.
+    """Returns the part of a storage whose changes a tensor's version counter counts.
+
+    The part is given by its offset and its size, in elements.
 
     Returns None if the tensor was never changed.
 
-    Views share the version counter of their base. Each view by `unsafe_chunk` or `unsafe_split` has
-    a counter of its own, so equal versions may mean different contents of the storage.
+    Views usually share their base's counter, which then counts all changes to the base. But each
+    view by `unsafe_chunk` or `unsafe_split` has its own counter. Two such tensors may have equal
+    versions although the contents of the storage have changed.
     """
     if tensor._version == 0:
         return None

@@ -3,9 +3,8 @@
 `web/index.html`, and `web/ranks.html` for many ranks, name the style sheets in order and the first
 module. Modules import each other as browsers expect, `import { names } from "./module.js";`, and
 export functions, classes and constants at their declaration. In the page each module becomes a
-function that returns the module's exports. The functions of the modules that it imports stand
-before it. Names that a module does not export stay private. Comments with types,
-which have lines of their own, are left out.
+function that returns the module's exports; the modules that it imports stand before it. Names that
+a module does not export stay private. This file leaves out lines that are only comments with types.
 
 Browsers could load the modules themselves from an import map of data: URLs. But the page's policy
 allows scripts by hash, and then the import map needs `integrity`, which browsers support only since

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 19_000_000
 """The size below which a page stays by default, if possible."""
 
-_SUMS_BYTES = 12  # approximate bytes of a page for the sums over one span's left-out blocks
+_SUMS_BYTES = 12  # approximate bytes in the page for each span: the sums of its left-out blocks
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def key_of_categories(names: Sequence[str], numbers: NDArray[Any]) -> Key:
 
 
 def key_of_sizes() -> Key:
-    """Returns the grouping of blocks by size. PyTorch serves sizes to 1 MiB from its small pool."""
+    """Returns the grouping by size. 1 MiB is a bound because PyTorch's small pool ends there."""
     return Key("size", "Size", _SIZE_NAMES, "size", _SIZE_BOUNDS)
 
 

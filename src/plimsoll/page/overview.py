@@ -1,10 +1,10 @@
 """Divides a history into some ten thousand spans of events, so that a page draws it quickly.
 
 For each span the overview keeps the moment with the most live memory, the live memory at that
-moment by every key of `keys`, and the least live memory. The page joins spans into longer ones by
-keeping the higher of two moments. So a peak is visible at any zoom, and the picture always shows a
-real moment and never a mean. With up to `MOST_SPANS` events, each span is one event and nothing is
-left out.
+moment in each group of `keys.py` (by stream, by size, …), and the least live memory. When the page
+joins two spans, it keeps the moment with more live memory. So a peak is visible at any zoom, and
+the picture always shows a real moment and never a mean. With up to `MOST_SPANS` events, each span
+is one event and nothing is left out.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class StackTable:
         frame_file: For each frame, the index of its file's name. All columns are int64.
         frame_line: For each frame, its line number.
         frame_function: For each frame, the index of its function's name.
-        frame_program: For each frame, whose file it is in: 2 for the user's, 1 for a library's, 0
-            for PyTorch's or Python's own.
+        frame_program: For each frame, the kind of its file: 2 for the user's own, 1 for a
+            library's, 0 for PyTorch's or Python's.
         node_frame: For each node, its frame; unused for node 0.
         node_parent: For each node, the node of its caller.
         stack_node: For each stack, the node of its innermost frame.

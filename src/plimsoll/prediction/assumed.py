@@ -1,4 +1,4 @@
-"""The assumptions of simulations, and the texts that identify some of them."""
+"""Defines the assumptions of simulations, and texts by which other modules recognize them."""
 
 from __future__ import annotations
 

@@ -45,9 +45,9 @@ def assumed_lines(assumptions: Sequence[Assumed]) -> Iterator[str]:
 
 
 def _named(assumed: Assumed) -> str:
-    """Returns the text before an assumption, which says where it applies.
+    """Returns the text that is printed before an assumption and says where the assumption applies.
 
-    This is a line of the script, or else an operation. A line or a size may follow the operation.
+    The text is a line of the script, or an operation with its line and its size, if these matter.
     """
     if assumed.what in _AT_LINES and assumed.line:
         return assumed.line

@@ -170,8 +170,8 @@ class MissingRepositoryError(InputError):
 def _redirected(request: Request, folder: Path) -> Request:
     """Returns the request with its output files redirected into a temporary folder.
 
-    Until the process ends, this folder also has the files that the script writes. Then the parent
-    reads all of them.
+    The files that the script writes also stay in this folder until the process ends. The parent
+    reads all files of the folder after that.
     """
 
     def inner(wanted: str | None, name: str) -> str | None:

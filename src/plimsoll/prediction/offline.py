@@ -36,8 +36,8 @@ def offline(environment: Mapping[str, str], *, with_hubs: bool = False) -> dict[
 
     With `with_hubs` model hubs stay reachable, because scripts only read from them.
 
-    MLflow has no variable for this. If it would write to a server, a variable makes it write to
-    files in the folder `mlruns` instead.
+    MLflow has no variable that keeps it offline. If `environment` names a server for MLflow, the
+    result names the folder `mlruns` instead.
     """
     hubs = _HUBS if with_hubs else ()
     settings = {name: value for name, value in OFFLINE.items() if name not in hubs}

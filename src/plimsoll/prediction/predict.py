@@ -177,7 +177,7 @@ def predict_request(
 
 
 def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Prediction:
-    """Predicts a job by running one rank of each group of equal ranks; a first run finds these."""
+    """Predicts a job from one rank of each group of equal ranks; a first run finds the groups."""
     with said_when_long(f"running the first rank of {request.title}, to see which ranks differ"):
         roles = find_roles(request)
     asked = replace(request, ranks=roles.ranks, runs_distinct=False)

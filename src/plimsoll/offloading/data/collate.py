@@ -68,7 +68,7 @@ class PinnedCollate:
     def __init__(self, collate: Callable[[list[Any]], Any] | None = None) -> None:
         self._collate = collate
         self._name = f"{os.getpid()}.{next(_names)}"
-        self._slots: list[Any] = []  # the slots of the worker that runs this
+        self._slots: list[Any] = []  # in a worker process: its own slots
         weakref.finalize(self, _forget, self._name).atexit = False
 
     def __call__(self, samples: list[Any]) -> Any:
@@ -299,7 +299,7 @@ def _forget(name: str) -> None:
 
 
 def page_lock(tree: object) -> None:
-    """Page-locks the slots that hold a batch's tensors, through the current GPU.
+    """Page-locks the slots that hold a batch's tensors.
 
     The caller must hold the batch until its copies are over.
     """

@@ -1,11 +1,11 @@
-"""Copies that overlap with the program, into memory that is used and freed like any other.
+"""Copies tensors between host and GPUs while the program continues.
 
-A copy runs on a *side stream*. Its memory is allocated on the *program's stream*, the current
-stream when the copy begins. The side stream first waits for the work queued on the program's
-stream, because that work may still use the memory. The program's stream waits for the copy when the
-program asks for the result. After that the memory belongs to the program's stream alone, which
-frees and reuses it in stream order. Only a result that is requested on another stream needs
-`record_stream`, which keeps freed memory until the host sees that an event is over.
+A copy runs on a *side stream*. The result's memory is allocated on the *program's stream*: the
+stream that is current when the copy begins. The side stream first waits for the work queued on the
+program's stream, because that work may still use the memory. The program's stream waits for the
+copy when the program asks for the result. After that the memory belongs to the program's stream
+alone, which frees and reuses it in stream order. Only a result that is requested on another stream
+needs `record_stream`, which keeps freed memory until the host sees that an event is over.
 """
 
 from __future__ import annotations

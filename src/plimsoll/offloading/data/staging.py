@@ -38,7 +38,7 @@ class Staged:
 
 
 class HostMemory:
-    """The process's buffers and the sources of its queued copies. Any thread may use it."""
+    """Holds the process's staging buffers and the sources of queued copies; thread-safe."""
 
     def __init__(self) -> None:
         self._buffers = PinnedBuffers()
@@ -130,7 +130,10 @@ def can_copy(tensor: Any) -> bool:
 
 
 def dense_strides(tensor: Any) -> tuple[int, ...]:
-    """Returns a copy's strides: the tensor's own if its elements neither overlap nor have gaps."""
+    """Returns the strides for a dense copy of a tensor.
+
+    They are the tensor's own strides if its elements neither overlap nor have gaps.
+    """
     strides: tuple[int, ...] = torch.empty_like(tensor, device="meta").stride()
     return strides
 

@@ -58,9 +58,9 @@ class LoaderStatistics:
 
     @property
     def slowest(self) -> str:
-        """The loop's longest wait: "loader", "staging" or "copy".
+        """Names the longest wait of the loop: "loader", "staging" or "copy".
 
-        "program" if no wait takes more than a tenth of the loop's time.
+        The value is "program" if no wait took more than a tenth of the loop's time.
         """
         waits = {
             "loader": self.loader_seconds,

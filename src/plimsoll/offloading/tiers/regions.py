@@ -1,4 +1,4 @@
-"""Regions: named memory that is placed in a tier, moved off the card and back as a whole."""
+"""Regions: groups of allocations with a name, which are placed in a tier or moved together."""
 
 from __future__ import annotations
 

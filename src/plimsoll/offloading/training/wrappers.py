@@ -22,5 +22,5 @@ def unwrapped(module: Any) -> Any:
 
 
 def plain_name(name: str) -> str:
-    """Returns the name of a wrapped model's module without the wrappers' own names."""
+    """Returns a module's name in the unwrapped model: leaves out the parts that FSDP adds."""
     return ".".join(part for part in name.split(".") if part != _SHARDED_OF)

@@ -416,7 +416,7 @@ def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdi
 
 
 def _has_fused_attention(card: GpuProfile) -> bool:
-    """Returns whether a card runs PyTorch's flash attention; other kernels take other memory."""
+    """Returns whether a card runs flash attention. Other kernels allocate other amounts."""
     return card.compute_capability >= (8, 0)
 
 

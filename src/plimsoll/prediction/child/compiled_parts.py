@@ -25,10 +25,11 @@ def watch_calls(
     """Calls `before` ahead of each call of a module, and `after` when the call has returned.
 
     `before` gets the module and the arguments of the call; `after` gets the result. Both
-    must handle their own errors. Calls in compiled code are left out. `watch_calls` replaces
-    `Module.__call__`, because PyTorch's global module hooks would change the compiled code. Dynamo
-    looks up `Module.__call__` once, when Dynamo is imported. It traces what that function calls,
-    not the function itself.
+    must handle their own errors. Calls in compiled code are left out.
+
+    `watch_calls` replaces `Module.__call__`, because PyTorch's global module hooks would change the
+    compiled code. The replacement leaves it alone: Dynamo reads `Module.__call__` only once, when
+    Dynamo is imported, and traces only what this function calls.
     """
     kind = torch.nn.Module
     call_module = kind.__call__

@@ -62,7 +62,7 @@ class StepLimit:
 
     @property
     def would_help(self) -> bool:
-        """Whether `--steps` is not given, and would end a loop of the program."""
+        """Whether the user did not give `--steps`, although it could end a loop of the program."""
         return self._at_most is None and self.can_end
 
     @property

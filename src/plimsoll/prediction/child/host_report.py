@@ -28,7 +28,7 @@ def tell_host_use(watch: HostWatch, folder: str) -> None:
     if use is None:
         return
     path = Path(folder) / f"{os.getpid()}-{secrets.token_hex(4)}.host"
-    with suppress(InputError), NewFile(path) as file:  # fails if the report is made already
+    with suppress(InputError), NewFile(path) as file:  # fails if the folder is gone
         file.write(json.dumps(asdict(use)).encode())
 
 

@@ -76,7 +76,7 @@ def planned_steps(frame: FrameType | None, runners: Collection[str], done: int) 
 def state_of_trainer(variables: Mapping[str, Any]) -> Any:
     """Returns the state of the Trainer whose method has these local variables.
 
-    Returns None if they are not those of a Trainer's method, or if the state has no number of
+    Returns None if the variables belong to another function, or if the state has no number of
     steps.
     """
     own = variables.get("self")

@@ -48,7 +48,7 @@ def resident(process: int | str = "self") -> Resident | None:
 
 
 def common_bytes(process: int) -> int | None:
-    """Returns the private bytes still shared copy-on-write since a fork; None if unknown.
+    """Returns the anonymous memory that a fork still shares with its parent; None if unknown.
 
     The kernel takes milliseconds to count these bytes.
     """

@@ -32,7 +32,7 @@ class Samples:
 
     Attributes:
         loaded: The samples from loaders.
-        called: For each optimizer, by its id, the samples that modules got before its steps.
+        called: By the id of each optimizer, the samples that modules got up to its latest step.
     """
 
     loaded: int

@@ -101,7 +101,8 @@ def reason_of(error: BaseException | None) -> str | None:
 
 def _is_of_import(error: BaseException) -> bool:
     """Returns whether an imported module raised the error in its body."""
-    frames = traceback.extract_tb(error.__traceback__)[-2:]  # Python removes importlib's frames
+    # The frames of the import and of the module are neighbours: Python removes importlib's frames.
+    frames = traceback.extract_tb(error.__traceback__)[-2:]
     return len(frames) == 2 and frames[1].name == "<module>" and "import" in (frames[0].line or "")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 _OF_REFUSAL = ("refusal", "missing_bytes", "fitting_len")
-"""Fields that only the process which plans the KV cache reports.
+"""Fields that are reported by one process only: the process that plans the KV cache.
 
 If the engine has several ranks, this process is not one of the ranks.
 """

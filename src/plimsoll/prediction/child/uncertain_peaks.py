@@ -117,8 +117,8 @@ def uncertain_peaks(
         return UncertainPeaks()
     as_thought = run.replay(_Draw(thought))
     peaks = [run.replay(draw) for draw in (*sizes, *paces, *orders)]
-    # A freed block that another stream still uses never makes a request fail: before PyTorch raises
-    # an error, it waits for that stream.
+    # Only other sizes can make a request fail, not later frees: before PyTorch raises an error, it
+    # waits for the streams that still use freed blocks.
     failing = [
         each.allocated_bytes
         for each, draw in zip(peaks, sizes, strict=False)

@@ -181,7 +181,7 @@ def _lack_of_room(reported: ProcessReport, cards: dict[str, Card]) -> tuple[bool
 def _of_killed(
     own: ProcessReport, killed: ProcessReport, taken: int, cards: dict[str, Card]
 ) -> dict[str, Any]:
-    """Returns a prediction for a killed process, from what the program's own process knows of it.
+    """Returns a prediction for a killed process: that of the program's own process, with changes.
 
     Args:
         own: The program's own process.

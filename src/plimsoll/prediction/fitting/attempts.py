@@ -55,9 +55,9 @@ class Attempt:
 
     @property
     def step_seconds(self) -> float | None:
-        """The time for the work of one step of the unchanged script; None if unknown.
+        """How long the changed script takes for one step of the unchanged script; None if unknown.
 
-        A change may split this work into several steps, or take time that the simulation misses.
+        A change may split one step into several, or take time that the simulation misses.
         """
         if self.prediction is None or self.prediction.step_seconds is None:
             return None
@@ -294,9 +294,9 @@ class Attempts:
 def _unless_late(use: AllocatorUse, room: int) -> AllocatorUse:
     """Sets `fits` to False if the script fits only because PyTorch's allocator releases segments.
 
-    On an H200 such a plan of offloading ran out of memory: PyTorch's allocator releases only whole
-    segments, and cannot release one while a copy to the host still reads a block in it. The elastic
-    allocator waits for the copy and moves other blocks.
+    On an H200 an offloading script that fitted only in this way ran out of memory. PyTorch's
+    allocator releases only whole segments. It cannot release a segment while a copy to the host
+    still reads a block in it. The elastic allocator waits for the copy and moves other blocks.
     """
     if use.allocator == "native" and use.peak_reserved_bytes > room:
         return replace(use, fits=False)

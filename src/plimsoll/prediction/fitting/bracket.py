@@ -18,7 +18,7 @@ MOST_RUNS = 8
 """The most runs of a search, unless the caller asks for the exact answer."""
 _TOLERANCE = 100  # the search ends when the answer is known to one part in 100
 _MOST_GROWTH = 32  # a round tries values up to this many times the largest known value
-# If a value this many times as large takes the same memory, memory does not depend on the value.
+# If memory stays the same up to this many times a value, it does not depend on the value at all.
 _PATIENCE = 1024
 # An estimate is tried without a scout if it lies within this factor of a known value: the first
 # factor holds with one known value, the second with two, the third with more.
@@ -29,7 +29,7 @@ _GROWTH = 4  # the first scout is this many times the first value
 # A value is rounded by up to 1/4 of the tolerance, the value of a scout by up to 1/2 of itself.
 _LEEWAY, _SCOUTS_LEEWAY = 4, 2
 _MOST_SCOUTS = 4
-_DOUBT = 0.01  # an estimate's relative error, for each factor of two to the nearest known value
+_DOUBT = 0.01  # relative error of an estimate at twice, or half, the nearest known value
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,8 @@ class Bracket:
     def same_since(self) -> int | None:
         """The smallest tried value that takes as much memory as all larger ones.
 
-        None if memory grows, or if the largest value is less than `_PATIENCE` times as large.
+        None if memory grows. Also None if no tried value is at least `_PATIENCE` times the result,
+        because memory may still grow beyond the tried values.
         """
         known = sorted(self._known, key=lambda each: each.value)
         if not known or self.high is not None:

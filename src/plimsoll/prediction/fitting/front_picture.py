@@ -107,7 +107,7 @@ def _cell(tried: Tried, upwards: Scale, across: Scale) -> Cell:
 
 
 def _free(cell: Cell, looks: dict[Cell, Look], columns: int) -> Cell:
-    """Returns `cell`, or the nearest cell of its row without a letter if `cell` has one already."""
+    """Returns `cell` if it has no letter yet, or else the nearest cell of its row without one."""
     number, column = cell
     near = sorted(range(columns), key=lambda other: abs(other - column))
     return next((number, other) for other in near if (number, other) not in looks)

@@ -23,11 +23,12 @@ MEASURED = ("recomputation", "offload")
 
 Comments and names below call these changes measured.
 """
-_LEAST_REST = 0.985  # the part of the elastic allocator's reserved memory that is allocated
+_LEAST_REST = 0.985  # the share of its reserved memory that the elastic allocator fills
 PER_CHANGE = 0.005
 """A plan with one change fewer is preferred if its step is slower by no more than this share."""
 _THIN = 0.02  # a plan with enough headroom is preferred if slower by no more than this share
-_FAR = 0.75  # measured changes can save no more if they save less than this share of what is wanted
+# If measured changes save less than this share of the wanted bytes, they can save no more.
+_FAR = 0.75
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class Known:
         return self.cost(attempt) * (1 + _THIN * is_thin)
 
     def target(self) -> int:
-        """Returns the highest allocated peak that fits. The elastic allocator wastes the least."""
+        """Returns the highest allocated peak that fits under the elastic allocator."""
         return int((self._room - self.base.nccl_bytes) * _LEAST_REST) - MiB
 
     def margin(self, chosen: Changes) -> int:

@@ -94,9 +94,9 @@ class FitParts:
 
     @property
     def fastest(self) -> tuple[int, float] | None:
-        """The batch size with the most samples a second, and these; None if no batch was varied.
+        """The batch size with the most samples a second, and that rate.
 
-        It is None as well if the samples of a step are unknown.
+        None if no batch size was varied, or if the samples of a step are unknown.
 
         Times are estimates, so several sizes may count as equally fast. The largest of these is
         returned.

@@ -129,9 +129,9 @@ class Search:
             self.prefer_own_options()
 
     def _find_floor(self) -> None:
-        """Runs the attempt that needs the least memory under the allocator that needs least.
+        """Measures the least memory that suffices, if only a replay has estimated it so far.
 
-        The run replaces an estimate of that memory by a measured figure.
+        Simulates the attempt that needs the least, with the allocator that the replay used.
         """
         least = min(
             (each for each in self.known if each.prediction is not None),
@@ -187,7 +187,7 @@ class Search:
         return bool(self._uses(attempt))
 
     def _sweep_budgets(self) -> None:
-        """Tries the compiled model with some activation memory budgets, then between them."""
+        """Tries to compile the model with some activation budgets, then with others in between."""
         survey, peak = self.base.survey, self.base.allocated_bytes()
         assert survey is not None
         budgets = list(compiled.first_budgets(survey))

@@ -152,7 +152,7 @@ class Sets:
         survey, kinds = start.survey, {change.kind for change in chosen}
         places = (
             self._known.base.survey
-        )  # changes refer to lines of the unchanged script, which only this survey has
+        )  # changes refer to lines of the unchanged script, and only this survey has them
         if allocated <= self._known.target() or survey is None or len(survey.models) != 1:
             return
         assert places is not None
@@ -214,7 +214,7 @@ class Sets:
     def _enough(self, chosen: Changes) -> set[str]:
         """Returns the kinds of measured change that need no further try with `chosen`.
 
-        An attempt of `chosen` with such a change fits already, or several were tried.
+        This holds for a kind if `chosen` fits with a change of this kind, or if several were tried.
         """
         found = set()
         for kind in MEASURED:

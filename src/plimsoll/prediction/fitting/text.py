@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _DOUBTFUL = "may fit"
-"""The result of a run without a memory limit that took more than the card has."""
+"""The result if a run took more memory than the card has, because it ran without a limit."""
 
 
 def fit_text(fit: FitParts, width: int | None = None) -> str:

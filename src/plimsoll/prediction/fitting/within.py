@@ -274,7 +274,7 @@ class _Found:
 
 
 def _name_in_patch(request: Request, path: Path) -> str:
-    """Returns the script's name in a patch: for a recipe's script only the file's name."""
+    """Returns the script's name in a patch; a script of plimsoll's own has no folder in it."""
     if request.is_module:
         return short_path(str(path))
     is_recipe = request.title != request.script

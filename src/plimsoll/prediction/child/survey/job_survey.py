@@ -73,8 +73,8 @@ def join_surveys(request: Request) -> None:
 def _fullest(ranks: Sequence[Sequence[AllocatorUse]], of: AllocatorUse) -> AllocatorUse:
     """Returns an allocator's use on the rank where it reserves most.
 
-    `fits` says whether all ranks fit. `least_bytes` is the largest of all ranks; a rank that fits
-    has no such figure, and needs less than the others.
+    In the result, `fits` says whether all ranks fit, and `least_bytes` is the largest figure of any
+    rank. A rank that fits has no `least_bytes`; it needs less than a rank that does not fit.
     """
     uses = [
         use

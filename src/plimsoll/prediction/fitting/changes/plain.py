@@ -1,4 +1,4 @@
-"""The changes that are made as a whole or not at all.
+"""Collects the changes that have no degree: a script either has such a change or does not.
 
 Recomputation and offloading are elsewhere, because each can apply to more or less of the script.
 """
