@@ -24,7 +24,8 @@ class RankUse:
         device: The number of the card on that machine.
         peak_allocated_bytes: The most bytes in live blocks.
         peak_reserved_bytes: The most bytes reserved from the driver.
-        device_used_bytes: The memory of this rank that nvidia-smi would show at that peak.
+        device_used_bytes: The memory that nvidia-smi would show of this rank at its peak of
+            reserved bytes.
         card_used_bytes: The most that nvidia-smi would show of all processes on that card at the
             same time.
         nccl_bytes: The part of `device_used_bytes` that NCCL takes.

@@ -1,4 +1,4 @@
-"""The parts of a program that could be changed, as observed in a trial."""
+"""The parts of a program that could be changed, as observed while the program ran."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class AllocatorUse:
         peak_allocated_bytes: The most bytes in live blocks.
         peak_reserved_bytes: The most bytes reserved from a driver with unlimited memory.
         fits: Whether the given memory suffices for all requests, even if the work on other streams
-            finishes late. This is also true if the allocator must release cached memory in between.
+            finishes late. The allocator may release cached memory to serve a request.
         least_bytes: The least memory in which it serves all requests, rounded up to the driver's
             granularity; None if `fits`, or if no search was made.
     """

@@ -153,7 +153,10 @@ def asked_settings(arguments: list[str]) -> ServerArgs:
 
 
 def start_ranks(count: int, *shared: Any) -> None:
-    """Runs each rank in its own process; if one fails, ends all and exits with an error."""
+    """Runs each rank in its own process.
+
+    If a rank fails, ends the others and exits with an error.
+    """
     processes = multiprocessing.get_context("spawn")
     ranks = [processes.Process(target=run_rank, args=(place, *shared)) for place in range(count)]
     for rank in ranks:
