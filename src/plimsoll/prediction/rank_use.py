@@ -77,8 +77,8 @@ class SharedCard:
         ranks: The ranks that use it; empty if the script is no job.
         processes: The number of processes that used it, ranks included.
         together_bytes: The most that nvidia-smi would have shown of all of them at the same time.
-        at_most_bytes: The most that they might take at the same time on a real GPU, where processes
-            keep the simulation's order only when they wait for each other.
+        at_most_bytes: The most that they might take at the same time on a real GPU. There the order
+            of their work may differ from the simulation, except where one waits for another.
     """
 
     host: int

@@ -203,8 +203,8 @@ def _at_peak(trace: DeviceTrace) -> _Peak:
 def _same_lines(predicted: Counter[str], recorded: Counter[str]) -> dict[str, tuple[int, int]]:
     """Returns the predicted and the recorded bytes of each line.
 
-    Folders differ if the recording was made on another machine. So a recorded line whose path is
-    not in the prediction is matched with a predicted line by file name and line number only.
+    Folders differ if the recording was made on another machine. So if the prediction
+    lacks a recorded line, the line is matched with a predicted line that differs only in folders.
     """
     names = {line: line for line in predicted}
     for line in predicted:

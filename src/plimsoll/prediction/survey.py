@@ -163,8 +163,8 @@ class Wrapping:
     Attributes:
         kind: The wrapper's class, "DistributedDataParallel" or "FullyShardedDataParallel".
         made: The line of the script; None if a library wraps it.
-        settings: The settings that change memory: "gradient_as_bucket_view", or the name of
-            "sharding_strategy".
+        settings: The settings that change memory: "gradient_as_bucket_view", or
+            "sharding_strategy" with the name of the strategy.
         comes_first: Whether the wrapper is made before the first optimizer.
     """
 

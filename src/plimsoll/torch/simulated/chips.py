@@ -25,7 +25,7 @@ class Chip:
 
 
 def nearest_row(table: Path, capability: tuple[int, int]) -> dict[str, int]:
-    """Returns the row of `capability`, or of the next lower one; or else the first row."""
+    """Returns the last row that is not above `capability`; the first row if all are above it."""
     rows = read_numbers(table)
     known = [(row["major"], row["minor"]) for row in rows]
     return rows[max(bisect(known, capability) - 1, 0)]
