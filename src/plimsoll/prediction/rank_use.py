@@ -24,7 +24,8 @@ class RankUse:
         device: The number of the card on that machine.
         peak_allocated_bytes: The most bytes in live blocks.
         peak_reserved_bytes: The most bytes reserved from the driver.
-        device_used_bytes: The memory of this rank that nvidia-smi would show at that peak.
+        device_used_bytes: The memory that nvidia-smi would show of this rank at its peak of
+            reserved bytes.
         card_used_bytes: The most that nvidia-smi would show of all processes on that card at the
             same time.
         nccl_bytes: The part of `device_used_bytes` that NCCL takes.
@@ -76,8 +77,8 @@ class SharedCard:
         ranks: The ranks that use it; empty if the script is no job.
         processes: The number of processes that used it, ranks included.
         together_bytes: The most that nvidia-smi would have shown of all of them at the same time.
-        at_most_bytes: The most that they might take at the same time on a real GPU, where processes
-            keep the simulation's order only when they wait for each other.
+        at_most_bytes: The most that they might take at the same time on a real GPU. There the order
+            of their work may differ from the simulation, except where one waits for another.
     """
 
     host: int

@@ -89,7 +89,7 @@ def recorded_gpu(recorded: Recording) -> str | None:
 
 
 def check_request(request: Request, recorded: Recording) -> Check:
-    """Predicts a request, and compares the prediction with a recording that has been read."""
+    """Predicts the script of a request, and compares the prediction with a loaded recording."""
     truth = _fullest(recorded)
     # PyTorch's own recorder slows the host, and the host's pace decides when blocks can be reused.
     by_pytorch = "allocator" not in recorded.settings
@@ -203,8 +203,8 @@ def _at_peak(trace: DeviceTrace) -> _Peak:
 def _same_lines(predicted: Counter[str], recorded: Counter[str]) -> dict[str, tuple[int, int]]:
     """Returns the predicted and the recorded bytes of each line.
 
-    A recorded line that the prediction lacks counts as the predicted line that is equal without
-    folders. Folders differ if the recording was made on another machine.
+    Folders differ if the recording was made on another machine. So if the prediction
+    lacks a recorded line, the line is matched with a predicted line that differs only in folders.
     """
     names = {line: line for line in predicted}
     for line in predicted:

@@ -24,7 +24,7 @@ class Request:
         arguments: The script's arguments.
         setup: The simulated GPUs.
         is_module: Whether the script is a module, run as `python -m` does.
-        keep_writes: Whether the script's writes stay. Otherwise the trial deletes them.
+        keep_writes: Whether the script's writes stay. Otherwise they are deleted after the run.
         network: Whether the script may reach other machines, even if its writes are deleted.
         report: The file for the answer; None to write no answer.
         summary: The file to which the process appends its memory use, as with PLIMSOLL_REPORT; None
@@ -45,10 +45,11 @@ class Request:
         survey: The file for the survey, the parts of the program that could be changed; None to
             make no survey.
         room: The memory that the survey assumes for the program; None for no bound.
-        finds_least: Whether to find the least memory that serves the requests. The answer then has
-            no verdicts on other cards.
-        files: The files whose text the trial replaces: the new text by absolute path.
-        scratch: The folder of the trial in which the script runs, or None.
+        finds_least: Whether to find the least GPU memory with which the script runs. The answer
+            then has no verdicts on other cards.
+        files: New texts for files that the script reads, by the file's absolute path. The files
+            themselves stay as they are.
+        scratch: The temporary folder in which the script runs, or None.
     """
 
     script: str

@@ -20,7 +20,7 @@ def free_folders() -> list[Path]:
 
     They contain plimsoll's counters and compiled code.
     """
-    with suppress(InputError):  # a script runs without counters too
+    with suppress(InputError):  # the script can run even if this folder cannot be made
         private_folder()
     compiled = compiled_folder()
     compiled.mkdir(mode=0o700, exist_ok=True)

@@ -21,8 +21,9 @@ _OPTIONS = {
 }
 """Three texts for each engine.
 
-The first is the option that sets the engine's part of the card. The second tells what leaves the
-rest of this part to the KV cache. The third is the option that bounds the parallel requests.
+The first is the option that sets the engine's part of the card. The second completes the sentence
+that says how much of this part is left for the KV cache. The third is the option that bounds the
+parallel requests.
 """
 _WHILE = {
     "start": "while it starts",

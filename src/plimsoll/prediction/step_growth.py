@@ -18,11 +18,14 @@ _MOST_UNEVEN = 2
 _FEWEST_STEPS = 4
 """The fewest steps for a result: the first is unusual, and the last may have a short batch."""
 _AT_LEAST, _LEAST_SHARE = 2, 1 / 8
-"""The maximum counts as the lasting peak if this many steps, and this share of all, reach it."""
-_ROUNDING = 1e-3
-"""Peaks that differ by less than this part count as equal, as predictions err by that much.
+"""The fewest steps, and the least share of all steps, that must reach the largest peak.
 
-See docs/predict.md.
+Otherwise this peak does not count as lasting.
+"""
+_ROUNDING = 1e-3
+"""Peaks whose relative difference is less than this count as equal.
+
+Predictions have errors of that size; see docs/predict.md.
 """
 
 

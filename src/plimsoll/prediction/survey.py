@@ -1,4 +1,4 @@
-"""The parts of a program that could be changed, as observed in a trial."""
+"""The parts of a program that could be changed, as observed while the program ran."""
 
 from __future__ import annotations
 
@@ -163,8 +163,8 @@ class Wrapping:
     Attributes:
         kind: The wrapper's class, "DistributedDataParallel" or "FullyShardedDataParallel".
         made: The line of the script; None if a library wraps it.
-        settings: The settings that change memory: "gradient_as_bucket_view", or the name of
-            "sharding_strategy".
+        settings: The settings that change memory: "gradient_as_bucket_view", or
+            "sharding_strategy" with the name of the strategy.
         comes_first: Whether the wrapper is made before the first optimizer.
     """
 
@@ -184,7 +184,7 @@ class AllocatorUse:
         peak_allocated_bytes: The most bytes in live blocks.
         peak_reserved_bytes: The most bytes reserved from a driver with unlimited memory.
         fits: Whether the given memory suffices for all requests, even if the work on other streams
-            finishes late. This is also true if the allocator must release cached memory in between.
+            finishes late. The allocator may release cached memory to serve a request.
         least_bytes: The least memory in which it serves all requests, rounded up to the driver's
             granularity; None if `fits`, or if no search was made.
     """

@@ -276,7 +276,7 @@ def _figures(p: PredictionParts) -> Iterator[str]:
     caught = p.num_ooms - (p.out_of_memory is not None)
     if caught > 0 and (
         p.fits is not False or not (p.processes or p.ranks)
-    ):  # in a script that does not fit, one of them may have ended another process
+    ):  # if the script does not fit, a failed request may have ended one of its processes
         yield f"  requests that failed, after which the script went on: {caught}"
 
 

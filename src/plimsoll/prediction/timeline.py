@@ -17,7 +17,7 @@ class Timeline:
     Attributes:
         first_event: The number of the part's first event.
         end_event: The number of the first event after the part.
-        by_category: Bytes at each point by category. Their sum is the allocated bytes, except the
+        by_category: Bytes at each point by category. Their sum is the allocated bytes without the
             unused ends of blocks that the allocator did not split.
         reserved_bytes: The most reserved from the driver in each interval.
         first_step: The number of the step that ends at the first of `step_ends`, counted from 1.

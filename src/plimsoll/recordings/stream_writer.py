@@ -52,7 +52,7 @@ class StreamWriter:
         self.path = Path(path)
         self._spell = frames
         self._frames: dict[Frame, int] = {}
-        # indexed by the recorder's stack number: the stack's number in the file
+        # Maps a stack's number in the recorder (the index) to its number in the file.
         self._numbers = np.array([0], dtype=np.uint32)
         self._stacks: dict[tuple[int, ...], int] = {}  # maps frames to the stack's number
         header = json.dumps({"format": FORMAT, "settings": dict(settings or {})}).encode()

@@ -1,7 +1,7 @@
 """Finds a model's configuration: in a folder, a file, the hub's cache, or on the hub.
 
-It reads only configurations, no weights. Files from the hub stay in the hub's cache, where the
-script finds them, as a trial has no network.
+It reads only configurations, no weights. Files from the hub stay in the hub's cache. The simulated
+run of the script has no network, and reads them from that cache.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ _MAPPINGS = {
     "CausalLM": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "ImageClassification": "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
 }
-"""The `AutoModelFor...` classes of transformers, each with its table of models; best first."""
+"""The `AutoModelFor...` classes in order of preference, each with its table of models."""
 _ENCODERS = ("MaskedLM", "ImageClassification")
 _ROTARY = ("rope_parameters", "rope_theta", "rope_scaling")
 
@@ -68,9 +68,10 @@ def reads_text(head: str) -> bool:
 
 
 def most_tokens(configuration: Configuration) -> tuple[int | None, bool]:
-    """Returns the longest input a model was made for, and whether longer inputs fail.
+    """Returns the longest input that a model was made for, and whether longer inputs fail.
 
-    Inputs longer than that work only with rotary positions.
+    The length is in tokens, or None if unknown. Longer inputs work only if the model has rotary
+    position embeddings.
 
     Raises:
         InputError: If transformers cannot read the configuration.

@@ -127,7 +127,8 @@ def without(arguments: Sequence[str], name: str) -> list[str]:
     """Removes every occurrence of the option `name` from an engine's arguments.
 
     A switch, such as `--enable-...`, takes no value, so the word after it stays. For any other
-    option, the value is removed too. If the value is a number, so are all numbers after it.
+    option, the value is removed too. If the value is a number, all numbers that directly follow
+    it are removed with it.
     """
     names = {name, name.replace("--", "--no-", 1), name.replace("--no-", "--", 1)}
     kept: list[str] = []
@@ -188,7 +189,7 @@ def engine_version(engine: Engine) -> str:
 
 
 def served_title(engine: Engine, arguments: Sequence[str]) -> str:
-    """Returns the title of an engine's run, the command with its model.
+    """Returns the title of an engine's run, such as "vllm serve MODEL".
 
     Args:
         engine: The engine.

@@ -7,7 +7,7 @@ from math import isqrt
 MOST_RUNS = 12
 """The most tries of a search that is not exact."""
 _TOLERANCE = 100
-"""A search that is not exact ends when it knows the answer to one part in this number."""
+"""A search that is not exact ends when the error of its answer is at most 1 part in this number."""
 _GROWTH = 2
 """The factor between tries while only one bound of the answer is known."""
 

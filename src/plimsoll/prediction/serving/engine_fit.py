@@ -59,8 +59,8 @@ def fit_engine(
         arguments: The arguments after `vllm serve`.
         vary: The options to vary, as `Varied.parse` takes them. Without an option to search and
             without choices, the search tries changes until the engine serves.
-        gpu: The card. If None, plimsoll looks for the smallest card; if `vary` names an option to
-            search, it takes an H100.
+        gpu: The card. If None, plimsoll takes an H100 if `vary` names an option to search;
+            otherwise it looks for the smallest card.
         bounds: The values that may be tried.
         headroom: The memory that must stay free under load, such as "2GiB" or "5%" of the card.
         results: The file (.parquet) with the table of finished trials, which sweeps also use.

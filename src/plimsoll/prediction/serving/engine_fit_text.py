@@ -61,7 +61,10 @@ def trial_text(trial: EngineTrial) -> str:
 
 
 def settings_text(settings: Mapping[str, str]) -> str:
-    """Formats options as on the command line, with "none" and "on" as in `EngineTrial.settings`."""
+    """Returns each option's name and value; the value can be "none" or "on".
+
+    `EngineTrial.settings` explains these two values.
+    """
     return " ".join(f"{name} {value}" for name, value in settings.items())
 
 
@@ -172,7 +175,10 @@ def _table(fit: EngineFitParts, width: int | None) -> Iterator[str]:
 
 
 def _cell(fit: EngineFitParts, trial: EngineTrial, name: str) -> str:
-    """Returns an option's value in a trial: as the search or the command set it, or the default."""
+    """Returns the value that an option had in a trial.
+
+    The search or the command set it. If neither did, it is the engine's default.
+    """
     text = trial.settings.get(name) or given(fit.command[2:], name)
     if text is None:
         own = own_value(trial, name)

@@ -106,8 +106,8 @@ class EngineSearch:
     def smallest_card(self, cards: Sequence[str], settings: Mapping[str, str]) -> EngineBorder:
         """Finds the smallest card on which the engine serves, by bisection.
 
-        The search leaves out cards on which the engine fails for another reason than memory, such
-        as a missing kernel, and those on which it stays unknown whether it serves.
+        The search leaves out cards on which a trial does not show whether memory suffices. For
+        example, the engine lacks a kernel for the card.
 
         Args:
             cards: The cards, the smallest first.

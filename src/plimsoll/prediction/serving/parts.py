@@ -28,7 +28,7 @@ class EngineTrial:
         serving: How the engine divided the card; None if it failed before that.
         headroom_bytes: The memory of the card that stays free under load; None unless it serves.
         total_bytes: The card's memory; None if the engine failed for another reason than memory.
-        error: Why the engine failed for another reason than memory; None if it did not.
+        error: The engine's error, if it failed for another reason than memory; otherwise None.
         seconds: The duration of the prediction.
         is_kept: Whether an earlier command made the trial, so that its kept result was reused.
     """

@@ -1,4 +1,4 @@
-"""Tells, by the way an engine's trial ended, which other values of an option may serve."""
+"""Judges from the end of an engine's trial whether other values of an option may help."""
 
 from __future__ import annotations
 

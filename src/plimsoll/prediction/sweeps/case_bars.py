@@ -1,4 +1,7 @@
-"""Draws a sweep in the terminal: a bar for each row, the best first, and a mark for its card."""
+"""Draws a sweep in the terminal: a bar for each row, the best row first.
+
+A mark in each row shows the memory of the row's card.
+"""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ class Row:
             without an answer, this is None too, and `result` tells why.
         peak_allocated_bytes: The most bytes in live blocks.
         peak_reserved_bytes: The most bytes reserved from the driver.
-        device_used_bytes: The memory that nvidia-smi would show at that peak; for a replay, the
-            reserved bytes.
+        device_used_bytes: The memory that nvidia-smi would show when reserved bytes are at their
+            peak; for a replay, only the reserved bytes.
         total_bytes: The card's memory; None if unknown.
         step_seconds: The estimated time of a step.
         samples_per_second: The estimated number of samples that the program processes in a second.

@@ -53,7 +53,9 @@ _REST = 20
 
 
 class ResultsFile:
-    """The kept rows. Use it in a `with` block; at the block's end all rows are in the file.
+    """A file that keeps the rows of a sweep. Use it in a `with` block.
+
+    At the block's end all rows are in the file.
 
     Each write writes the whole file. So if writes are slow, one write is made for several rows.
 
@@ -67,7 +69,7 @@ class ResultsFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         check_ending(self.path, ".parquet", what="a table of results")
-        self._rows: dict[str, dict[str, Any]] = {}  # in the form of the table
+        self._rows: dict[str, dict[str, Any]] = {}  # by key, with the columns of the table
         if self.path.exists():
             self._rows = {str(row["key"]): row for row in _read(self.path)}
         check_can_be_made(self.path, force=True)

@@ -37,7 +37,7 @@ def sweep_text(found: SweepParts, width: int | None = None) -> str:
 
 
 def answers(found: SweepParts) -> list[str]:
-    """Returns lines with the best case of each program by the goal, and the best by other goals."""
+    """Returns lines with each program's best case by the plan's goal, then by other goals."""
     lines = [line for rows in by_program(found) for line in _answers(rows, found)]
     return lines or ["Nothing was run"]
 
@@ -123,7 +123,10 @@ def _allocator(row: Row) -> str:
 
 
 def table_rows(found: SweepParts) -> list[tuple[str, ...]]:
-    """Returns the table's head and rows, the best first, without columns of equal values."""
+    """Returns the table's head and rows, the best first.
+
+    A column is left out if all its values are equal.
+    """
     rows = [row for rows in by_program(found) for row in rows]
     cells = [_cells(row, found) for row in rows]
     heads = [

@@ -43,7 +43,10 @@ _SECONDS_BETWEEN_LOOKS = 0.5
 """The time between two checks that plimsoll still runs."""
 _SECONDS_BETWEEN = 0.01
 _SECONDS_FOR_PARENT = 2.0
-"""How long the holder waits for plimsoll to end after a signal that may have gone to both."""
+"""How long the holder waits for plimsoll to end.
+
+It waits after it received a signal, because plimsoll may have received the same signal.
+"""
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from plimsoll.prediction.trials import kernel
 from plimsoll.prediction.trials.namespaces import enter_namespaces
 
 MOST_ENTRIES = 64
-"""The most entries that a folder with mounts may have if the trial is to make a new folder."""
+"""The most entries of a folder with mounts that the trial remakes; a larger one is read-only."""
 _ROOT = Path("/")
 _DEVICES, _PROCESSES, _SYSTEM = Path("/dev"), Path("/proc"), Path("/sys")
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
@@ -117,7 +117,7 @@ class Overlay:
     """The root of a trial.
 
     Attributes:
-        root: The new root, with the new folders that stand in for folders with mounts.
+        root: The new root. Folders of the real root that contain mounts are remade in it.
         layers: The folders with an overlay.
 
     Args:

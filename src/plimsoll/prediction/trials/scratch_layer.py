@@ -20,9 +20,9 @@ from plimsoll.prediction.trials.written import Written, compared, largest_first,
 
 _LIBRARY = "libplimsoll_scratch.so"
 _LINK = "/.//."
-"""The prefix of a symbolic link's target in the layer if the link represents a real file.
+"""Marks a symbolic link in the layer that represents an unchanged real file.
 
-The real file's path follows the prefix.
+The link's target is this prefix, followed by the real file's path.
 """
 
 

@@ -153,7 +153,12 @@ class BlockHistory(Stretches):
         return []
 
     def _before(self, orphans: Lifetimes, ends: Pairs) -> Lifetimes:
-        """Returns the blocks from before the first event; both inputs are in the same order."""
+        """Returns the blocks that are older than the first event.
+
+        Args:
+            orphans: The blocks whose first event is a free.
+            ends: The ends of these blocks, in the same order.
+        """
         first_use = self._first_use(orphans.address[orphans.start >= self._events])
         is_first = [
             first_use.get(address, event) == event
@@ -233,7 +238,10 @@ def _with_untouched(
     known: NDArray[np.uint64],
     pools: dict[tuple[int, int], int],
 ) -> Lifetimes:
-    """Adds the blocks of `segments` that have no event: their addresses are not in `known`."""
+    """Adds the blocks in `segments` for which there is no event.
+
+    These are the blocks whose addresses are not in `known`.
+    """
     seen = set(known.tolist())
     untouched = [
         (

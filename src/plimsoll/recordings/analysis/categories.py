@@ -169,7 +169,8 @@ class _Rules:
         Dropping the last result of a forward pass frees all blocks that autograd saved for it, one
         after another without a request between them. A function that returns also frees blocks in a
         row. So frees in a row count as a dropped graph only if they free at least four candidates.
-        They must also free at least three quarters as many candidates as stay live.
+        The number of freed candidates must also be at least three quarters of the number of
+        candidates that are still live afterwards.
         """
         found = np.flatnonzero(candidates & (self._blocks.end < self._blocks.event_count))
         result = np.zeros(len(candidates), dtype=np.bool_)
@@ -244,7 +245,8 @@ class _Rules:
             if len(steps) >= _LEAST_STEPS and (np.diff(largest) > 0).mean() >= _MOSTLY:
                 growing.append(stack)
         grows = np.isin(self._blocks.stack, growing)
-        # The last request before the free of a copied block comes from a growing call stack.
+        # A cache that grows is copied to a larger block, and then freed. So the last request before
+        # its free comes from one of the stacks that request growing blocks.
         copied = grows[order][np.searchsorted(start[order], end) - 1]
         cached = (stays & self._evidence.names_cache) | (handed_on & (grows | copied))
         if not len(self._backward_starts):
@@ -260,8 +262,8 @@ class _Rules:
         """
         self._name("workspaces", self._has_role("workspace"))
         blocks = self._blocks
-        # A workspace must live for half of the remaining events, not to the end, because a trainer
-        # may free workspaces earlier.
+        # A workspace must live for half of the remaining events. It need not live to the end,
+        # because a trainer may free workspaces earlier.
         left = blocks.event_count - blocks.start
         kept = (2 * (blocks.end - blocks.start) >= left) & ~self._is[Place.BUILD] & (self._role < 0)
         kept &= np.isin(blocks.size, WORKSPACE_SIZES) & (blocks.start >= 0)

@@ -103,7 +103,7 @@ class Lifetimes:
         change = np.zeros(self.event_count + 1, dtype=np.int64)
         began = self.start >= 0
         change[self.start[began]] = counted[began]
-        # At most one block begins or ends at each event.
+        # No index occurs twice, because at most one block begins or ends at each event.
         ended = (self.end >= 0) & (self.end < self.event_count)
         change[self.end[ended]] -= counted[ended]
         before = int(counted[~began & (self.end >= 0)].sum())

@@ -4,14 +4,15 @@ A program repeats its requests in every step, so some kind of block is allocated
 step. Each kind of block proposes its allocations as the boundaries. A proposal is judged by three
 properties of steps:
 
-- The steps are alike. They are compared by the lifetimes of blocks, counted in allocations, which
-  stay the same if sequence lengths and batches vary.
+- The steps are alike. They are compared by the lifetimes of their blocks. A lifetime is counted in
+  allocations, because this count stays the same if sequence lengths and batches vary.
 - The boundaries are evenly spaced, and cover the history.
 - Little memory is live at the boundaries, compared with the rest of the step.
 
 If two proposals are about equally good, and one has several times as many steps, the one with more
 steps is taken, because the other counts several steps as one. In a long history only the middle is
-searched. The kind of block that begins a step there begins a step everywhere.
+searched. The kind of block that begins the steps in the middle then gives the boundaries in the
+rest of the history.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class _Kind:
     stack: int
 
     def among(self, stretch: Stretch) -> NDArray[np.bool_]:
-        """Returns a mask over the blocks that a stretch allocates: those of this kind."""
+        """Returns, for each block that a stretch allocates, whether it is of this kind."""
         columns = {"life": stretch.lives, "size": stretch.began.size, "stack": stretch.began.stack}
         is_of: NDArray[np.bool_] = np.ones(len(stretch.began), dtype=bool)
         for name in self.by:

@@ -46,7 +46,7 @@ class Stretch:
         """Returns the bytes in live blocks after each event of the part."""
         change = np.zeros(self.count + 1, dtype=np.int64)
         change[self.began.start - self.first] = self.began.size
-        # At most one block begins or ends at each event.
+        # No index occurs twice, because at most one block begins or ends at each event.
         for blocks in (self.began, self.carried):
             ends = (blocks.end >= self.first) & (blocks.end < self.last)
             change[blocks.end[ends] - self.first] -= blocks.size[ends].astype(np.int64)

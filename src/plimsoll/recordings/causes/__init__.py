@@ -2,6 +2,6 @@
 
 Each *recogniser* is a file with one function that takes `Facts` and returns its cause, or None.
 Begin with `cause.py`, the contract; `recognisers.py` lists all recognisers and sorts their causes.
-Both predictions and recordings use them. The program's own notes (`Notes`) are complete only in
-predictions.
+Both predictions and recordings use them. `Notes` holds facts that the running program reported. It
+is complete only in predictions.
 """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LEAST_SHARE = 0.2
 _FEWEST_LENGTHS = 8
 _LEAST_COPIED = 0.8
-"""The least share of copies that are freed soon.
+"""Copies count as a growing cache if at least this share of them is freed soon.
 
 A copy is freed soon if its free comes after the request of the next copy, but before the request of
 the copy after that.

@@ -40,8 +40,9 @@ def kept_value(line: str, *, is_number: bool | None) -> KeptValue | None:
 
     Args:
         line: The line, as "FILE:LINE FUNCTION".
-        is_number: Whether the line's result has a single element; None if unknown. A sum is then
-            taken for a number, and an element of a list for a tensor.
+        is_number: Whether the line's result has a single element; None if unknown. If unknown, a
+            result that is added to a sum counts as a number, and one that is appended to a list
+            counts as a tensor.
 
     Returns:
         None if the source is not there, or no statement of a loop around the line keeps the value.

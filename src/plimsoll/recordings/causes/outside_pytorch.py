@@ -45,7 +45,7 @@ class CardParts:
 def own_bytes(error: str) -> int | None:
     """Returns the memory of this process on the card, from the text of PyTorch's error.
 
-    The text has two decimals; the result is the largest size that PyTorch prints that way.
+    PyTorch rounds the size to two decimals. The result is the largest size with this rounding.
     """
     found = _OWN.search(error)
     return None if found is None else round((float(found[1]) + 0.005) * _UNITS[found[2]])

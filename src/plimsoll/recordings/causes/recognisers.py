@@ -83,6 +83,6 @@ def _rank(cause: Cause, *, mostly_free: bool) -> tuple[bool, bool, bool, bool, i
         cause.on_host,
         of_allocator != mostly_free,
         not cause.growth_bytes,
-        cause.name != "data_parallel",  # first: the user asks why the cards differ
+        cause.name != "data_parallel",  # False, so first: it says why the cards differ
         -cause.bytes,
     )

@@ -43,7 +43,10 @@ def varied_sizes(facts: Facts) -> Cause | None:
 
 
 def _most_varied(facts: Facts) -> tuple[NDArray[np.int64], str | None]:
-    """Returns the sizes of the call whose largest size per pass varies most, and its line."""
+    """Returns the sizes of the call that varies most between passes, and the call's line.
+
+    The largest size of each pass counts.
+    """
     blocks = facts.blocks
     large = np.flatnonzero((blocks.size > _LARGE) & (blocks.stack > 0))
     ends = facts.passes.boundaries

@@ -2,7 +2,7 @@
 
 CuPy asks for bytes and gets memory with an owner, which is destroyed with the last array that uses
 it. As in CuPy's own pool, a block belongs to the stream that is current when it is requested. A
-program that uses it on another stream has to synchronize the two.
+program that uses the block on another stream has to synchronize the two streams.
 
 CuPy destroys a stream with the last reference to it. plimsoll therefore keeps a reference to the
 first 32 streams of each GPU on which it allocates; each of them has its own free memory. Later

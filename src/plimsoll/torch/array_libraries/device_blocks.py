@@ -36,7 +36,10 @@ class Memory(Protocol):
         """Frees a block."""
 
     def record_stream(self, address: int, stream: int) -> None:
-        """Delays reuse of a block until the stream's work from before the free is done."""
+        """Notes that a block is used on another stream.
+
+        The freed block is then reused only after the work that was queued there before the free.
+        """
 
     def memory_info(self) -> tuple[int, int]:
         """Returns the card's free and total bytes."""

@@ -35,9 +35,10 @@ def simulated_operation(
 
     Args:
         name: "library::operation", with its overload if it has one: "library::operation.out".
-        shapes: A function of the operation's arguments, whose tensors are on `meta` and have only
-            shapes. It returns the results, as a fake implementation does, or just their sizes; the
-            results then have the first tensor's type. For a size that depends on data, it calls
+        shapes: A function that takes the operation's arguments. Tensors among them are on the
+            device `meta`, so they have no data. The function returns the results, as a fake
+            implementation does. If it returns only sizes, the results have the type of the first
+            tensor argument. For a size that depends on data, it calls
             `torch.library.get_ctx().new_dynamic_size(max=...)`. Leave it out for an operation that
             has a fake implementation, or that only writes to its arguments.
         workspace: The bytes that the kernel takes while it runs, or a function of the operation's

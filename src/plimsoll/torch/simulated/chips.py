@@ -25,7 +25,7 @@ class Chip:
 
 
 def nearest_row(table: Path, capability: tuple[int, int]) -> dict[str, int]:
-    """Returns the last row whose capability is not above this one; the first if there is none."""
+    """Returns the last row that is not above `capability`; the first row if all are above it."""
     rows = read_numbers(table)
     known = [(row["major"], row["minor"]) for row in rows]
     return rows[max(bisect(known, capability) - 1, 0)]

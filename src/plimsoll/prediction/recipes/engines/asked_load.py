@@ -1,4 +1,4 @@
-"""The load of a serving engine's trial: the options that set it, and the lengths of requests."""
+"""The load under which a serving engine runs: its options, and the lengths of its requests."""
 
 import argparse
 import sys

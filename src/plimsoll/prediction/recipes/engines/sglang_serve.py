@@ -90,8 +90,8 @@ class LoadedScheduler(Scheduler):  # type: ignore[misc]
     def run_batch(self, *arguments: Any, **named: Any) -> Any:
         """Runs one step.
 
-        If the load is a hundred steps, replaces the requests by requests of all lengths after half
-        of the steps, and ends the load after the last step.
+        If the load is a hundred steps, this method also changes the load. After half of the steps,
+        it replaces the requests by requests of all lengths. After the last step, it ends the load.
         """
         result = super().run_batch(*arguments, **named)
         if self.is_begun and not self.waits_for_all:
@@ -153,7 +153,10 @@ def asked_settings(arguments: list[str]) -> ServerArgs:
 
 
 def start_ranks(count: int, *shared: Any) -> None:
-    """Runs each rank in its own process; if one fails, ends all and exits with an error."""
+    """Runs each rank in its own process.
+
+    If a rank fails, ends the others and exits with an error.
+    """
     processes = multiprocessing.get_context("spawn")
     ranks = [processes.Process(target=run_rank, args=(place, *shared)) for place in range(count)]
     for rank in ranks:

@@ -108,7 +108,10 @@ def serve_together(place: int, count: int, port: int, arguments: list[str]) -> N
 
 
 def start_engines(count: int) -> None:
-    """Runs engines in processes of their own; if one fails, ends all and exits with an error."""
+    """Runs each engine in its own process.
+
+    If an engine fails, ends the others and exits with an error.
+    """
     processes = multiprocessing.get_context("spawn")
     port = get_open_port()
     engines = [
@@ -130,9 +133,9 @@ def start_engines(count: int) -> None:
 
 
 def send_all_kinds(traffic: Load, config: VllmConfig) -> None:
-    """Sends as many requests as can run at once, and later requests of all lengths.
+    """Serves as many requests as can run at once, then requests of all lengths.
 
-    The first requests run for half of the hundred steps, the later ones for the other half.
+    Each of these two sets runs for half of the hundred steps.
     """
     most = config.scheduler_config.max_num_seqs
     budget = config.scheduler_config.max_num_batched_tokens

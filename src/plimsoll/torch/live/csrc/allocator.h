@@ -5,10 +5,13 @@
 // class translates between PyTorch's types and the engines'. It also calls observers of events and
 // of failed requests when PyTorch's own allocator would, and holds no lock during these calls.
 //
-// PyTorch's own allocator, the "original", still serves memory that does not come from an engine.
-// That is the memory of pools over the user's own allocator (CustomPools), of requests while
-// caching is switched off, and of pointers from before the installation. The original also opens
-// memory that other processes share through CUDA IPC handles.
+// PyTorch's own allocator, the "original", still serves memory that does not come from an engine:
+//
+// - memory pools for which the user gave an allocator of their own (CustomPools);
+// - requests while caching is switched off;
+// - blocks that it allocated before this class was installed.
+//
+// The original also opens memory that other processes share through CUDA IPC handles.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
-// Remembers the custom pools, whose memory comes from the user's own allocator
-// (torch.cuda.MemPool(allocator=...)), and which requests go to them. PyTorch's own allocator
-// serves these requests.
+// A custom pool takes its memory from an allocator that the user gives
+// (torch.cuda.MemPool(allocator=...)). This class remembers the custom pools, and decides which
+// requests go to a custom pool. PyTorch's own allocator serves these requests.
 #pragma once
 
 #include <atomic>

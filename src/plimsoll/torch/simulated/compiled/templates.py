@@ -83,7 +83,7 @@ def bytes_of(kind: str) -> int:
 
 
 def multiplied(named: dict[str, Any]) -> tuple[list[float], Any] | None:
-    """Returns the size of the matrix product that a launch computes, even from transposed tensors.
+    """Returns the size of the matrix product that a launch computes. Tensors may be transposed.
 
     Args:
         named: The arguments by their names.

@@ -44,8 +44,8 @@ std::optional<double> find_in_values(const at::Tensor& values, const Limits& lim
   return std::nullopt;
 }
 
-// `of` describes numbers that were not computed, for example by their range. If some number is
-// certainly outside the limits, returns a bound of this range.
+// Returns a bound of the described range if some number is certainly outside the limits. `of`
+// describes numbers that were not computed, for example by their range.
 std::optional<double> find_surely_outside(const Description& of, const Limits& limits,
                                           std::int64_t count) {
   if (of.low > limits.high || of.high < limits.low) {
