@@ -45,7 +45,7 @@ SIMULATED_GPU = Recipe(
 )
 
 _NOT_MEASURED = (-1,) * 4
-"""The sizes of workspaces that were not measured (csrc/rules/measured_convolutions.h)."""
+"""Means that no sizes of workspaces were measured (csrc/rules/measured_convolutions.h)."""
 _WITHOUT_END = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
 _Row = TypeVar("_Row", bound=ctypes.Structure)
 
@@ -399,7 +399,7 @@ class Library:
         return _read(self.lib.plimsoll_copy_assumptions, Assumption)
 
     def uncertain_memory(self) -> list[UncertainMemory]:
-        """Returns the kernels' requests so far whose size is known only as a range."""
+        """Returns those of the kernels' requests for memory whose size is known only as a range."""
         return _read(self.lib.plimsoll_copy_uncertain_memory, UncertainMemory)
 
     def limit_pinned(self, conf: str) -> None:
