@@ -16,7 +16,7 @@ class Bounds:
         allocated: The bound for peak allocated.
         reserved: The bound for peak reserved.
         why: Why these bounds are wider than `CLOSE`.
-        fewer_bytes: Bytes that a prediction may lack in addition to its relative bound.
+        fewer_bytes: By how many bytes a prediction may be lower than the relative bounds allow.
     """
 
     allocated: float

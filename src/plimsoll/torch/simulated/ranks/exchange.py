@@ -89,7 +89,7 @@ class _Meeting:
 
 
 class Exchange:
-    """Carries out the meetings of this process, at the library's request.
+    """Carries out this process's collectives and messages when the C++ library requests them.
 
     Attributes:
         groups: The process groups, by number.
