@@ -43,7 +43,7 @@ def warns(output: str) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """How a snippet is run and checked; the added code is ours."""
+    """How a snippet is run and checked. The article has none of the code in these fields."""
 
     before: str = ""
     """Python that defines the snippet's missing names."""

@@ -13,7 +13,7 @@ watch_lines()
 def pytest_configure() -> None:
     """Hides the cards that were measured on this machine, and lets SIGINT interrupt the tests.
 
-    If a shell starts the tests in the background, they inherit that SIGINT is ignored.
+    A shell that starts the tests in the background makes them ignore SIGINT.
     """
     os.environ["PLIMSOLL_CARDS"] = os.devnull
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

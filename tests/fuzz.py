@@ -468,7 +468,7 @@ def main() -> int:
 
 
 _BATCH = 2000
-"""Cases per process: a new process then starts without the leftovers of earlier cases."""
+"""Cases per process. A new process runs the next ones, free of what earlier cases left behind."""
 
 
 def _drive(given: argparse.Namespace, folder: Path) -> int:

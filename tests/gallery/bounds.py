@@ -16,7 +16,7 @@ class Bounds:
         allocated: The bound for peak allocated.
         reserved: The bound for peak reserved.
         why: Why these bounds are wider than `CLOSE`.
-        fewer_bytes: How many bytes further below the measurement a prediction may be.
+        fewer_bytes: By how many bytes a prediction may be lower than the relative bounds allow.
     """
 
     allocated: float
@@ -63,7 +63,7 @@ ELSEWHERE = {"diffusers/vae_tiling": 0.17}
 
 
 def bounds_of(name: str, torch: str, measured_torch: str) -> Bounds:
-    """Returns a script's bounds: predicted under `torch`, and measured under `measured_torch`."""
+    """Returns a script's bounds, given the PyTorch of the prediction and of the measurement."""
     if short(torch) == short(measured_torch):
         return KNOWN.get(name, CLOSE)
     usual = WITHOUT_WORKSPACES if _keeps_no_workspaces(torch) else OTHER_VERSION

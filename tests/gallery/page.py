@@ -47,7 +47,7 @@ def _preferred(predicted: Predicted, torch: str) -> list[tuple[str, dict[str, Fi
 def _first(
     name: str, preferred: Sequence[tuple[str, dict[str, Figures]]]
 ) -> tuple[str, Figures] | None:
-    """Returns a script's first prediction that has figures, with its version; None without one."""
+    """Returns a script's first prediction with figures, and its version; None if there is none."""
     for version, figures in preferred:
         if (found := figures.get(name)) is not None and not found.why_not:
             return version, found

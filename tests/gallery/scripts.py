@@ -59,7 +59,7 @@ class Script:
         return [name for name in needs if version_of(name) is None]
 
     def ended_well(self, output: str) -> bool:
-        """Returns whether the output ends with the script's last line."""
+        """Returns whether the output has a line that begins as the script's last line should."""
         return any(line.startswith(self.last_line) for line in output.splitlines())
 
     def versions(self) -> dict[str, str]:

@@ -328,7 +328,7 @@ def threads(run: Run, count: int = 4, steps: int = 500) -> object:
 
 
 def private_pools(run: Run) -> object:
-    """Uses two private pools beside the default one; tensors of one outlive their pool."""
+    """Uses two private pools and the default pool; tensors outlive one of the private pools."""
     common, first_heap, second_heap = Heap(run), Heap(run), Heap(run)
     first, second, side = new_pool(), new_pool(), new_stream()
     for turn in range(12):

@@ -234,7 +234,7 @@ def test_workers_write_into_page_locked_memory(workers: int) -> None:
                 differ.append((found["x"] != wanted[:, None]).sum() + (found["n"] != wanted).sum())
             assert len(differ) == 16
             assert sum(d.item() for d in differ) == 0
-    small = 2**20  # for the tensors `n`; without workers they stay in pageable memory
+    small = 2**20  # a buffer for a tensor `n`, which is in pageable memory without workers
     assert ahead.statistics().pinned_bytes - before <= (256 * small if workers == 0 else 0)
 
 

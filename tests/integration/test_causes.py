@@ -74,7 +74,8 @@ def test_a_graph_is_named_only_where_results_with_a_grad_fn_are_kept(
 ) -> None:
     sentence = predict(CAUSES / f"{program}.py", [word]).causes[0].sentence
     assert begin in sentence
-    if program == "kept_over_passes":  # the table of lines names the inner line
+    if program == "kept_over_passes":
+        # Line 26 of the program calls `batch_loss`. Line 16, within `batch_loss`, makes the graph.
         assert "kept_over_passes.py:26 makes, mostly at " in sentence
         assert "kept_over_passes.py:16, is kept" in sentence
     assert sentence.count("graph") == begin.count("graph")

@@ -30,7 +30,7 @@ RECORDING = EXAMPLES / "gpt2_adamw.pickle.gz"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Makes four ranks' recordings, of which rank 2 leaks, and two files that cannot be read."""
+    """Writes recordings of four ranks, one of which leaks, and two files that cannot be read."""
     made = tmp_path_factory.mktemp("job")
     program = program_of(RECORDING)
     for rank in range(4):

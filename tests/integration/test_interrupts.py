@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 RECORDING = str(EXAMPLES / "gpt2_adamw.pickle.gz")
 SIMULATE = ("run", "--simulate", "T4")
 
-# its sitecustomize.py sends SIGINT at the import of a module
+# The sitecustomize.py in this folder sends SIGINT when a certain module is imported.
 SITE = PROGRAMS / "interrupts" / "site"
 
 

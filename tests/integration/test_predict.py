@@ -96,7 +96,7 @@ def test_peaks_are_within_two_percent_of_the_recorded_ones_and_categories_add_up
 
 
 class TestTheWorkloadOfTheExample:
-    """Tests the README's claim about recorded workloads on one of them; this needs no GPU."""
+    """Tests, with one recorded workload, what the README claims of them all; this needs no GPU."""
 
     @pytest.mark.long
     def test_both_peaks_are_within_a_thousandth_of_the_recorded_ones(self, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tests recordings on simulated GPUs that an option, a variable or the program itself starts."""
+"""Tests recordings on simulated GPUs: an option, a variable or the program itself starts them."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def predicted(kind: str, utilization: float) -> tuple[dict[str, Any], dict[str, 
 
 
 def check_figures(figures: dict[str, int]) -> None:
-    """Checks that the cache is the requested share of the card minus all other memory."""
+    """Checks that the cache takes what other memory leaves of the requested share of the card."""
     assert figures["total"] == CARD.total_bytes
     assert 0 <= figures["weights"] - WEIGHTS_BYTES < MiB  # blocks are rounded up
     assert figures["outside"] == CARD.context_with(["kernels", "blas", "stacks"])

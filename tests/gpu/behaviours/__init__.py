@@ -1,8 +1,9 @@
 """Checks behaviours of `torch.cuda`'s memory that users rely on, each by a small program.
 
-A program returns named observations. It runs under PyTorch's own allocator and under each of
-plimsoll's. Both runs must return equal observations, unless the program declares another relation,
-such as "at most". `python -m tests.gpu.behaviours` runs all programs and prints a table.
+A program returns named observations. It runs once under PyTorch's own allocator, and once under
+each of plimsoll's. The observations must equal those under PyTorch's allocator, unless the program
+declares another relation, such as "at most". `python -m tests.gpu.behaviours` runs all programs and
+prints a table.
 """
 
 from __future__ import annotations

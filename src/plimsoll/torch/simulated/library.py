@@ -45,23 +45,23 @@ SIMULATED_GPU = Recipe(
 )
 
 _NOT_MEASURED = (-1,) * 4
-"""The sizes of workspaces that were not measured (csrc/rules/measured_convolutions.h)."""
+"""Means that no sizes of workspaces were measured (csrc/rules/measured_convolutions.h)."""
 _WITHOUT_END = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
 _Row = TypeVar("_Row", bound=ctypes.Structure)
 
 BEYOND_BUDGET = "plimsoll did not compute its result, which would take too much time or memory"
-"""An assumption: a result exceeds the budget (kBeyondBudget of csrc/device/runtime.h)."""
+"""The report's text for a result that was not computed (kBeyondBudget of csrc/device/runtime.h)."""
 SIZE_OF_UNKNOWN = "the size of its result depends on data that plimsoll did not compute"
-"""An assumption: only a range of a size is known (kSizeOfUnknown of csrc/device/runtime.h)."""
+"""The report's text for a size that is not known (kSizeOfUnknown of csrc/device/runtime.h)."""
 MATH_ATTENTION = "attention runs the math kernel: "
-"""The beginning of an assumption that goes on with the reason for the math kernel.
+"""The beginning of a note that attention runs PyTorch's math kernel; the reason follows.
 
-The C++ code calls it kMathAttention (csrc/rules/attention_choice.cpp).
+The C++ code calls this constant kMathAttention (csrc/rules/attention_choice.cpp).
 """
 UNDECIDED_CHECK = (
     "plimsoll assumes that this kernel's check passes: it did not compute the checked data"
 )
-"""An assumption: a kernel checks unknown data (kUndecidedCheck of csrc/device/runtime.h)."""
+"""The report's text for a check of unknown data (kUndecidedCheck of csrc/device/runtime.h)."""
 DEVICE_ASSERT = "CUDA error: device-side assert triggered"
 """CUDA's error if a kernel's check fails (kDeviceAssert of csrc/device/runtime.h)."""
 VALUES = ("automatic", "real", "none")
@@ -399,7 +399,7 @@ class Library:
         return _read(self.lib.plimsoll_copy_assumptions, Assumption)
 
     def uncertain_memory(self) -> list[UncertainMemory]:
-        """Returns the kernels' requests so far whose size is known only as a range."""
+        """Returns those of the kernels' requests for memory whose size is known only as a range."""
         return _read(self.lib.plimsoll_copy_uncertain_memory, UncertainMemory)
 
     def limit_pinned(self, conf: str) -> None:

@@ -153,10 +153,10 @@ def _jumps_back(code: CodeType) -> list[tuple[int, int]]:
 
 
 def _for_heads(code: CodeType) -> set[int]:
-    """Returns the offsets at which `for` takes its next value and `yield from` or `await` continue.
+    """Returns the offsets to which code jumps back in a `for`, a `yield from` or an `await`.
 
-    In a long loop an EXTENDED_ARG precedes such an instruction. Then the offset of the EXTENDED_ARG
-    is returned.
+    The instruction there takes the next value. In a long loop an EXTENDED_ARG precedes this
+    instruction. Then the offset of the EXTENDED_ARG is returned.
     """
     heads = set()
     begins: int | None = None

@@ -39,8 +39,8 @@ class Setup:
         values: Which values are computed. "automatic" stays within a budget of bytes and
             operations, "real" computes all, and "none" only the few that lengths and control flow
             depend on.
-        unknown: How values that are not computed are chosen where sizes depend on them:
-            "balanced", or so that the sizes are largest ("most") or smallest ("least").
+        unknown: How plimsoll makes up values that it does not compute. "most" gives the largest
+            sizes that depend on such values, "least" the smallest, and "balanced" medium ones.
         seed: The seed with which values that are not computed are drawn.
         is_eager: Whether torch.compile runs its function eagerly.
         is_recorded: Whether PyTorch's memory history is recorded from the start, which takes host

@@ -26,7 +26,7 @@ _LIBRARY = "libplimsoll_cuda.so"
 _NEEDED = ("plimsoll_current_device", "plimsoll_set_device", "plimsoll_use")
 """The functions of the simulated GPU's library that the driver API calls."""
 _TELL_SIZES = ("cuMemGetInfo", "cuDeviceTotalMem")
-"""Functions that return a card's memory size. A program may choose other sizes by the result."""
+"""Functions that return a card's memory size. A program may adapt its own requests to the size."""
 
 
 def driver_library(simulation: Simulation) -> DriverLibrary:

@@ -179,7 +179,7 @@ def _card_functions(simulation: Simulation) -> dict[str, Callable[..., int]]:
 
 
 def _only_shows() -> bool:
-    """Returns whether `torch.cuda.device_memory_used` is the caller: it only shows the size."""
+    """Returns whether the caller is `torch.cuda.device_memory_used`, which only shows the size."""
     callers = islice(walk_stack(sys._getframe(1)), _MOST_CALLERS)
     return any(frame.f_code.co_name == "device_memory_used" for frame, _ in callers)
 

@@ -59,7 +59,8 @@ class Simulation:
         watchers: Calls plimsoll's code that watches the program; its errors reach only the report.
         runners: Files whose code runs the program. Call stacks end before their frames.
         is_initialized: Whether PyTorch has initialized CUDA, and so made its allocators.
-        last_settings: The last allocator settings of the environment, the command or the program.
+        last_settings: The allocator settings that were applied last, whether the environment, the
+            command or the program sets them.
         captures: The number of captures of CUDA graphs that were begun.
         kernel_counts: Counts the launches of Triton's kernels.
         leftovers: Frees reference cycles that compiling leaves behind.
@@ -219,8 +220,8 @@ class Simulation:
     def card_memory(self, device: int) -> tuple[int, int]:
         """Returns the free and the total bytes of a card, as the program sees them.
 
-        If memory is unlimited, these are still the numbers of the real card, because programs
-        choose sizes by them.
+        If memory is unlimited, these are still the numbers of the real card, because a program may
+        read them to choose its sizes.
         """
         gpu, total = self.machine.gpus[device], self.profiles[device].total_bytes
         return max(total - (gpu.total_bytes - gpu.free_bytes), 0), total

@@ -1,8 +1,9 @@
 """Builds the library with PyTorch's own allocator once, and loads it once per process.
 
 A program's `import torch` loads libc10_cuda with NVIDIA's CUDA runtime, and a link namespace holds
-only one libc10_cuda. plimsoll's library needs a second one that calls the simulated GPUs. So it is
-loaded into a link namespace of its own (dlmopen), with a second libc10_cuda and a second C library.
+only one libc10_cuda. plimsoll's library needs a second one that calls the simulated GPUs. So
+plimsoll loads its library into a new link namespace (dlmopen), which gets a second libc10_cuda and
+a second C library.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def _refuse(name: str, *_: Any, **__: Any) -> None:
 
 
 def _multiply(settings: _Settings, name: str, a: Any, b: Any, d: Any, *_: Any, **__: Any) -> None:
-    """Launches a matrix product. Groups get equal sizes, because the real ones depend on data."""
+    """Launches a matrix product. All groups get the same size: the real sizes depend on data."""
     settings.use()
     is_of_bytes = isinstance(a, tuple)
     left, right = (each[0] if isinstance(each, tuple) else each for each in (a, b))

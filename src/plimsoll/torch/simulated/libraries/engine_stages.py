@@ -46,7 +46,7 @@ class EngineStages:
         learn: Callable[[ServingUse, Any, Any], None] | None = None,
         after: Stage | None = None,
     ) -> None:
-        """Replaces a method by one that notes its stage, and then calls `learn`.
+        """Replaces a method by a function that also notes the engine's stage and calls `learn`.
 
         Args:
             owner: The method's class. Nothing is done if it lacks the method.

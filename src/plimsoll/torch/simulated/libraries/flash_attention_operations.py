@@ -94,8 +94,8 @@ def attend(
     The sequences may differ in length, and the keys may be pages of a cache.
 
     Returns:
-        Four tensors: the output, the log-sum-exp of each row, and both again for each part into
-        which the keys are split.
+        Four tensors: the output, the log-sum-exp of each row, the output of each part of the keys,
+        and the log-sum-exp of each part.
     """
     import torch
 

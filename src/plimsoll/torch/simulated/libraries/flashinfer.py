@@ -46,7 +46,7 @@ _WRITTEN = {
 The all-reduce kernels also write to buffers that are passed as integer addresses.
 """
 _ANSWERING = ("get_", "init", "plan", "workspace")
-"""Parts of the names of functions whose results the caller reads; plimsoll refuses them."""
+"""plimsoll refuses functions whose names contain one of these: the caller reads their results."""
 _ATTENTION = ("paged_run", "ragged_run")
 _BLOCK_PRODUCTS = "fp8_blockscale_gemm"
 

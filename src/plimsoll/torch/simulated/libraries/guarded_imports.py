@@ -1,7 +1,8 @@
 """Finds the names of a library that a Python file uses, and the `try` statements around them.
 
 A program that can do without a library catches the error of the import. Such a `try` is called a
-guard here. All names within one guard belong together, and so do the names outside every guard.
+guard here. If one name within a guard is missing, the program uses none of the names within this
+guard. It always uses the names outside every guard.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 Guard = tuple[tuple[int, int], ...]
 """The first and last lines of code that runs or is skipped together.
 
-The lines are the body and the `else` of a `try`, the handlers of a `try`, the body of a `with
-suppress(...)`, or the imports under `if TYPE_CHECKING`. If the library is installed, the handlers
-and the imports under `if TYPE_CHECKING` do not run.
+A `try` makes two guards: one for its body and its `else`, and one for its handlers. The body of a
+`with suppress(...)` is a guard, and so are the imports under `if TYPE_CHECKING`. If the library is
+installed, the handlers and the imports under `if TYPE_CHECKING` do not run.
 """
 
 

@@ -269,7 +269,7 @@ def _may_import(name: str, file: str, line: int) -> bool:
 
 
 def _may_ask(name: str, file: str) -> bool:
-    """Returns whether code that looks for a package without importing it finds the stand-in.
+    """Returns whether a search for a package, without an import, finds the stand-in.
 
     Any file of the program may import the package after such a search, so the stand-in must suit
     the imports in all files.

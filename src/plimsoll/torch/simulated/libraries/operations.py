@@ -32,8 +32,8 @@ class Operation:
         shapes: A function that is called with the operation's arguments, whose tensors are on
             `meta`. It returns tensors like the results, as a fake implementation does, or only
             the results' sizes. If it is None, the operation's fake implementation runs instead.
-        workspace: The bytes that the kernel takes while it runs, or a function of the operation's
-            arguments that returns them.
+        workspace: The number of bytes that the kernel takes while it runs; or a function that
+            returns this number, and is called with the operation's arguments.
     """
 
     shapes: Callable[..., Any] | None = None
@@ -129,7 +129,7 @@ def _run(simulation: Simulation, op: Any, of: Operation, *args: Any, **kwargs: A
 
 
 def _caches(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Returns the arguments with "cache" in their names; a kernel touches few rows of a cache."""
+    """Returns the arguments whose names contain "cache"; a kernel touches only few rows of them."""
     given = {**dict(zip((a.name for a in op._schema.arguments), args, strict=False)), **kwargs}
     return [value for name, value in given.items() if "cache" in name]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def stand_in_for_kernels(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads the module that compiles SGLang's kernels, and replaces kernels with CUDA sources."""
+    """Loads the module that compiles SGLang's kernels, and replaces those written in CUDA."""
     execute()
     load = module.load_jit
 

@@ -68,7 +68,7 @@ class _Stages(EngineStages):
         self.staged(runner, "post_capture_resize_kv_pool", "kv_cache", _learn_cache)
 
     def watch_scheduler(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the scheduler's module, and notes that SGLang has started once a worker is made."""
+        """Loads the scheduler's module. SGLang has started once the scheduler has a worker."""
         execute()
         scheduler = module.Scheduler
         self.staged(scheduler, "init_model_worker", None, _learn_started, after="load")

@@ -130,8 +130,8 @@ def _words(count: int) -> list[str]:
 def _beginnings(length: int) -> Iterator[str]:
     """Yields all made-up tokens of `length` characters.
 
-    They are combinations of letters. The first character may be a space. Tokens of one character
-    are also digits and signs.
+    They are combinations of letters. The first character may be a space. A token of one character
+    may also be a digit or a sign.
     """
     letters = _LETTERS if length == 1 else _LETTERS[:26]
     for first in (" ", *letters):

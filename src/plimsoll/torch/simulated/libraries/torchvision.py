@@ -173,7 +173,11 @@ def expect_few_matches(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def _copies(*places: int) -> Operation:
-    """Returns an `Operation` that first copies the operands at `places` if not contiguous."""
+    """Returns an `Operation` that copies operands which are not contiguous.
+
+    Args:
+        places: The indices of the operands that it may copy.
+    """
 
     def workspace(*args: Any) -> int:
         return sum(args[i].nbytes for i in places if not args[i].is_contiguous())

@@ -1,7 +1,7 @@
 """Stands in for vLLM's own all-reduce: a kernel that adds up buffers on the cards of all ranks.
 
-Each rank allocates its buffers with the driver. It also maps the other ranks' buffers, but mapping
-takes no memory of its own card. The stand-in does not compute the sums.
+Each rank allocates its buffers with the driver. It also maps the other ranks' buffers, which takes
+no memory on the rank's own card. The stand-in does not compute the sums.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _MADE_UP = {"auto", "hf", "safetensors", "fastsafetensors", "pt", "mistral", "ru
 """Formats of weights that plimsoll replaces by made-up weights of the same sizes."""
 
 _SHUTDOWN_SECONDS = 600
-"""The time after which vLLM kills an engine or a worker that has not ended; its default is 5."""
+"""The time after which vLLM kills an engine or worker that has not ended; vLLM's default is 5."""
 
 
 def vllm_modules(
@@ -178,7 +178,10 @@ class _Stages(EngineStages):
         self.note_refusal(module, "_check_enough_kv_cache_memory", (ValueError,), _learn_lack)
 
     def watch_request(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the worker's helpers, and notes if vLLM does not start: the card is too full."""
+        """Loads the worker's helpers, and notes if vLLM refuses to start.
+
+        vLLM refuses to start if other programs use too much of the card.
+        """
         execute()
         self.note_refusal(module, "request_memory", (ValueError,), _learn_lack)
 

@@ -72,7 +72,7 @@ def _do_nothing(*_: Any, **__: Any) -> None:
 
 
 class _Method:
-    """A method or property that only the named backends have; the rest use their base class's."""
+    """A method or property of the named backends. Other backends keep that of their base class."""
 
     def __init__(self, base: type, name: str, own: Any, backends: tuple[str, ...]) -> None:
         self._name = name

@@ -55,15 +55,15 @@ class Group:
     name: str
     posted: int = 0
     read: set[int] = field(default_factory=set)
-    """The meetings that this rank has read out of order: meeting `all_read` is not yet read."""
+    """The meetings after meeting `all_read` that this rank has already read."""
     all_read: int = 0
     """This rank has read the bytes of all meetings before this one."""
     read_by: dict[int, int] = field(default_factory=dict)
-    """By the place of a rank: the value of `all_read` that the rank's last post told."""
+    """By the place of a rank: the `all_read` of that rank, as its last post reported."""
     kept: int = 0
     """The first meeting whose post by this rank is still in the store."""
     pieces: dict[int, int] = field(default_factory=dict)
-    """By meeting: how many pieces this rank's post has in the store, not counting the first."""
+    """By meeting: how many pieces of this rank's post are stored after the first (see posts.py)."""
     sent: dict[tuple[int, int], int] = field(default_factory=dict)
     received: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -89,7 +89,7 @@ class _Meeting:
 
 
 class Exchange:
-    """Carries out the meetings of this process, at the library's request.
+    """Carries out this process's collectives and messages when the C++ library requests them.
 
     Attributes:
         groups: The process groups, by number.
@@ -246,7 +246,8 @@ class Exchange:
                 return struct.pack("=Qq", meeting.header.series, int(group.rank == 0))
             sender, key = found
             meeting = _Meeting(group, meeting.header, b"", {sender: key}, sender, meeting.tag)
-        if not meeting.keys:  # the sender is pretended, and no rank replaces it
+        # No process runs for the sender, and no other rank's message replaces the sender's.
+        if not meeting.keys:
             return struct.pack("=Qq", meeting.header.series, sender)
         ((place, (header, given, pieces)),) = self._read(meeting).items()
         check_agreement(group.name, {place: header, group.rank: meeting.header})

@@ -287,7 +287,7 @@ class Process:
         return Bytes(code + _OTHER[0], code + _OTHER[1])
 
     def launch(self, pattern: str) -> Bytes:
-        """Returns the memory by which the driver has to grow the stacks of threads for a kernel.
+        """Returns how much memory the driver adds to the threads' stacks before a kernel runs.
 
         The driver keeps a stack for each thread that can run on the card at once.
 

@@ -268,7 +268,10 @@ def _named_backend(groups: ProcessGroups, name: str, base: Any) -> Any:
 
 
 def _is_no_gloo(group: Any) -> None:
-    """Registers a gloo backend as custom, or DDP's logger would cast it to PyTorch's C++ class."""
+    """Registers a gloo backend as custom.
+
+    Otherwise DDP's logger would cast the backend to PyTorch's C++ class.
+    """
     import torch
 
     types = torch._C._distributed_c10d.ProcessGroup.BackendType

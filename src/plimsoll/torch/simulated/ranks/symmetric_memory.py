@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 _WHERE = "_SymmetricMemory"
 _ADDRESS_BYTES = 8
 _MULTICAST_MAJOR, _LINKS_OF_SWITCH = 9, 12
-"""A card can multicast if it reaches both numbers.
-
-They are the lowest major compute capability, and the fewest NVLink links.
-"""
+"""The lowest major compute capability and the fewest NVLink links of a card that can multicast."""
 _WITHOUT_MULTICAST = "TORCH_SYMM_MEM_DISABLE_MULTICAST"
 """PyTorch's environment variable; 1 makes it treat cards as if their switch could not multicast."""
 _REFUSED = (

@@ -70,5 +70,5 @@ def causal_conv1d_update(
     cache_seqlens: Any = None,  # noqa: ARG001
     conv_state_indices: Any = None,  # noqa: ARG001
 ) -> None:
-    """Writes the result for the next row or rows of a sequence, and its state."""
+    """Writes the result for a sequence's next row or rows, and the sequence's new state."""
     _launch((x, weight, bias), out, conv_state)

@@ -1,4 +1,4 @@
-"""Stands in for flash-attn 2's kernels: allocates their tensors in their order, without values.
+"""Allocates the tensors of flash-attn 2's kernels in the kernels' order, and computes nothing.
 
 The code follows csrc/flash_attn/flash_api.cpp of flash-attn 2.8. Its memory was not measured.
 Tensors have the dimensions batch, rows, heads, width. Tensors of packed sequences lack the batch.
@@ -240,8 +240,8 @@ def _gradients(
 ) -> list[Any]:
     """Implements `bwd` and `varlen_bwd`.
 
-    `statistics` is the shape of the fourth result, which has a sum for each row (of the output
-    times its gradient). `sums` is the shape of the tensor that accumulates the query gradient.
+    `statistics` is the shape of the fourth result: for each row, the sum of the output times the
+    output's gradient. `sums` is the shape of the tensor that accumulates the query gradient.
     """
     query, key, value = of
     dq, dk, dv = (

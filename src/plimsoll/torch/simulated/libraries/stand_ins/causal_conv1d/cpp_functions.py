@@ -46,7 +46,7 @@ def causal_conv1d_bwd_function(
     return_dinitial_states: bool,
     silu_activation: bool,
 ) -> Any:
-    """Runs the backward kernel, which adds up gradients of weights in single precision."""
+    """Runs the backward kernel, which sums the gradients of the weight and the bias as float32."""
     dx = torch.empty_like(x) if dx is None else dx
     dweight = torch.zeros_like(weight, dtype=torch.float32)
     dbias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)

@@ -209,7 +209,7 @@ _PACKED = {"": (), "qkv": (0, 1, 2), "kv": (1, 2)}
 
 
 def _taken_apart(tensors: tuple[Any, ...]) -> list[Any]:
-    """Returns query, key and value. `tensors` has all three, or packs some in its last tensor."""
+    """Returns query, key and value. The last of `tensors` may pack two or all three of them."""
     if len(tensors) == 3:
         return list(tensors)
     *alone, packed = tensors

@@ -120,7 +120,7 @@ class Mamba(nn.Module):  # type: ignore[misc]
         dtype: Any = None,
         **_: Any,
     ) -> Any:
-        """Allocates the states of the convolution and of the scan for generating tokens."""
+        """Allocates what token generation keeps: the states of the convolution and of the scan."""
         weights = ((self.d_conv, self.conv1d.weight), (self.d_state, self.dt_proj.weight))
         device = self.out_proj.weight.device
         return tuple(
