@@ -113,8 +113,8 @@ def program_of(path: Path) -> Program:
         ]
         return [operation for _, operation in sorted(rows, key=lambda row: row[0])]
 
-    # Memory of the first step that lasts, such as an optimizer's state, is requested before the
-    # steps.
+    # Some memory that the first step requests lasts to the end, such as an optimizer's state. The
+    # made program requests such memory before its steps.
     stays = np.flatnonzero((lifetimes.start < bounds[1]) & (lifetimes.end >= bounds[-2]))
     once = [
         Operation(True, slot, int(lifetimes.size[slot]), int(lifetimes.stack[slot]))
