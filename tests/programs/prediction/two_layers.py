@@ -1,4 +1,7 @@
-"""Trains two layers for two steps: python two_layers.py BATCH [ROWS]; keeps ROWS more rows."""
+"""Trains two layers for two steps: python two_layers.py BATCH [ROWS].
+
+With ROWS, it also keeps a tensor of ROWS rows on the card.
+"""
 
 import sys
 
