@@ -39,7 +39,10 @@ _PADDED = 16  # the number of lengths that a step's data may have, unless the fa
 
 @dataclass(frozen=True)
 class Operation:
-    """A request or a free; `carried`: the previous step requested the block that is freed."""
+    """A request or a free of one block.
+
+    `carried` is true for a free if the block was requested before the current step.
+    """
 
     is_request: bool
     slot: int
