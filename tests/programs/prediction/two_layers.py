@@ -1,7 +1,4 @@
-"""Trains two layers for two steps: python two_layers.py BATCH [ROWS].
-
-With ROWS, it also keeps a tensor of ROWS rows on the card.
-"""
+"""Trains two layers for two steps: two_layers.py BATCH [ROWS]. ROWS adds a tensor of ROWS rows."""
 
 import sys
 
