@@ -23,7 +23,7 @@ _INDEX = {"metadata": {}, "weight_map": {"lm_head.weight": "model-00001-of-00001
 
 
 def llama_files() -> dict[str, bytes]:
-    """Returns the files of a small Llama's repository by name, without weights."""
+    """Returns the files of a small Llama's repository, keyed by name. No file has weights."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     words = ["<unk>", "<s>", "</s>", *(f"word{number}" for number in range(997))]

@@ -39,7 +39,10 @@ _PADDED = 16  # the number of lengths that a step's data may have, unless the fa
 
 @dataclass(frozen=True)
 class Operation:
-    """A request or a free; `carried`: the previous step requested the block that is freed."""
+    """A request or a free of one block.
+
+    `carried` is true for a free if the block was requested before the current step.
+    """
 
     is_request: bool
     slot: int
@@ -113,8 +116,8 @@ def program_of(path: Path) -> Program:
         ]
         return [operation for _, operation in sorted(rows, key=lambda row: row[0])]
 
-    # Memory of the first step that lasts, such as an optimizer's state, is requested before the
-    # steps.
+    # Some memory that the first step requests lasts to the end, such as an optimizer's state. The
+    # made program requests such memory before its steps.
     stays = np.flatnonzero((lifetimes.start < bounds[1]) & (lifetimes.end >= bounds[-2]))
     once = [
         Operation(True, slot, int(lifetimes.size[slot]), int(lifetimes.stack[slot]))

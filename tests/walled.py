@@ -1,4 +1,7 @@
-"""Runs programs behind the wall (preload/wall.h), and collects the writes that are refused."""
+"""Runs programs behind the wall, which refuses writes to real files; collects refused writes.
+
+preload/wall.h describes the wall.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests serving engines' operations, which programs define as the engines do."""
+"""Tests operations of serving engines. Each test defines operations as an engine does."""
 
 from __future__ import annotations
 

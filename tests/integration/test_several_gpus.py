@@ -118,7 +118,7 @@ def test_what_is_missing_counts_all_shared_memory(tmp_path: Path) -> None:
 
 
 def counters(output: str) -> list[list[int]]:
-    """Returns the counters of each GPU that the program printed."""
+    """Returns the counters that the program printed, one list for each GPU."""
     found: list[list[int]] = json.loads(next(x for x in output.splitlines() if x.startswith("[[")))
     return found
 

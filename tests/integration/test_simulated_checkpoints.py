@@ -1,4 +1,4 @@
-"""Tests checkpoints of a pool, as CUDA graph trees make them."""
+"""Tests checkpoints of a memory pool's blocks, as PyTorch's CUDA graph trees make them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests kernels that libraries compile for a card, and NVIDIA's bindings, with stub packages."""
+"""Tests NVIDIA's Python bindings and kernels that libraries compile, both with stub packages."""
 
 from __future__ import annotations
 

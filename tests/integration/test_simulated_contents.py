@@ -264,7 +264,7 @@ def test_pairs_and_triples_of_labels_are_counted() -> None:
 def test_many_whole_numbers_of_the_host_keep_their_bounds_and_ends() -> None:
     count = 1 << 20
     sources, targets = torch.randint(0, 50_000, (2, count)).cuda()
-    # as if the numbers were the edges of a graph
+    # Each pair of a source and a target stands for an edge of a graph.
     assert sources[sources != targets].numel() > 0.99 * count
     mask = (torch.arange(count) % 4 != 0).to("cuda")
     assert torch.rand(count, device="cuda")[mask].numel() == pytest.approx(0.75 * count, rel=0.01)

@@ -1,4 +1,4 @@
-"""Tests operations that are registered late, and large host tensors on `meta`."""
+"""Tests operations that are registered late, and moves of large host tensors to `meta`."""
 
 from __future__ import annotations
 

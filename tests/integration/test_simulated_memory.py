@@ -1,4 +1,4 @@
-"""Tests pinned memory, storages, pools, snapshots and other users of simulated memory."""
+"""Tests memory functions of PyTorch on simulated GPUs: pinned memory, pools and snapshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests NVML, as programs open it by `ctypes`: the simulated cards answer."""
+"""Tests that simulated cards answer NVML calls of programs that open NVML by `ctypes`."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
 
 
 def requests(call: Callable[[], Any]) -> list[int]:
-    """Returns the sizes that a call requests."""
+    """Returns the sizes of the allocations that a call requests, in order."""
     torch.cuda.memory._record_memory_history("all", context=None)
     before = len(torch.cuda.memory._snapshot()["device_traces"][0])
     kept = call()

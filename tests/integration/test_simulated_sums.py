@@ -101,7 +101,7 @@ def test_many_short_rows_are_normalized_with_partial_gradients() -> None:
         found = backward(200000)
         begin = [input_bytes, *[384] * count, *[partial] * count]
         assert found[: len(begin)] == begin, found
-        assert found.count(384) == 2 * count  # the sum of partial gradients is new memory
+        assert found.count(384) == 2 * count  # the sums of the partial gradients are new tensors
         # PyTorch computes partial gradients only if a row has fewer blocks than half of the 132
         # multiprocessors. A row of 2112 values has 66 blocks.
         wide = norm_of(2112, device="cuda")

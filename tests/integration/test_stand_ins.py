@@ -141,8 +141,8 @@ def test_flash_attention_3_splits_a_long_cache_of_keys() -> None:
                 q, keys, values, cache_seqlens=8192, page_table=pages, causal=True, **named
             )
 
-    # The call allocates the cache length, the output, the log-sum-exps and the schedule. Each split
-    # has its own output and log-sum-exps.
+    # The call allocates four tensors: the cache's length, the output, the log-sum-exps and the
+    # schedule. With several splits, each split also has its own output and log-sum-exps.
     alone = 512 + 32 * 128 * 2 + 512 + 512
     assert peak_of(lambda: attend(num_splits=1)) == alone
     # 8 key heads with 15 splits keep 120 of 132 multiprocessors busy.
@@ -185,8 +185,8 @@ def test_mamba_keeps_the_states_between_chunks() -> None:
     b = torch.randn(2, 16, 4096, device="cuda")
     held = torch.cuda.memory_allocated()
     out = selective_scan_fn(u, u, torch.randn(256, 16, device="cuda"), b, b)
-    # Held are the output, the states of 2 chunks (16 states each), and the matrix that is created
-    # in the call.
+    # Autograd keeps three tensors: the output, the states of 2 chunks (16 states each), and the
+    # random matrix, which was created for this call.
     assert torch.cuda.memory_allocated() - held == 8 * MIB + 2 * 256 * 2 * 32 * 4 + 256 * 16 * 4
     out.sum().backward()
     weight = torch.randn(256, 4, device="cuda", requires_grad=True)
@@ -356,7 +356,7 @@ def test_only_a_package_whose_kernel_was_called_is_assumed(tmp_path: Path) -> No
 
 
 def library_that_looks(folder: Path) -> str:
-    """Installs a library that looks whether flash-attn is installed; returns its folder."""
+    """Installs a library that checks whether flash-attn is installed; returns its folder."""
     installed = folder / "site-packages"
     installed.mkdir()
     (installed / "looking.py").write_text(

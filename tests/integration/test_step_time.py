@@ -1,4 +1,7 @@
-"""Tests the predicted step time against measurements, and by rules that always hold."""
+"""Compares predicted step times with measurements, and with each other.
+
+For example, twice the work has to take twice as long.
+"""
 
 from __future__ import annotations
 

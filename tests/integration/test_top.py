@@ -1,4 +1,4 @@
-"""Tests `plimsoll top` with real processes on simulated GPUs, and requested snapshots."""
+"""Tests `plimsoll top` with real processes on simulated GPUs, and snapshots that users request."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_watched_process_that_is_killed_is_told_on_the_screen() -> None:
             await wait_until(lambda: app._selected is None)
             assert (
                 messages.count(f"process {pid} has ended") == 1
-            )  # counted, because other programs may end at the same time
+            )  # other messages may follow, because other programs may end too
             assert not any(row.key[1] == pid for row in app._rows)
 
     with running("37") as pid:

@@ -1,4 +1,4 @@
-"""Tests that scripts which `predict` and `fit` run leave no trace, unless writes are kept."""
+"""Tests that `predict` and `fit` leave no trace of the scripts they run, unless writes are kept."""
 
 from __future__ import annotations
 

@@ -51,8 +51,8 @@ def test_another_variant_is_foretold_within_half_a_percent(
         assert result.peak_reserved_bytes == pytest.approx(recorded, rel=0.005)
 
 
-# Recordings of one program, all with the same seed, so with the same requested sizes. None had a
-# memory limit.
+# Recordings of one program. All have the same seed, so the program requested the same sizes. None
+# had a memory limit.
 CHURN = [
     recorded
     for recorded in recordings_in(SMALL)

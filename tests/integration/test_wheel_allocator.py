@@ -26,7 +26,10 @@ UNEQUAL = {"assumptions", "host_peak_bytes", "host_peak_range_bytes", "seconds",
 
 
 def uses_everything() -> None:
-    """Prints the state of two GPUs after settings, streams, pools, graphs, limits and failures."""
+    """Uses settings, streams, pools, graphs and limits on two GPUs, until their memory is full.
+
+    Prints the errors, the statistics of each GPU, and the snapshot.
+    """
     import torch
 
     def sizes(count: int) -> list[torch.Tensor]:

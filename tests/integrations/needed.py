@@ -1,4 +1,4 @@
-"""Skips tests whose libraries are missing; only `make test-integrations` installs all."""
+"""Skips tests whose libraries are missing; `make test-integrations` installs all of them."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def batches(count: int) -> list[dict[str, torch.Tensor]]:
 
 
 def hugging_face_trainer(steps: int, kept: list[Any] | None = None, **settings: Any) -> Any:
-    """Returns a Trainer of a small model that appends one tensor a step to `kept`."""
+    """Returns a Trainer. In each step its small model appends one tensor to `kept`."""
     import torch
     from torch import nn
     from transformers import Trainer, TrainingArguments

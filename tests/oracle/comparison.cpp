@@ -375,9 +375,10 @@ class Comparison {
     if (outcome.address != 0) live_.push_back(outcome.address);
     return true;
   }
-  // Allocates at an address inside a free block. Does nothing in two cases. While a pool receives
-  // requests, PyTorch decides by the current stream, and this program never changes that stream.
-  // Under settings that round sizes or limit splitting, PyTorch's block would have another size.
+  // Allocates at an address inside a free block. Does nothing in two cases. First, while a pool
+  // receives requests: PyTorch would choose the pool by the current stream, and this program never
+  // changes the current stream. Second, under settings that round sizes or limit splitting:
+  // PyTorch's block would have another size.
   bool malloc_at(std::uint64_t which, std::uint64_t offset, Bytes size) {
     if (!pytorch_has_malloc_at() || size == 0 || receives_any() || shapes_blocks_) return false;
     constexpr Bytes kUnit = AllocatorConfig::kMinBlock;

@@ -1,9 +1,10 @@
 // Replaces the C++ library's heap by one that never gives an address twice.
 //
-// During a capture PyTorch notes, by the address of a block's record, the streams that used the
-// block (block_to_cudagraph_stream_uses). It does not always remove this note with the record, so a
-// later record at the same address inherits the streams. Which address a record gets is up to the C
-// library. The processes are short, so they need not reuse freed memory.
+// During a capture PyTorch notes which streams used a block (block_to_cudagraph_stream_uses). The
+// key of such a note is the address of the block's record. PyTorch does not always remove the note
+// with the record, so a later record at the same address inherits the streams. Which address a
+// record gets depends on the C library. This heap does not reuse freed memory, because the
+// processes are short.
 #include <cstddef>
 #include <cstdlib>
 #include <new>

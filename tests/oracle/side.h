@@ -63,7 +63,7 @@ class Side {
 [[nodiscard]] bool pytorch_has_malloc_at();
 
 // The default stream and others, in the order in which both sides visit them. PyTorch visits
-// streams in the order of a hash table. The numbers are chosen so that this order is ascending.
+// streams in the order of a hash table. The stream numbers are chosen so that they ascend in it.
 inline constexpr std::size_t kStreams = 4;
 [[nodiscard]] const std::array<plimsoll::StreamId, kStreams>& streams_in_order();
 

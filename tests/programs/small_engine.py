@@ -16,7 +16,7 @@ import torch
 
 GiB, MiB, KiB = 1 << 30, 1 << 20, 1 << 10
 WEIGHTS_BYTES, TOKEN_BYTES = 8 * GiB, 128 * KiB
-"""Bytes of the model's weights, and of one token in the KV cache. An 8-bit type halves the size."""
+"""Bytes of the model's weights, and of one token in the KV cache. 8-bit types halve them."""
 ROW_BYTES, LOAD_BYTES = 2 * MiB, MiB
 """Bytes that one request takes in each step, and the bytes that serving adds to them."""
 LONGEST, HEADS = 131_072, 4

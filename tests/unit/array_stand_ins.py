@@ -1,4 +1,4 @@
-"""Provides small stand-ins for CuPy, Numba and RMM, and engines on simulated GPUs."""
+"""Provides small stand-ins for CuPy, Numba and RMM, and plimsoll's allocators on simulated GPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONG_NS = 1e9
 
 
 class Engines:
-    """The engines of two simulated GPUs of 1 GiB."""
+    """Two simulated GPUs of 1 GiB, each with an engine, which is an allocator with its counters."""
 
     def __init__(self, allocator: str) -> None:
         self.allocator = allocator

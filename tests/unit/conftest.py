@@ -1,4 +1,4 @@
-"""Defines Hypothesis profiles: `CI=1` for a repeatable search, `HYPOTHESIS_PROFILE=long`."""
+"""Defines Hypothesis profiles: `CI=1` makes runs repeatable, `HYPOTHESIS_PROFILE=long` long."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def rows(found: Lifetimes) -> list[tuple[int, ...]]:
 
 
 def naive(events: Sequence[Event]) -> list[tuple[int, ...]]:
-    """Returns what `lifetimes_of` returns, by a simple loop, for consistent histories."""
+    """Computes the result of `lifetimes_of` by a simple loop. The history must be consistent."""
     blocks: list[list[int]] = []
     open_blocks: dict[int, list[int]] = {}
     end = len(events)

@@ -17,7 +17,10 @@ GIVE = [Action.SEGMENT_FREE, Action.SEGMENT_UNMAP]
 
 @st.composite
 def segment_events(draw: st.DrawFn) -> list[Row]:
-    """Draws reservations and releases of ranges; a release may be partial, or of free memory."""
+    """Draws reservations and releases of ranges.
+
+    A release may cover a part of a reserved range, or memory that is not reserved.
+    """
     rows = []
     for _ in range(draw(st.integers(1, 25))):
         action = draw(st.sampled_from(TAKE + GIVE))

@@ -1,4 +1,4 @@
-"""Tests the memory-saving changes of scripts: the new text, and scripts that they do not fit."""
+"""Tests the memory-saving changes of scripts: the new text, and scripts that cannot be changed."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class TestOptimizer:
 
 
 class TestGradients:
-    """Tests of changes against gradients that live too long."""
+    """Tests of changes that free gradients earlier."""
 
     def test_they_are_freed_after_the_step(self) -> None:
         (change,) = gradient_changes(survey())

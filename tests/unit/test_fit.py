@@ -1,4 +1,4 @@
-"""Tests which values `plimsoll.fit` tries, and when it leaves a range in which the answer lies."""
+"""Tests which values `plimsoll.fit` tries, and when it gives a range instead of one value."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ def stepped(answer: int, fixed: float) -> Need:
 
 
 def largest(need: Need) -> int:
-    """Returns the largest value that fits, by trying all."""
+    """Returns the largest value that fits, found by bisection."""
     low, high = 0, 1 << 30
     while high - low > 1:
         middle = (low + high) // 2
@@ -638,7 +638,7 @@ def test_where_the_runs_are_spent_the_answer_lies_between(search: Search) -> Non
 
 
 def test_a_value_that_fits_above_one_that_does_not_is_the_answer(search: Search) -> None:
-    """Lets some smaller values fail, as if a convolution found more workspace there."""
+    """Lets some smaller values fail, as if convolutions of these sizes took more workspace."""
     need = affine(29, 0.3)
     odd = {20: 2 * ROOM, 24: 2 * ROOM}
     found, _ = search(lambda n: odd.get(n, need(n)), default=16)

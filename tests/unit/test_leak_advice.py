@@ -1,4 +1,4 @@
-"""Tests the advice against leaks, and the history without the leaks."""
+"""Tests the advice against leaks, and histories in which plimsoll frees the leaked blocks."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def folder_of(name: str) -> str:
 
 
 def arrows_back(root: Path) -> set[tuple[str, str]]:
-    """Returns pairs of a file and a file of a later folder that it includes."""
+    """Returns each include of a file from a later folder, as (including file, included file)."""
     return {
         (name, other)
         for path in sources(root)

@@ -1,4 +1,4 @@
-"""Tests the command that runs a changed script, and line numbers as in the original script."""
+"""Tests the command that runs a changed script, and that its lines keep their old numbers."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def searched(
 
 
 def changes_of(script: TinyScript, *, guess: float = 1.0) -> list[Change]:
-    """Returns the changes with what their authors state: largest saving, approximate cost."""
+    """Returns the script's changes, each with its largest saving and its approximate cost."""
     return [
         Change(name, name, saves_bytes=max(saved), costs_seconds=script.costs[name] * guess)
         for name, saved in script.saves.items()

@@ -1,4 +1,7 @@
-"""Tests the runs that assume the least and the most of unknown data: their ranks and figures."""
+"""Tests the runs that assume the least and the most of unknown data.
+
+The tests check which ranks run, and the ranges that the runs give.
+"""
 
 from __future__ import annotations
 

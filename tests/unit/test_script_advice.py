@@ -76,7 +76,10 @@ class Runs:
 
 @pytest.fixture
 def explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Explained:
-    """Returns a function that explains a recording with a script and given results of changes."""
+    """Returns a function that explains a script's recording.
+
+    Its arguments include the results that runs of changed scripts should have.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(SCRIPT)
 

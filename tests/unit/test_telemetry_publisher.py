@@ -147,7 +147,7 @@ def test_after_its_folder_vanished_it_publishes_where_there_is_one(
     publisher.start()
     wait_for(lambda: len(list(first.iterdir())) == 2)
     first.rename(tmp_path / "gone")
-    first.touch()  # a file with this name prevents that the folder is made again
+    first.touch()  # while this file exists, the folder cannot be made again
     wait_for(lambda: len(list(second.iterdir())) == 2)
     wait_for(lambda: read_processes(only=second))
     publisher.stop()

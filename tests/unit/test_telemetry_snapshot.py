@@ -54,7 +54,7 @@ def serving(folder: Path, take: Callable[[], dict[str, Any]]) -> Iterator[Snapsh
 
 @contextmanager
 def answering(folder: Path, answer: bytes) -> Iterator[None]:
-    """Runs a process that speaks another protocol."""
+    """Sends `answer` to one request at this process's socket, whatever the protocol demands."""
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(socket_path(folder, os.getpid())))
         server.listen()

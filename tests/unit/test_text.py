@@ -90,7 +90,7 @@ def test_a_page_shows_nothing_hostile() -> None:
     assert [moment.text for moment in run.devices[0].moments if moment.kind == "mark"] == [
         printable(HOSTILE)
     ]
-    # unchanged, because the page is written beside the recording with this name
+    # The name is unchanged, because plimsoll writes the page beside the recording of this name.
     assert run.name.startswith(HOSTILE)
 
 

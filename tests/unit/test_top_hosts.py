@@ -681,7 +681,7 @@ def test_a_real_ssh_shows_a_machine_and_brings_a_snapshot(
     ssh.chmod(0o700)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     if os.geteuid() == 0:
-        # sshd needs this folder, which otherwise its service makes
+        # sshd needs this folder. On a normal start, the system's ssh service creates it.
         Path("/run/sshd").mkdir(exist_ok=True)
     cluster.add("there")
     pid = cluster.run("there", 300, RANK="5", PLIMSOLL_JOB="real")

@@ -1,4 +1,4 @@
-"""Tests that the functions that reduce a training script's memory keep its results."""
+"""Tests the functions that reduce a training's memory: its results must stay the same."""
 
 from __future__ import annotations
 

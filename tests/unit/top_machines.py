@@ -1,4 +1,4 @@
-"""Makes machines for `top`, from given data of NVML and of processes."""
+"""Makes machines for tests of `plimsoll top`, from prepared NVML data and process counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trains two networks with two optimizers; each step uses the other network's results."""
+"""Trains two networks, each with its own optimizer; each loss needs the other network's output."""
 
 import torch
 from torch import nn

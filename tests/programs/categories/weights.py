@@ -1,4 +1,8 @@
-"""Has parameters that are hard to recognize: a copy's, a reassigned one, an uncalled layer's."""
+"""Creates parameters that are hard to recognize as such.
+
+They belong to a copy of the model, to a layer that is never called, and to a layer whose weight is
+replaced.
+"""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Runs two ranks: both load a checkpoint onto the card that saved it, or each onto its own card."""
+"""Runs two ranks that load a checkpoint: both onto the first card, or each onto its own card."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Runs convolutions whose workspaces were not measured: unequal sides, kernels and strides."""
+"""Runs convolutions of unusual shapes, whose workspaces were not measured."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Trains two layers for two steps: python two_layers.py BATCH [ROWS]; keeps ROWS more rows."""
+"""Trains two layers for two steps: two_layers.py BATCH [ROWS]. ROWS adds a tensor of ROWS rows."""
 
 import sys
 

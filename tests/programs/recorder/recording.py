@@ -2,7 +2,7 @@
 
     python recording.py NAME FILE
 
-NAME is the function that runs while it is recorded into FILE.
+NAME is the function to run. plimsoll records into FILE while this function runs.
 """
 
 import os

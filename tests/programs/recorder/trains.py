@@ -52,7 +52,7 @@ def and_record_a_part() -> None:
 
 
 def beside_pytorchs_own_history() -> None:
-    """Trains a step while PyTorch records its own history of memory, then a step without."""
+    """Trains a step while PyTorch records its own history of memory, and a step after that."""
     torch.cuda.memory._record_memory_history()
     train(1)
     torch.cuda.memory._dump_snapshot("snapshot.pickle")

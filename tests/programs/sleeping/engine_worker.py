@@ -20,12 +20,12 @@ class Worker:
     """Makes weights and a cache, each in its own pool."""
 
     def load_model(self) -> None:
-        """Does nothing; it is one of the steps of a start."""
+        """Does nothing. vLLM calls this method, under three names, when an engine starts."""
 
     determine_available_memory = initialize_from_config = load_model
 
     def compile_or_warm_up_model(self) -> None:
-        """Makes the pools, as the last step of a start."""
+        """Makes the pools. vLLM calls this method last when an engine starts."""
         self.pools = SleepingPools(os.environ["SLEEPING_LIBRARY"])
         with self.pools.use(WEIGHTS):
             self.weights = [_memory(size) for size in WEIGHT_MIB]
@@ -37,7 +37,7 @@ class Worker:
         self.pools.sleep(WEIGHTS if level == 1 else None)
 
     def wake_up(self, tags: list[str] | None = None) -> None:
-        """Maps the memory of these tags again; without tags, of all."""
+        """Maps the memory of these tags again; None means all tags."""
         self.pools.wake(*(_TAGS[tag] for tag in tags or _TAGS))
 
 

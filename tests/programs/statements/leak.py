@@ -1,4 +1,4 @@
-"""Shows leaks: memory grows with each step, because references to its tensors remain."""
+"""Shows leaks: memory grows with each step, because the program keeps references to tensors."""
 
 import torch
 

@@ -1,4 +1,7 @@
-"""Shows that a tensor keeps its device, operands must share it, and each device has a cache."""
+"""Shows how PyTorch places tensors on devices.
+
+A tensor keeps its device. Operands must be on the same device. Each device has its own cache.
+"""
 
 import torch
 

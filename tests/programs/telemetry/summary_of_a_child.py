@@ -1,4 +1,4 @@
-"""Reports the exit summary of a multiprocessing child at its end."""
+"""Starts a multiprocessing child that reports an exit summary when it ends."""
 
 import multiprocessing
 
