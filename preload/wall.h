@@ -5,10 +5,10 @@
 // Landlock enforces this for the contents and names of files, but not for their metadata. A seccomp
 // filter therefore holds calls until a supervisor has answered them. The supervisor itself refuses
 // forbidden changes of metadata. Landlock decides about all other calls; the supervisor only notes
-// which program was refused which file.
+// the program and the file of each refusal.
 //
-// A supervisor calls these functions with ctypes, in processes without the layer. All return a
-// negative errno if they fail.
+// Python code calls these functions with ctypes, in processes that do not use the scratch layer
+// (layer.h) themselves. All functions return a negative errno if they fail.
 #pragma once
 
 extern "C" {
@@ -16,10 +16,11 @@ extern "C" {
 // Returns 0 if a wall can be raised here. A child process tries it, so this process is unchanged.
 [[gnu::visibility("default")]] int plimsoll_wall_is_possible();
 
-// Raises the wall around this process and all its children. Returns the listener's descriptor,
-// which closes at exec. A writable path that is no folder allows writes to that file only; one that
-// does not exist is left out. Landlock alone decides about calls that carry `pass`, which is never
-// 0.
+// Raises the wall around this process and all its children. Returns the descriptor from which the
+// supervisor reads the held calls; exec closes it. If a writable path is a file, only that file may
+// be written. A writable path that does not exist is ignored. `pass` is a number other than 0 that
+// the scratch layer puts into the sixth argument of its own calls. The filter does not hold calls
+// with this number, so only Landlock checks them.
 [[gnu::visibility("default")]] int plimsoll_wall_raise(const char* const* writable, int count,
                                                        unsigned long long pass);
 

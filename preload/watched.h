@@ -1,4 +1,4 @@
-// The system calls that the wall watches, and the arguments that hold their files.
+// The system calls that the wall watches, and which of their arguments name a file.
 #pragma once
 
 #include <fcntl.h>

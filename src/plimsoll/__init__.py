@@ -17,8 +17,8 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# The modules load on first use: `import torch` imports this package even in programs that do not
-# use plimsoll.
+# The modules load on first use, because every program that imports torch imports this package:
+# `import torch` loads the entry points "torch.backends", and plimsoll has one.
 _MODULES = {
     "Allocator": "plimsoll.engine.simulator.allocator",
     "Diagnosis": "plimsoll.integrations.diagnosis.results",

@@ -39,8 +39,8 @@ class ScriptError(RuntimeError):
         unknown_read: The first line of the script that read a value which the simulation had not
             computed. That may be the cause of the failure. None if no line read such a value.
         missed_network: Whether the script failed because plimsoll runs it without a network.
-        refused: A real file that a program tried to change, and that program. plimsoll refused the
-            change. None if it refused no change.
+        refused: If plimsoll refused a change of a real file: the file, and the program that tried
+            to change it. Else None.
         reason: The type of the script's error, the first line of its message, and the line that
             raised it; None if the script reported none.
         device_failure: The check that failed inside a simulated kernel, with the line that called

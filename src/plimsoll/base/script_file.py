@@ -31,7 +31,8 @@ def script_file(name: str) -> Path:
     """Returns the file of a script.
 
     Args:
-        name: The script's path, or the name of a Python program beside this Python or on the PATH.
+        name: The script's path, or the name of a Python program in the folder of this process's
+            Python interpreter or on the PATH.
 
     Raises:
         InputError: If there is no such file, or it is no Python script.

@@ -43,8 +43,8 @@ def parse_size(size: int | str) -> int:
     """Converts "24GiB", "512 MiB", "80GB", "7.5G" or a number of bytes to bytes.
 
     KiB, MiB, GiB and TiB, or just K, M, G and T, are powers of 1024; KB, MB, GB and TB are powers
-    of 1000. Text without a unit means bytes. Fewer bytes than 1 MiB need a unit, because a user who
-    writes "24" means GiB.
+    of 1000. Text without a unit means bytes. Such text is refused if it is below 1 MiB: a user who
+    writes "24" probably means GiB.
 
     Raises:
         InputError: If `size` is not a size above zero.
@@ -97,7 +97,10 @@ def format_size(size: int) -> str:
 
 
 def format_range(bounds: tuple[int, int] | None, by: str = "") -> str:
-    """Returns a suffix with a size's bounds; "" if there are none or both print alike.
+    """Returns the bounds of a size in parentheses, to put after the size.
+
+    Returns "" if there are no bounds, or if both read the same. `by` is text that follows them and
+    says what they depend on.
 
     >>> format_range((1 << 20, 3 << 20), ", by data")
     '  (1.00 MiB to 3.00 MiB, by data)'

@@ -38,7 +38,7 @@ def run_within(
     as_json: bool,
     module: bool,
 ) -> None:
-    """Searches for changes with which the script fits each card, and prints the plans.
+    """Searches for changes with which the script fits, and prints the changes for each card.
 
     Raises:
         typer.Exit: With status 1 if no plan fits one of the cards, with 130 after an interrupt.
@@ -139,9 +139,9 @@ def _outcome(attempt: Attempt) -> str:
 
 
 def _with_less(attempt: Attempt) -> str:
-    """Returns a suffix with the least memory that suffices, and the allocator that needs it.
+    """Returns, in parentheses, the name of the allocator that needs the least memory, and the size.
 
-    Returns "" if this allocator is the first of the attempt.
+    Returns "" if that is the first allocator, PyTorch's own.
     """
     from plimsoll.prediction.fitting.plan_text import allocator_title
 

@@ -24,7 +24,7 @@ PlanToWrite = Annotated[
 
 
 def tell_difference(plan: Plan, path: Path, program: MadeFor) -> None:
-    """Prints a note if the plan was made for another program than the one that follows it."""
+    """Prints a note if the plan was made for a program other than `program`, which will use it."""
     if difference := plan.made_for.difference(program):
         print(printable(f"note: {path} is a plan {difference}"), file=sys.stderr)
 

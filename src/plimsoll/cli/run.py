@@ -181,7 +181,7 @@ def _run_live(
     if "plimsoll" not in importlib.metadata.entry_points(group="torch.backends").names:
         raise InputError("PyTorch cannot find plimsoll: install plimsoll-gpu again")
     if allocator != "torch":
-        with suppress(InputError):  # without the library, the script's process warns
+        with suppress(InputError):  # if this fails, the script's process will print a warning
             build(BRIDGE)
     environment = dict(os.environ)
     environment["PLIMSOLL_ALLOCATOR"] = allocator

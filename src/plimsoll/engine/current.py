@@ -53,7 +53,7 @@ def _installed() -> Engines:
 
 
 def check_elastic() -> None:
-    """Checks that the elastic allocator, which regions and shared memory need, is in use.
+    """Checks that the elastic allocator is in use. Regions and shared memory work only with it.
 
     Raises:
         InputError: If the elastic allocator does not serve this process.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Stacks(Protocol):
-    """Returns the call stack for a stack number of the engine, innermost frame first."""
+    """The call stacks, innermost frame first. The keys are the stack numbers in the events."""
 
     def __getitem__(self, context: int, /) -> list[tuple[str, int, str]]: ...
 

@@ -74,7 +74,7 @@ class TensorUses:
         self._look_before_step(optimizer)
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
-        """Calls `after_step`, and reports the tensors in an optimizer's state that are new."""
+        """Calls the `after_step` of `__init__`, and reports new tensors in an optimizer's state."""
         self._step_ends(optimizer)
         self._look_after_step(optimizer)
 

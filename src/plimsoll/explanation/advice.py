@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from plimsoll.recordings.recording import Recording
 
 _MOST_SETTINGS = 3
-_SPILL_TO = 0.75  # the share of the peak that stays on the card, unless a limit refused a request
+# The dedicated memory for a trial of spilling, as a share of the peak. If a request failed and the
+# limit is known, the trial uses that limit instead.
+_SPILL_TO = 0.75
 
 
 def give_advice(

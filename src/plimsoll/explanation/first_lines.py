@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def first_lines(e: ExplanationParts) -> Iterator[str]:
-    """Yields the answer to the given options (or the main finding), its reason, and advice."""
+    """Yields the lines of `answers`, the reason for them, and advice."""
     yield from answers(e)
     found = e.causes[0] if e.causes else None
     if e.leaks and not e.out_of_memory and not (found and found.growth_bytes):
@@ -39,9 +39,10 @@ def first_lines(e: ExplanationParts) -> Iterator[str]:
 
 
 def answers(e: ExplanationParts) -> Iterator[str]:
-    """Yields one line for each given option, such as `--limit`, or else the main finding.
+    """Yields the answer to --limit if it was given, otherwise the main finding.
 
-    If the categories are a guess, the first line ends with a sentence on that.
+    If the script of --script does not seem to be the recorded program, a line that says so comes
+    first. If the categories are a guess, the first line says so at its end.
     """
     first, *more = _answers(e)
     guess = "Categories are guessed from lifetimes: the recording has no call stacks."

@@ -86,9 +86,9 @@ def add_leaks(
 def _by_change(leaks: Sequence[FoundLeak]) -> list[list[FoundLeak]]:
     """Groups the leaks that the same change would mend, the fastest growth first.
 
-    An autograd graph also keeps tensors that have no grad_fn, such as its inputs. So if plimsoll
-    does not find the statement that keeps a leak, the leak joins the group of the fastest-growing
-    graph.
+    An autograd graph also keeps tensors that have no grad_fn, such as its inputs. plimsoll may not
+    find the statement that keeps the tensors of a leak. Such a leak joins the group of the
+    fastest-growing graph.
     """
     groups: dict[str, list[FoundLeak]] = {}
     for one in leaks:

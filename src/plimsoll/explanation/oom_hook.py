@@ -82,7 +82,7 @@ class OomHook:
                 self.explain(arguments.exc_value)
 
         def restore() -> None:
-            # Restore only where no later hook has replaced ours, because a later hook calls ours.
+            # If another hook was installed after ours, it stays: restoring would remove it.
             if sys.excepthook is in_program:
                 sys.excepthook = for_program
             if threading.excepthook is in_thread:

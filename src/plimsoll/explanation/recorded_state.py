@@ -46,7 +46,8 @@ class RecordedPast(Past):
         conf: PyTorch's configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         version: The version of PyTorch.
         fragments_bytes: The free bytes in partly used pieces, as the elastic allocator counted
-            them; None if the recording has a history, which shows the pieces, or no such count.
+            them. None if the events of the recording show the pieces, or if the allocator did not
+            count them.
     """
 
     num_alloc_retries = None

@@ -22,7 +22,9 @@ _ALLOCATORS = {
     "elastic": "plimsoll's elastic allocator",
     "uncached": "an allocator that keeps nothing",
 }
-_OTHER_RETRIES = ("elastic", "spill")  # kinds of advice that use the elastic allocator
+# These kinds of advice use the elastic allocator, whose retries wait for other streams and return
+# no cached memory.
+_OTHER_RETRIES = ("elastic", "spill")
 _MOST_LEAKS = 5
 _INDENT = "  "
 

@@ -47,7 +47,7 @@ class MemoryWatch:
     ...         print(step, memory.figures())
 
     Each integration with a trainer or tracker in docs/integrations.md uses a MemoryWatch. Without a
-    GPU, real or simulated, it does nothing and has no figures.
+    GPU, real or simulated, it has no figures and warns of nothing, and `record` raises an error.
     """
 
     def __init__(

@@ -59,7 +59,7 @@ class SimulatedTests:
         self._names = [item.nodeid for item in items]
         # A pytest-xdist worker gets its tests one by one, without knowing the next ones.
         self._one_by_one = hasattr(config, "workerinput")
-        self._reports: dict[str, list[pytest.TestReport]] = {}  # of each test that has begun
+        self._reports: dict[str, list[pytest.TestReport]] = {}  # the reports of each begun test
         self._endings: dict[str, str] = {}  # the exit status and output of each test's process
 
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:

@@ -42,7 +42,7 @@ class CounterSource(Protocol):
 
 
 class _Elastic(Protocol):
-    """The only method of an engine with the elastic allocator that this module calls."""
+    """The part of the elastic allocator's interface that this module uses."""
 
     def fragments_bytes(self) -> int | None: ...
 
@@ -73,7 +73,8 @@ def device_counters(
         is_simulated: Whether the card is simulated.
         used_bytes: The bytes of a simulated card in use by all processes; None for a real card,
             whose driver reports them.
-        elastic: The engine if its allocator is elastic; else None.
+        elastic: The elastic allocator, which computes its own fragments; None if another allocator
+            serves the GPU.
     """
     # The native allocator counts its fragments as it runs. The elastic allocator computes them when
     # it is asked.

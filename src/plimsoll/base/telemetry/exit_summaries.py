@@ -37,7 +37,8 @@ class ExitSummary:
         torch_peak_reserved_bytes: The most that PyTorch's own allocator would have reserved. If it
             would have run out of memory, the peak before that moment.
         torch_num_ooms: How often PyTorch's own allocator would have run out of memory.
-        plan: How far the requests followed a plan of addresses, in words; None without a plan.
+        plan: How much of the requested memory got the addresses that a plan had fixed before the
+            run, in words; None without a plan.
     """
 
     allocator: str

@@ -25,7 +25,10 @@ _NO_JOB = "none"  # torchrun's default run id
 
 
 def place_of_process() -> ProcessPlace:
-    """Returns this process's host, rank and job; the process may still join a job later."""
+    """Returns this process's host, rank and job.
+
+    A later call may return another rank: a process may join a process group while it runs.
+    """
     given = next((each for each in _LAUNCHERS if _is_launched(*each)), _LAUNCHERS[0])
     rank, local_rank, world_size = map(launched_as, given)
     rank, world_size = _joined() or (rank, world_size)

@@ -86,7 +86,7 @@ class Publisher:
         if self._thread is None:
             return True
         if self._thread is threading.current_thread():
-            return False  # a finalizer that ran in this thread has forked
+            return False  # this thread itself calls fork, in a finalizer that it runs
         with suppress(OSError):  # the thread has ended if the program closed `_wake`
             os.eventfd_write(self._wake, 1)
         self._thread.join(_PATIENCE_SECONDS)
@@ -100,7 +100,10 @@ class Publisher:
             remove(self._folder, self._pid)
 
     def abandon(self) -> None:
-        """Closes the descriptors, but keeps the files: a forked child's parent still needs them."""
+        """Closes the descriptors, but does not delete the files.
+
+        A forked child calls this, and its parent still uses the files.
+        """
         self._close()
         with suppress(OSError):
             os.close(self._wake)

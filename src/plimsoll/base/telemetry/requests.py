@@ -2,8 +2,8 @@
 
 The process listens on a Unix socket, in the folder where it publishes its counters. Only the same
 user and root can connect; the kernel reports the peer's user. The answer is a line of JSON,
-`{"size": N}` or `{"error": "..."}`. If the line has a size, N bytes follow
-it. They are a pickle in PyTorch's format, which a reader must treat as untrusted.
+`{"size": N}` or `{"error": "..."}`. If the line has a size, N bytes follow: a pickle in PyTorch's
+format, which a reader must treat as untrusted.
 """
 
 from __future__ import annotations

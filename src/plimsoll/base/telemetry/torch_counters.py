@@ -20,7 +20,10 @@ _BETWEEN_CHARGES_SECONDS = 10.0
 
 
 class EnginesInUse(Protocol):
-    """The engines that `plimsoll.install` put into this process."""
+    """The engines that `plimsoll.install` put into this process.
+
+    An engine is plimsoll's allocator for one GPU.
+    """
 
     @property
     def allocator(self) -> str:

@@ -62,7 +62,7 @@ def done_with(index: int, answered: Any, result_type: type[Any]) -> Done[Any]:
 
 
 def reason(error: BaseException) -> str:
-    """Returns an error's type and first line, as one line; plimsoll's own errors get no type."""
+    """Returns an error's type and its message's first line; for plimsoll's errors, no type."""
     text = str(error).strip().partition("\n")[0]
     if type(error).__module__ == "plimsoll.base.errors":
         return printable(text)

@@ -95,9 +95,9 @@ class CardFile:
             Each value has three sizes: for the forward pass, the gradient of the input and the
             gradient of the weight.
         searches: The bytes of cudnn.benchmark's workspaces, by the description of the convolution,
-            for the same three passes. Each pass has four numbers: the largest workspace during a
-            search; then the smallest, the median and the largest workspace of the plan that won,
-            over several searches.
+            for the same three passes. The search was repeated several times. Each pass has four
+            numbers: the largest workspace during a search; then the smallest, the median and the
+            largest workspace of the plan that cuDNN chose.
         checks: Pairs of measured and predicted bytes, by the name of what takes the memory.
     """
 

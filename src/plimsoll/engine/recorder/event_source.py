@@ -46,7 +46,7 @@ class EventSource(Protocol):
         """
 
     def frames(self, stack: int) -> list[Frame]:
-        """Returns the call stack for a stack number of an event, innermost frame first."""
+        """Returns the call stack that events refer to by this number, innermost frame first."""
 
     def when_torch_is_there(self, action: Callable[[], None]) -> None:
         """Calls `action` once PyTorch is imported. A source without PyTorch never calls it."""

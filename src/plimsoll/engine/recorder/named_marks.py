@@ -66,7 +66,7 @@ class Marks:
         A label's row is the number of events before it, without marks and labels.
 
         Args:
-            devices: The device of each row.
+            devices: The device of each entry of `events`.
             events: Events, marks and labels, in order.
         """
         names = list(self._numbers)

@@ -66,9 +66,9 @@ def replay(
         conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF; by default the recorded
             one.
         limit: The most memory that may be reserved, such as "24GiB". It acts like a memory
-            fraction or a smaller card. The default is the limit inferred from the recording. If
-            no limit can be inferred, and the replay changes the configuration or the allocator, the
-            default is the recorded card's memory, if the recording names the card.
+            fraction or a smaller card. The default is the limit inferred from the recording. If no
+            limit can be inferred, the default is no limit under the recorded settings. Under other
+            settings it is the memory of the recorded card, if the recording names that card.
         gpu_memory: The memory of the simulated card, all of it for PyTorch. The default is more
             than any program needs.
         dedicated: The card's memory, in place of `gpu_memory`. Requests beyond it get shared

@@ -150,7 +150,7 @@ class Allocator:
             raise InputError(
                 f"the {self.name} allocator cannot spill, only a driver can under it: wddm"
             )
-        # The elastic allocator itself chooses the tier of its memory, even with the wddm driver.
+        # The elastic allocator chooses dedicated or shared memory, even under the wddm driver.
         if self.name == "elastic":
             self.engine.spills = by_driver or policy == "spill"
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from plimsoll.explanation.ranks.outliers import Outlier
     from plimsoll.explanation.ranks.rank_groups import RankGroup
 
-_MOST_EXPLAINED = 4  # the most groups whose representative is explained
+_MOST_EXPLAINED = 4  # one rank is explained for each group, in at most this number of groups
 _MOST_EVENTS_EXPLAINED = 10_000_000  # a recording this long takes 700 MiB to explain
 
 
@@ -170,7 +170,7 @@ def read_job(
 
 
 def _latest_starts(found: Sequence[RankSummary]) -> tuple[list[RankSummary], list[str]]:
-    """Keeps the latest recording of each rank that a launcher started again.
+    """Drops the earlier recordings of each rank that a launcher restarted; keeps the latest one.
 
     Returns:
         The recordings that are left, and a line about the others if there are any.

@@ -30,7 +30,8 @@ _KINDS: tuple[OutlierKind, ...] = ("out_of_memory", "leak", "fragmented", "full"
 # excess.
 _LEAST_MORE = 0.25
 _LEAST_PASSING = (
-    # This lower share is for memory that is freed within its step: shards hardly change its size.
+    # For memory that a step both allocates and frees. Uneven shards hardly change its size, so a
+    # smaller excess counts.
     0.08
 )
 # the least excess of memory that is reserved but not allocated, as a share of the reserved memory
@@ -39,7 +40,9 @@ _SEGMENT = 20 * MiB  # PyTorch's usual segment size: one segment more or less is
 _LEAST_PASSAGES = WORDS // 2
 _LEAST_KEEPING_STEPS, _LEAST_KEEPING_SHARE = 2, 0.5
 _OTHER_STEPS = 0.2  # steps are alike if their numbers of allocations differ by less than this share
-_FEW_HAVE = 0.05  # a passage is rare if less than this share of the group's ranks has it
+# A passage is a run of consecutive allocations (`behaviour`). It is rare if less than this share of
+# the group's ranks has it.
+_FEW_HAVE = 0.05
 _WITNESSES = 3
 
 
@@ -108,9 +111,9 @@ def first_to_fail(summaries: Sequence[RankSummary]) -> RankSummary | None:
 
 
 def _out_of_memory(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Yields the rank that ran out of memory first, then others that ran out of memory.
+    """Yields the rank that ran out of memory first, then other ranks that ran out of memory.
 
-    The others are only those in whose group less than half of the ranks ran out of memory.
+    If half of a group's ranks or more ran out of memory, the group's other ranks are left out.
     """
     first = first_to_fail([one for team in teams for one in team])
     named = [] if first is None else [first]

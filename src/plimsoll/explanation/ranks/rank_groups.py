@@ -31,7 +31,8 @@ _LEVELS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 """The tolerances to try: each is the share of passages that may differ within a group."""
 _MOST_BESIDE = 0.75  # the share of all ranks that must be in groups
 _LEAST_SHARE = 0.05  # a group has at least this share of all ranks
-_OTHER_COUNT, _OTHER_MEMORY = 0.02, 0.2  # a relative gap this large splits a group
+# The relative gaps that split a group: in the allocations per step, and in the kept memory.
+_OTHER_COUNT, _OTHER_MEMORY = 0.02, 0.2
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Shared:
             row[:] = np.isin(self.hashes, one.hashes, assume_unique=True)
 
     def missing(self) -> NDArray[np.float64]:
-        """Returns for each pair of ranks the share of the first's passages not in the second."""
+        """Returns a matrix: the share of the passages of rank i that rank j lacks, at [i, j]."""
         kinds, place = np.unique(np.packbits(self.has, axis=1), axis=0, return_inverse=True)
         rows = np.unpackbits(kinds, axis=1, count=len(self.hashes)).astype(np.float32)
         common = (rows @ rows.T).astype(np.float64)

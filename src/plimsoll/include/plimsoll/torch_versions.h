@@ -22,7 +22,8 @@ struct TorchVersion {
 #include "plimsoll/torch_versions.inc"
 
   // Parses a version such as "2.11" or "2.11.0+cu130". Throws ConfigError for versions before
-  // kOldestTorch or after kNewestTorch. Only the core defines this function.
+  // kOldestTorch or after kNewestTorch. The definition is in core/src/allocator/config.cpp, so only
+  // code that is linked with the core can call it.
   [[nodiscard]] static TorchVersion parse(std::string_view text);
   [[nodiscard]] std::string to_string() const;
 };

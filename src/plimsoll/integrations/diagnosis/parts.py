@@ -18,7 +18,8 @@ class Installed:
     Attributes:
         name: Its name as printed.
         version: The installed version; None if it is missing.
-        note: The purpose for which plimsoll uses it; None if an ability shows that.
+        note: The purpose for which plimsoll uses it; None if the printed abilities make the purpose
+            plain.
     """
 
     name: str

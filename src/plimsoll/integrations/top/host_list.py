@@ -18,10 +18,11 @@ def hosts_in(text: str) -> list[str]:
     """Returns the names in a list of hosts, in order; a name without brackets is a list of one.
 
     Numbers keep their leading zeros: node[08-10] is node08, node09 and node10. An address with
-    :// is not divided at commas, and brackets around anything but numbers are part of a name.
+    :// is not divided at commas. The brackets around an IPv6 address are part of the name.
 
     Raises:
-        InputError: If a range of numbers is not valid, or the list is too long.
+        InputError: If the text in brackets is neither a list of numbers and ranges nor an IPv6
+            address, or the list of hosts is too long.
     """
     parts = [text] if "://" in text else _BETWEEN_HOSTS.split(text)
     names: list[str] = []

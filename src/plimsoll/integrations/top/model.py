@@ -80,7 +80,8 @@ class GpuUse:
 
     Attributes:
         label: The GPU's name in tables: its number. The process id follows if the GPU is
-            simulated, as in "0 of 4711". If the host is another machine, its name comes first.
+            simulated, as in "0 of 4711". If the GPU is in another machine, the host's name comes
+            first.
         name: The product's name.
         uuid: The UUID without a prefix; "" for a simulated GPU.
         is_simulated: Whether the GPU is simulated, so that it exists in one process only.

@@ -105,7 +105,7 @@ def write_snapshot(
         use: The process.
         folder: The folder of the file.
         host: The host of the process, if that is another machine.
-        hosts: The watch of all other machines.
+        hosts: The object that asks the other machines; needed if `host` is given.
 
     Raises:
         InputError: If plimsoll does not run in the process, it does not answer, or the file cannot
