@@ -253,7 +253,7 @@ class Program:
             self.free(address)
 
     def _shed(self) -> None:
-        """Frees a third of all blocks, as a program does that finds the card full."""
+        """Frees a third of all blocks, like a program that reacts to an out-of-memory error."""
         self._count("out of memory")
         for address in self.random.sample(list(self.live), len(self.live) // 3):
             self.free(address)
