@@ -122,7 +122,7 @@ def names_of(only: str, scripts: Path) -> list[str]:
 def measure(only: str, scripts: Path, results: Path, jobs: int) -> None:
     """Measures all scripts on a GPU, up to `jobs` at a time.
 
-    They do not disturb each other, because each process counts only its own memory.
+    Each script runs in a process of its own, which counts only its own memory.
     """
     import torch
 

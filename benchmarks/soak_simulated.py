@@ -87,7 +87,7 @@ class Program:
     # --- actions ---------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Makes some requests and frees, and rarely another action."""
+        """Makes some requests and frees. Now and then does something else as well."""
         for _ in range(self.random.randrange(4, 24)):
             if len(self.live) < MOST_LIVE and self.random.random() < 0.55:
                 self.take(self._size(), self._region())

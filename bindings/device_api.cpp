@@ -23,7 +23,7 @@ int status_of(Status status) {
   }
 }
 
-// Calls a member function of the GPU's driver, and returns its status as C code expects it.
+// Calls a member function of the GPU's driver, and returns the status as a code of the C interface.
 template <auto function, typename... Arguments>
 int called(plimsoll_device* handle, Arguments... arguments) {
   const auto exclusive = exclude_simulated_gpus();
