@@ -44,8 +44,8 @@ SCRIPTS = {
     **{path.stem: path for path in sorted(WORKLOADS.glob("*.py"))},
 }
 SHARES = (0.8, 0.6, 0.45)  # memory budgets, as parts of what the unchanged script takes
-# Scripts that `plan` also searches with the budget `FLOOR`. If no plan fits it, the copy that needs
-# the least memory is run under limits too.
+# Scripts that `plan` also searches with the budget `FLOOR`. If no plan fits a budget, the copy that
+# needs the least memory runs under limits just below and just above that need.
 FLOORS = ("bert_varlen_amp", "gpt2_adamw", "vision")
 FLOOR = 0.1
 AT_FLOOR = ("bert_varlen_amp-60", "gpt2_adamw-45", "lora-60", "mixtral_moe-80")
