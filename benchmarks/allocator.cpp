@@ -1,5 +1,5 @@
-// Times requests and frees without a GPU. plimsoll's allocators run over simulated drivers. Calls
-// of the allocators are indirect, as they are in a program.
+// Times requests and frees without a GPU. plimsoll's allocators run over simulated drivers. The
+// allocators are called through virtual functions, since PyTorch's calls are indirect too.
 //
 //     allocator [--repetitions N] [TRACE...]
 //

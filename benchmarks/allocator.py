@@ -3,9 +3,9 @@
     python benchmarks/allocator.py [--program FILE] [--gpu] [--allocator NAME] [RECORDING ...]
 
 Without --gpu, a C++ program runs plimsoll's allocators over simulated drivers; CMake builds it from
-allocator.cpp. With --gpu, plimsoll's allocator and PyTorch's alternate in this process, called
-through the interface that PyTorch itself uses. All allocators get the same requests: pairs of a
-request and a free at four sizes, requests and frees in random order, the requests of the
+allocator.cpp. With --gpu, plimsoll's allocator and PyTorch's take turns in this process. Both are
+called through the interface that PyTorch itself uses. All allocators get the same requests: pairs
+of a request and a free at four sizes, requests and frees in random order, the requests of the
 recordings, and random requests from several threads, each on its own stream. Results go to
 benchmarks/results/allocator.txt, or allocator_gpu.txt.
 """

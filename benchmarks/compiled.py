@@ -120,7 +120,10 @@ def names_of(only: str, scripts: Path) -> list[str]:
 
 
 def measure(only: str, scripts: Path, results: Path, jobs: int) -> None:
-    """Measures all scripts on a GPU, some in parallel; each process counts only its own memory."""
+    """Measures all scripts on a GPU, up to `jobs` at a time.
+
+    Each script runs in a process of its own, which counts only its own memory.
+    """
     import torch
 
     path = results / "compiled.json"

@@ -10,8 +10,8 @@ Needs a GPU. Makes three tables:
    memory, as a number of batches. The fastest repetition counts, because other programs on the
    host can only add time.
 2. Loading with a DataLoader whose workers make the batches. The plain loop, the tutorials' loader
-   and PrefetchLoader run with `pin_memory=True`; PrefetchLoader also runs without it, and with
-   PinnedCollate. The second of two epochs counts.
+   and PrefetchLoader run with `pin_memory=True`. PrefetchLoader also runs twice without
+   `pin_memory`: once as it is, and once with PinnedCollate. The second of two epochs counts.
 3. A convolutional classifier on batches of five sizes. The table has peak reserved over peak
    allocated memory under PyTorch's allocator and plimsoll's. Each run is a process of its own.
 

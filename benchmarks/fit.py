@@ -1,4 +1,4 @@
-"""Checks on a GPU that plans of `plimsoll fit` fit, and that steps take the predicted time.
+"""Checks on a GPU the memory and the step time that `plimsoll fit` predicts for its plans.
 
 A plan is the set of changes that `plimsoll fit` proposes so that a script fits a memory budget.
 `plan` searches without a GPU, and writes each changed copy of a script that the search tried.
@@ -44,7 +44,8 @@ SCRIPTS = {
     **{path.stem: path for path in sorted(WORKLOADS.glob("*.py"))},
 }
 SHARES = (0.8, 0.6, 0.45)  # memory budgets, as parts of what the unchanged script takes
-# scripts that also run in the least memory for which `plimsoll fit` finds changes
+# Scripts that `plan` also searches with the budget `FLOOR`. If no plan fits a budget, the copy that
+# needs the least memory runs under limits just below and just above that need.
 FLOORS = ("bert_varlen_amp", "gpt2_adamw", "vision")
 FLOOR = 0.1
 AT_FLOOR = ("bert_varlen_amp-60", "gpt2_adamw-45", "lora-60", "mixtral_moe-80")
@@ -186,9 +187,10 @@ def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
 
 
 def _in_turns(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Orders the copies: first those of plans and those with one change or none, then the rest.
+    """Returns the copies in the order in which they are timed.
 
-    In each of the two groups, the scripts take turns.
+    The first group has the copies that are plans, and all copies with at most one change. The
+    second group has the rest. Within a group, the scripts take turns.
     """
     first: dict[str, list[dict[str, Any]]] = {}
     rest: dict[str, list[dict[str, Any]]] = {}
@@ -226,7 +228,11 @@ def _limited(plans: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, dict[s
 
 
 def least_reserved(use: dict[str, Any]) -> int:
-    """Returns the fewest bytes that an allocator can reserve; `use` holds an `AllocatorUse`."""
+    """Returns the least memory in which an allocator can serve a copy's requests.
+
+    Args:
+        use: The fields of an `AllocatorUse`.
+    """
     from plimsoll.prediction.survey import AllocatorUse
 
     return AllocatorUse(**use).least_reserved_bytes

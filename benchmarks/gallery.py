@@ -141,7 +141,7 @@ _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
 def measure(scripts: list[Script], results: Path, jobs: int, record: Path | None) -> None:
-    """Measures scripts, some in parallel, since each process counts only its own memory."""
+    """Measures scripts, up to `jobs` at a time; each process counts only its own memory."""
     import torch
 
     kept = Measured.read(results)
@@ -215,7 +215,7 @@ def _shown(found: Figures) -> str:
 def _each(
     scripts: list[Script], run: Callable[[Script], Figures], jobs: int
 ) -> Iterator[tuple[Script, Figures]]:
-    """Yields each script with its result once it is complete; some run in parallel."""
+    """Runs scripts, up to `jobs` at a time; yields each script and its result when it ends."""
     with ThreadPoolExecutor(jobs) as pool:
         runs = {pool.submit(run, script): script for script in scripts}
         for done in as_completed(runs):

@@ -5,10 +5,10 @@
     python benchmarks/host_memory.py compare --device cuda   # on a GPU
 
 `parts` prints this process's own memory and mapped files as it uses more and more libraries.
-`compare` runs the programs of `benchmarks/host`, and then predicts them. While a program runs, it
-adds up the anonymous memory of the program's processes (a page that they share counts once) and the
-growth of the machine's shared memory. So the sum includes shared memory that other programs take at
-the same time. The table leaves out what Python, PyTorch and CUDA take without any data.
+`compare` runs the programs of `benchmarks/host`, and then predicts them. A measurement is the
+anonymous memory of all processes of the program (a page that they share counts once) plus the
+growth of the machine's shared memory. So it includes shared memory that other programs take at the
+same time. The table leaves out what Python, PyTorch and CUDA take without any data.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ MOST_SECONDS = 600
 CLOSE = {"allocated_bytes": 0.005, "reserved_bytes": 0.015, "device_used_bytes": 0.02}
 """The largest relative error that a prediction may have."""
 FITTED = ("ddp_gpt2", "fsdp1_full", "hybrid_mesh", "pipeline_1f1b", "tensor_parallel")
-"""The jobs from whose measurements the rule for NCCL's memory may be derived."""
+"""The jobs whose measurements may be used to derive the rule for NCCL's memory."""
 HELD_OUT = ("checkpoint", "ddp_compressed", "experts", "fsdp2_llama", "sequence_exchange")
 """The jobs that only test the rule for NCCL's memory."""
 FIGURES = ("allocated_bytes", "reserved_bytes", "device_used_bytes", "nccl_bytes")

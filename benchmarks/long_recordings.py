@@ -2,11 +2,11 @@
 
     python benchmarks/long_recordings.py [--events 1000000 10000000 30000000]
 
-`view.py` generates the events of a training run whose steps all differ. They are written to a
-recording twice: with marks at the ends of steps, and without. plimsoll then summarizes each
-recording as one rank of a job, and explains it as a single file without advice. Both run in new
-processes, whose time and peak resident memory are reported. Results also go to
-benchmarks/results/long_recordings.txt.
+`view.py` generates the events of a training run whose steps all differ. Two recordings hold them:
+one with marks at the ends of steps, and one without marks. plimsoll summarizes each recording as
+one rank of a job, in a new process. In another new process it explains the recording as `plimsoll
+explain` does, but gives no advice. The table shows each process's time and peak resident memory.
+Results also go to benchmarks/results/long_recordings.txt.
 """
 
 from __future__ import annotations

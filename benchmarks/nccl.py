@@ -3,12 +3,13 @@
     python benchmarks/nccl.py measure [--ranks 4,3,2] [--seconds 200] [--logs FOLDER]
     python benchmarks/nccl.py compare [--gpu H100]
 
-`measure` needs PyTorch, and as many GPUs of one machine as ranks, without other processes. An
-experiment is a job of its own. Each rank is a process with a card, in torchrun's environment, and
-runs a list of statements. After each statement, the rank asks the driver how much of the card is in
-use, and subtracts PyTorch's reserved memory. The script imports PyTorch once and forks the ranks,
-so an experiment takes seconds. With --logs, NCCL logs its allocations to that folder (NCCL_DEBUG).
-`compare` runs the same experiments on simulated GPUs, and prints them beside the measurements.
+`measure` needs PyTorch, and one machine with a GPU for each rank. No other process may use these
+GPUs. An experiment is a job of its own. Each rank is a process with a card, in torchrun's
+environment, and runs a list of statements. After each statement, the rank asks the driver how much
+of the card is in use, and subtracts PyTorch's reserved memory. The script imports PyTorch once and
+forks the ranks, so an experiment takes seconds. With --logs, NCCL logs its allocations to that
+folder (NCCL_DEBUG). `compare` runs the same experiments on simulated GPUs, and prints the simulated
+memory beside the measured memory.
 """
 
 from __future__ import annotations

@@ -87,7 +87,10 @@ class Pair:
 
 
 def interval(ratios: list[float]) -> tuple[float, float, float]:
-    """Returns the ratio and its 95 % interval, unbounded for fewer than six pairs."""
+    """Returns the estimate of a script's ratio, and the two ends of its 95 % interval.
+
+    The interval is 0 to infinity if there are fewer than six pairs.
+    """
     logs = [math.log(ratio) for ratio in ratios]
     pairs = itertools.combinations_with_replacement(logs, 2)
     averages = sorted(math.exp((one + other) / 2) for one, other in pairs)

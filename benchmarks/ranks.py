@@ -103,7 +103,8 @@ def job(
     recorded = known_to_fill if "full" in faulty.values() else RECORDED
     program = program_of(recorded[number % len(recorded)])
     stages = int(random.choice([1, 2, 4]))
-    # Varying lengths fragment every rank's memory more than a fault does.
+    # A job with a fault has steps of one length: varying lengths would fragment every rank's memory
+    # more than the fault does.
     lengths = 1.0 if faulty else float(random.choice([1.0, 0.9, 0.7]))
     sizes = shards(random, ranks)
     is_alike = bool(random.integers(2))  # whether all ranks stop after the same number of events

@@ -104,7 +104,7 @@ def writing(folder: Path) -> tuple[float, float]:
 
 
 def parts_table(folder: Path) -> str:
-    """Returns both tables as text."""
+    """Returns the times of both parts of recording, as text."""
     lines = ["a call stack that was seen before"]
     for depth in (5, 30, 60):
         levels, nanoseconds = capture_nanoseconds(depth)

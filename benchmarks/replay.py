@@ -90,7 +90,10 @@ def _joined(recording: Recording) -> list[EventBatch]:
 
 
 def write_long_trace(recording: Recording, path: Path, events: int) -> int:
-    """Writes a recording again and again, until `events` are written; segment events only once."""
+    """Writes a recording again and again, until `events` are written.
+
+    Only the first repetition has the events of segments, since the segments then stay.
+    """
     first = closed(recording)
     later = first[~np.isin(first.action, [Action.SEGMENT_ALLOC, Action.SEGMENT_MAP])]
     written = 0

@@ -187,7 +187,10 @@ def number(text: str) -> float | None:
 
 
 def compared(posted: dict[str, str], serving: dict[str, Any]) -> list[tuple[str, float, float]]:
-    """Returns name, posted and predicted value of each figure; the last one decides the verdict."""
+    """Returns the name, the posted value and the predicted value of each figure.
+
+    The verdict depends on the last figure that is a cache size.
+    """
     tokens = serving["kv_tokens"] or serving["fitting_len"]
     predicted = {
         "weights_GiB": serving["weights_bytes"],

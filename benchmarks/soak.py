@@ -46,7 +46,7 @@ ROWS = 10
 REGIONS = ("weights", "kv-cache")
 MOST_HOST_GROWTH = 64 * MiB  # growth of Python's and the driver's own memory over the whole run
 MOST_MAPS_GROWTH = 500
-MOST_CARD_GROWTH = 64 * MiB  # the driver loads kernels on first use
+MOST_CARD_GROWTH = 64 * MiB  # for kernels, which the driver loads when they are first used
 
 
 @dataclass

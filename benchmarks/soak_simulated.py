@@ -87,7 +87,7 @@ class Program:
     # --- actions ---------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Makes some requests and frees, and rarely another action."""
+        """Makes some requests and frees. Now and then does something else as well."""
         for _ in range(self.random.randrange(4, 24)):
             if len(self.live) < MOST_LIVE and self.random.random() < 0.55:
                 self.take(self._size(), self._region())
@@ -253,7 +253,7 @@ class Program:
             self.free(address)
 
     def _shed(self) -> None:
-        """Frees a third of all blocks, as a program does that finds the card full."""
+        """Frees a third of all blocks, like a program that reacts to an out-of-memory error."""
         self._count("out of memory")
         for address in self.random.sample(list(self.live), len(self.live) // 3):
             self.free(address)

@@ -37,7 +37,7 @@ class Tensors:
         self.has_values = running() is None
 
     def act(self) -> None:
-        """Makes one request or one free."""
+        """Allocates a tensor; frees tensors to keep the budget, and sometimes one more."""
         import torch
 
         with torch.cuda.stream(self.stream):
@@ -70,7 +70,7 @@ class Tensors:
         return Tensor(data, value)
 
     def drop(self) -> None:
-        """Frees a tensor, perhaps right after its use on another stream."""
+        """Frees a random tensor. Sometimes uses it on another stream, or checks it, just before."""
         import torch
 
         tensor = self.live.pop(self.random.randrange(len(self.live)))

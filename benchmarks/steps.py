@@ -45,7 +45,7 @@ PAIRS: list[tuple[str, str]] = [
     ("unet channels_last=False", "unet channels_last=True"),
     ("unet batch=4", "unet batch=16"),
 ]
-"""Pairs of variants of a script, such as two precisions, between which people choose."""
+"""Pairs of variants of a script, such as two precisions. A user would choose one of the two."""
 TIMEOUT_SECONDS = 500
 STEPS = {"gpt2_adamw": 12, "mixtral_moe": 12, "resnet_amp": 12, "prefetch_streams": 30}
 

@@ -10,8 +10,8 @@ of `generate`. The first quarter of the steps, at most five, does not count. Los
 for bit with those of the first run under PyTorch's allocator.
 
 The setting `planned` is the elastic allocator with a plan, a file that has an address for each
-large request. The script NAME.py uses the plan NAME.json of the folder `--plans`. This command
-writes it without a GPU, and adds `--steps N` if `STEPS` has a number N for the script:
+large request. The script NAME.py uses the plan NAME.json of the folder `--plans`. The command below
+writes that plan without a GPU. If `STEPS` has a number N for the script, add `--steps N` to it:
 
     plimsoll predict benchmarks/training.py --gpu H100 --write-plan NAME.json -- FOLDER/NAME.py
         --here ""

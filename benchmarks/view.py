@@ -1,6 +1,7 @@
 """Measures the page that `plimsoll view` makes of ten million events.
 
-The table has its size, the time to its first paint, its frame rates, and the server's memory.
+The table has the page's size, the time to its first paint, its frame rates, and the memory of the
+server that sends it.
 
     python benchmarks/view.py [--events 10000000] [--keep FOLDER]
 

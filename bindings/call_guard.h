@@ -1,4 +1,4 @@
-// Guard objects, which a function called from Python holds while it calls an engine.
+// Guard objects for the functions that Python calls: a function holds one while it calls an engine.
 #pragma once
 
 #include <nanobind/nanobind.h>

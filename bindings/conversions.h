@@ -1,5 +1,5 @@
-// Helpers for several of the bindings: arrays without a copy, statistics as a dict, Python's signal
-// handlers.
+// Helpers for several of the bindings. They pass arrays without a copy, make a dict of statistics,
+// and run Python's signal handlers.
 #pragma once
 
 #include <nanobind/nanobind.h>

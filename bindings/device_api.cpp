@@ -23,7 +23,7 @@ int status_of(Status status) {
   }
 }
 
-// Calls a function of the driver for C code, and returns its status.
+// Calls a member function of the GPU's driver, and returns the status as a code of the C interface.
 template <auto function, typename... Arguments>
 int called(plimsoll_device* handle, Arguments... arguments) {
   const auto exclusive = exclude_simulated_gpus();

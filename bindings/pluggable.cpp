@@ -46,8 +46,9 @@ std::string& error_text() {
   return text;
 }
 
-// Returns whether the call failed. If so, `error_text` has the reason. This function is not
-// inlined: `throw_to_pytorch` unwinds its callers' frames, which must have no cleanup.
+// Returns whether the call failed. If so, `error_text` has the reason. `throw_to_pytorch` unwinds
+// the frames of its callers. These must have no cleanup code, so this function's `try` must not be
+// inlined into them.
 template <typename Call>
 [[gnu::noinline]] bool fails(Call call) noexcept {
   try {

@@ -1,6 +1,6 @@
 // Exchanges C++ objects with PyTorch: exceptions and std::function.
 //
-// PyTorch for Linux uses GCC's C++ library. This library may be built with another one, whose
+// PyTorch for Linux uses GCC's C++ library. plimsoll may be built with another C++ library, whose
 // exceptions and functions are incompatible. This file therefore makes and calls PyTorch's objects
 // in GCC's layout, which has been the same since version 3.4.
 #pragma once

@@ -24,7 +24,8 @@ std::uint64_t hash_of(const Stack& stack) {
   return hash;
 }
 
-// A stack that a thread has seen before. A thread keeps one stack for each hash: the first.
+// A stack that a thread has seen before. If several stacks have the same hash, a thread keeps only
+// the first that it saw.
 struct Known {
   const Stack* stack;
   std::uint32_t number;

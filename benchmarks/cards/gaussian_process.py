@@ -1,4 +1,4 @@
-"""Fits a Gaussian process: factorizations and solutions of dense matrices."""
+"""Fits a Gaussian process: factorizes dense matrices and solves linear systems."""
 
 import torch
 

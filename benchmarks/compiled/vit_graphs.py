@@ -1,4 +1,4 @@
-"""Trains a vision transformer whose passes are replayed as CUDA graphs (reduce-overhead)."""
+"""Trains a vision transformer with reduce-overhead, which replays its passes as CUDA graphs."""
 
 import torch
 from torch import nn

@@ -22,7 +22,7 @@ ADAPTED = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 
 
 class Lora(nn.Module):
-    """A frozen linear layer, and two small trainable ones whose product is added to it."""
+    """A frozen linear layer, to which two small trainable layers add their output."""
 
     def __init__(self, base: nn.Linear, rank: int) -> None:
         super().__init__()

@@ -10,10 +10,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def swap(x, to_heads):
-    """Exchanges parts of `x` so that each rank gets whole sequences of some heads, or the reverse.
+    """Exchanges parts of `x` between the ranks, and returns this rank's new part.
 
-    If `to_heads` is false, each rank gets a part of the sequence for all heads. `x` has the shape
-    (batch, heads, sequence, size).
+    If `to_heads` is true, the new part has the whole sequence for some of the heads. Otherwise it
+    has a part of the sequence for all heads. `x` has the shape (batch, heads, sequence, size).
     """
     count = dist.get_world_size()
     given, taken = (1, 2) if to_heads else (2, 1)

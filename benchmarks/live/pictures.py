@@ -1,4 +1,4 @@
-"""Trains a detector's backbone, channels last, on pictures of many shapes: features at 4 scales."""
+"""Trains a detector's backbone, channels last, on pictures of many shapes."""
 
 import torch
 from torch import nn

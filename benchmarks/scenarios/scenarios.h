@@ -121,8 +121,9 @@ inline Sequence hot_pair(std::uint64_t size) {
   return sequence;
 }
 
-// The free memory that the sequence of `churn` begins with. `tight` is no more than the sequence
-// needs; `ample` is more than twice that, so that every request finds a free block.
+// The free memory in the cache when the sequence of `churn` begins. With `tight`, it is at most
+// what the sequence needs. With `ample`, it is more than twice as much, so every request finds a
+// free block.
 enum class Cache : std::uint8_t { tight, ample };
 
 // Returns a sequence that keeps about `live` blocks, frees random ones and allocates others.
@@ -326,7 +327,7 @@ inline std::string row(const std::string& name, const std::vector<Sample>& found
   return line;
 }
 
-// Prints the times of one thread: the first team against the second.
+// Prints how long a request of one thread takes under each of two teams, and the ratio.
 inline void compare_requests(const std::vector<Team>& teams, const Options& options) {
   constexpr std::size_t kPair = 2;
   std::vector<Scenario> scenarios{

@@ -43,7 +43,7 @@ struct OutOfMemoryReport {
   Bytes allocated = 0;
   Bytes reserved = 0;
   Bytes free_in_private_pools = 0;
-  std::optional<SharedMemoryReport> shared = {};  // set if shared memory could have served it
+  std::optional<SharedMemoryReport> shared = {};  // unset if the request may not use shared memory
   std::string advice = {};                        // printed after the figures
   // True if the allocator rejected the request without asking the driver, because of the setting
   // throw_on_cudamalloc_oom. Without the setting, the allocator returns cached memory to the driver

@@ -1,5 +1,5 @@
-// The free blocks of one stream, ordered by (size, order, address). Finds the best fit in nearly
-// constant time.
+// The free blocks of one stream, sorted by their size, then their `order`, then their address.
+// Finds the best fit in nearly constant time.
 //
 // Sizes fall into bins, sixteen for each power of two, and a bitmap finds the next filled bin. Each
 // bin is a treap whose links are members of the blocks: the index allocates nothing, and the order

@@ -30,15 +30,16 @@ struct Block {
   ExpandableSegment* expandable = nullptr;  // native: the block's expandable segment
   Arena* arena = nullptr;                   // elastic: the arena that the block belongs to
   MappedSpace* space = nullptr;
-  // Elastic, for a retired block: its piece (piece.h), which serves at another address but is still
-  // mapped here as well.
+  // Elastic, for a retired block: the piece of driver memory (piece.h) that is still mapped here,
+  // although it now serves another address.
   Piece* piece = nullptr;
   std::vector<StreamId> stream_uses;  // other streams that used the block since it was allocated
-  // When the block was freed. Native counts the pool's searches for a free block, elastic the
-  // arena's frees.
+  // When the block was freed, in counts instead of seconds. Native counts how often its pool was
+  // searched for a free block, and elastic counts the frees in its arena.
   std::uint64_t age_base = 0;
   Bytes shared = 0;  // elastic: bytes of a used block in shared memory
-  // Elastic: the number of the request that got the block; 0 if the block is always on the card.
+  // Elastic: numbers the blocks that may lie in shared memory, in the order in which the program
+  // got them. 0 if the block is always on the card.
   std::uint64_t lent = 0;
   std::uint32_t context = 0;  // the call stack of the last request, as a number in the history
   std::uint32_t segment_context = 0;  // the call stack of the request that made the segment
@@ -49,7 +50,7 @@ struct Block {
   std::uint32_t order = 0;  // sorts free blocks of equal size; ties are sorted by address
   bool allocated = false;
   bool mapped = true;     // false for addresses without memory; in elastic also for retired blocks
-  bool retired = false;   // elastic: still mapped, but the memory serves elsewhere
+  bool retired = false;   // elastic: still mapped, but its memory now serves another address
   bool borrows = false;   // elastic: has pieces from elsewhere, which return when it is freed
   bool exported = false;  // elastic: the used block was exported to other processes
 

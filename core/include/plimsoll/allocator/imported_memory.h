@@ -11,7 +11,8 @@ namespace plimsoll {
 
 class ImportedMemory {
  public:
-  // A driver's handle on its way to another process. Whoever owns the piece closes the descriptor.
+  // Memory of one driver handle, as it is sent to another process: a file descriptor and the size.
+  // The owner of the Piece closes the descriptor.
   struct Piece {
     int descriptor = -1;
     Bytes size = 0;

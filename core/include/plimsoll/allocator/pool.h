@@ -68,7 +68,7 @@ struct Pool {
   // Returns the source of the pool's segments; null if they come from the driver.
   [[nodiscard]] PoolSource* source() const;
 
-  // Returns all free blocks, by (stream, size, order, address).
+  // Returns all free blocks, sorted by stream, then size, then `Block::order`, then address.
   [[nodiscard]] std::vector<Block*> free_blocks() const;
   [[nodiscard]] Bytes free_bytes() const;
 

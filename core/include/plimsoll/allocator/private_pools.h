@@ -1,8 +1,9 @@
 // The private pools of an allocator: counts their uses and chooses the requests that go to them.
 //
-// A pool exists from its first use until its allocator drops it, which it may do at 0 uses. Between
-// begin and end, as during the capture of a CUDA graph, requests that pass a filter go to the pool.
-// If several captures match a request, the one that began last gets it (from PyTorch 2.10 on).
+// A pool is created at its first use. The allocator may drop the pool once it has 0 uses. Between
+// `begin_capture` and `end_capture`, as during the capture of a CUDA graph, requests that pass a
+// filter go to the pool. If the filters of several captures match a request, the capture that began
+// last gets the request (from PyTorch 2.10 on).
 #pragma once
 
 #include <algorithm>

@@ -26,7 +26,7 @@ struct Location {
   Bytes segment_size = 0;
   StreamId stream = 0;
   PoolId pool;
-  bool is_virtual = false;  // mapped handles, not one allocation of the driver
+  bool is_virtual = false;  // whether the memory is mapped from handles (virtual memory management)
 };
 
 // The memory behind a block, for another process.

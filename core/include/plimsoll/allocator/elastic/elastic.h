@@ -122,12 +122,12 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   void set_shared_limit(std::optional<Bytes> limit);
   [[nodiscard]] std::optional<Bytes> shared_limit() const;
 
-  // Moves spilled blocks back to the card, at their addresses: at most `most` bytes, the blocks
-  // that have lived longest first, because the next step will use those again. Exported blocks
-  // stay. Waits for the device; the program must not use the blocks during the call. The card's
-  // memory comes from the driver; cached memory is left for the next step. Returns the bytes moved.
-  // Throws DriverError; each piece then lies in one tier as a whole. If the driver unmapped a piece
-  // and failed to map it again, the next request that needs new mappings retries that.
+  // Moves up to `most` bytes of spilled blocks back to the card. The blocks keep their addresses.
+  // The blocks that have lived longest move first, because the next step will use them. Exported
+  // blocks stay. Waits for the device; the program must not use the blocks during the call. The
+  // card's memory comes from the driver; cached memory is left for the next step. Returns the bytes
+  // moved. Throws DriverError; each piece then lies in one tier as a whole. If the driver unmapped
+  // a piece and failed to map it again, the next request that needs new mappings tries again.
   Bytes rebalance(Bytes most);
 
   // Checks that the region can be paused. Throws std::invalid_argument if it does not exist or is
@@ -138,8 +138,8 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   // content goes to `backup`; with an empty Backup it is lost. Waits for the device. Returns the
   // bytes that the card got back. Throws std::invalid_argument if the region is not pausable. May
   // also throw HostOutOfMemory, BackupError and DriverError. After an exception the region is
-  // unchanged. Only if the driver fails to restore it, it is paused, with its content in the
-  // backup.
+  // unchanged, except if the driver fails to restore it. In that case the region is paused, and its
+  // content is in the backup.
   Bytes pause(RegionId region, Backup backup);
   // Brings a paused region back, with the same content at the same addresses, except for blocks
   // that were freed while it was paused. Returns the bytes that it took on the card. Throws

@@ -53,7 +53,7 @@ struct HostStatistics {
   CallTime deallocate_time;
 };
 
-// Thrown when shared memory is exhausted. The message names what holds it.
+// Thrown when shared memory is exhausted. The message says what takes the memory.
 class HostOutOfMemory : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -25,8 +25,8 @@ class BlockList {
   }
 
   // Splits the first `size` bytes off a block that is in no pool, and returns them as a new block.
-  // The old block keeps the rest and, as in PyTorch, the segment's call stack. The segment then has
-  // no call stack, because a segment's stack is that of its first block.
+  // The old block keeps the rest. A segment's call stack is that of its first block. As in PyTorch,
+  // the split leaves the stack in the old block, so the segment has no call stack any more.
   Block* split_front(Block* block, Bytes size) {
     Block* const front = make_piece(*block, block->address, size);
     block->address += size;

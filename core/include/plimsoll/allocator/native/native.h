@@ -48,9 +48,9 @@ class NativeAllocator final : public Allocator {
   void release_pool(PoolId pool) override;
   [[nodiscard]] int pool_uses(PoolId pool) const override;
   void set_pool_option(PoolId pool, PoolOption option, bool on) override;
-  // From now on, the pool's segments come from `source`, functions of the program that replace the
-  // driver (pool_source.h), and go back to them. Throws std::invalid_argument if there is no such
-  // pool.
+  // Replaces the driver for this pool by `source`, which holds functions of the program
+  // (pool_source.h): they give the pool's later segments and take them back. Throws
+  // std::invalid_argument if there is no such pool.
   void set_pool_source(PoolId pool, std::shared_ptr<PoolSource> source);
 
   // A segment that a request needs. The pool's `source` has to give it.

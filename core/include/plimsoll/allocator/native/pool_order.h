@@ -3,9 +3,9 @@
 //
 // The table has a power of two of slots, at least twice as many as pools, and a few extra slots at
 // the end. A pool's number times a constant gives its preferred slot. If that slot is taken, the
-// pool goes to a later slot. On the way it displaces a pool that is nearer to its own preferred
-// slot. So the order depends on the pools' numbers and, if two pools prefer the same slot, on which
-// of them came first.
+// pool tries the slots after it. There it displaces the first pool that is less far from its own
+// preferred slot; the displaced pool then looks for a slot in the same way. So the order depends on
+// the pools' numbers and, if two pools prefer the same slot, on which of them came first.
 #pragma once
 
 #include <cstdint>

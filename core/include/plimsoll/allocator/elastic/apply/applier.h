@@ -27,7 +27,8 @@ class Applier {
   [[nodiscard]] bool apply(MappedSpace& space, Plan plan);
 
  private:
-  // One entry for each filling of a plan; null unless the filling is new memory.
+  // One entry for each `Filling` (plan.h) of a plan: the new piece, or null if the filling uses a
+  // piece that exists.
   using NewPieces = std::vector<std::unique_ptr<Piece>>;
 
   [[nodiscard]] Status create(const MappedSpace& space, std::vector<Filling>& fillings,

@@ -1,5 +1,5 @@
-// Finds memory for a request that the hot path could not serve. Each step is tried only if those
-// before it failed:
+// Finds memory for a request that the hot path could not serve. A place is the range of addresses
+// that a request gets. Each step is tried only if those before it failed:
 //
 //   1. The last freed block that borrowed pieces (lending.h), if it has exactly this size.
 //   2. Shared memory, if the thread prefers it.
@@ -20,8 +20,8 @@
 // of the request's own arena. They can be mapped at the place at once, although queued work may
 // still use them, because the stream runs that work first. Next come free pieces of arenas whose
 // work is known to be done, and then new memory. Outside a planned area, new memory is made only if
-// all of these free pieces together are less than the request. So the only free memory of an arena
-// that is lost to fragmentation is in pieces that a live block shares with a free one.
+// all of these free pieces together are less than the request. So fragmentation wastes only the
+// free parts of pieces that also hold a live block.
 //
 // Callers hold the allocator's `mutex_`. The functions here lock arenas themselves, the request's
 // own first.

@@ -66,7 +66,7 @@ struct alignas(64) Arena {
     MappedSpace* space = nullptr;
     AddressRange range;
   };
-  std::optional<Borrowed> borrowed;  // the freed block whose pieces have not returned home yet
+  std::optional<Borrowed> borrowed;  // the freed block that still has pieces from elsewhere
 
   // The block that was freed last. A request of the same size gets it at once. Every other use of
   // the arena begins by freeing this block to its space.
@@ -88,8 +88,8 @@ struct alignas(64) Arena {
   // first. Every `kFreesPerTake` frees allow one more, but never more than `kTakesAtFirst` at once.
   static constexpr std::uint64_t kTakesAtFirst = 512;
   static constexpr std::uint64_t kFreesPerTake = 64;
-  // How many of the allowed pieces are gone: the arena took them, or they exceeded `kTakesAtFirst`.
-  // Set to 0 when the driver or the limit refuses new memory.
+  // How much of the allowance is used. An allowance beyond `kTakesAtFirst` is lost: it counts as
+  // used. Set to 0 when the driver or the limit refuses new memory.
   std::uint64_t taken = 0;
   void count_taken() { taken = std::max(taken, age / kFreesPerTake) + 1; }
 

@@ -26,8 +26,9 @@ class Arenas {
   Arenas& operator=(const Arenas&) = delete;
 
   // --- callable without a lock
-  // Returns the default pool's arena of the stream. Returns null if a capture or a placement may
-  // send the request elsewhere, or if the stream's slot holds another arena or none.
+  // Returns the default pool's arena of the stream. Returns null if the request may belong
+  // elsewhere, because a capture runs or the thread has a placement (placement.h). Also returns
+  // null if the arena is not in its slot: streams that share a slot replace each other's arena.
   [[nodiscard]] Arena* known(StreamId stream) {
     if (has_captures() || ThisThread::has_placement()) return nullptr;
     Arena* const arena = slot_of(stream).load(std::memory_order_acquire);

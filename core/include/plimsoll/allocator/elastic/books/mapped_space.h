@@ -147,8 +147,8 @@ class MappedSpace {
     const Address address = no_split_ ? 0 : repetition_.expect(size);
     return repetition_.is_sure() ? address : 0;
   }
-  // Returns the address ranges that the next requests, at most `most`, had in the previous step;
-  // none if the program is not repeating a step.
+  // Foresees the program's next requests, `most` of them or fewer, and returns the address ranges
+  // that they had in the previous step. Returns none if the program is not repeating a step.
   [[nodiscard]] std::vector<AddressRange> coming(std::size_t most) const {
     std::vector<AddressRange> found;
     repetition_.for_each_coming(
@@ -190,8 +190,8 @@ class MappedSpace {
   [[nodiscard]] std::unique_ptr<Piece> remove_piece(const FreePiece& piece);
   // Lets a removed piece serve at `address`, where it is retired. Its memory is free there.
   void return_piece(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
-  // Moves free pieces of this space, given by ascending address, back to addresses of this space
-  // where they are retired. Adjacent pieces move in one step.
+  // Moves free pieces of this space back to retired addresses in this space, as each `Return` says.
+  // `pieces` is sorted by the present address. Adjacent pieces move in one step.
   void return_pieces(const std::vector<Return>& pieces, std::uint64_t age);
   // Adds to `found`, by ascending address, the pieces of a free block that overlap `range` and can
   // return to their homes. A piece that is no longer mapped at its home is not added; its present
@@ -320,8 +320,8 @@ class MappedSpace {
   // Merges `second`, the next neighbour, into `block`. Neither is in an index.
   void absorb_next(Block* block, Block* second);
   void make_hole(Block* block);
-  // Takes exactly this range out of the free block that contains it: `first`, or one after it. The
-  // returned block is in no index.
+  // Takes exactly this range out of the free block that contains it. The search for that block
+  // begins at the block `first`. The returned block is in no index.
   Block* take_out(Block* first, const AddressRange& range);
   // Moves the piece that serves at `from` to `to`, where it is retired. Retires the block `left`,
   // where the piece served until now. Returns the block at `to`.

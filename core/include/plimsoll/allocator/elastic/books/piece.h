@@ -62,8 +62,8 @@ struct Piece {
     from.piece = nullptr;
     to.piece = this;
   }
-  // Swaps the memory of two pieces. This piece also forgets its old mappings, because the other
-  // piece's memory is what they map now.
+  // Swaps the memory of two pieces. This piece also forgets its old mappings, because they map the
+  // memory that the other piece gets.
   void exchange_memory(Piece& other) {
     forget_old_mappings();
     std::swap(handle, other.handle);

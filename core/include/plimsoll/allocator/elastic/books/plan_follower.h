@@ -6,11 +6,11 @@
 // slot's size and the place is free. Otherwise the program has deviated from the plan, and the
 // follower searches these slots of the request's size, in this order:
 //
-// 1. Slots after kContext slots that have the sizes of the program's last requests. The program
-//    may be back on its plan there. For example, a GradScaler that skips the first steps makes the
-//    optimizer create its state some steps later than planned. The sizes of the requests before it
-//    show where the plan has that state.
-// 2. Slots after kShortContext slots that have the sizes of the last requests.
+// 1. Slots whose kContext predecessors have the sizes of the program's last kContext requests. The
+//    program may be back on its plan there. For example, a GradScaler that skips the first steps
+//    makes the optimizer create its state some steps later than planned. The sizes of the requests
+//    before it show where the plan has that state.
+// 2. Slots whose kShortContext predecessors have the sizes of the last kShortContext requests.
 // 3. All slots at most `kReach` away, the nearest first.
 //
 // The first slot found becomes the program's position in the plan. The first slot with a free place

@@ -5,10 +5,10 @@
 // - A gap of a planned area gets pieces of half a part. planned_area.h says what the parts are.
 // - A request of up to 1/32 of the arena, and of up to 64 MiB, gets one piece of its own size,
 //   because the next request of this size will take the whole piece.
-// - For a larger request, each piece is half of the bytes that are still missing. A piece has at
-//   least 1/512 and at most 1/64 of all reserved memory (of the gap, if the gap is larger), and
-//   2 to 16 MiB. So few pieces are mapped. The last pieces are small, so a live block that ends in
-//   one of them keeps little memory from moving.
+// - For a larger request, each piece is half of the bytes that are still missing, within limits.
+//   The size must lie between 1/512 and 1/64 of all reserved memory (of the gap, if the gap is
+//   larger), and between 2 and 16 MiB. So few pieces are mapped. The last pieces are small, so a
+//   live block that ends in one of them keeps little memory from moving.
 //
 // The sizes do not depend on the memory limit. So under a limit a program needs no more memory than
 // without one (docs/elastic.md).

@@ -27,7 +27,7 @@ struct Filling {
   FreePiece from = {};     // null for new memory
   bool is_mapped = false;  // the piece is still mapped at `address`: no driver call
   Bytes gap = 0;           // for new memory: size of the gap to fill; 0 if it is not cut
-  Bytes missing = 0;       // for new memory: bytes of the gap without memory, from here on
+  Bytes missing = 0;       // for new memory: bytes that the gap still lacks, from `address` on
 
   [[nodiscard]] bool is_new() const { return from.piece == nullptr; }
 };
