@@ -17,7 +17,7 @@ inline constexpr std::array<std::string_view, 3> kAllocatorNames{"native", "elas
 
 struct NamedAllocator {
   std::unique_ptr<Allocator> allocator;
-  // The pointer of the allocator's own type points to `allocator`; the others are null.
+  // One of these pointers may point to `allocator` under its own type. All others are null.
   NativeAllocator* native = nullptr;
   ElasticAllocator* elastic = nullptr;
   WheelAllocator* wheel = nullptr;

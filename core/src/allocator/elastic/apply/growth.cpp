@@ -200,9 +200,9 @@ Block* Growth::grow_in(const Request& request) {
   return apply(request, std::move(plan));
 }
 
-// The stream's own plan says how much memory its large requests need outside the planned area. If
-// growth by `plan` would exceed that, returns true, and from now on free memory of the area may
-// serve other requests too.
+// The stream's own plan says how many bytes its large requests need outside the planned area. If
+// growth by `plan` would exceed this number, returns true. From then on, free memory of the planned
+// area may also serve requests that lie outside the area.
 bool Growth::begins_to_share(const MappedSpace& space, const Plan& plan) {
   Arena& arena = space.arena();
   if (&space != &arena.large || !arena.is_planned() || arena.planned_gives) return false;
@@ -253,8 +253,8 @@ Block* Growth::take(const Request& request) {
   return block == nullptr ? nullptr : lending_.lend(block, request.requested);
 }
 
-// Serves the request from free memory, or from pieces that return without a driver call; null if
-// neither suffices.
+// Serves the request from free memory, or from pieces that had moved elsewhere: they return to
+// their old addresses without a driver call. Returns null if neither suffices.
 Block* Growth::take_or_return(const Request& request) {
   const Arena::Guard guard(request.arena());
   if (Block* const block = take(request)) return block;
