@@ -8,7 +8,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kMostDistances = 32;  // distances between requests to try as a step's length
+constexpr std::size_t kMostDistances = 32;  // candidates for a step's length that are tried
 constexpr std::uint32_t kContext = 8;       // consecutive requests that `likely_steps` compares
 constexpr std::uint32_t kLeastSaved = 16;   // slots that a section must save at least
 constexpr std::uint32_t kPartSaved = 20;    // a section must save 1/20 of all requests, too

@@ -24,7 +24,7 @@ enum class Status : std::uint8_t {
   not_supported,
   not_permitted,  // a stream is being captured, or two GPUs cannot reach each other
   device_lost,    // no call on this device will succeed again in this process
-  driver_gone,    // the process is ending, or the device was reset; its memory is gone
+  driver_gone,    // the process is ending, or the device was reset: its memory is gone
   failed,         // any other failure; `last_error` explains it
 };
 

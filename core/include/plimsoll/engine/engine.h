@@ -124,7 +124,7 @@ class Engine final : private Observer {
   // driver spills.
   [[nodiscard]] SpillWatch& spill_watch();
   // Returns the peak of reserved dedicated memory, measured after each request. Throws
-  // std::logic_error if the tiers are not metered.
+  // std::logic_error unless the engine is on a shared simulated GPU.
   [[nodiscard]] Bytes peak_dedicated() const;
   // Returns the pool of page-locked memory. On real GPUs, all engines of the process share one
   // pool; on a simulated GPU, the engine has its own.
@@ -201,7 +201,7 @@ class Engine final : private Observer {
   ElasticAllocator* elastic_ = nullptr;  // set if the allocator is the elastic one
   NativeAllocator* native_ = nullptr;    // the allocator, if it follows PyTorch's rules
   WheelAllocator* wheel_ = nullptr;      // the allocator, if it is PyTorch's own
-  std::optional<TierMeter> meter_;       // set if the tiers of `gpu_` are metered
+  std::optional<TierMeter> meter_;       // set on a shared simulated GPU
   std::unique_ptr<ProgramAllocator> allocator_;
   std::unique_ptr<Shadow> shadow_;
 
