@@ -83,7 +83,7 @@ class Call {
         watched_(watched),
         caller_(static_cast<pid_t>(notification.pid)) {}
 
-  // Returns whether the call is allowed, and sets `meant` to the file that the call names.
+  // Returns the verdict on the call, and sets `meant` to the file that the call names.
   Verdict judge(const Writable& writable, Meant& meant) const {
     const bool is_metadata = watched_.effect == Effect::metadata;
     switch (find(meant)) {

@@ -39,7 +39,7 @@ bool is_magic(const Path& link, const Path& target) {
          (target.c_str()[0] == '/' || std::strchr(target.c_str(), ':') != nullptr);
 }
 
-// Finds the file behind a special link in /proc, also if the path goes on after the link.
+// Finds the file behind a special link in /proc. The link may stand in the middle of a path.
 Is follow_magic(const Path& link, const Path& target, Meant& meant) {
   struct stat named;
   if (kernel::status_at(AT_FDCWD, link.c_str(), &meant.status, 0) != 0) return why_not();

@@ -75,7 +75,8 @@ int remove_at(int folder, const char* path, int flags) {
   return 0;
 }
 
-// Sets `exists` and `status` of a free place, because `find` does not set them.
+// Sets `exists` and `status` of a free place (one that the layer leaves to the kernel), because
+// `find` does not set them.
 void look_at_free(Place& place) {
   if (!place.is_free) return;
   place.exists = kernel::lstat(place.physical.c_str(), &place.status) == 0;

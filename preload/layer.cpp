@@ -329,8 +329,8 @@ void append_to(const char* name, const char* text, std::size_t size) {
   kernel::close(to);
 }
 
-// Turns a folder of the layer into a copy of a real folder. If the folder is a bridge,
-// `take_status` makes it a copy at the end, because it removes the set-user-ID bit.
+// Turns a folder of the layer into a copy of a real folder. A bridge becomes a copy only at the
+// end, when `take_status` removes its set-user-ID bit.
 int fill(const Path& physical, const Path& real) {
   struct stat status;
   if (kernel::lstat(real.c_str(), &status) != 0) return -1;

@@ -10,8 +10,9 @@ extern "C" {
 }
 
 // Makes a call by libc's syscall(2), because raw_calls.cpp redirects a system call that any other
-// code makes. Then wipes the pass from the stack and the register where it is left: a later call of
-// another library, with fewer arguments, could otherwise carry the pass by accident.
+// code makes. Then wipes the pass from the stack and from the register that still holds it.
+// Otherwise, a system call that another library makes later, with fewer arguments, could carry the
+// pass by accident.
 #if defined(__x86_64__)
 asm("  .text\n"
     "  .hidden plimsoll_pass_call\n"

@@ -218,9 +218,9 @@ STANDS_FOR(int, posix_spawn_file_actions_addopen, posix_spawn_file_actions_t* ac
   return libc(actions, file, path, flags, mode);
 }
 
-// libc's dlopen searches as its caller's RUNPATH says, and it recognizes the caller by the return
-// address. The call below is the last statement, so the compiler makes it a jump, and libc sees the
-// program's own caller.
+// libc's dlopen searches the RUNPATH of the library that called it, which it finds by the return
+// address. The call below is the last statement, so the compiler makes it a jump. Therefore, libc
+// sees the return address of the code that called this function.
 STANDS_FOR(void*, dlopen, const char* path, int flags) {
   static constinit Next<void*(const char*, int)> libc("dlopen");
   if (path != nullptr && std::strchr(path, '/') != nullptr) path = library_path(path);

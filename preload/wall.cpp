@@ -91,8 +91,8 @@ constexpr std::uint32_t kMachine = AUDIT_ARCH_AARCH64;
 #endif
 constexpr std::uint32_t kUnknown = SECCOMP_RET_ERRNO | ENOSYS;
 
-// The seccomp filter's program. It reads arguments of watched calls only: the kernel remembers the
-// calls that a filter allows without reading arguments, and skips the program for them.
+// The seccomp filter's program. It reads the arguments of watched calls only. If it allows a call
+// without reading arguments, the kernel remembers that and no longer runs the program for the call.
 class Filter {
  public:
   explicit Filter(unsigned long long pass) : pass_(pass) {
@@ -176,8 +176,8 @@ class Filter {
   sock_filter code_[kMost];
 };
 
-// Installs the filter and returns the listener. From Linux 5.19 on, a signal does not interrupt a
-// call that the supervisor is examining.
+// Installs the filter and returns its listener, the descriptor from which the supervisor reads the
+// watched calls. From Linux 5.19 on, a signal does not interrupt a call that is being examined.
 int install_filter(unsigned long long pass) {
   constexpr unsigned long kWaitKillable = 1UL << 5;  // SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
   constexpr unsigned long kFlags =

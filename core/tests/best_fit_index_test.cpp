@@ -83,8 +83,8 @@ class Pair {
     return block;
   }
 
-  // Returns, with equal chances, one of four small sizes or a size up to 2^40. One in four of the
-  // latter is a power of two.
+  // Half of the calls return one of four small sizes. The others return a size up to 2^40; one
+  // in four of these sizes is a power of two.
   Bytes random_size() {
     constexpr Bytes kLargest = Bytes{1} << 40;
     if (random_.one_in(2)) return 512 * random_.between(1, 4);

@@ -1,5 +1,5 @@
-// Tests that a limit never makes a program need more memory. The memory that the program takes
-// without a limit is enough as a limit, and any higher limit changes nothing.
+// Tests that a limit never makes a program need more memory. A program takes some peak of memory
+// without a limit. With a limit of this peak or more, it must run and reach the same peak.
 
 #include <algorithm>
 #include <cstddef>

@@ -102,7 +102,7 @@ ProgramPlan plan_of(const Program& program) {
 // Returns the program with requests and frees of another stream in between.
 Program beside_another_stream(Random& random, const Program& program) {
   Program both;
-  std::vector<std::size_t> numbers;  // the number in `both` of each request of `program`
+  std::vector<std::size_t> numbers;  // [i]: the number that request i of `program` has in `both`
   std::vector<std::size_t> others;
   std::size_t requests = 0;
   for (const Step& step : program) {
@@ -387,7 +387,7 @@ TEST(a_request_more_or_less_does_not_lose_the_plan) {
   ElasticGpu gpu(4_GiB);
   give(gpu, plan_of(program));
   std::size_t requests = 0;
-  std::vector<std::size_t> numbers;  // the number in `changed` of each request of `program`
+  std::vector<std::size_t> numbers;  // [i]: the number that request i of `program` has in `changed`
   Program changed;
   for (std::size_t i = 0; i < program.size(); ++i) {
     const Step& step = program[i];

@@ -313,7 +313,7 @@ TEST(elastic_batches_of_five_sizes_settle_while_the_gpu_is_behind) {
     CHECK_EQUAL(calls(5), 0u);
     gpu.allocator.check_invariants();
   }
-  CHECK(second_and_third < 20 * 100);  // 210 for each size if the allocator never waited
+  CHECK(second_and_third < 20 * 100);  // without the wait, it would be 20 * 210
 }
 
 TEST(elastic_small_requests_get_back_what_served_a_large_one_without_the_driver) {

@@ -585,7 +585,7 @@ TEST(rebalance_that_cannot_be_undone_at_once_is_undone_later) {
 }
 
 // The driver refuses all mappings from one call on, so unmapped memory cannot be mapped back.
-// A free of the block must free that memory too, with or without mapped neighbours.
+// A free of the block must free that memory too, even if other memory of the block is still mapped.
 TEST(rebalance_that_is_never_undone_leaves_nothing_behind) {
   for (const Bytes size : {2_MiB, 40_MiB}) {
     int lost = 0;

@@ -1,4 +1,5 @@
-// Tests the functions that an engine adds to its allocator, in a process and on a simulated GPU.
+// Tests the functions that an engine adds to its allocator: for engines that serve a process, and
+// for engines on a simulated GPU.
 
 #include "plimsoll/engine/engine.h"
 

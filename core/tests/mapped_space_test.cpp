@@ -151,7 +151,7 @@ class SpaceProgram {
 
   void take() {
     const Bytes size = random_size();
-    std::optional<AddressRange> best;  // the lowest of the smallest ranges that suffice
+    std::optional<AddressRange> best;  // the smallest range that suffices; if several, the lowest
     for (const AddressRange& free : model_.stretches(State::free)) {
       if (free.size >= size && (!best || free.size < best->size)) best = free;
     }

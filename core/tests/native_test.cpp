@@ -239,7 +239,7 @@ TEST(native_follows_a_new_configuration_from_then_on) {
   CHECK_EQUAL(gpu.events(), "alloc 40M");
   gpu.malloc(30_MiB);
   CHECK_EQUAL(gpu.events(), "segment_map 40M, alloc 30M");
-  gpu.allocator.configure(gpu.allocator.config().with(""));  // the blocks stay
+  gpu.allocator.configure(gpu.allocator.config().with(""));  // the setting stays on
   gpu.malloc(60_MiB);
   CHECK_EQUAL(gpu.events(), "segment_map 60M, alloc 60M");
   gpu.allocator.configure(gpu.allocator.config().with("expandable_segments:False"));

@@ -1,4 +1,4 @@
-// Tests the prediction of a program that repeats its steps.
+// Tests the prediction of a request's address from the earlier steps of a repetitive program.
 
 #include "plimsoll/allocator/elastic/books/repetition.h"
 

@@ -85,7 +85,7 @@ struct Setting {
   const char* config;
   TorchVersion version;
   std::optional<Bytes> limit;
-  bool is_clear = true;  // false if calls by the program may look like calls by the allocator
+  bool is_clear = true;  // false if the program's calls may look like the allocator's own acts
 };
 
 const std::vector<Setting> kSettings{

@@ -3,7 +3,7 @@
 // of who uses each byte of the GPU's physical memory (the shadow), and checks with it that
 //
 //   - no two live blocks share a byte, at whatever addresses the memory is mapped;
-//   - a stream gets memory only when the work of all other streams on it is done;
+//   - a stream gets memory only when all other streams have finished their work on that memory;
 //   - no address is unmapped while a block or queued work uses it, except if the block is paused or
 //     moved; then the block keeps its content;
 //   - at the end the driver holds no memory, and the allocator's data has no block or piece.
@@ -94,7 +94,7 @@ struct Granule {
   std::atomic<StreamId> owner{0};
   std::array<AtomicTime, kStreams> used_until{};  // when each stream's work on freed blocks ends
   AtomicTime guests_until{0};
-  // For each unit, the time when the work of recorded streams (record_stream) on it ends.
+  // For each unit: when the streams that `record_stream` named end their work on the unit.
   std::array<AtomicTime, kWords * 64> guest_until{};
 };
 
@@ -531,8 +531,8 @@ struct Machine {
   ElasticAllocator elastic{driver, AllocatorConfig{}};
   ElasticAllocator& allocator = elastic;
   std::vector<Mailbox> boxes;
-  // The numbers of captures that have begun and ended. A use that may be part of a capture is not
-  // checked, because the captured graph orders it.
+  // The numbers of captures that have begun and ended. A `record_stream` that may happen during a
+  // capture is not checked, because the captured graph orders that stream's work.
   std::atomic<std::uint64_t> captures_begun{0};
   std::atomic<std::uint64_t> captures_ended{0};
   std::vector<std::vector<Live>> live_of;  // the live blocks of each thread

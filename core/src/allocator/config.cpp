@@ -24,8 +24,8 @@ constexpr std::array<std::string_view, 3> kResetKeys{
     "max_split_size_mb",
     "roundup_power2_divisions",
 };
-// PyTorch versions in which the size of large segments can be set also reset this key, to that
-// size.
+// In PyTorch versions with a setting for the size of large segments, each call also resets this
+// key: its value becomes the size of large segments.
 constexpr std::string_view kRounding = "max_non_split_rounding_mb";
 
 bool is_reset(std::string_view key, TorchVersion version) {

@@ -416,9 +416,8 @@ Status CudaDriver::unmap(Address address, Bytes size) {
 }
 
 // Unmaps one mapping at a time, because CUDA does not skip holes. If CUDA refuses to unmap one,
-// maps the earlier ones again. Until the end, holds a reference to each handle: `release` may
-// already have been called for the handle, and the handle would then be gone together with its
-// mapping.
+// maps the earlier ones again. For this, the function holds a reference to each handle until it
+// returns. Without the reference, unmapping would destroy a handle that was already released.
 Result CudaDriver::unmap_each(Mappings::const_iterator begin, Mappings::const_iterator end) const {
   std::vector<cuda::MemoryHandle> held;
   Result result = kSuccess;

@@ -47,8 +47,8 @@ class ConcurrentStatistics::BoundsGuard {
 // --- a shard -----------------------------------------------------------------------------------
 
 // Counts a free that is pending from now on. The block's bytes are no longer live, but still
-// active. So the shard's bounds fall by these bytes: otherwise it could allocate as much again, and
-// active bytes would exceed their peak unnoticed.
+// active. So the shard's bounds fall by these bytes. Otherwise, the shard could allocate as many
+// bytes again, and active bytes would exceed their peak unnoticed.
 void ConcurrentStatistics::Shard::request_free(bool small, Bytes size) {
   const Guard guard(owner_.lock_);
   const Guard bounds(bound_lock_);

@@ -143,8 +143,8 @@ class EventReader {
   }
 
  private:
-  // Returns the field that a key names. For each position in a dict, it remembers the last key and
-  // its field. A pickle stores each string once, so comparing pointers usually suffices.
+  // Returns the field that a key names. For each position in a dict, the reader remembers the last
+  // key and its field. A pickle stores each string once, so comparing pointers usually suffices.
   Field field(PickleValue key, std::size_t place) {
     if (key.kind() != Kind::string) return Field::other;
     const std::string_view text = document_.text(key);

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kLeastFewer = 4;
 constexpr Bytes kPartForFewerSlots = 1000;
 // A slot that serves a request in every step needs a place that is free in all of these steps. If
-// this makes the area more than 1/200 and more than 8 MiB higher, and the program has at most
+// this makes the area higher by more than 1/200 and by more than 8 MiB, and the program has at most
 // `kMostUnfolded` requests, each request gets a slot of its own.
 constexpr Bytes kPartForUnfolding = 200;
 constexpr Bytes kLeastForUnfolding = 8 * kMiB;

@@ -8,8 +8,8 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kMostDistances = 32;  // distances that are tried as the length of a step
-constexpr std::uint32_t kContext = 8;       // requests that a long key covers; see `likely_steps`
+constexpr std::size_t kMostDistances = 32;  // candidates for a step's length that are tried
+constexpr std::uint32_t kContext = 8;       // consecutive requests that `likely_steps` compares
 constexpr std::uint32_t kLeastSaved = 16;   // slots that a section must save at least
 constexpr std::uint32_t kPartSaved = 20;    // a section must save 1/20 of all requests, too
 
@@ -89,7 +89,7 @@ class StepSearch {
         const auto [entry, is_new] = latest.try_emplace(key(begin, i, context), i);
         if (is_new) continue;
         const std::uint32_t distance = i - std::exchange(entry->second, i);
-        weights[distance] += distance;  // a step of this length has `distance` requests
+        weights[distance] += distance;  // a longer step is worth more: it has more requests
       }
     }
     std::vector<std::pair<std::uint64_t, std::uint32_t>> sorted;

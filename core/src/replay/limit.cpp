@@ -56,7 +56,7 @@ std::optional<LimitEvidence::Range> LimitEvidence::range() const {
     if (threshold > 0 && !refusal.failed)
       bound = std::max(bound, collected_above(refusal.reserved));
     failed = failed || refusal.failed;
-    if (bound <= largest_) {  // not the limit: as much was reserved at another time
+    if (bound <= largest_) {  // not the limit: at another time, this much was granted
       emptied_by_program = true;
     } else if (!below || bound < *below) {
       below = bound;

@@ -32,8 +32,8 @@ class AddressMap {
     return nullptr;
   }
 
-  // Erases the value of an address. Later entries move into the gap that this leaves, except
-  // entries whose search would begin behind the gap.
+  // Erases the value of an address. A search ends at the first empty entry, so this also moves the
+  // later entries that a search would no longer reach.
   bool erase(Address address) {
     const Value* const found = find(address);
     if (found == nullptr) return false;

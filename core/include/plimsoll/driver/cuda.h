@@ -4,7 +4,7 @@
 // Threads may call at the same time, with any context current or none: each call runs in the
 // primary context and leaves the caller's context as it was. While a thread captures a graph, CUDA
 // forbids every thread to allocate, free and query; each call lifts that ban for its own duration.
-// A call that would break the capture itself returns `not_permitted`.
+// A call that would break the capture even then returns `not_permitted`.
 //
 // Memory of Tier::shared is pinned host memory, beside the GPU's NUMA node if the driver can place
 // it there. At most half of the host's memory, or of the container's limit, may be shared. Streams
@@ -84,7 +84,7 @@ class CudaDriver final : public Driver {
     std::shared_ptr<Locked> locked;  // null for dedicated memory and for another process's memory
   };
   using Mappings = std::map<Address, Mapping>;
-  using LockedMemory = std::map<std::uint64_t, std::shared_ptr<Locked>>;  // by handle or address
+  using LockedMemory = std::map<std::uint64_t, std::shared_ptr<Locked>>;  // key: handle or address
   struct Range {
     Address address = 0;
     Bytes size = 0;

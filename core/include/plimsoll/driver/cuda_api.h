@@ -77,7 +77,7 @@ static_assert(sizeof(AccessDescription) == 12);
 // The entry points of one loaded driver. The library stays loaded until the process ends, because
 // the driver runs threads of its own.
 struct Api {
-  // Throws Unavailable if the library, or an entry point that every driver has, is missing.
+  // Throws Unavailable if the library is missing, or if it lacks a required entry point.
   static Api load(const std::string& library = "libcuda.so.1");
 
   Result (*init)(unsigned flags) = nullptr;

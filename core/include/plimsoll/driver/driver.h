@@ -24,7 +24,7 @@ enum class Status : std::uint8_t {
   not_supported,
   not_permitted,  // a stream is being captured, or two GPUs cannot reach each other
   device_lost,    // no call on this device will succeed again in this process
-  driver_gone,    // the process is ending, or the device was reset; its memory is gone
+  driver_gone,    // the process is ending, or the device was reset: its memory is gone
   failed,         // any other failure; `last_error` explains it
 };
 
@@ -98,8 +98,8 @@ class Driver {
   // queued, so the event could never be complete.
   virtual Status record(StreamId stream, Event& event) = 0;
   virtual Status query(Event event) = 0;  // returns success or not_ready
-  // Returns, in order, the streams whose events may be complete, if the driver knows them: events
-  // of all other streams are not ready. Returns null if each event has to be queried.
+  // Returns the sorted set of streams whose events may be complete; the events of all other streams
+  // are not ready. Returns null if the driver has no such set: the caller then queries each event.
   [[nodiscard]] virtual const std::set<StreamId>* streams_to_query() const { return nullptr; }
   virtual Status synchronize(Event event) = 0;
   virtual Status destroy(Event event) = 0;

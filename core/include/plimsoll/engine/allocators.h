@@ -17,7 +17,7 @@ inline constexpr std::array<std::string_view, 3> kAllocatorNames{"native", "elas
 
 struct NamedAllocator {
   std::unique_ptr<Allocator> allocator;
-  // The pointer of the allocator's own type points to `allocator`; the others are null.
+  // If `allocator` has one of these three types, that pointer points to it. The others are null.
   NativeAllocator* native = nullptr;
   ElasticAllocator* elastic = nullptr;
   WheelAllocator* wheel = nullptr;

@@ -9,8 +9,8 @@
 //   on a simulated GPU of the same size. It shows what the program would have needed without
 //   plimsoll.
 // - On a simulated GPU that other users share, it makes one call at a time, because all GPUs of a
-//   simulated machine share one clock. It measures how much of each tier is in use: a driver that
-//   moves requests to shared memory ("spills") does not report that.
+//   simulated machine share one clock. It measures how much of each memory tier is in use, because
+//   a driver that moves requests to shared memory ("spills") does not report those amounts.
 //
 // Locks are taken in this order: `exclude_calls`, `mutex_`, the allocator's.
 #pragma once
@@ -107,8 +107,8 @@ class Engine final : private Observer {
   // Throws ConfigError.
   void configure(std::string_view settings);
 
-  // --- limits: the program may set a fraction at any time, and the user may set a limit. The lower
-  // of the two counts.
+  // --- limits: the program may set a fraction at any time, and the user may set a limit. If both
+  // are set, the lower one applies.
   [[nodiscard]] std::optional<Bytes> limit() const { return hold()->limit(); }
   void set_limit(std::optional<Bytes> limit);
   // Sets the fraction like torch.cuda.set_per_process_memory_fraction.
@@ -117,13 +117,14 @@ class Engine final : private Observer {
 
   // --- two tiers
 
-  // Returns whether a request may get shared memory because the driver or the policy spills.
+  // Returns whether the driver or the allocator may serve a request from shared memory when
+  // dedicated memory is full.
   [[nodiscard]] bool may_spill() const;
   // Returns the watch for spills. Throws std::invalid_argument if neither the allocator nor the
   // driver spills.
   [[nodiscard]] SpillWatch& spill_watch();
   // Returns the peak of reserved dedicated memory, measured after each request. Throws
-  // std::logic_error if the tiers are not metered.
+  // std::logic_error unless the engine is on a shared simulated GPU.
   [[nodiscard]] Bytes peak_dedicated() const;
   // Returns the pool of page-locked memory. On real GPUs, all engines of the process share one
   // pool; on a simulated GPU, the engine has its own.
@@ -200,7 +201,7 @@ class Engine final : private Observer {
   ElasticAllocator* elastic_ = nullptr;  // set if the allocator is the elastic one
   NativeAllocator* native_ = nullptr;    // the allocator, if it follows PyTorch's rules
   WheelAllocator* wheel_ = nullptr;      // the allocator, if it is PyTorch's own
-  std::optional<TierMeter> meter_;       // set if the tiers of `gpu_` are metered
+  std::optional<TierMeter> meter_;       // set on a shared simulated GPU
   std::unique_ptr<ProgramAllocator> allocator_;
   std::unique_ptr<Shadow> shadow_;
 

@@ -1,9 +1,9 @@
 // Counters that many threads change at once, with exact sums and exact peaks of the sums.
 //
 // Each arena (the memory of one stream in one pool) has a shard, which one thread at a time writes.
-// The sum over the shards is needed only for the peak, so each shard has a bound, and the bounds
-// add up to no more than the peak. While no shard exceeds its bound, the sum cannot exceed the
-// peak, and no thread computes the sum.
+// A thread that changes a counter must find out whether the sum over all shards exceeds the peak.
+// To avoid computing the sum, each shard has a bound, and all bounds together are at most the peak.
+// While no shard exceeds its bound, the sum cannot exceed the peak.
 //
 // A shard that exceeds its bound first asks the other shards for room, one after the other. A shard
 // that is asked lowers its bound by half of the room that it has below the bound. If this is not

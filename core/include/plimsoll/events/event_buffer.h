@@ -37,8 +37,8 @@ class EventBuffer {
     }
   }
 
-  // Returns all waiting events in the order they were added, valid until the next call. Only one
-  // thread may call it.
+  // Returns all waiting events, oldest first. The vector is valid until the next `drain`. Only one
+  // thread may call `drain`.
   [[nodiscard]] const std::vector<DeviceEvent>& drain() {
     drained_.clear();
     const std::scoped_lock lock(mutex_);

@@ -1,8 +1,8 @@
 // The counters of torch.cuda.memory_stats(), with its names and meanings.
 //
-// Invariants: current == allocated - freed and peak >= current for each Stat since its last reset;
-// all == small_pool + large_pool for each current. active_bytes == allocated_bytes + (bytes of
-// freed blocks that another stream may still use).
+// Invariants: each Stat has peak >= current, and until it is reset, current == allocated - freed.
+// The current values of a PoolStat fulfil all == small_pool + large_pool. active_bytes ==
+// allocated_bytes + (bytes of freed blocks that another stream may still use).
 #pragma once
 
 #include <algorithm>
@@ -56,7 +56,7 @@ struct PoolStat {
 
 struct Statistics {
   PoolStat allocation;       // live requests
-  PoolStat segment;          // driver allocations, except expandable segments; in elastic, handles
+  PoolStat segment;          // driver allocations (elastic: handles), without expandable segments
   PoolStat active;           // blocks in use, or waiting for another stream
   PoolStat inactive_split;   // free blocks that cannot be returned to the driver
   PoolStat allocated_bytes;  // bytes in live blocks
@@ -67,8 +67,8 @@ struct Statistics {
   Stat oversize_allocations;  // requests of max_split_size or more
   Stat oversize_segments;
   std::map<PoolId, PoolStat> reserved_bytes_by_private_pools;
-  // plimsoll's own counters. The first two count the part of the memory above that lies in shared
-  // memory. `paused_bytes` counts memory whose content was moved off the card.
+  // plimsoll's own counters. The first two count how many of `allocated_bytes` and `reserved_bytes`
+  // lie in shared memory. `paused_bytes` counts memory whose content was moved off the card.
   Stat shared_allocated_bytes;
   Stat shared_reserved_bytes;
   Stat paused_bytes;

@@ -27,7 +27,7 @@ namespace plimsoll {
 struct ReadingLimits {
   // The most memory, in bytes, for the values of a document; the input does not count.
   std::size_t memory = std::numeric_limits<std::size_t>::max();
-  // Called at intervals, if it is set. An exception that it throws, as for a signal, ends the
+  // Called at intervals, if it is set. It may throw, for example after a signal, to end the
   // reading.
   std::function<void()> poll;
 };
@@ -45,8 +45,8 @@ class PickleError : public std::runtime_error {
   explicit PickleError(const std::string& message, std::size_t offset = kUnknownOffset)
       : std::runtime_error(message), offset_(offset) {}
 
-  // Returns the offset of the offending opcode in the input; kUnknownOffset if the error is a value
-  // of the wrong kind.
+  // Returns the offset of the offending opcode in the input. If an accessor met a value of the
+  // wrong kind, returns kUnknownOffset.
   [[nodiscard]] std::size_t offset() const { return offset_; }
 
  private:

@@ -1,5 +1,6 @@
 // A recorded memory snapshot as columns: each device's events, in order, and its final segments.
-// Equal call stacks are stored once and referred to by number; so are names.
+// Equal call stacks are stored once, and events refer to them by number. Equal names are stored
+// once, too.
 #pragma once
 
 #include <compare>

@@ -8,9 +8,9 @@
 //
 // - the largest block first
 // - the longest life first
-// - by the most bytes that are live at once during the block's life, highest first; ties by the
-//   length of the blocks' lives, longest first
-// - the same, but ties by the blocks' sizes, largest first
+// - the block with the highest peak first: the peak is the most bytes that are live at once during
+//   the block's life. If peaks are equal, the block with the longest life comes first.
+// - the block with the highest peak first. If peaks are equal, the largest block comes first.
 // - in the order in which the blocks are allocated
 //
 // If the best area is still higher than the most bytes that are live at once, more tries follow.

@@ -1,4 +1,5 @@
-// Plans where the large requests of one stream lie, from the sequence in which a program made them.
+// Plans the place of each large request of one stream. The plan is derived from the sequence of
+// these requests in an earlier run of the program.
 #pragma once
 
 #include <span>

@@ -5,8 +5,8 @@
 // memory plus the request would have exceeded the limit. With garbage collection, a release can
 // also mean that reserved memory exceeded the threshold, which is a known fraction of the limit.
 // Without garbage collection, a recording shows no limit if no request failed and at least one
-// release cannot come from a limit. The program must have emptied its cache then, and may have
-// caused the other releases too.
+// release cannot come from a limit. At that release, the program must have emptied its cache, so it
+// may have caused the other releases too.
 #pragma once
 
 #include <optional>

@@ -1,7 +1,7 @@
 // The private pools of a replayed program. Chooses the pool of each request, and releases a pool
 // when the recording shows that the program has released it. An allocator keeps a pool until each
-// `begin_allocate_to_pool` is matched by a `release_pool`, so this class counts the former for each
-// pool.
+// `begin_allocate_to_pool` is matched by a `release_pool`. Therefore, this class counts how often
+// it has called `begin_allocate_to_pool` for each pool.
 #pragma once
 
 #include <map>

@@ -2,8 +2,8 @@
 //
 // The replay repeats the program's actions: requests, frees, and the completion of frees that
 // waited for another stream. The allocator under test makes its own decisions, which `compare`
-// checks against the recording. Only the addresses of segments come from the recording, in their
-// order: the simulated driver uses them for allocations of the same size.
+// checks against the recording. Only the addresses of segments come from the recording: for an
+// allocation, the simulated driver returns the next recorded address of a segment of this size.
 //
 // A history shows that cached memory was released, but not whether the program called empty_cache.
 // To find out, replay the history under the recorded configuration: if the replayed allocator had
@@ -52,7 +52,7 @@ struct ReplayOptions {
 struct Failures {
   std::optional<std::uint64_t> first;  // number of the first failed request's event
   std::optional<OutOfMemoryReport> report;
-  std::uint64_t avoided = 0;   // failed in the recording, but not here
+  std::uint64_t avoided = 0;   // number of requests that failed in the recording, but not here
   bool ended_program = false;  // a request failed that succeeded in the recording
 };
 

@@ -1,12 +1,12 @@
-// Reconstructs the state in which a recording starts if it does not start at the first allocation,
-// because PyTorch's ring buffer of events overflowed or recording was switched on late.
+// Reconstructs the allocator's state at the start of a recording. A recording may start after the
+// first allocation: PyTorch's ring buffer of events overflowed, or recording was switched on late.
 //
 // The reconstruction starts from the final segments and undoes the events one by one. The result is
 // exact with one exception: the end of a block in a large segment, if the block was freed during
 // the recording. PyTorch splits a large block only if more than 1 MiB remains, so up to 1 MiB
-// behind the requested bytes may belong to the block. These bytes count as part of the block if no
-// free block can lie there (free blocks of a large pool are always larger), or if the first use of
-// the free block behind it starts at a higher address.
+// behind the requested bytes may belong to the block. These bytes count as part of the block in two
+// cases: they are too few for a free block of a large pool, or they belong to a larger free range
+// whose first use starts behind them.
 #pragma once
 
 #include <vector>

@@ -1,8 +1,8 @@
 // Measures how much of an allocator's memory lies in each tier of a simulated GPU.
 //
-// The elastic allocator counts the memory that it puts into shared memory. With other allocators,
-// Windows' driver spills into shared memory without telling them. The meter then asks the driver
-// after each request, and adds the missing values to the allocator's counters.
+// The elastic allocator itself counts the bytes that it puts into shared memory. Other allocators
+// cannot: Windows' driver moves their memory into shared memory ("spills") without telling them.
+// For them, the meter asks the driver after each request and fills in the missing counters.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,7 @@
 // Chooses addresses of whole allocations, as the CUDA driver was observed to do on Linux. Address
-// space is taken in chunks of 32 MiB and more: first the highest chunk that was given back, then a
-// new one below all others. The rest of a chunk is used from its lowest address up.
+// space is taken in chunks of at least 32 MiB. The next chunk is the highest one that was given
+// back. If there is none, it is a new chunk below all others. Allocations fill a chunk from its
+// lowest address up.
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,7 @@ class Content {
   std::map<Address, std::uint64_t> changes_;  // the tag from this offset up to the next one
 };
 
-// A range of memory that lies in one tier, and where its content is stored.
+// A range of memory that lies in one tier, and the place where its content is stored.
 struct MemoryPart {
   Content* content = nullptr;
   Address offset = 0;  // offset of the memory in `content`

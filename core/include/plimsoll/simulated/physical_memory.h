@@ -25,8 +25,8 @@ struct Physical {
   Bytes dedicated = 0;
   Bytes shared = 0;
 
-  // Returns the memory from `begin` on that lies in the tier of `begin`, but not beyond `end`. The
-  // tags of this allocation start at `offset` in `content`.
+  // Returns the part that starts at `begin` and ends at `end`, or earlier where the tier changes.
+  // The tags of this allocation start at `offset` in `content`.
   [[nodiscard]] MemoryPart part(Content& content, Address offset, Bytes begin, Bytes end) const;
 };
 

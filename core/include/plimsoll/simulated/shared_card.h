@@ -1,9 +1,10 @@
 // A simulated card that several processes use. Each process notes in a shared mapped file how much
 // of the card it holds, whenever it takes memory from the driver or gives some back.
 //
-// So memory that one process holds is not free for another, even if a process is killed. The file
-// also contains the most bytes that all processes held at the same time. A lock in the file
-// protects its content; if a process ends while it holds the lock, the lock is released.
+// So memory that one process holds is not free for another. The memory of a process that has ended
+// is free again, even if the process was killed. The file also contains the most bytes that all
+// processes held at the same time. A lock in the file protects its content; if a process ends while
+// it holds the lock, the lock is released.
 //
 // On a real GPU the processes may run in another order. The file therefore also holds an upper
 // bound that is valid for every order: it assumes that processes that run at the same time reach

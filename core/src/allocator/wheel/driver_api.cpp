@@ -14,7 +14,7 @@ int code(Status status) {
   }
 }
 
-// Calls the driver's `Function` with these numbers, and returns its status as a code.
+// Calls the driver's `Function` with these numbers, and returns the resulting status as a code.
 template <auto Function, typename... Numbers>
 int call(plimsoll_driver* driver, Numbers... numbers) {
   return code((of(driver).*Function)(numbers...));

@@ -2,8 +2,8 @@
 //
 // src/plimsoll/torch/wheel builds and loads the library that contains it; `wheel_api.h` has the
 // table of its functions. PyTorch makes all decisions, counters and error texts. This class adds
-// the stack numbers of blocks and segments and the uses of each private pool, which PyTorch does
-// not keep.
+// what PyTorch does not keep: the number of the call stack that requested each block and segment,
+// and how many users each private pool has.
 #pragma once
 
 #include <cstdint>

@@ -91,11 +91,11 @@ Block* Growth::follow_plan(const Request& request) {
 }
 
 // Serves the request at its planned place; null if that is not possible. First it tries free memory
-// that is mapped there, then new memory, and last pieces that were mapped there before and can
-// return. New memory is mapped in parts of the planned area, which may be much larger than the
-// request. If the program deviates from the plan, one live block can keep a whole part from other
-// requests. So parts are mapped only for the request that comes next in the plan, and only while
-// memory is not short.
+// that is mapped there, then new memory, and finally pieces that were mapped there before and can
+// return to the place. New memory is mapped in parts of the planned area. A part may be much larger
+// than the request, and if the program deviates from the plan, one live block can keep the whole
+// part from other requests. So parts are mapped only for the request that comes next in the plan,
+// and only while memory is not short.
 Block* Growth::take_planned(const Request& request, const PlanFollower::Answer& answer) {
   MappedSpace& planned = request.arena().planned;
   const AddressRange range{answer.address, request.size};
@@ -200,9 +200,9 @@ Block* Growth::grow_in(const Request& request) {
   return apply(request, std::move(plan));
 }
 
-// The stream's own plan says how much memory its large requests need outside the planned area. If
-// growth by `plan` would exceed that, returns true, and from now on free memory of the area may
-// serve other requests too.
+// The stream's own plan says how many bytes its large requests need outside the planned area. If
+// growth by `plan` would exceed this number, returns true. From then on, free memory of the planned
+// area may also serve other requests.
 bool Growth::begins_to_share(const MappedSpace& space, const Plan& plan) {
   Arena& arena = space.arena();
   if (&space != &arena.large || !arena.is_planned() || arena.planned_gives) return false;
@@ -253,8 +253,8 @@ Block* Growth::take(const Request& request) {
   return block == nullptr ? nullptr : lending_.lend(block, request.requested);
 }
 
-// Serves the request from free memory, or from pieces that return without a driver call; null if
-// neither suffices.
+// Serves the request from free memory, or from pieces that had moved elsewhere: they return to
+// their old addresses without a driver call. Returns null if neither suffices.
 Block* Growth::take_or_return(const Request& request) {
   const Arena::Guard guard(request.arena());
   if (Block* const block = take(request)) return block;

@@ -49,7 +49,7 @@ void QueuedWork::mark_idle(Arena& arena, bool wait) {
     age = arena.age;
   }
   Event event = 0;
-  // If the event cannot be recorded, the arena has no marker, and so gives no memory to others.
+  // Without an event, nothing shows when the arena is idle, so it gives no memory to others.
   if (driver_.record(arena.stream, event) != Status::success) return;
   arena.marker = Arena::Marker{event, age};
   is_passed();

@@ -171,13 +171,14 @@ struct Candidate {
   std::size_t number = 0;  // the order in which candidates were found
 };
 
-// Orders a heap: the cheapest candidate comes first, and of equally cheap ones the one found first.
+// Orders a heap: the cheapest candidate comes first. If prices are equal, the candidate that was
+// found earlier comes first.
 bool is_later(const Candidate& a, const Candidate& b) {
   return a.price != b.price ? a.price > b.price : a.number > b.number;
 }
 
-// Adds a candidate for each block of the row with which a place can begin. If `is_upwards` is
-// false, adds one for each block with which a place can end.
+// Adds a candidate for each block of the row that can be the first block of a place. If
+// `is_upwards` is false, adds one for each block that can be the last block of a place.
 void add_candidates(const Search& search, const std::vector<Cell>& row, bool is_upwards,
                     std::vector<Candidate>& found) {
   const std::size_t count = row.size();

@@ -11,7 +11,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kSoon = 6;  // how many coming requests are looked at; a step has more
+constexpr std::size_t kSoon = 6;  // coming requests that are looked at; a step has more requests
 constexpr Bytes kLargestForSmall = 4 * kGranule;  // the largest piece that a small request may pin
 // A request keeps its place if its size is at least twice the price of mapping memory there.
 constexpr Bytes kSizePerPriceOfStaying = 2;
@@ -190,7 +190,7 @@ Plan fill_place(const MappedSpace& space, const Place& place, FreePieces& pieces
   Plan plan{place.cleared, returns_to(space, place, pieces)};
   if (place.gaps.empty()) return plan;
   std::vector<FreePiece> sources = pieces.left();
-  std::erase_if(sources, [&](const FreePiece& source) {  // a source in the place cannot fill it
+  std::erase_if(sources, [&](const FreePiece& source) {  // pieces in the place cannot move into it
     const Piece& piece = *source.piece;
     return piece.space == &space && piece.address < place.extent.end() &&
            place.extent.address < piece.end();
