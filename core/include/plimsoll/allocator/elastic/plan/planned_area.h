@@ -1,14 +1,13 @@
 // Plans the memory of a planned area: the addresses in which a plan of the whole program places a
 // stream's large requests.
 //
-// A border divides each area:
+// A border divides each area. Most of the memory below the border is in use at the program's peak.
+// It is divided into parts of 1/1024 to 1/512 of the area, and 2 to 32 MiB. The first request that
+// lies in a part gets the whole part mapped.
 //
-//   below the border   is divided into parts of 1/1024 to 1/512 of the area, and 2 to 32 MiB. The
-//                      first request in a part gets the whole part mapped, because most of the area
-//                      is in use at the program's peak
-//   above the border   (the top) is in use for a short time, so it is mapped in granules. Its free
-//                      memory serves other requests of the stream at once, and requests of other
-//                      streams when the stream is done with it
+// The top, which is the memory above the border, is in use for a short time only, so it is mapped in
+// granules. Its free memory serves other requests of the stream at once, and requests of other
+// streams when the stream is done with it.
 //
 // If a request is to lie at the top, and the memory of that place serves elsewhere, other free
 // memory or new memory is mapped there. So the addresses of requests never depend on timing; only
