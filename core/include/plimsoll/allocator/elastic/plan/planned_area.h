@@ -5,8 +5,8 @@
 // It is divided into parts of 1/1024 to 1/512 of the area, and 2 to 32 MiB. The first request that
 // lies in a part gets the whole part mapped.
 //
-// The top, which is the memory above the border, is in use for a short time only, so it is mapped in
-// granules. Its free memory serves other requests of the stream at once, and requests of other
+// The top, which is the memory above the border, is in use for a short time only, so it is mapped
+// in granules. Its free memory serves other requests of the stream at once, and requests of other
 // streams when the stream is done with it.
 //
 // If a request is to lie at the top, and the memory of that place serves elsewhere, other free
