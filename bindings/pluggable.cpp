@@ -46,9 +46,9 @@ std::string& error_text() {
   return text;
 }
 
-// Returns whether the call failed. If so, `error_text` has the reason. `throw_to_pytorch` unwinds
-// the frames of its callers. These must have no cleanup code, so this function's `try` must not be
-// inlined into them.
+// Returns whether the call failed. If so, `error_text` has the reason. This function must not be
+// inlined: `throw_to_pytorch` throws through the frames of its callers, so these must have no
+// cleanup code, such as that of a `try`.
 template <typename Call>
 [[gnu::noinline]] bool fails(Call call) noexcept {
   try {

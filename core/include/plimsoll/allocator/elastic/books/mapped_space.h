@@ -8,12 +8,12 @@
 //   blocks   | used |      free      | used | retired |     hole     | free |
 //   pieces   |     A     |     B     |  C   |   (D)   |              |  E   |
 //
-//   used     the program has the block, or freed it while other streams still use it
-//   free     has memory that is not used; B and E lie in free blocks as a whole, so they can move,
-//            but A serves a used block too
-//   retired  one piece's addresses: D serves elsewhere and is still mapped here, so it can return
-//            without a call of the driver
-//   hole     addresses without memory: nothing is mapped
+//   used     the program has the block, or freed it while other streams still use it.
+//   free     The memory is not used. Pieces that lie in free blocks as a whole can move: B and E,
+//            but not A.
+//   retired  The addresses of one piece, which serves elsewhere and is still mapped here: D can
+//            return without a call of the driver.
+//   hole     No memory is mapped.
 //
 //   hole    -> free     a piece is mapped here              add_piece
 //   free   <-> used     a block is lent, or freed           take, free
