@@ -167,6 +167,23 @@ class TestRecompute:
         net["layer"](torch.ones(2, requires_grad=True), past_key_values=cache).sum().backward()
         assert cache == []
 
+    def test_a_cache_of_transformers_is_known_under_any_name(self) -> None:
+        transformers = pytest.importorskip("transformers")
+
+        class Layer(torch.nn.Module):  # type: ignore[misc,name-defined]
+            def forward(self, x: Any, cache: Any = None, scale: Any = None) -> Any:
+                if cache is not None:
+                    cache.update(x, x, 0)
+                return x.exp() * scale
+
+        net = torch.nn.ModuleDict({"layer": Layer()})
+        plimsoll.recompute(net, "layer")
+        cache = transformers.DynamicCache()
+        x = torch.ones(1, 1, 2, 2, requires_grad=True)
+        net["layer"](x, cache=cache, scale=2.0).sum().backward()
+        assert cache.get_seq_length() == 0
+        assert x.grad is not None
+
     def test_names_that_are_not_there_and_names_within_others_are_refused(self) -> None:
         with pytest.raises(InputError, match=r"Net has no module 'layers\.0'; it has blocks, head"):
             plimsoll.recompute(Net(), "layers.0")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _RANGE = re.compile(r"(\d+)-(\d+)")
 _CACHES = ("layer_past", "past_key_value", "past_key_values")
-"""Arguments with a cache to which Transformers' layers append: recomputing would append again."""
+"""Names of arguments for a cache of keys and values in versions of Transformers before 5.24."""
 
 
 def recompute(model: torch.nn.Module, *names: str) -> None:
@@ -85,10 +85,17 @@ def _again(module: torch.nn.Module) -> Any:
     def again(*given: Any, **named: Any) -> Any:
         if not torch.is_grad_enabled():
             return forward(*given, **named)
-        named.update({name: None for name in _CACHES if name in named})
+        # A layer appends to its cache, so a recomputation would append a second time.
+        named.update({name: None for name, each in named.items() if _is_cache(name, each)})
         return checkpoint(forward, *given, **options, **named)
 
     return again
+
+
+def _is_cache(name: str, value: Any) -> bool:
+    """Returns whether an argument of a layer is a cache of Transformers."""
+    kinds = type(value).__mro__
+    return name in _CACHES or any(each.__module__ == "transformers.cache_utils" for each in kinds)
 
 
 @contextlib.contextmanager
