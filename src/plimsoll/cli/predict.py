@@ -16,7 +16,7 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.files import check_can_be_made
 from plimsoll.base.json_text import json_line
 from plimsoll.base.layout import paragraphs, table
-from plimsoll.base.units import format_size
+from plimsoll.base.units import format_seconds, format_size
 from plimsoll.cli import options
 from plimsoll.cli.plans import PlanToWrite, tell_difference, wrote_plan
 from plimsoll.cli.program import Program, chosen_program
@@ -318,7 +318,7 @@ def _answer(results: list[Prediction]) -> Iterator[str]:
 
 
 def _table(results: list[Prediction], width: int | None) -> Iterator[str]:
-    heads = ("card", "memory", "allocated", "reserved", "needs", "headroom", "fits")
+    heads = ("card", "memory", "allocated", "reserved", "needs", "headroom", "step", "fits")
     rows = [
         (
             result.gpu,
@@ -327,9 +327,18 @@ def _table(results: list[Prediction], width: int | None) -> Iterator[str]:
             format_size(result.peak_reserved_bytes),
             format_size(result.device_used_bytes),
             ("-" if result.headroom_bytes < 0 else "") + format_size(abs(result.headroom_bytes)),
+            _step(result),
             {True: "yes", False: "no", None: "not known"}[result.fits],
         )
         for result in results
     ]
-    optional = ("allocated", "reserved", "memory")
+    optional = ("allocated", "reserved", "step", "memory")
     yield from table([heads, *rows], width=width, names=("card", "fits"), optional=optional)
+    yield "With one --gpu the answer has the lines with the most memory and the most time, too."
+
+
+def _step(result: Prediction) -> str:
+    """Returns the estimated time of a step on a card where the script fits."""
+    if not result.fits or result.step_seconds is None:
+        return "-"
+    return f"about {format_seconds(result.step_seconds)}"
