@@ -114,6 +114,15 @@ def test_other_advice_for_a_leaking_program_follows_and_says_that_it_only_delays
     assert needed([replace(saving, serves_failed_requests=True)], [grows], None, 30 * MiB) == []
 
 
+def test_a_setting_that_leaves_hardly_any_memory_says_so() -> None:
+    serves = Advice("setting", "turn it on", "how", "nothing", 0, 990 * MiB)
+    serves = replace(serves, serves_failed_requests=True)
+    (barely,) = needed([serves], [], None, 999 * MiB, room_bytes=1000 * MiB)
+    assert barely.note == "leaves only 10.00 MiB free, so a later request may fail"
+    (amply,) = needed([serves], [], None, 999 * MiB, room_bytes=1100 * MiB)
+    assert amply.note == ""
+
+
 def test_a_leak_that_was_not_tried_says_so() -> None:
     recording = leaking(2)
     (trace,) = recording.devices

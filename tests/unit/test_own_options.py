@@ -23,7 +23,17 @@ def changes(*uses: ArgumentUse) -> list[Change]:
 
 
 @pytest.mark.parametrize(
-    "name", ["--gradient-checkpointing", "--grad-checkpoint", "--use_activation_checkpointing"]
+    "name",
+    [
+        "--gradient-checkpointing",
+        "--grad-checkpoint",
+        "--use_activation_checkpointing",
+        "--checkpointing",
+        "--enable-ckpt",
+        "--recompute",
+        "--recompute-layers",
+        "--remat",
+    ],
 )
 def test_a_switch_for_checkpoints_is_turned_on_once(name: str) -> None:
     (change,) = changes(ArgumentUse([name], False))

@@ -249,7 +249,8 @@ def _explanation(
     card = _card(chosen.card, past.peak_dedicated_bytes, of_card, error)
     if of_card and (parts := card_parts(card, of_card[-1], error)) is not None:
         causes = with_outside(causes, parts)
-    advice = needed(ranked(found.advice), causes, chosen.card, past.peak_dedicated_bytes)
+    used, room = past.peak_dedicated_bytes, failures.room_bytes()
+    advice = needed(ranked(found.advice), causes, chosen.card, used, room)
     return Explanation(
         file=chosen.recording.name,
         device=usage.trace.device,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.layout import Verbatim
 from plimsoll.base.units import format_count, format_size
+from plimsoll.explanation.ranking import OF_THE_ALLOCATOR
 from plimsoll.recordings.causes.kept_over_passes import keeps_graph
 from plimsoll.recordings.causes.wording import most_held, why
 
@@ -154,6 +155,8 @@ def _try(e: ExplanationParts) -> Iterator[str]:
     if best is None:
         return
     found = effect(best)
+    if found and best.note and best.kind in OF_THE_ALLOCATOR:
+        found += f", but {best.note}"
     helps = f"{best.what} ({found})" if found else best.what
     yield f"plimsoll tried this, and it helps: {helps}"
     if len(best.how.splitlines()) == 1:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
+from plimsoll.base.units import format_size
 from plimsoll.explanation.parts import AdviceCost
 
 if TYPE_CHECKING:
@@ -31,8 +32,10 @@ LEAST_FULL = 0.1
 """A program that uses less than this share of its card gets no advice on its allocator."""
 NEARLY_FULL = 0.9
 """Only a program that uses this share of its card or more gets advice to use host memory."""
-_OF_THE_ALLOCATOR = ("setting", "limit", "elastic", "spill")
+OF_THE_ALLOCATOR = ("setting", "limit", "elastic", "spill")
 _DELAYS = "memory grows with each step, so this only delays the failure"
+_BARELY = 0.02
+"""If less than this share of the memory stays free, a later request may well fail."""
 LEAST_TIME = 0.01
 """Advice that lengthens a step by less than this share costs no time."""
 
@@ -46,20 +49,27 @@ def ranked(advice: Iterable[Advice]) -> list[Advice]:
 
 
 def needed(
-    advice: Iterable[Advice], causes: Sequence[Cause], card: RecordedCard | None, used_bytes: int
+    advice: Iterable[Advice],
+    causes: Sequence[Cause],
+    card: RecordedCard | None,
+    used_bytes: int,
+    room_bytes: int | None = None,
 ) -> list[Advice]:
     """Returns the advice without the needless pieces.
 
     A setting, a limit or the elastic allocator is needed only if the program uses at least a tenth
     of the card. Host memory is needed only if the program uses nearly the whole card. If the
     program's memory grows without end, settings and the elastic allocator only delay the failure.
-    In that case they are left out if a request failed; otherwise their text says so.
+    In that case they are left out if a request failed; otherwise their text says so. The text also
+    says so if a setting serves the failed request and leaves hardly any memory free.
 
     Args:
         advice: The advice.
         causes: The causes found.
         card: The card, if it is known.
         used_bytes: The program's use of the card at its peak.
+        room_bytes: The most that the program could reserve when a request failed; None if unknown,
+            or if none failed.
     """
     share = None if card is None else used_bytes / card.total_bytes
     grows = any(cause.growth_bytes for cause in causes)
@@ -71,11 +81,17 @@ def needed(
             return True
         return share is None or share >= (NEARLY_FULL if one.kind == "spill" else LEAST_FULL)
 
-    return [
-        replace(one, note=one.note or _DELAYS) if grows and one.kind in _OF_THE_ALLOCATOR else one
-        for one in advice
-        if is_needed(one)
-    ]
+    def note_on(one: Advice) -> str:
+        if one.note or one.kind not in OF_THE_ALLOCATOR:
+            return one.note
+        if grows:
+            return _DELAYS
+        left = (room_bytes or 0) - one.peak_reserved_bytes
+        if one.serves_failed_requests and room_bytes and 0 <= left < _BARELY * room_bytes:
+            return f"leaves only {format_size(left)} free, so a later request may fail"
+        return one.note
+
+    return [replace(one, note=note_on(one)) for one in advice if is_needed(one)]
 
 
 def _rank(one: Advice) -> tuple[bool, bool, int, int, int, float]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.errors import InputError, ScriptError
 from plimsoll.base.standard_error import stderr_bytes
+from plimsoll.base.units import format_count
 from plimsoll.prediction.child_process import started
 from plimsoll.prediction.fitting.changes.change import SWITCH
 from plimsoll.prediction.fitting.changes.of_causes import own_causes
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from plimsoll.prediction.results import Prediction
 
 Changes = tuple["Change", ...]
+
+_STEPS_TO_COMPARE = 2
+"""How many steps of its optimizer a run needs: the first step creates the optimizer's state, and
+the memory of the second step includes it."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,7 @@ class Attempts:
         self._path = path
         self._room = room
         self.count = 0
+        self._steps_to_compare = 0
 
     @property
     def at_a_time(self) -> int:
@@ -257,6 +263,12 @@ class Attempts:
                 return Attempt(changes, None, None, _reason(error))
             if prediction.out_of_memory is not None:
                 return Attempt(changes, None, None, "it runs out of shared memory")
+            steps = len(prediction.step_peaks_bytes)
+            if is_as_it_is:
+                self._steps_to_compare = min(steps, _STEPS_TO_COMPARE)
+            elif steps < self._steps_to_compare:
+                few = f"the run ends after {format_count(steps, 'step')} of the optimizer"
+                return Attempt(changes, None, None, f"{few}, too few to compare: use a longer run")
             found = Survey.from_dict(json.loads(survey.read_text()))
             found = replace(found, causes=own_causes(self._path, prediction.causes))
             if prediction.shared is not None and prediction.shared.peak_bytes:

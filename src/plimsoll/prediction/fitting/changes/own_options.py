@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import ArgumentUse, Survey
 
 _CHECKPOINTS = re.compile(
-    r"--(use[-_])?(grad(ient)?|activation)[-_]checkpoint(s|ing)?|--checkpoint[-_]activations"
+    r"--((use|enable)[-_])?((grad(ient)?|act(ivation)?)[-_])?(checkpointing|ckpt(ing)?)"
+    r"|--(use[-_])?(grad(ient)?|activation)[-_]checkpoints?"
+    r"|--checkpoint[-_](activations|blocks|layers)"
+    r"|--(activation[-_])?(recompute|recomputation|remat)([-_](activations|blocks|layers))?"
 )
 _LENGTH = re.compile(
     r"--(max[-_])?(seq(uence)?[-_])?(len(gth)?)|--block[-_]size|--context[-_]length"
