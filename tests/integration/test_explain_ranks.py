@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from plimsoll import InputError, explain_ranks
+from plimsoll.base.units import MiB
 from plimsoll.base.workers.done import Done
 from plimsoll.explanation.ranks.rank_files import rank_in_name, rank_pattern
 from plimsoll.recordings.parquet import write_parquet
@@ -70,6 +72,21 @@ def test_long_recordings_are_not_explained_by_themselves(
     assert not found.explanations
     assert [one for one in found.not_read if "is not explained: it has" in one and "5,000" in one]
     assert explain_ranks(folder, advice=False, memory="1GiB").explanations
+
+
+def test_a_leak_is_the_reason_why_a_rank_ran_out_of_memory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explain_ranks_module, "run_all", in_this_process)
+    found = explain_ranks(folder, advice=False)
+    (leak,) = found.outliers
+    failed = replace(leak, kind="out_of_memory", line="attention.py:9", bytes=MiB, event=7)
+    first, why, *_ = str(replace(found, outliers=[failed, leak])).splitlines()
+    assert first.endswith(
+        "ran out of memory at attention.py:9: 1.00 MiB was asked for, at event 7."
+    )
+    assert why.startswith("Why: gpt2_adamw.py:65 main keeps more after each step, ")
+    assert why.endswith(" by now; other ranks do not.")
 
 
 def in_this_process(

@@ -438,9 +438,11 @@ def _time(p: PredictionParts) -> Iterator[str]:
     if step is None:
         return
     low, high = map(format_seconds, step.seconds_range)
+    each = " on each rank" if p.ranks else ""
     samples = (
-        "" if step.samples_per_second is None else f", {step.samples_per_second:,.0f} samples/s"
-    )
+        "" if step.samples_per_second is None
+        else f", {step.samples_per_second:,.0f} samples/s{each}"
+    )  # fmt: skip
     about = format_seconds(step.seconds)
     own = p.gpu == _MEASURED
     scaled = "" if own else f" from times on an {_MEASURED}, scaled by the cards' rates"
