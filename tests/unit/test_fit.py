@@ -684,6 +684,12 @@ def test_a_doubtful_value_may_fit_unless_a_smaller_one_does_not() -> None:
     known = replace(found, smallest_failing=3, stopped=None)
     assert str(known).splitlines()[3].endswith("not timed  does not fit, as 3 does not")
     assert "may fit" not in str(known)
+    open_ = replace(known.curve[1], value=3, why_unknown="its workspaces are not known")
+    unknown = replace(known, curve=[known.curve[0], open_, known.curve[1]])
+    first, *rows = str(unknown).splitlines()
+    assert first == "T4: --batch-size 2; whether 3 fits is not known"
+    assert [row.split("  ")[-1] for row in rows[2:4]] == ["not known", "may fit"]
+    assert "  not known: its workspaces are not known" in rows
 
 
 def test_a_parabola_is_followed_where_there_is_one() -> None:

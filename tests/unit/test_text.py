@@ -134,3 +134,16 @@ def test_other_peoples_processes_are_shown_harmlessly() -> None:
         for row in view.rows:
             assert_harmless(details(row, width).plain)
     assert found.to_dict()["gpus"][-1]["processes"][0]["program"] == HOSTILE
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_rank"),
+    [
+        ("KeyError: 'LOCAL_RANK' (train.py:3 main)", True),
+        ("ValueError: Error: environment variable RANK expected, but not set", True),
+        ("KeyError: 'RANKS' (train.py:3 main)", False),
+    ],
+)
+def test_a_rank_that_runs_alone_is_told_how_to_start_all(reason: str, is_rank: bool) -> None:
+    text = str(ScriptError("train.py", 1, reason=reason))
+    assert ("--nproc-per-node N" in text) == is_rank

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 from plimsoll import _core
@@ -23,6 +24,13 @@ class InputError(ValueError):
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(" ".join(message.splitlines())))
+
+
+_LACKS_RANK = re.compile(
+    r"KeyError: '(LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE)'"
+    r"|environment variable (RANK|WORLD_SIZE|MASTER_ADDR) expected"
+)
+"""How a script fails that expects the variables of torchrun."""
 
 
 class ScriptError(RuntimeError):
@@ -78,6 +86,11 @@ class ScriptError(RuntimeError):
             )
         if reason is not None:
             end = f"{end}: {reason}"
+            if _LACKS_RANK.search(reason):
+                end += (
+                    "; it is a rank of a job: predict and fit start its ranks with "
+                    "--nproc-per-node N (sweep takes scripts of one process)"
+                )
         if unknown_read is not None and device_failure is None and not missed_network:
             end += (
                 "; a possible cause is that the script read values that plimsoll did not compute "

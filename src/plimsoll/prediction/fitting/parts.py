@@ -36,6 +36,7 @@ class Trial:
         growth_bytes: The bytes by which memory grew in each of the last steps; None if it did not
             grow in all of these steps, or if the script made too few steps.
         steps: The number of steps; None if the script fails.
+        why_unknown: As in a `Prediction`.
     """
 
     value: int
@@ -49,6 +50,7 @@ class Trial:
     growth_bytes: int | None = None
     steps: int | None = None
     samples_per_second: float | None = None
+    why_unknown: str | None = None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.fitting.parts import FitParts, Trial
 
 
+_UNKNOWN = "not known"
 _DOUBTFUL = "may fit"
 """The result if a run took more memory than the card has, because it ran without a limit."""
 
@@ -72,14 +73,22 @@ def answer_text(fit: FitParts) -> str:
         return f"no {fit.vary}{below} that fits was found: {fit.stopped}"
     if fit.stopped is None:
         assert high is not None
+        if _unknown(fit, high):
+            return f"{fit.vary} {low}; whether {high} fits is not known"
         near = "" if high - low <= fit.multiple_of else f"; {high}, within 1% of it, does not fit"
         return f"{fit.vary} {low}{near}"
     if fit.stopped == INTERRUPTED:
         below = "" if high is None else f", less than {high}"
         return f"{fit.vary} at least {low}{below}: interrupted"
     if high is not None and all(trial.error is None for trial in fit.curve if trial.value == high):
-        return f"{fit.vary} between {low}, which fits, and {high}, which does not: {fit.stopped}"
+        does_not = "may not" if _unknown(fit, high) else "does not"
+        return f"{fit.vary} between {low}, which fits, and {high}, which {does_not}: {fit.stopped}"
     return f"{fit.vary} at least {low}; not searched further: {fit.stopped}"
+
+
+def _unknown(fit: FitParts, value: int) -> bool:
+    """Returns whether a value was tried without the result that it fits or does not fit."""
+    return any(trial.value == value and trial.why_unknown is not None for trial in fit.curve)
 
 
 def _thin(fit: FitParts) -> Iterator[str]:
@@ -118,25 +127,29 @@ def _conditions(fit: FitParts) -> Iterator[str]:
 def _table(fit: FitParts) -> Iterator[str]:
     width = max(8, len(fit.vary))
     failing = fit.smallest_failing
-    doubtful = False
+    if failing is not None and _unknown(fit, failing):
+        failing = None
+    notes = []
     yield f"  {fit.vary:>{width}}  {'on the card':>12}  {'step, about':>11}"
     for trial in fit.curve:
         used = _used(trial, fit.total_bytes)
         seconds = "not timed" if trial.step_seconds is None else format_seconds(trial.step_seconds)
         yield f"  {trial.value:>{width}}  {used:>12}  {seconds:>11}  {_verdict(trial, failing)}"
-        doubtful = doubtful or _verdict(trial, failing) == _DOUBTFUL
-    if doubtful:
-        yield (
-            f"  {_DOUBTFUL}: without a limit it takes more than the card has, but a part of that "
-            "is cached memory, which PyTorch frees when it has to"
-        )
+        if trial.why_unknown is not None:
+            notes.append(f"  {_UNKNOWN}: {trial.why_unknown}")
+        elif _verdict(trial, failing) == _DOUBTFUL:
+            notes.append(
+                f"  {_DOUBTFUL}: without a limit it takes more than the card has, but a part of "
+                "that is cached memory, which PyTorch frees when it has to"
+            )
+    yield from dict.fromkeys(notes)
 
 
 def _used(trial: Trial, total_bytes: int) -> str:
     """Returns a trial's memory of the card, such as "6.55 GiB"; ">8.00 GiB" if that is too much."""
     if trial.error is not None or trial.device_used_bytes is None:
         return "not known"
-    if trial.headroom_bytes is None:
+    if trial.headroom_bytes is None and trial.why_unknown is None:
         return f">{format_size(total_bytes)}"
     return format_size(trial.device_used_bytes)
 
@@ -145,6 +158,8 @@ def _verdict(trial: Trial, failing: int | None = None) -> str:
     """Returns the result in words. A value above the value `failing` does not fit either."""
     if trial.error is not None:
         return "the script fails"
+    if trial.why_unknown is not None:
+        return _UNKNOWN
     if trial.fits is None:
         is_above = failing is not None and trial.value > failing
         return f"does not fit, as {failing} does not" if is_above else _DOUBTFUL

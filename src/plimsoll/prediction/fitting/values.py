@@ -273,6 +273,7 @@ class _Search:
             growth_bytes=growth_bytes(found.step_peaks_bytes),
             steps=len(found.step_peaks_bytes),
             samples_per_second=found.step.samples_per_second if fits and found.step else None,
+            why_unknown=found.why_unknown if found.fits is None else None,
         )
 
     def _point(self, each: Try, found: Prediction) -> Point:

@@ -44,9 +44,10 @@ def batch_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
     parts = 2
     while model.batch % parts == 0 and parts <= _MOST_PARTS:
         options = accumulation.options_for(survey, parts)
+        by = f" by {' '.join(f'{name} {value}' for name, value in options)}" if options else ""
         yield Change(
             "batch",
-            f"run the batch of {model.batch} in {parts} parts, and add up their gradients",
+            f"run the batch of {model.batch} in {parts} parts{by}, and add up their gradients",
             short=f"batch in {parts} parts",
             edit=_edit(survey, parts, is_trainer=is_trainer, is_option=bool(options)),
             arguments=options,
