@@ -34,7 +34,7 @@ NEARLY_FULL = 0.9
 _OF_THE_ALLOCATOR = ("setting", "limit", "elastic", "spill")
 _DELAYS = "memory grows with each step, so this only delays the failure"
 LEAST_TIME = 0.01
-"""Advice that lengthens a step by less than this share costs no time."""
+"""Advice that lengthens a step by less than this share does not have the cost "time"."""
 
 
 def ranked(advice: Iterable[Advice]) -> list[Advice]:
