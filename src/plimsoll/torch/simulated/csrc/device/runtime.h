@@ -80,8 +80,8 @@ struct Device {
   std::vector<StackTime> stack_times;  // indexed by stack number
 };
 
-// The purpose of a request. A new value needs an entry in python/memory_layout.cpp. Role and Phase
-// are shared with Python.
+// Role is the purpose of a request for memory; Phase is the pass in which it is made. Both enums
+// are shared with Python, so a new value needs an entry in python/memory_layout.cpp.
 enum class Role : std::uint8_t { output, temporary, workspace, input, copy };
 enum class Phase : std::uint8_t { forward, backward };
 
@@ -92,7 +92,8 @@ struct CurrentOperation {
   bool has_grad_fn = false;  // the memory is for the result of an operation that autograd records
 };
 
-// The call site of a request; the memory history refers to it by number. Shared with Python.
+// The call site of a request for memory. The memory history refers to a site by its number. Shared
+// with Python.
 struct Site {
   std::uint32_t stack = 0;
   std::uint32_t operation = 0;
