@@ -59,10 +59,10 @@ def _list(description: str, name: str) -> dict[str, Any]:
 
 
 class Definitions:
-    """The definitions of classes, by name.
+    """Collects the schema's definitions (`$defs`), one for each dataclass.
 
     Attributes:
-        made: The definitions so far.
+        made: The definitions so far, keyed by name.
     """
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ def _first_sentence(kind: type) -> str:
 
 
 def _names_for(kind: type) -> dict[str, Any]:
-    """Returns the names in a class's module, with those imported only for types."""
+    """Returns the names in a class's module, including names imported under TYPE_CHECKING."""
     module = sys.modules[kind.__module__]
     names = dict(vars(module))
     for node in ast.parse(inspect.getsource(module)).body:
