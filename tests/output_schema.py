@@ -98,7 +98,7 @@ class Definitions:
         raise TypeError(f"there is no schema of {kind!r}")
 
     def keys(self, kind: type) -> dict[str, Any]:
-        """Returns the properties of a dataclass, with the descriptions of its docstring."""
+        """Returns the properties of a dataclass, each described by its text in the docstring."""
         hints: dict[str, Any] = {}
         told: dict[str, str] = {}
         for base in reversed([each for each in kind.__mro__ if dataclasses.is_dataclass(each)]):

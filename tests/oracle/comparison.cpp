@@ -392,7 +392,9 @@ class Comparison {
         if (block.state == BlockState::inactive) free.push_back(block);
       }
     }
-    (void)pytorch_->segments();  // both histories note snapshots, and native took one above
+    // `native_->segments()` above added a snapshot event to native's history. This call adds the
+    // same event to PyTorch's history.
+    (void)pytorch_->segments();
     if (free.empty()) return false;
     const BlockInfo& block = free[which % free.size()];
     const Bytes begin = offset * kUnit % block.size;
