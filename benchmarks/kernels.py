@@ -416,7 +416,7 @@ def convolutions() -> Iterator[Case]:
 
 
 def images() -> Iterator[Case]:
-    """Yields normalizations and pools over images."""
+    """Yields normalization, pooling and upsampling of images, forward and backward."""
 
     def batch_norm(shape: tuple[int, ...], dtype: torch.dtype, *, last: bool, back: bool) -> Case:
         def make() -> Callable[[], object]:
@@ -475,7 +475,7 @@ def images() -> Iterator[Case]:
 
 
 def lists() -> Iterator[Case]:
-    """Yields operations over lists of tensors, as optimizers use."""
+    """Yields operations that optimizers use on lists of tensors: `_foreach_*` and fused AdamW."""
 
     def make_lists(count: int, size: int, n: int) -> list[list[torch.Tensor]]:
         return [[tensor(size) for _ in range(count)] for _ in range(n)]
@@ -559,7 +559,7 @@ GROUPS = (
     recurrent, copies,
 )  # fmt: skip
 WAITS = {"nonzero", "index_by_mask", "item", "pageable_to_device", "pageable_from_device"}
-"""Operations whose call waits for the GPU. The host's clock measures their GPU time too."""
+"""Operations whose call waits for the GPU. `measure_case` times them only by the host's clock."""
 
 
 def cases(only: str) -> Iterator[Case]:

@@ -57,7 +57,12 @@ def write(path: Path, events: int, *, marks: bool) -> int:
 
 
 def measure(what: str, path: Path) -> tuple[int, int, float, int]:
-    """Returns resident bytes before and at the peak, seconds, and the number of steps found."""
+    """Summarizes a recording (`what` is "rank") or explains it ("file"), in a new process.
+
+    Returns:
+        The process's peak resident bytes before this work, and after it; the seconds of the work;
+        and the number of training steps that plimsoll finds in the recording.
+    """
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, what, str(path)], check=True, capture_output=True, text=True
     )

@@ -4,12 +4,13 @@
     python benchmarks/nccl.py compare [--gpu H100]
 
 `measure` needs PyTorch, and one machine with a GPU for each rank. No other process may use these
-GPUs. An experiment is a job of its own. Each rank is a process with a card, in torchrun's
-environment, and runs a list of statements. After each statement, the rank asks the driver how much
-of the card is in use, and subtracts PyTorch's reserved memory. The script imports PyTorch once and
-forks the ranks, so an experiment takes seconds. With --logs, NCCL logs its allocations to that
-folder (NCCL_DEBUG). `compare` runs the same experiments on simulated GPUs, and prints the simulated
-memory beside the measured memory.
+GPUs. `measure` runs many experiments, each as a separate distributed job. Each rank is a process
+with a GPU of its own, and gets the environment variables that torchrun would set. The rank runs a
+list of statements. After each statement, it asks the driver how much of the card is in use, and
+subtracts PyTorch's reserved memory. The script imports PyTorch once and forks the ranks, so an
+experiment takes seconds. With --logs, NCCL logs its allocations to that folder (NCCL_DEBUG).
+`compare` runs the same experiments on simulated GPUs, and prints the simulated memory beside the
+measured memory.
 """
 
 from __future__ import annotations
@@ -59,13 +60,17 @@ EXPERIMENTS: dict[str, tuple[str, ...]] = {
     "groups_of_sends": ("all_to_all:1048576", "new_group", "all_to_all:1048576"),
     "halves": ("all_reduce:1048576", "halves", "all_reduce:1048576", "all_to_all:1048576"),
 }
-"""The statements that each rank runs in order, by experiment; after a colon, a size in bytes."""
+"""For each experiment, the statements that every rank runs, in order.
+
+A statement is the name of a method of `_Rank`. A number after a colon is its argument, a size in
+bytes.
+"""
 SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
     "all_reduce_8_channels": ("all_reduce", {"NCCL_MAX_NCHANNELS": "8"}),
     "all_reduce_1MiB_buffers": ("all_reduce", {"NCCL_BUFFSIZE": "1048576"}),
     "all_to_all_8_channels": ("all_to_all", {"NCCL_MAX_P2P_NCHANNELS": "8"}),
 }
-"""Experiments that run the statements of a named experiment under settings of NCCL."""
+"""More experiments: each repeats one of `EXPERIMENTS` with environment variables for NCCL."""
 
 
 def work_of(name: str) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -91,7 +96,12 @@ class _Rank:
         self.group: Any = None
 
     def run(self, statements: Sequence[str]) -> list[tuple[str, int]]:
-        """Runs statements; returns the card's bytes outside PyTorch after each."""
+        """Runs statements, and returns the memory after each.
+
+        Returns:
+            Pairs of a statement and the card's used bytes that PyTorch has not reserved. The first
+            pair, "context", was read before any statement ran.
+        """
         self.torch.zeros(1, device=self.device)
         found = [("context", self._outside())]
         bound = statements[0] == "bound"
@@ -256,7 +266,10 @@ def _forked(what: Callable[[], None], environment: dict[str, str]) -> int:
 
 
 def _ended(processes: Sequence[int]) -> bool:
-    """Waits for all processes, kills those that hang, and returns whether all succeeded."""
+    """Waits for all processes, and returns whether all succeeded.
+
+    If one fails, or the time for an experiment is over, it kills those that still run.
+    """
     left, good = set(processes), True
     end = time.monotonic() + EXPERIMENT_SECONDS
     while left:
@@ -288,7 +301,7 @@ def _shown(found: dict[str, Any]) -> str:
 
 
 def compare(gpu: str, counts: Sequence[int], results: Path) -> None:
-    """Runs the experiments on simulated GPUs, and prints their memory beside the measured one."""
+    """Runs the experiments on simulated GPUs; prints simulated beside measured memory."""
     measured = json.loads(results.read_text())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "simulated.json")

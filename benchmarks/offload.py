@@ -43,7 +43,8 @@ class Setting:
     Attributes:
         method: "plain" is the unchanged script. "save_on_cpu" runs it under
             `save_on_cpu(pin_memory=True)`, "offload" under `plimsoll.offload`. "placed" keeps the
-            optimizer's state in shared memory. "both" is "offload" with "placed".
+            optimizer's state in host memory, which the optimizer's kernels read and write over the
+            bus. "both" does what "offload" and "placed" do.
         allocator: "torch", or one of plimsoll's.
         card_bytes: The most that the process may take from the GPU; 0 is all of it.
         budget_bytes: The budget of `plimsoll.offload`.
@@ -147,7 +148,7 @@ def describe(runs: list[OffloadRun], wanted: list[float]) -> str:
 
 
 def step_ms(runs: list[OffloadRun]) -> float | None:
-    """Returns the median of the runs' median steps; None if a run failed."""
+    """Returns the median, over the runs, of each run's median step time; None if a run failed."""
     if not all(run.step_ms and run.error is None for run in runs):
         return None
     return statistics.median(statistics.median(run.step_ms) for run in runs)

@@ -1,19 +1,20 @@
-"""Compares steps under PyTorch's allocator and the elastic one by pairs of runs.
+"""Compares step times under PyTorch's allocator and under plimsoll's elastic allocator.
 
     python benchmarks/pairs.py SCRIPT ... [--seconds 400] [--least 6] [--deterministic]
     python benchmarks/pairs.py --table
 
 Each SCRIPT has a function `main(steps)`. A pair is two runs, one under each allocator; which comes
 first alternates. Each run is forked from a process that has imported the libraries and has not
-touched the GPU. A pair yields the ratio of the mean steps, measured as training.py does. All
-scripts get `--least` pairs; after that, the script with the widest interval gets the next pair,
-until the time is over.
+touched the GPU. A pair yields a ratio: the mean step time under the elastic allocator divided by
+that under PyTorch's. training.py says how a step is measured. At first, every script gets `--least`
+pairs. After that, each next pair goes to the script whose ratio has the widest 95 % interval. No
+new pair begins after `--seconds`.
 
 Every pair becomes a row of results/pairs.csv; later runs append to the file. The table covers all
 rows. It has each script's ratio (the Hodges-Lehmann estimate) with its 95 % interval (by Wilcoxon's
-signed-rank test), and the memory taken from the card over the peak of allocated memory. A shared
-host sometimes delays a run for longer than all of its steps take; such outliers distort a mean, but
-not these statistics.
+signed-rank test). It also has the memory that the elastic allocator takes from the card, divided by
+the peak of allocated memory. A shared host sometimes delays a run for longer than all of its steps
+take; such outliers distort a mean, but not these statistics.
 
 With --deterministic one pair of each script runs with PyTorch's deterministic kernels, and its
 losses are compared bit for bit. If a script uses an operation without a deterministic kernel, it
@@ -77,7 +78,7 @@ class Pair:
 
     @property
     def ratio(self) -> float:
-        """Returns the elastic allocator's mean step over PyTorch's."""
+        """Returns the elastic allocator's mean step time divided by that of PyTorch's allocator."""
         return self.elastic_ms / self.torch_ms
 
     @property

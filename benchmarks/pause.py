@@ -47,7 +47,11 @@ def fill(size: int) -> list[torch.Tensor]:
 
 
 def sums(tensors: list[torch.Tensor]) -> list[int]:
-    """Returns a digest of each tensor: a sum in which every byte has a weight."""
+    """Returns a checksum of each tensor.
+
+    It is a sum of the bytes, each multiplied by a weight from 1 to 251 that its position gives.
+    The bytes that follow the last full group of 251 are left out.
+    """
     import torch
 
     found = []

@@ -80,7 +80,7 @@ def summary(name: str, ratios: Sequence[float]) -> str:
 
 
 def main() -> None:
-    """Replays; prints and saves the table."""
+    """Replays the recordings; prints and saves the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--scripts", type=Path, help="the programs' scripts, NAME.py")
@@ -114,7 +114,7 @@ def main() -> None:
                     (result,) = replay(
                         recording, allocator="elastic", limit=WITHOUT_LIMIT, plan=plan
                     )
-                    # All three ratios divide by the peak of the replay without a plan.
+                    # The divisor of all three ratios: the peak of live bytes without a plan.
                     live = live or result.peak_active_bytes
                     found[name].append(result.peak_reserved_bytes / live)
                 line += f" {cells(result, live)}"

@@ -6,8 +6,8 @@
 measures time and memory for one job of many ranks with 20 faults of each kind. Two processes
 explain it; the memory of all processes is read twice a second. `faults` counts how many faults are
 found: it has 20 jobs of 32 ranks for each kind of fault. `clean` counts false alarms in 100 healthy
-jobs of 32 ranks with varying lengths, uneven shards and pipeline stages. Results also go to
-benchmarks/results/ranks.txt.
+jobs of 32 ranks. Some of these jobs vary the length of their steps' data, some have uneven shards,
+and some have pipeline stages. Results also go to benchmarks/results/ranks.txt.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def faults(out: list[str], events: int, jobs: int) -> None:
 
 
 def large(out: list[str], events: int, ranks: int, processes: int) -> None:
-    """Explains a large job: time, memory, and outliers."""
+    """Explains one job of many ranks, and reports the time, the memory, and the faults found."""
     random = np.random.default_rng(7)
     chosen = random.choice(ranks, min(OF_EACH_KIND * len(FAULTS), ranks // 4), replace=False)
     faulty = {int(rank): FAULTS[place % len(FAULTS)] for place, rank in enumerate(chosen)}

@@ -6,9 +6,10 @@
 
 A recipe is a ready-made script for a model. `predict` searches, without a GPU, for the exact size
 of the largest batch that fits a memory limit. `measure` needs a GPU, PyTorch and the recipe's
-libraries, but no weights. It runs that batch and the next larger one under the limit, each in a
-process of its own. `table` compares. NAME selects a case. `predict` and `measure` should run under
-the same PyTorch.
+libraries, but no weights. It limits the memory, and runs the recipe twice, in separate processes:
+with the predicted batch size, and with that size plus one. The first run should finish, and the
+second should run out of memory. `table` shows for how many recipes both hold. NAME selects a case.
+`predict` and `measure` should run under the same PyTorch.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ CASES = {
 
 
 def predict(folder: Path, names: Sequence[str]) -> None:
-    """Searches for each case's largest batch, and writes the runs."""
+    """Searches for each case's largest batch; writes the result and the script to measure it."""
     import plimsoll
     from plimsoll.prediction.recipes.recipe import recipe
 

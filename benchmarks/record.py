@@ -43,7 +43,10 @@ FIRST_BLOCKS = 2  # a process's first blocks of steps do not count, and neither 
 LEAST_STEPS = 4 * (FIRST_BLOCKS + 2) * BLOCK_STEPS
 ORDER = (True, False, False, True)
 EVENTS = 4200
-"""How many events plimsoll's thread writes at once if a step of 29 ms has 2,500 events."""
+"""The number of events whose writing is timed.
+
+A program whose steps take 29 ms and have 2,500 events each makes about as many in 50 ms.
+"""
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,7 @@ class Turns:
         self.events = self.dropped = self.recorded_steps = 0
 
     def step(self) -> None:
-        """Notes the start of a step."""
+        """Counts a step that begins. If it begins a block, starts or stops recording by `order`."""
         if self._steps % BLOCK_STEPS == 0:
             on = self._order[len(self.blocks) % len(self._order)]
             self.switch(on=on)

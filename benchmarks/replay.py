@@ -61,7 +61,10 @@ def command_seconds(path: Path, runs: int = 5) -> float:
 
 
 def closed(recording: Recording) -> EventBatch:
-    """Returns the first device's events, followed by frees of all live or pending blocks."""
+    """Returns the first device's events, followed by events that free all remaining blocks.
+
+    These are the blocks still in use, and those whose free was requested but not completed.
+    """
     (batch,) = _joined(recording)
     action, address = batch.action, batch.address
     alive: dict[int, int] = {}
@@ -92,7 +95,8 @@ def _joined(recording: Recording) -> list[EventBatch]:
 def write_long_trace(recording: Recording, path: Path, events: int) -> int:
     """Writes a recording again and again, until `events` are written.
 
-    Only the first repetition has the events of segments, since the segments then stay.
+    The segments of the first repetition stay reserved. So later repetitions leave out the events
+    that allocate or map segments.
     """
     first = closed(recording)
     later = first[~np.isin(first.action, [Action.SEGMENT_ALLOC, Action.SEGMENT_MAP])]

@@ -3,10 +3,11 @@
     python benchmarks/searches.py measure NETWORK [--benchmark] [--bfloat16]
     python benchmarks/searches.py compare FILE
 
-`measure` trains a network for four steps on a GPU, real or simulated, and prints a line of JSON:
-the bytes of each step's peak, allocated and reserved. `compare` reads a file of these lines and
-predicts the same runs. It compares the first and the last step, and checks that the peaks of the
-whole run lie in the prediction's ranges. Both need torchvision.
+`measure` trains a network for four steps on a GPU, real or simulated. It prints a line of JSON with
+the peak allocated and the peak reserved bytes of each step. `compare` reads a file of such lines
+from real GPUs, and lets plimsoll predict the same runs. It compares the predicted with the measured
+peaks of the first and the last step. A prediction also gives a range for each peak of the whole
+run; `compare` shows whether the measured peak lies in it. Both commands need torchvision.
 """
 
 from __future__ import annotations

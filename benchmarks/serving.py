@@ -133,7 +133,7 @@ MODELS: dict[str, dict[str, Any]] = {
             "sym": True,
         },
     },
-    # Qwen1.5-MoE-A2.7B: 60 experts of which 4 run, and one that is always shared.
+    # Qwen1.5-MoE-A2.7B: each token runs 4 of 60 experts, and a shared expert.
     "moe": {
         "architectures": ["Qwen2MoeForCausalLM"],
         "model_type": "qwen2_moe",
@@ -300,8 +300,8 @@ CONFIGURATIONS: dict[str, Configuration] = {
         utilization=0.991,
         options={"max_num_batched_tokens": 512, "max_num_seqs": 256},
     ),
-    # A step of 16,384 tokens with sampling takes more memory than the steps that vLLM runs to
-    # measure its need when it starts.
+    # When vLLM starts, it runs trial steps to measure how much memory a step needs. A later step
+    # of 16,384 tokens with sampling takes more than those trial steps did.
     "oom-load": Configuration("8b", eager=True, utilization=0.986),
 }
 
@@ -397,7 +397,10 @@ class Steps:
         self.worker: Any = None
 
     def watch(self, owner: type, method: str, step: str) -> None:
-        """Reads the memory before and after each call of the method."""
+        """Wraps a method of vLLM, so that the memory is read before and after each call.
+
+        If `step` is "device", the memory is read only after the call.
+        """
         if method not in vars(owner):
             return
         real: Callable[..., Any] = vars(owner)[method]
@@ -435,7 +438,10 @@ def watch_engine(steps: Steps) -> None:
 
 
 def figures(steps: Steps) -> dict[str, Any]:
-    """Returns vLLM's own figures, in bytes; a run that failed early has fewer."""
+    """Returns the readings, and the sizes and settings that vLLM itself reports.
+
+    A run that failed early has only some of them.
+    """
     worker = steps.worker
     found: dict[str, Any] = {"readings": steps.readings, "returned": steps.returned}
     if worker is None:

@@ -79,7 +79,7 @@ class Try:
 
 
 def read_plan() -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
-    """Returns the models' configurations by name, and the rows of serving_public.toml by number."""
+    """Returns what serving_public.toml has: a dict of models, and the rows sorted by number."""
     plan = tomllib.loads(PLAN.read_text())
     return plan["models"], sorted(plan["rows"], key=lambda row: row["number"])
 
@@ -189,7 +189,8 @@ def number(text: str) -> float | None:
 def compared(posted: dict[str, str], serving: dict[str, Any]) -> list[tuple[str, float, float]]:
     """Returns the name, the posted value and the predicted value of each figure.
 
-    The verdict depends on the last figure that is a cache size.
+    Two figures are cache sizes, `kv_GiB` and `kv_tokens`. They come last, because `is_near` judges
+    by the last one that was posted.
     """
     tokens = serving["kv_tokens"] or serving["fitting_len"]
     predicted = {
@@ -233,7 +234,7 @@ def table(posted: list[dict[str, str]]) -> Iterator[str]:
 def row_lines(
     row: dict[str, Any], post: dict[str, str], found: dict[str, dict[str, Any]]
 ) -> tuple[list[str], str]:
-    """Returns the table's lines for a row, and how the row ended."""
+    """Returns the table's lines for a row, and the outcome, such as "not tried"."""
     about = (post["engine"], post["card"] or "no card named", post["note"])
     lines = [
         f"{row['number']:2}  {post['source']}: {post['model'] or 'no model named'}",

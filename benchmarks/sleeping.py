@@ -41,7 +41,7 @@ class Card:
         self.taken: list[tuple[str, int]] = []
 
     def read(self, step: str) -> None:
-        """Reads the card once all its work is done."""
+        """Waits until the card's work is done, and notes the bytes in use."""
         import torch
 
         torch.cuda.synchronize()

@@ -19,11 +19,11 @@ _EVENTS = 3 * _BLOCKS
 
 
 def write_long(path: Path, events: int, *, marks: bool) -> None:
-    """Writes a recording of this many events, or a few more.
+    """Writes a recording of whole steps, each of `_EVENTS` events.
 
     Args:
         path: The path of the file.
-        events: The number of events.
+        events: The least number of events. It is rounded up to whole steps.
         marks: Whether the program marks the ends of its steps.
     """
     random = np.random.default_rng(1)

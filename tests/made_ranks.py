@@ -34,7 +34,8 @@ CARD_BYTES = 80 << 30
 _START_US = 1_700_000_000_000_000
 _CAPACITY = 1 << 18
 _LARGE = 1 << 20
-_PADDED = 16  # the number of lengths that a step's data may have, unless the fault is "fragmented"
+# The length of a step's data is a multiple of 1/16 of the recorded length, as if by padding.
+_PADDED = 16
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Program:
-    """The actions of a recorded program: `once` for lasting memory, then `step` in each step."""
+    """The requests and frees of a recorded program: `once` runs first, then `step` repeatedly."""
 
     once: list[Operation]
     step: list[Operation]
@@ -62,15 +63,16 @@ class Program:
 
 @dataclass(frozen=True)
 class Rank:
-    """The differences of one rank from the recorded program.
+    """How one rank differs from the recorded program.
 
     Attributes:
-        events: The approximate number of events.
-        shard: The size of its parameters and related memory, relative to the recorded ones.
-        stage: Its pipeline stage, less than `stages`. Each stage leaves out its own part of a step.
-        lengths: The least length of a step's data, relative to the recorded one.
+        events: The approximate number of events in the rank's history.
+        shard: The factor on the recorded sizes of parameters, gradients and optimizer states.
+        stage: The rank's pipeline stage, less than `stages`. Each stage leaves out its own part of
+            a step.
+        lengths: The least length of a step's data; 1.0 is the length in the recording.
         seed: The seed of all randomness.
-        fault: What is wrong with it; None if it is healthy.
+        fault: What is wrong with the rank; None if the rank is healthy.
     """
 
     events: int
@@ -94,7 +96,7 @@ class History:
 
 @cache
 def program_of(path: Path) -> Program:
-    """Returns a recording's program; its repeated step is the recording's third one."""
+    """Makes a program from a recording. The program repeats the third step of the recording."""
     recording = read_recording(path)
     (trace,) = recording.devices
     lifetimes = find_lifetimes(trace)
@@ -200,7 +202,8 @@ class _Run:
                 else:
                     waiting.add(key)
                 continue
-            # Tensors as large as a weight, such as its gradient, depend on shards, not on the data.
+            # A tensor as large as a weight, such as a gradient, scales with the rank's shard. Other
+            # tensors scale with the length of the step's data.
             scale = self._rank.shard if one.size in self._weights else length
             if is_fragmenting and one.size > _LARGE:
                 scale *= float(self._random.uniform(0.6, 1.4))

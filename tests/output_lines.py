@@ -73,7 +73,7 @@ def kinds_of(line: str) -> list[str]:
 
 
 def check_output(output: str | bytes | None) -> None:
-    """Checks the lines of a command's output that are lines of `--json`."""
+    """Finds the lines of `--json` in a command's output, and checks each of them."""
     text = output.decode(errors="replace") if isinstance(output, bytes) else output or ""
     for line in text.splitlines():
         if line.startswith(BEGIN) and line.endswith("}"):

@@ -59,10 +59,10 @@ def _list(description: str, name: str) -> dict[str, Any]:
 
 
 class Definitions:
-    """The definitions of classes, by name.
+    """Collects the schema's definitions (`$defs`), one for each dataclass.
 
     Attributes:
-        made: The definitions so far.
+        made: The definitions so far, keyed by name.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Definitions:
         raise TypeError(f"there is no schema of {kind!r}")
 
     def keys(self, kind: type) -> dict[str, Any]:
-        """Returns the properties of a dataclass, with the descriptions of its docstring."""
+        """Returns the properties of a dataclass, each described by its text in the docstring."""
         hints: dict[str, Any] = {}
         told: dict[str, str] = {}
         for base in reversed([each for each in kind.__mro__ if dataclasses.is_dataclass(each)]):
@@ -139,7 +139,7 @@ def _first_sentence(kind: type) -> str:
 
 
 def _names_for(kind: type) -> dict[str, Any]:
-    """Returns the names in a class's module, with those imported only for types."""
+    """Returns the names in a class's module, including names imported under TYPE_CHECKING."""
     module = sys.modules[kind.__module__]
     names = dict(vars(module))
     for node in ast.parse(inspect.getsource(module)).body:

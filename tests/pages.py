@@ -48,7 +48,7 @@ SHOWN: str = re.findall(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text("
 _MOST_SECONDS = 600
 """The time limit of a command, in seconds."""
 _MOST_BETWEEN = 12
-"""The number of new lines in which the next shown line is looked for."""
+"""How many lines of the printed output `_place` searches for the next line that the page shows."""
 
 
 def pages() -> list[Path]:
@@ -192,7 +192,7 @@ def renewed(shown: str, printed: str) -> str:
 
 
 def _place(old: list[str], new: list[str]) -> tuple[int, int]:
-    """Returns the range of new lines that correspond to the old ones."""
+    """Finds shown lines (`old`), or similar ones, in printed lines (`new`); returns their range."""
     places: list[int] = []
     for line in old:
         at = places[-1] + 1 if places else 0

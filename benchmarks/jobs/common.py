@@ -1,9 +1,10 @@
-"""Provides the common parts of all jobs: begin, end, and report the memory.
+"""Begins and ends a job, which is a training script of this folder, and measures its memory.
 
-If the variable JOB_REPORT names a folder, each rank writes rank<R>.json there at the end. It has
-PyTorch's peaks of allocated and reserved memory, and the most memory in use on the card at the end
-of a step: in total, and without PyTorch's part. Each rank must have a card of its own. Without
-JOB_REPORT nothing is measured, but the host still waits for the card at the end of each step.
+If the environment variable JOB_REPORT names a folder, each rank writes rank<R>.json there at the
+end of the job. The file has PyTorch's peaks of allocated and reserved memory. It also has two
+maxima over the ends of all steps: the memory in use on the card, and the part of it that PyTorch's
+allocator has not reserved. Each rank must have a card of its own. Without JOB_REPORT nothing is
+measured, but the host still waits for the card at the end of each step.
 """
 
 import json
@@ -26,7 +27,7 @@ def begin(bound=False):
 
 
 def own_data():
-    """Seeds this rank's own random numbers."""
+    """Gives each rank its own random seed, so that the ranks train on different data."""
     torch.manual_seed(1 + dist.get_rank())
 
 
@@ -42,7 +43,7 @@ def stepped():
 
 
 def end():
-    """Leaves the job."""
+    """Writes this rank's report if JOB_REPORT is set, and destroys the process group."""
     stepped()
     if folder := os.environ.get("JOB_REPORT"):
         found = {

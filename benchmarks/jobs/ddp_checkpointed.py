@@ -1,4 +1,4 @@
-"""Trains data parallel with a static graph and checkpointed layers; averages each step's loss."""
+"""Trains by DDP with a static graph and checkpointed layers; averages the loss over the ranks."""
 
 import common
 import torch

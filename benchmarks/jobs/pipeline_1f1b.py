@@ -1,4 +1,4 @@
-"""Trains a pipeline with a stage per rank: the 1F1B schedule, 8 microbatches, inferred shapes."""
+"""Trains a pipeline with a stage per rank and 8 microbatches by 1F1B; PyTorch infers the shapes."""
 
 import common
 import torch

@@ -39,15 +39,15 @@ class Subject {
   [[nodiscard]] virtual std::uint64_t driver_calls() const = 0;
 };
 
-// Allocators that are compared under one name. If there are m subjects, thread n calls the subject
-// with the number n modulo m.
+// One or more allocators whose times appear together, under one name. If there are m subjects,
+// thread n calls the subject with the number n modulo m.
 struct Team {
   std::string name;
   std::vector<Subject*> subjects;
 };
 
-// Allocates for a slot, or frees the slot's block if `size` is 0. Files from allocator.py have the
-// same layout.
+// One request or one free. A slot is a numbered place for one live block. A `size` above 0
+// allocates the slot's block; 0 frees it. A file from allocator.py is an array of this struct.
 struct Operation {
   std::uint32_t slot = 0;
   std::uint32_t stream = 0;
@@ -55,7 +55,7 @@ struct Operation {
 };
 
 struct Sequence {
-  // allocated in all threads, then freed, to fill the cache; not timed
+  // Fills the cache: all threads allocate these blocks, and then free them. Not timed.
   std::vector<Operation> reserve;
   std::vector<Operation> before;  // played once, before the rounds of `timed`; not timed
   std::vector<Operation> timed;

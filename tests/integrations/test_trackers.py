@@ -89,7 +89,7 @@ def records_of_wandb(content: bytes) -> Iterator[bytes]:
 
 
 def rows_of_wandb(folder: Path) -> list[dict[str, Any]]:
-    """Returns the rows in the files of an offline run."""
+    """Returns each row that an offline W&B run logged, as a dictionary."""
     from wandb.proto import wandb_internal_pb2
 
     (file,) = folder.rglob("*.wandb")

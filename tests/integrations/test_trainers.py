@@ -189,7 +189,7 @@ def test_lightning_logs_records_and_ends() -> None:
         rows = list(csv.DictReader(file))
     peak = "gpu0_memory/peak_allocated_gib"
     assert [int(row["step"]) for row in rows if row[peak]] == [1, 3, 5]
-    # steps that the module itself logged
+    # the steps at which the module itself logged its loss
     assert [int(row["step"]) for row in rows if row["loss"]] == [1, 3, 5]
     peaks = [float(row[peak]) for row in rows if row[peak]]
     assert peaks[-1] > 4 * 4 * PARAMETERS / 2**30

@@ -142,8 +142,8 @@ const DriverFigure kFigures[] = {
     {"memory in use", [](SimulatedDriver& gpu) { return std::uint64_t{gpu.dedicated_used()}; }},
 };
 
-// A private pool, which operations of the program name by a number. Each holder, such as a graph,
-// releases the pool once. After the last release, operations with this number use a new pool.
+// A private pool. An operation names it by a number. Each holder of the pool, such as a graph,
+// releases it once. After the last release, the number stands for a new pool.
 struct ProgramPool {
   PoolId id = {};
   int uses = 0;
@@ -316,7 +316,8 @@ class Comparison {
   [[nodiscard]] std::string difference_of_events() {
     std::vector<TraceEvent> theirs = pytorch_->history();
     std::vector<TraceEvent> ours = native_->history();
-    // PyTorch completes deferred frees in the order of a hash table, so the order does not count.
+    // PyTorch completes deferred frees in the order of a hash table. The comparison ignores this
+    // order: it sorts such frees by address.
     for (std::vector<TraceEvent>* const events : {&theirs, &ours}) {
       if (deferred_ > 1) sort_runs(*events, Action::free_completed);
     }
@@ -391,7 +392,9 @@ class Comparison {
         if (block.state == BlockState::inactive) free.push_back(block);
       }
     }
-    (void)pytorch_->segments();  // both histories note snapshots, and native took one above
+    // `native_->segments()` above added a snapshot event to native's history. This call adds the
+    // same event to PyTorch's history.
+    (void)pytorch_->segments();
     if (free.empty()) return false;
     const BlockInfo& block = free[which % free.size()];
     const Bytes begin = offset * kUnit % block.size;
@@ -408,7 +411,8 @@ class Comparison {
   }
   bool free(std::uint64_t which) {
     if (live_.empty()) return false;
-    // In 2.12 the order of deferred frees decides which of two equal blocks counts as made first.
+    // Of free blocks of equal size, PyTorch 2.12 takes the one that was made first. The order of
+    // deferred frees decides which one that is, and PyTorch takes this order from a hash table.
     const bool has_hash_order =
         rules().prefers_first_made() && !rules().prefers_older_segment() && deferred_ > 0;
     const auto place = live_.begin() + static_cast<std::ptrdiff_t>(which % live_.size());

@@ -1,6 +1,6 @@
-// Runs a program on both allocators step by step. After each operation the addresses, errors,
-// statistics and the driver's memory must be equal. After some operations all blocks are compared
-// too, and at the end the whole history.
+// Runs a program step by step on PyTorch's allocator and on plimsoll's `native`. After each
+// operation both must agree in addresses, errors, statistics and the driver's memory. After some
+// operations all blocks are compared too, and at the end the whole history.
 #pragma once
 
 #include <cstdint>

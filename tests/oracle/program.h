@@ -27,7 +27,7 @@ enum class Verb : std::uint8_t {
   capture,     // the arguments of `begin`: does the same, and captures a graph
   end,         // pool: ends `begin` or `capture`
   release,     // pool: removes a holder
-  use_on_oom,  // pool, 1 for on: lets other requests use the pool before they run out of memory
+  use_on_oom,  // pool, 1 or 0: switches PoolOption::use_on_oom on or off
   no_split,    // pool: blocks of the pool are not split from now on
   limit,       // thousandths of the GPU's memory: sets the memory limit
   fault,       // driver call, calls before the first fault, number of faults: makes the calls fail

@@ -14,7 +14,8 @@ namespace {
 
 using namespace plimsoll;
 
-// Draws the same random numbers under every C++ library, unlike the libraries' distributions.
+// Draws random numbers that are the same with every C++ library. The distributions of <random> are
+// not used, because their results differ between libraries.
 class Choices {
  public:
   explicit Choices(std::uint64_t seed) : engine_(seed) {}
@@ -50,8 +51,8 @@ const std::vector<Setting> kSettings = {
     {"expandable_segments_reserve", {2, 15}, {"0.1", "0.3", "0.5", "1G", "0.1G"}},
 };
 
-// Returns random settings. Those for a running program leave out max_split_size_mb: when it
-// shrinks, PyTorch returns pieces of segments to the driver.
+// Returns random settings. If they are applied while the program runs (`are_later`), they leave out
+// max_split_size_mb: when this limit shrinks, PyTorch returns pieces of segments to the driver.
 std::string random_settings(Choices& choices, TorchVersion version, bool are_later = false) {
   std::string text;
   for (const Setting& setting : kSettings) {

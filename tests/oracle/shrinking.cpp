@@ -5,8 +5,8 @@
 
 namespace {
 
-// Leaves out all runs of `length` operations that the difference does not need; returns whether it
-// left out any.
+// Tries to remove each group of `length` consecutive operations. Removes a group if `differs` is
+// still true without it. Returns whether any group was removed.
 bool leave_out(Program& program, std::size_t length,
                const std::function<bool(const Program&)>& differs) {
   bool has_any = false;
@@ -25,7 +25,8 @@ bool leave_out(Program& program, std::size_t length,
   return has_any;
 }
 
-// Leaves out settings one at a time. A comma in brackets does not separate two settings.
+// Removes each setting without which `differs` is still true. A comma in brackets does not separate
+// two settings.
 void leave_out_settings(Program& program, const std::function<bool(const Program&)>& differs) {
   for (std::size_t begin = 0; begin < program.settings.size();) {
     std::size_t end = begin;

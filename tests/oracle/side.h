@@ -50,14 +50,15 @@ class Side {
 
   virtual const plimsoll::Statistics& statistics() = 0;
   virtual std::vector<plimsoll::SegmentInfo> segments() = 0;
-  // Returns all events since the program began, with times and contexts of 0.
+  // Returns all events since the program began, each with its `time_us` and `context` set to 0.
   virtual std::vector<plimsoll::TraceEvent> history() = 0;
   virtual plimsoll::SimulatedDriver& gpu() = 0;
 };
 
 // Returns the rules that `native` follows for the PyTorch version of this build.
 [[nodiscard]] plimsoll::TorchVersion rules();
-// Whether this version of PyTorch has these functions.
+// Each returns whether the PyTorch of this build can do what the function's name says: set the pool
+// option no_split, switch the pool option use_on_oom off again, allocate at a given address.
 [[nodiscard]] bool pytorch_has_no_split();
 [[nodiscard]] bool pytorch_can_unset_use_on_oom();
 [[nodiscard]] bool pytorch_has_malloc_at();
@@ -67,8 +68,8 @@ class Side {
 inline constexpr std::size_t kStreams = 4;
 [[nodiscard]] const std::array<plimsoll::StreamId, kStreams>& streams_in_order();
 
-// Makes the side of `native`, whose events go to `observer`. Throws OtherError if `native` refuses
-// the settings.
+// Makes the side that runs `native`. `native` reports its events to `observer`. Throws OtherError
+// if `native` refuses the settings.
 [[nodiscard]] std::unique_ptr<Side> make_native(plimsoll::Bytes memory, const std::string& settings,
                                                 plimsoll::Observer& observer);
 // Makes the side of PyTorch, once per process. Throws OtherError if PyTorch refuses the settings.

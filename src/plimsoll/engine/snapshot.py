@@ -3,8 +3,9 @@
 The format is that of `torch.cuda.memory._snapshot()`, with a few additional keys. Segments, blocks
 and trace entries with bytes in shared memory have a "shared_size". A segment that `pause` moved off
 the card has "is_paused". The settings name the "allocator" and the "torch_version". The elastic
-allocator maps memory in granules of 2 MiB, which its segments do not show. So its settings have
-"fragments_bytes": for each device, the free bytes in granules that are partly in use.
+allocator maps memory in granules of 2 MiB. The segments in its snapshots do not show the granules.
+So the settings also have "fragments_bytes": for each device, the free bytes in granules that are
+partly in use.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class Stacks(Protocol):
-    """The call stacks, innermost frame first. The keys are the stack numbers in the events."""
+    """Maps the stack number of an event to that event's call stack.
+
+    A call stack is a list of frames (file, line, function), the innermost first.
+    """
 
     def __getitem__(self, context: int, /) -> list[tuple[str, int, str]]: ...
 
@@ -44,7 +48,8 @@ def snapshot_dict(
     if allocator == "elastic":
         note_fragments(snapshot["allocator_settings"], device, engine.fragments_bytes())
     if _follows("writes_host_segments", version):
-        # PyTorch always writes both keys. They are empty, as the engine serves no pinned memory.
+        # PyTorch writes these two keys into every snapshot. Here they are empty, because the engine
+        # serves no pinned memory.
         snapshot |= {"host_segments": [], "host_traces": []}
     return snapshot
 

@@ -64,7 +64,7 @@ class TensorUses:
         self._look_again()
 
     def tell_all(self, torch: ModuleType) -> None:
-        """Searches the whole program and reports every tensor again, for a new listener."""
+        """Searches the whole program and reports every tensor, even if it was reported before."""
         self._torch = torch
         self._said.clear()
         self._look_at_all()

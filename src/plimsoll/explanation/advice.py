@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from plimsoll.recordings.recording import Recording
 
 _MOST_SETTINGS = 3
-# The dedicated memory for a trial of spilling, as a share of the peak. If a request failed and the
-# limit is known, the trial uses that limit instead.
+# To try spilling, plimsoll replays with this share of the peak of allocated bytes as dedicated
+# memory. If a request failed and the program's limit is known, that limit is the dedicated memory.
 _SPILL_TO = 0.75
 
 
@@ -171,7 +171,10 @@ def _add_higher_limit(
 
 
 def _add_spill(search: Search, elastic: Trial | None, found: KeptAdvice) -> None:
-    """Adds advice to use the elastic allocator with less dedicated memory than the peak."""
+    """Adds advice to give the elastic allocator less dedicated memory than the program needs.
+
+    The rest of the program's memory then spills into shared memory.
+    """
     if elastic is None:
         return
     room = search.limit or found.base.limit_bytes

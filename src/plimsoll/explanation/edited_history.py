@@ -1,4 +1,4 @@
-"""Makes recordings with edited requests of the program."""
+"""Makes recordings from requests alone, so that edited requests can be replayed."""
 
 from __future__ import annotations
 

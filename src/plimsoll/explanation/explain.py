@@ -68,8 +68,8 @@ def explain(
     Args:
         source: A snapshot, a trace, a recording that was read, or the number of a running process
             that plimsoll is installed in.
-        device: The device to explain. The default is the one with the most memory in use, among
-            those on which requests failed if there are any.
+        device: The device to explain. The default is the device with the most memory in use, but
+            a device on which a request failed comes before all others.
         gpu: The card that the program ran on, such as "H100". The explanation then includes the
             card's memory and the CUDA context. The default is the card that the recording names, if
             any.
@@ -296,7 +296,9 @@ def _card(
         room = outside if own is None else min(outside, own - of_pytorch)
         # PyTorch also counts pools whose memory vLLM's sleep mode has released; the driver does
         # not. So `room` may be negative.
-        if context > room > 0:  # the process had loaded less of CUDA than the measured process
+        # `context` is the card's usual size of a CUDA context. If less room was left for it, the
+        # process had loaded less of CUDA than usual.
+        if context > room > 0:
             context, source = room, _OF_FAILURE
         other = max(0, outside - context)
     shown = None if other is None else context + reserved + other

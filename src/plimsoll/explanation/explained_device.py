@@ -81,8 +81,8 @@ def find_devices(
 
     Args:
         recording: All devices.
-        device: The device to explain; None for the one with the most memory in use, among those
-            with failed requests if there are any.
+        device: The device to explain. None chooses the device with the most memory in use, but a
+            device with a failed request comes before all others.
         card: The card of all devices; None for the cards that the recording names.
         limit: The most that each device may reserve, in bytes; None for the recorded limit.
         version: The version of PyTorch; None for the recorded one.

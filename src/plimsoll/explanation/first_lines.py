@@ -104,7 +104,7 @@ def _failed(o: OutOfMemory) -> str:
 
 
 def _graph(e: ExplanationParts) -> str:
-    """Names the line that keeps an autograd graph; "" if the first cause is no such graph."""
+    """Says which line keeps an autograd graph, if that is the first cause; otherwise ""."""
     found = e.causes[0] if e.causes else None
     if found is None or found.line is None or not keeps_graph(found):
         return ""
@@ -168,7 +168,11 @@ def _try(e: ExplanationParts) -> Iterator[str]:
 
 
 def effect(advice: Advice) -> str:
-    """Describes what a piece of advice saves or serves; "" if it does neither."""
+    """Describes in words what a piece of advice achieves.
+
+    If a request failed, the words say whether the advice serves that request. Otherwise they say
+    how much memory the advice saves, and are "" if the advice saves nothing.
+    """
     if advice.serves_failed_requests is False:
         return "not enough for the request that failed"
     if advice.serves_failed_requests:

@@ -59,7 +59,10 @@ def find_fragmentation(past: Past, event: int, owner: Callable[[int, int], str])
 def largest_hole(
     segments: list[_core.SegmentInfo], counts: Callable[[_core.SegmentInfo], bool]
 ) -> int:
-    """Returns the size of the largest free block outside the small pool; 0 if there is none."""
+    """Returns the size of the largest free block outside the small pool; 0 if there is none.
+
+    Only segments for which `counts` returns True are searched.
+    """
     return max(
         (
             block.size
@@ -77,7 +80,7 @@ def _is_default(segment: _core.SegmentInfo) -> bool:
 
 
 def _largest_request(past: Past, event: int, stream: int, hole: int) -> int | None:
-    """Returns the size of the largest request on a stream that free memory can serve.
+    """Returns the size of the largest request that free memory on `stream` can serve.
 
     Returns None without a replay, or if the allocator can move free memory.
     """

@@ -91,7 +91,7 @@ class KeptAdvice:
         )
 
     def call(self, setting: Setting) -> str:
-        """Returns the code that applies a setting. If the setting has a limit, it is rounded up."""
+        """Returns the code that applies a setting. The limit, if there is one, is rounded up."""
         has_conf = setting.conf != self.base.conf
         if setting.limit is None:
             return f"PYTORCH_CUDA_ALLOC_CONF={setting.conf}"

@@ -92,8 +92,8 @@ class LeakWatch:
         """Begins to watch.
 
         Raises:
-            InputError: If another recording is running, there is no GPU, real or simulated, or the
-                file of `record` exists or cannot be written.
+            InputError: If another recording is running, if there is neither a real nor a simulated
+                GPU, or if the file of `record` exists or cannot be written.
         """
         with ExitStack() as stack:
             path = self._record
@@ -211,7 +211,10 @@ def _growth(leak: Leak) -> str:
 
 
 def _calls_to_program() -> int:
-    """Returns the `stacklevel` of the program's own frame, past plimsoll's and PyTorch's."""
+    """Returns the `stacklevel` with which `warnings.warn` names a line of the program.
+
+    Frames of plimsoll and PyTorch lie between the call of `warnings.warn` and that line.
+    """
     torch = sys.modules.get("torch")
     inside = tuple(
         str(Path(str(file)).parent) + os.sep

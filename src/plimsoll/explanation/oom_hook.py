@@ -82,7 +82,8 @@ class OomHook:
                 self.explain(arguments.exc_value)
 
         def restore() -> None:
-            # If another hook was installed after ours, it stays: restoring would remove it.
+            # A hook that was installed after ours must stay. So the earlier hook is put back only
+            # if ours is still the current one.
             if sys.excepthook is in_program:
                 sys.excepthook = for_program
             if threading.excepthook is in_thread:

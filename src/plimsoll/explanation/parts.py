@@ -89,7 +89,7 @@ class Peak:
         allocated_bytes: The bytes in live blocks, rounding included.
         requested_bytes: The requested bytes: the sum of `by_category` without "rounding".
         blocks: The number of live blocks.
-        by_category: Bytes by category, one of
+        by_category: The bytes of each category. The categories' names are those of
             `plimsoll.recordings.analysis.category_names.CATEGORIES`.
         categories_from: The evidence for the categories: "program", "stacks", "lifetimes" or
             "nothing"; see `plimsoll.recordings.analysis.categories.Categories`. Categories from
@@ -243,7 +243,8 @@ class Advice:
         serves_failed_requests: Whether the trial served the requests that failed, in the recording
             or under the given limit; None if no request failed, or a leak's trial is missing.
         num_alloc_retries: The number of requests for which PyTorch had to release cached memory.
-        driver_seconds: The additional time in driver calls, by plimsoll's cost model of the driver.
+        driver_seconds: How much longer the driver calls take in the trial than without the change,
+            by plimsoll's cost model of the driver.
         bus_seconds: The least time that spilled bytes take over the bus.
         note: Further advice, or "".
     """

@@ -42,11 +42,12 @@ def find_peak(
         steps: The program's steps.
         categories: The use of each block.
         line: For each block, the number of its source line; None without stacks.
-        names: The lines by number.
+        names: The source line for each number in `line`.
         round_request: A function that returns the block size for a requested size.
-        allocated_bytes: The bytes allocated at the peak, as a replay computes them. They include
-            the ends of blocks that were too small to split off, which count as rounding.
-        lines: The number of lines to name.
+        allocated_bytes: The bytes allocated at the peak, as a replay computes them. If the
+            allocator did not split a block because the rest was too small, that rest is included.
+            It counts as rounding.
+        lines: The most source lines that the result names.
     """
     rounded = rounded_sizes(lifetimes.size, round_request)
     level = lifetimes.level(rounded)

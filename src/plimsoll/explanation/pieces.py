@@ -11,13 +11,14 @@ if TYPE_CHECKING:
 
     from plimsoll import _core
 
-_MOST_GRANULES = 1 << 17  # 256 GiB, more than any card has
+_MOST_GRANULES = 1 << 17  # 256 GiB
 
 
 def granules(address: int, size: int) -> Iterator[tuple[int, int]]:
     """Splits a range of addresses into granules of 2 MiB; yields the address and size of each.
 
-    A range larger than any card, as a damaged recording may have, is yielded whole.
+    A range of more than 256 GiB is yielded whole. A damaged recording may have a range far larger
+    than any card, and splitting that would take too long.
     """
     if size > _MOST_GRANULES * GRANULE:
         yield address, size

@@ -37,7 +37,7 @@ _DELAYS = "memory grows with each step, so this only delays the failure"
 _BARELY = 0.02
 """If less than this share of the memory stays free, a later request may well fail."""
 LEAST_TIME = 0.01
-"""Advice that lengthens a step by less than this share costs no time."""
+"""Advice that lengthens a step by less than this share does not have the cost "time"."""
 
 
 def ranked(advice: Iterable[Advice]) -> list[Advice]:

@@ -23,8 +23,8 @@ class JobShape:
     Attributes:
         nproc_per_node: The number of ranks on each machine; None if the script is no job.
         nnodes: The number of machines.
-        ranks: The ranks that run. "distinct" runs one rank of each group of equal ranks. None runs
-            all.
+        ranks: The ranks that run. "distinct" runs one rank of each group of ranks that should
+            use equal memory (see `plimsoll.prediction.distinct`). None runs all.
     """
 
     nproc_per_node: int | None = None

@@ -29,7 +29,7 @@ def is_job(p: PredictionParts) -> bool:
 
 
 def card_of(p: PredictionParts) -> str:
-    """Returns the card's name, with its shared memory if requests can spill."""
+    """Returns the card's name and, if requests can spill into host memory, that memory's size."""
     if p.shared is None:
         return p.gpu
     return f"{p.gpu} with {format_size(p.shared.total_bytes)} of shared memory"
@@ -122,7 +122,7 @@ def _figures(use: RankUse) -> tuple[str, ...]:
 
 
 def _cell(size: int | None, bounds: tuple[int, int] | None) -> str:
-    """Formats a figure, or its range if the bounds print differently."""
+    """Formats a size, or its bounds as a range. Bounds that look equal in print are shown once."""
     ends = dict.fromkeys(map(format_size, bounds or ([] if size is None else [size])))
     return " to ".join(ends) or "-"
 

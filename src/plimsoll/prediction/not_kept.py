@@ -1,6 +1,7 @@
 """Guarantees that a prediction could not give: exact figures, and isolation of a script's writes.
 
-They are `not_kept` in JSON, and lines on stderr. Reports also list each assumption by itself.
+JSON has them under the key `not_kept`, and plimsoll prints a line on stderr for each. Most of them
+follow from assumptions of the simulation, which reports also list.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def promises_not_kept(
 
     Args:
         assumptions: The assumptions of the run.
-        kept_apart: The means that protected real files; None if the writes were kept.
+        kept_apart: How real files were protected from the script's writes; None if the script was
+            allowed to write to real files.
     """
     found = []
     if kept_apart is not None and kept_apart.kind == Kind.LAYER:

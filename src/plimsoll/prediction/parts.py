@@ -75,9 +75,9 @@ class CardVerdict:
         gpu: The card.
         total_bytes: Its memory.
         fits: Whether the run fits, if kernels take as much memory as on the predicted card.
-        headroom_bytes: The memory that would stay free at the peak of the run on the predicted
-            card; negative if memory is missing. A card with a negative number can still fit, if
-            PyTorch releases cached memory to the driver in time.
+        headroom_bytes: The memory of this card that would stay free if the run reserved as much as
+            on the predicted card; negative if memory is missing. Even if it is negative, the run
+            can fit this card, because PyTorch may release cached memory to the driver in time.
     """
 
     gpu: str
@@ -97,8 +97,8 @@ class GpuUse:
         peak_reserved_bytes: The most bytes that PyTorch reserved from the driver; None if unknown.
         card_bytes: The most that nvidia-smi would show of the process, even if it was killed; None
             if unknown.
-        headroom_bytes: The memory of the GPU that the process leaves free, as if it were alone on
-            the GPU; None if unknown. Otherwise as in `PredictionParts`.
+        headroom_bytes: The memory of this GPU that stays free, as `PredictionParts` defines it, but
+            without counting other processes; None if unknown.
     """
 
     device: int | None
@@ -121,7 +121,7 @@ class ProcessUse(GpuUse):
 
 @dataclass(frozen=True)
 class LineTime:
-    """The time that a source line's kernels take in a step, its backward pass included.
+    """The time in a step that the kernels of a source line and of that line's backward pass take.
 
     Attributes:
         line: The line.
@@ -213,8 +213,8 @@ class PredictionParts:
             that requests may spill into. If the program's own limit leaves less, this is the rest
             of the limit. Negative if memory is missing. All processes that use the card count.
         limit_bytes: The program's own limit on PyTorch's reserved memory, as set by
-            `set_per_process_memory_fraction`; the one with the least room left, if there are
-            several. None if the program set none.
+            `set_per_process_memory_fraction`. If there are several, this is
+            the one with the least room left. None if the program set no limit.
         used_bytes: The memory of the card that other programs already have, outside `total_bytes`.
         least_reserved_bytes: An estimate of the least memory with which PyTorch can serve the same
             requests, releasing cached memory to the driver when needed; None if no replay found it.
@@ -234,7 +234,8 @@ class PredictionParts:
             the script does not fit.
         step_seconds_range: The range in which measured times lie.
         step: `step_seconds` in detail.
-        other_cards: The verdict on other cards, for all GPUs of the program, without spilling.
+        other_cards: For other cards, whether the same run fits if all the program's GPUs are such
+            cards and nothing spills.
         no_other_cards: Why `other_cards` is empty; None if it is not, or if the script does not
             fit.
         devices: The memory that the process used of each GPU, by number. The figures above are
@@ -242,12 +243,12 @@ class PredictionParts:
             hold for all of them.
         assumptions: All assumptions of the simulation.
         convolutions: The convolutions that cuDNN ran, in words; `plimsoll measure` measures them.
-        written: The files that the script wrote, the largest first; empty if its writes were kept,
-            because plimsoll does not look for them then.
+        written: The files that the script wrote, the largest first. Empty if the script was allowed
+            to write to real files: then plimsoll does not look for written files.
         serving: How a serving engine divided the card; None if the script ran no engine.
         causes: Why the GPU that the figures describe needs its memory, the main cause first.
-        kept_apart: The means that protected real files from the script, and the accesses that the
-            kernel refused; None if the script's writes were kept.
+        kept_apart: How real files were protected from the script, and which accesses the kernel
+            refused; None if the script was allowed to write to real files.
         uses_cuda: Whether the script touched CUDA at all.
         events: The number of simulated requests and frees.
         seconds: The time of the prediction.
@@ -357,7 +358,7 @@ class PredictionParts:
 
     @property
     def requested_bytes(self) -> int:
-        """The requested part of `peak_allocated_bytes`. The rest is `rounding` of blocks."""
+        """The requested part of `peak_allocated_bytes`. The rest is the category `rounding`."""
         return self.peak_allocated_bytes - self.by_category["rounding"]
 
     def to_dict(self) -> dict[str, Any]:

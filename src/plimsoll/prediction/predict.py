@@ -93,8 +93,9 @@ def predict(
             directly. The allocator serves such requests if it is "elastic", else Windows' driver.
         dedicated: The part of the card's own memory that the program can use.
         shared: The shared memory that requests may spill into.
-        host_memory: The memory of the simulated machine, half of which is shared. It replaces
-            `shared`. The default is the memory of this machine.
+        host_memory: The host memory of the simulated machine. If requests can spill, half of it is
+            the shared memory: give either `host_memory` or `shared`. The default is the memory of
+            this machine.
         values: "auto", "real" or "none". With "auto" plimsoll computes the values of tensors if
             that is cheap, with "real" all of them, with "none" only the few that lengths and
             control flow depend on. For a value that it does not compute, plimsoll keeps bounds. If
@@ -115,8 +116,9 @@ def predict(
         nnodes: The number of machines of the job.
         world: The number of ranks of the job, instead of `nnodes`. The default is eight ranks on
             each machine.
-        ranks: The ranks that run: "distinct" for one rank of each group of equal ranks, or numbers
-            such as "0,64,448". plimsoll assumes that the other ranks are like these.
+        ranks: The ranks that run: numbers such as "0,64,448", or "distinct" for one rank of each
+            group of ranks that should use equal memory. plimsoll assumes that the other ranks are
+            like these.
         used: The memory of each card that a desktop or another process already uses, such as
             "3GiB". "auto" asks the driver about this machine's first GPU.
         network: Whether the script can reach other machines, for example to download a model. Its
@@ -162,8 +164,9 @@ def predict_request(
     if not measure_need:
         return run(request, shows_output=shows_output, is_aside=is_aside)
     with ExitStack() as stack:
-        # `_may_compile` only guesses, so that the run without the compiler starts early. The
-        # result of that run is used only if the script has compiled something.
+        # The run without the compiler starts now, before it is known whether the script compiles:
+        # `_may_compile` only searches the script's text and arguments. The result of that run is
+        # used only if the script has compiled something.
         answer = _eagerly(request, stack) if _may_compile(request) else None
         first = run(request, shows_output=shows_output, is_aside=is_aside)
         with said(f"running {request.title} again, on cards with more memory or other data"):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def program_of(request: Request) -> MadeFor:
-    """Returns the entry of a plan that names the program for which the plan was made."""
+    """Returns the part of a plan that says for which program the plan was made."""
     gpu = gpu_profile(request.setup.gpus[0]).name
     return made_for(request.script, tuple(request.arguments), rules_version(), gpu)
 

@@ -82,8 +82,9 @@ def _in_full(request: Request) -> list[Prediction]:
 def _of_alike(request: Request, found: Prediction) -> list[Prediction] | None:
     """Runs both trials in parallel, each with one rank of every group of equal ranks.
 
-    This is done only if the script is a job with equal ranks, and NCCL's watchdog alone makes
-    sizes uncertain. Both trials then compute with the same data.
+    Ranks are equal if their figures in `found` are equal. This way of running is chosen only if the
+    script is a job with equal ranks, and if nothing but the timing of NCCL's watchdog makes sizes
+    uncertain. Then both trials compute with the same data.
 
     Returns None in all other cases. Also returns None if the script's writes are kept, because one
     trial would read the files of the other trial. Also returns None if a rank fails because the

@@ -3,8 +3,8 @@
 Run it as `engine_workers.py RANKS HOW`. The engine's finalizer ends the workers. The ranks share
 buffers of torch.distributed's symmetric memory, and all-reduce in them. HOW is "well" or "full".
 With "full", the last rank asks for more than its card has, catches the error and waits for orders.
-The other ranks wait for this rank, and the engine fails. plimsoll notes in which stage a known
-engine is, such as loading weights. This engine is not known, so the program sets the stage itself.
+The other ranks wait for this rank, and the engine fails. plimsoll knows some engines, and notes
+their stage, such as loading weights. It does not know this engine, so the program sets the stage.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def ask_nvml(device: int) -> None:
 
 
 def work(rank: int, ranks: int, how: str, orders: Any) -> None:
-    """Loads, all-reduces once, and waits for the end."""
+    """Runs a rank: it takes memory, all-reduces, and waits until the engine tells it to end."""
     simulation = running()
     assert simulation is not None
     use = simulation.serving = ServingUse("an engine", stage="weights")

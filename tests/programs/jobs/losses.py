@@ -1,4 +1,4 @@
-"""Trains ranks on the CPU that start with different parameters; rank 0 prints the losses."""
+"""Trains on the CPU; the ranks start with different parameters, and rank 0 prints the losses."""
 
 import os
 import sys

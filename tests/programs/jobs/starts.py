@@ -1,4 +1,4 @@
-"""Starts Python in many ways, and prints the GPUs that each process sees: python starts.py KIND."""
+"""Starts a Python process, which prints its GPU or its modules: python starts.py KIND."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ PLAIN = (
 
 
 def see() -> None:
-    """Prints the GPUs that a new process sees."""
+    """Prints the GPU that this process uses by default."""
     exec(SEE)
 
 

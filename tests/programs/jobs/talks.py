@@ -66,7 +66,7 @@ def values(rank: int, world: int) -> None:
 
 
 def agreed(rank: int, world: int) -> None:
-    """Checks that unknown values are the same on all ranks after an exchange."""
+    """Checks that the ranks agree on a reduced value that the simulated GPU does not compute."""
     unknown = torch.randn(1 << 26, device="cuda") @ torch.randn(1 << 26, 1, device="cuda")
     dist.all_reduce(unknown)
     heard: list[object] = [None] * world

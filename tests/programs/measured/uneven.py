@@ -1,4 +1,4 @@
-"""Runs convolutions of unusual shapes, whose workspaces were not measured."""
+"""Runs convolutions of unusual shapes; plimsoll has no measured workspace sizes for them."""
 
 import torch
 from torch import nn

@@ -5,7 +5,7 @@ KIND is one of these:
 - KILL and TERM: the program holds OWN, and a worker takes THEIRS until it is sent this signal;
 - in_turn: a worker starts when the one before has ended;
 - by_turns: two live workers take memory alternately, and wait for each other;
-- apart: each worker sees another card;
+- apart: each of two workers sees only its own card;
 - asks: the program holds OWN, and a worker asks how much is free.
 """
 
@@ -40,7 +40,7 @@ def take(size: str) -> None:
 
 
 def take_by_turns(size: str, is_first: bool, barrier: Any) -> None:
-    """Takes memory and frees it: before the other worker if `is_first`, otherwise after it."""
+    """Takes and frees memory. The worker with `is_first` goes first, while the other one waits."""
     torch.cuda.synchronize()
     barrier.wait()
     if not is_first:

@@ -70,8 +70,8 @@ class PeakBreakdown:
             another stream might still use.
         rounding_bytes: Bytes that the allocator added by rounding requests up, or because the rest
             of a block was too small to split off.
-        split_bytes: Free bytes in segments that are partly in use, which therefore cannot be
-            returned to the driver.
+        split_bytes: Free bytes that cannot be returned to the driver, because their segments are
+            partly in use.
         cached_bytes: Free bytes in wholly free segments, or in segments that can shrink.
         pending_free_bytes: The part of `requested_bytes` and `rounding_bytes` that the program had
             freed, but that another stream might still use.
@@ -102,7 +102,8 @@ class ReplayResult:
         limit_bytes: The most that could be reserved; None for no limit.
         limit_source: The origin of the limit: "given", "inferred" from the recording, "card" for
             the recorded card's memory, or None.
-        gpu_memory_bytes: The simulated card's dedicated memory; None for ample memory.
+        gpu_memory_bytes: The simulated card's dedicated memory; None for more memory than any
+            program needs.
         shared_memory_bytes: The host memory that the GPU may use; None if requests cannot spill
             into it.
         peak_allocated_bytes: The most in live blocks.
@@ -110,9 +111,10 @@ class ReplayResult:
             still use.
         peak_reserved_bytes: The most reserved from the driver, in dedicated and shared memory
             together.
-        peak_reserved_range_bytes: The least and the most of the peak over three timings of the
-            frees that wait for other streams: as recorded, immediate, and as late as possible. None
-            if no free waits, if a replay ended early, or under the recorded configuration.
+        peak_reserved_range_bytes: The lowest and the highest peak of reserved memory in three
+            replays. They differ in the timing of the frees that wait for other streams: as
+            recorded, immediate, and as late as possible. None if no free waits, if a replay ended
+            early, or under the recorded configuration.
         utilization: Peak allocated over peak reserved.
         num_alloc_retries: Requests that were tried again after releasing cached memory.
         num_ooms: Requests that failed.

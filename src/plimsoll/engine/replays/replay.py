@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 AMPLE_MEMORY = 1 << 40
 """The memory of a simulated card whose size is unknown: more than enough."""
 
-# Events that show that a limit or the device refused memory to the allocator.
+# After a limit or the driver has refused memory, the allocator records one of these events: it
+# releases segments, or the request fails.
 _RELEASES = ("segment_free", "segment_unmap", "oom")
 
 
@@ -52,7 +53,8 @@ def replay(
     """Replays every device's history in a recording.
 
     Under the recorded configuration the replay is compared with the recording, address by address.
-    Under any other configuration, the result shows how much memory it would have needed.
+    Under any other configuration, the result shows how much memory the program would have
+    needed.
 
     >>> import plimsoll
     >>> (result,) = plimsoll.replay("run.pickle", limit="24GiB")  # doctest: +SKIP

@@ -36,7 +36,11 @@ def _device_text(ranked: Sequence[ReplayResult], width: int | None) -> str:
 
 
 def answer_of(ranked: Sequence[ReplayResult]) -> str:
-    """Returns a line on the best replay, and on what it saves over the recorded or worst replay."""
+    """Returns one line: how the best replay went, and how much less it reserves than another.
+
+    The other is the replay under the recorded configuration. Without such a replay among the
+    others, it is the worst of the replays that fit.
+    """
     best = ranked[0]
     within = "" if best.limit_bytes is None else f" in {format_size(best.limit_bytes)}"
     reserved = format_size(best.peak_reserved_bytes)

@@ -266,7 +266,8 @@ class Allocator:
         """Limits the reserved shared memory to `limit`; None allows all that the machine has.
 
         Raises:
-            InputError: If the allocator does not spill, or the machine has less shared memory.
+            InputError: If the allocator is not "elastic", or `limit` exceeds the machine's shared
+                memory.
         """
         size = None if limit is None else parse_memory(limit)
         if self.name != "elastic":
@@ -304,7 +305,8 @@ class Allocator:
         """Makes a private pool.
 
         Args:
-            use_on_oom: Whether requests outside the pool may take its free memory before they fail.
+            use_on_oom: Whether a request outside the pool, before it fails, may take free memory of
+                the pool.
             no_split: Whether blocks of the pool are never split.
 
         Raises:

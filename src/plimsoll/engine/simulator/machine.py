@@ -22,7 +22,7 @@ CallName = Literal[
 
 @dataclass(frozen=True)
 class DriverObjects:
-    """The resources of a simulated driver that programs hold.
+    """The driver's resources that programs hold on a simulated GPU.
 
     Attributes:
         handles: Allocations of physical memory.
@@ -180,7 +180,7 @@ class SimulatedGpu:
             A handle for `give_back`.
 
         Raises:
-            OutOfMemoryError: If the device has less free memory.
+            OutOfMemoryError: If the device has less than `size` free.
         """
         size_bytes = parse_size(size)
         handle = self._driver.take(size_bytes)

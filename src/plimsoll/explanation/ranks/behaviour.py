@@ -46,7 +46,8 @@ class Passages:
         event: The event of the passage's last allocation. int64.
         line: The number of that allocation's source line. int32.
         bytes: The size of that allocation. int64.
-        complete_below: All passages of the row with a smaller hash are included.
+        complete_below: A bound for hashes. Every passage of the row whose hash is below this bound
+            is included.
     """
 
     hashes: NDArray[np.uint64]

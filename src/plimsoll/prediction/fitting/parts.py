@@ -26,10 +26,11 @@ class Trial:
         device_used_bytes: As in a `Prediction`; up to the failure if the script ran out of memory.
             It can exceed the card's memory if the run had unlimited memory. None if the script
             fails.
-        step_seconds: As in a `Prediction`; None if it does not fit.
-        samples_per_second: The samples of a step, divided by `step_seconds`. All batches count
-            whose gradients a step accumulates. None if unknown, or if it does not fit.
-        headroom_bytes: As in a `Prediction`; None if it ran out of memory, or the script fails.
+        step_seconds: As in a `Prediction`; None if the script does not fit.
+        samples_per_second: The samples of a step, divided by `step_seconds`. If a step accumulates
+            the gradients of several batches, the samples of all these batches count. None if
+            unknown, or if the script does not fit.
+        headroom_bytes: As in a `Prediction`; None if the script ran out of memory or failed.
         error: Why the script fails, if it does.
         host_peak_bytes: As in a `Prediction`.
         host_peak_range_bytes: As in a `Prediction`.
@@ -74,8 +75,9 @@ class FitParts:
         seconds: The time of the predictions.
         written: The files that the script wrote in any trial, as in a `Prediction`. If several
             trials wrote to a path, the largest of these files.
-        kept_apart: The means that protected real files from the trials, with the refused writes of
-            the trial that had the most; None if the script's writes were kept.
+        kept_apart: How real files were protected from the script's writes, and which writes were
+            refused. Taken from the trial with the most refused writes. None if the script was
+            allowed to write to real files.
         not_kept: The guarantees that some trial could not give.
     """
 

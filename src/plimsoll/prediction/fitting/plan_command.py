@@ -69,9 +69,9 @@ def _interpreter() -> str:
 
 
 def _is_this(found: Path) -> bool:
-    """Returns whether a file is this interpreter and in the same folder.
+    """Returns whether a file is this interpreter and lies in the folder of `sys.executable`.
 
-    The folder matters because virtual environments have links to the same interpreter.
+    The folder matters because several virtual environments can link to one interpreter.
     """
     here = Path(sys.executable)
     return found.parent.resolve() == here.parent.resolve() and found.samefile(here)

@@ -116,8 +116,9 @@ class PlanParts:
         seconds: The total time of the simulations.
         interrupted: Whether the user ended the search early.
         page: The file of the written page; None if no page was written.
-        kept_apart: The means that protected real files from the attempts, with the refused writes
-            of the attempt that had the most; None if the script's writes were kept.
+        kept_apart: How real files were protected from the script's writes, and which writes were
+            refused. Taken from the attempt with the most refused writes. None if the script was
+            allowed to write to real files.
         not_kept: The guarantees that the run of the plan or of the unchanged script could not give.
     """
 

@@ -52,7 +52,7 @@ class Best:
 
     Attributes:
         attempt: The attempt with the plan's changes, run with unlimited memory.
-        use: The allocator with which they fit.
+        use: The allocator with which the changed script fits.
         verified: The prediction under the limit.
     """
 
@@ -129,9 +129,10 @@ class Search:
             self.prefer_own_options()
 
     def _find_floor(self) -> None:
-        """Measures the least memory that suffices, if only a replay has estimated it so far.
+        """Simulates the attempt that needs the least memory, under the allocator that needs least.
 
-        Simulates the attempt that needs the least, with the allocator that the replay used.
+        So far, the memory under that allocator may be only an estimate, from a replay of the
+        attempt's requests. If the attempt already ran under that allocator, nothing is simulated.
         """
         least = min(
             (each for each in self.known if each.prediction is not None),
@@ -178,7 +179,7 @@ class Search:
         return taken <= (1 - ROOMY) * self._room
 
     def settle(self) -> None:
-        """Makes the best attempt the plan without another simulation, after an interrupt."""
+        """After an interrupt, makes the best attempt the plan and simulates nothing more."""
         self._may_simulate = False
         self._take_best()
 
@@ -280,7 +281,10 @@ class Search:
         return None if best is None else self._known.price(best.attempt, best.use)
 
     def _verified(self, attempt: Attempt, use: AllocatorUse) -> Prediction | None:
-        """Returns the prediction under the limit, without a run if the limit changes nothing."""
+        """Returns the prediction under the limit; None if no simulation is left.
+
+        If the limit cannot change the attempt's run, this returns the attempt's own prediction.
+        """
         own = attempt.allocators()[0]
         assert attempt.prediction is not None
         is_alone = not attempt.prediction.shared_cards

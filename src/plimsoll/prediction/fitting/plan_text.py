@@ -133,7 +133,7 @@ def _changes(plan: PlanParts) -> Iterator[str]:
 
 
 def _own_options(plan: PlanParts) -> Iterator[str]:
-    """Yields a line about the best other attempt that only sets the script's options and fits."""
+    """Yields a line about the best attempt, besides the plan, that fits and only sets options."""
     fitting = [
         (not each.keeps_results, each.step_seconds or 0.0, each.device_used_bytes, each.options)
         for each in plan.tried

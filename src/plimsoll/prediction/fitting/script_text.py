@@ -213,7 +213,7 @@ class ScriptText:
         )
 
     def importing(self, *modules: str) -> ScriptText:
-        """Adds imports of these modules, except those that are already imported by these names."""
+        """Adds an import of each module whose name the script does not import already."""
         known = set(_imported(self.tree))
         missing = [module for module in modules if module not in known]
         if not missing:
@@ -278,7 +278,7 @@ class ScriptText:
         return inside
 
     def _check_alone(self, statement: ast.stmt) -> None:
-        """Raises a `CannotChangeError` if two statements share one of this statement's lines."""
+        """Raises a `CannotChangeError` if another statement shares a line with this one."""
         before = self.lines[statement.lineno - 1].encode()[: statement.col_offset].decode()
         after = self.lines[_end(statement) - 1].encode()[statement.end_col_offset :].decode()
         if before.strip() or after.strip().startswith(";"):

@@ -129,9 +129,10 @@ class Sets:
         return alone is not None and alone.prediction is None
 
     def all_together(self, items: Sequence[Change]) -> list[Changes]:
-        """Returns the set of all changes; if that was tried, adds the best measured changes to it.
+        """Returns a list of one set: all changes that can be combined and did not fail alone.
 
-        The list is empty if no untried set is left.
+        If that set was tried already, the list holds the fastest untried set that adds measured
+        changes to it and should fit. The list is empty if there is no such set.
         """
         everything = self._everything(items)
         if not self._known.is_known(everything):
@@ -157,7 +158,9 @@ class Sets:
             return
         assert places is not None
         if "batch" in kinds - start.kinds:
-            return  # it is not known yet what the modules keep with a smaller batch
+            # `start` ran with the whole batch. It is unknown how much the modules save for the
+            # backward pass with a smaller batch.
+            return
         target = self._known.target() - self._known.margin(chosen)
         saved = start.allocated_bytes() - allocated
         enough = self._enough(chosen)
@@ -214,7 +217,8 @@ class Sets:
     def _enough(self, chosen: Changes) -> set[str]:
         """Returns the kinds of measured change that need no further try with `chosen`.
 
-        This holds for a kind if `chosen` fits with a change of this kind, or if several were tried.
+        A kind needs none if `chosen` fitted with a change of this kind, or if several changes of
+        this kind were tried with `chosen`.
         """
         found = set()
         for kind in MEASURED:
@@ -231,7 +235,10 @@ class Sets:
     def _with_both(
         self, chosen: Changes, allocated: int, seconds: float, start: Attempt, target: int
     ) -> Iterator[tuple[Changes, int, float]]:
-        """Yields `chosen` with all possible recomputation, and with offloading for the rest."""
+        """Yields `chosen` with as much recomputation as possible, and with offloading.
+
+        The offloading moves only the bytes by which the peak would still be too high.
+        """
         survey, saved = start.survey, start.allocated_bytes() - allocated
         assert survey is not None
         plans, places = survey.models[0].recomputations, self._known.base.survey
@@ -241,8 +248,9 @@ class Sets:
             return
         reach, least = self._known.reach({"offload"}, chosen), plans[-1].peak_bytes - saved
         if least >= _ALIKE * allocated or min(reach, least) >= _ALIKE * max(reach, least):
-            # The peak has another cause: recomputation hardly lowers it, or recomputation and
-            # offloading lower it to the same level.
+            # Recomputation hardly lowers the peak, or it lowers the peak as far as offloading does.
+            # So something else than saved tensors causes the rest of the peak. Recomputation and
+            # offloading together would not lower it further.
             return
         saves = max(0, plans[0].peak_bytes - plans[-1].peak_bytes)
         rest = max(0, allocated - saves - target)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _UNKNOWN = "not known"
 _DOUBTFUL = "may fit"
-"""The result if a run took more memory than the card has, because it ran without a limit."""
+"""The verdict on a value if it is unknown whether the value fits (see `Trial.fits`)."""
 
 
 def fit_text(fit: FitParts, width: int | None = None) -> str:

@@ -61,5 +61,5 @@ def _point(attempt: Attempt) -> tuple[int, float] | None:
 
 
 def _is_better(one: tuple[int, float], other: tuple[int, float]) -> bool:
-    """Returns whether a point is better in memory or in time, and not worse in the other."""
+    """Returns whether `one` needs less memory or time than `other`, and not more of either."""
     return one != other and one[0] <= other[0] and one[1] <= other[1]

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 _FIXED = ("parameters", "gradients", "optimizer_state", "workspaces")
 """Kinds of memory that a larger batch does not increase."""
 _STEP_TOLERANCE = 4
-"""The largest step to guess if the script does not name it, in units of the search's tolerance.
+"""The largest number to guess if a script accepts only multiples of a number and does not name it.
 
-A wrong guess costs two runs.
+The unit is the search's tolerance. A wrong guess costs two runs.
 """
 
 
@@ -118,7 +118,7 @@ def fit(
 
 
 class _Search:
-    """Runs the values that a bracket chooses, and adds their results to the bracket.
+    """Runs the script with the values that a `Bracket` chooses, and adds the results to it.
 
     Attributes:
         last: The latest prediction; None before the first.
@@ -296,10 +296,10 @@ class _Search:
         return Point(each.value, fits, spare, varying, asked, is_scout=each.scouts)
 
     def _learn(self, value: int, outcome: Outcome) -> None:
-        """Learns from a failure which step the script accepts, or that the value is too large."""
+        """Learns from a failure which multiples are accepted, or that the value is too large."""
         assert outcome.error is not None
         bracket = self._bracket
-        if value % bracket.step:  # a parallel run has found a step that excludes this value
+        if value % bracket.step:  # a parallel run has shown that this value is no allowed multiple
             bracket.other_runs += 1
             return
         accepted = {each.value for each in bracket.points}

@@ -170,8 +170,9 @@ class _Found:
     """The result of a search, from which the plan is made.
 
     Attributes:
-        chosen: The attempt that is the plan, or the smallest attempt if none fits.
-        use: The allocator with which it fits, or needs the least.
+        chosen: The attempt that is the plan, or if none fits, the attempt that needs the least
+            memory.
+        use: The allocator with which `chosen` fits, or with which it needs the least memory.
     """
 
     def __init__(
@@ -264,7 +265,7 @@ class _Found:
     def _command(self, patch: str, apply: str | PathLike[str] | None) -> str:
         arguments = self._attempts.arguments(self.chosen.changes)
         launcher = _launcher(self._request)
-        if self._request.is_module:  # the module is in the file that the patch changes
+        if self._request.is_module:  # the name stays: the patch changes the module's own file
             name, launcher = self._request.script, [*launcher, "-m"]
         elif apply is not None:
             name = str(apply)
@@ -274,7 +275,7 @@ class _Found:
 
 
 def _name_in_patch(request: Request, path: Path) -> str:
-    """Returns the script's name in a patch; a script of plimsoll's own has no folder in it."""
+    """Returns the script's name in a patch: without a folder if the script is one of plimsoll's."""
     if request.is_module:
         return short_path(str(path))
     is_recipe = request.title != request.script

@@ -136,7 +136,10 @@ def _refuse(name: str, *_: Any, **__: Any) -> None:
 
 
 def _multiply(settings: _Settings, name: str, a: Any, b: Any, d: Any, *_: Any, **__: Any) -> None:
-    """Launches a matrix product. All groups get the same size: the real sizes depend on data."""
+    """Launches a matrix product.
+
+    In a grouped product, data decides the sizes of the groups. plimsoll makes all groups equal.
+    """
     settings.use()
     is_of_bytes = isinstance(a, tuple)
     left, right = (each[0] if isinstance(each, tuple) else each for each in (a, b))
@@ -173,7 +176,8 @@ def _launch(made: Any, sizes: list[float], *, is_of_bytes: bool) -> None:
 
     note_kernel(_LIBRARY, _RELEASE)
     batch, *others = sizes
-    # The launch is timed as half precision, and 8-bit numbers are multiplied twice as fast.
+    # plimsoll assumes the speed of half precision for each launch. GPUs multiply 8-bit numbers at
+    # twice this speed, so a batch of such numbers counts half.
     batch = batch / 2 if is_of_bytes else batch
     torch.ops.plimsoll.launch_product([made], [batch, *others], torch.half)
 

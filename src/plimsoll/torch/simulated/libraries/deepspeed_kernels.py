@@ -91,7 +91,7 @@ _KERNELS: dict[str, Callable[[], Any]] = {
     "fused_lion": lambda: SimpleNamespace(multi_tensor_lion=_update),
     "cpu_adam": _HostAdam,
 }
-"""Functions that make a stand-in for a compiled module, by DeepSpeed's name of the module."""
+"""Maps DeepSpeed's name for a compiled module to a function that makes the module's stand-in."""
 
 
 def stand_in_for_kernels(module: ModuleType, execute: Callable[[], None]) -> None:

@@ -2,7 +2,8 @@
 
 A fake implementation requests such a size from its context (`torch.library.get_ctx()`). When a
 compiler traces the implementation, the context returns a symbol. plimsoll's context returns a
-number within the bounds, chosen like other unknown data, and the prediction reports the range.
+number within the bounds that the implementation gives. The simulation's setting for unknown data
+decides whether the number is small, medium or large. A prediction with such sizes is a range.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def giving_sizes(simulation: Simulation, name: str, tensors: Sequence[Any]) -> I
     """Makes `torch.library.get_ctx()` return a context that chooses sizes.
 
     Args:
-        simulation: The GPUs.
+        simulation: The simulated GPUs. Their setting for unknown data decides the sizes.
         name: Name of the operation.
         tensors: The operation's operands.
     """

@@ -68,7 +68,8 @@ class EngineStages:
                 result = method(this, *arguments, **named)
             if learn is not None:
                 guarded("a serving engine's memory", learn)(use, this, result)
-            if after == "load":  # the engine has started: an earlier refusal no longer counts
+            # In the stage "load" the engine serves requests: earlier refusals no longer count.
+            if after == "load":
                 use.refusal = use.missing_bytes = use.fitting_len = None
             use.stage = after or before
             return result
@@ -130,9 +131,9 @@ class EngineStages:
     def _noting_failure(self, use: ServingUse) -> Iterator[None]:
         """Notes in which stage the engine runs out of memory, and ends the other workers' waits.
 
-        On real GPUs the other workers continue until their hosts have to wait. On simulated GPUs
-        each of them would wait for this worker's data, which never comes, so `give_up` ends these
-        waits.
+        On real GPUs the hosts of the other workers continue at first, because only their GPUs wait
+        for this worker's data. On simulated GPUs the hosts themselves wait. The data never comes,
+        so `give_up` ends these waits.
         """
         try:
             yield

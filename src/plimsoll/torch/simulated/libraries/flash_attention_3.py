@@ -186,7 +186,8 @@ def _chosen_splits(shape: Shape) -> int:
         loaded = max(0, min(loaded, left + right + 1 + row_block))
     key_blocks, row_blocks = -(-loaded // key_block), -(-shape.packed_rows // row_block)
     key_bytes = shape.key_rows * (shape.width + shape.value_width) * shape.item_bytes
-    # Sequences that differ in length are split one by one later, so only the longest counts here.
+    # If sequences differ in length, the kernels later choose the split of each sequence, and the
+    # number computed here is only the upper bound. The bound is that of a single long sequence.
     total = (1 if shape.is_varlen else shape.batch) * shape.key_heads * row_blocks
     if total >= 0.8 * shape.processors:
         sees_all = not is_causal and not shape.is_local

@@ -46,7 +46,10 @@ _WRITTEN = {
 The all-reduce kernels also write to buffers that are passed as integer addresses.
 """
 _ANSWERING = ("get_", "init", "plan", "workspace")
-"""plimsoll refuses functions whose names contain one of these: the caller reads their results."""
+"""plimsoll refuses a kernel whose name contains one of these, unless plimsoll simulates it.
+
+The caller reads the result of such a kernel, and plimsoll would not compute this result.
+"""
 _ATTENTION = ("paged_run", "ragged_run")
 _BLOCK_PRODUCTS = "fp8_blockscale_gemm"
 

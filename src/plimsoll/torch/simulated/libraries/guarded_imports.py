@@ -1,4 +1,4 @@
-"""Finds the names of a library that a Python file uses, and the `try` statements around them.
+"""Finds which names a Python file uses from a library, and the `try` statements around them.
 
 A program that can do without a library catches the error of the import. Such a `try` is called a
 guard here. If one name within a guard is missing, the program uses none of the names within this
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 Guard = tuple[tuple[int, int], ...]
-"""The first and last lines of code that runs or is skipped together.
+"""The parts of a file that Python runs together or skips together.
 
-A `try` makes two guards: one for its body and its `else`, and one for its handlers. The body of a
-`with suppress(...)` is a guard, and so are the imports under `if TYPE_CHECKING`. If the library is
-installed, the handlers and the imports under `if TYPE_CHECKING` do not run.
+Each part is given by its first and its last line. A `try` makes two guards: one for its body and
+its `else`, and one for its handlers. The body of a `with suppress(...)` is a guard. The imports
+under `if TYPE_CHECKING` are a guard, too. If the library is installed, the handlers and the imports
+under `if TYPE_CHECKING` do not run.
 """
 
 
@@ -42,11 +43,11 @@ class Use(NamedTuple):
 
 @dataclass
 class Uses:
-    """The names of libraries that one file uses, and the file's guards.
+    """One file's uses of libraries, and the file's guards.
 
     Attributes:
         guards: The guards of the file, outer ones first.
-        names: The names, each with the line of its use.
+        names: The names that the file uses from libraries, each with the line of its use.
     """
 
     guards: list[Guard] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Replaces kernels that need a GPU when the compiled libraries that contain them are loaded."""
+"""Replaces a compiled library's kernels that need a GPU, as soon as the library is loaded."""
 
 from __future__ import annotations
 

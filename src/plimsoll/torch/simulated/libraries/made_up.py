@@ -1,4 +1,4 @@
-"""Notes for the report which data replaces missing files, and which line requested the files."""
+"""Tells in the report which data replaces missing files, and which line requested the files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from plimsoll.torch.simulated.compiled.assumptions import assume
 
 
 def tell_made_up(what: str) -> None:
-    """Notes made-up data for the report, with the line of the user's own file that requested it.
+    """Tells in the report that data is made up, and which line of the user's code requested it.
 
     Args:
         what: A description of the data and of how it is made up.
@@ -18,7 +18,7 @@ def tell_made_up(what: str) -> None:
 
 
 def assume_made_up_weights(engine: str) -> None:
-    """Notes for the report that a serving engine's weights are made up.
+    """Tells in the report that a serving engine's weights are made up.
 
     Args:
         engine: The engine's package.

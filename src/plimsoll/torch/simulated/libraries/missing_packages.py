@@ -44,7 +44,7 @@ class _Package:
         distribution: The name under which pip installs the package.
         version: The version whose source the stand-in follows.
         words: Strings and attributes by which a program requests the package without an import.
-        needs: Packages that the package imports itself.
+        needs: The other packages that this package imports.
         variables: Environment variables with which pip installs only the package's Python part,
             without nvcc.
     """
@@ -88,7 +88,7 @@ _KERNELS = {
     "causal_conv1d_cuda": "causal_conv1d",
     "selective_scan_cuda": "mamba_ssm",
 }
-"""The package to which a compiled module with kernels belongs, by the module's name."""
+"""Maps the name of each compiled module with kernels to the module's package."""
 
 
 def stand_in() -> None:
@@ -100,7 +100,8 @@ def stand_in() -> None:
 class _Parts(importlib.abc.MetaPathFinder):
     """Finds the submodules of stand-ins.
 
-    It also finds stand-ins for the compiled modules of packages that are imported already.
+    If a package is already imported, this finder also finds the stand-ins for the package's
+    compiled modules.
     """
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002

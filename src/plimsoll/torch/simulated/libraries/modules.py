@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
-    """Returns functions that load modules, by the module's name.
+    """Returns a mapping from the names of modules to the functions that load these modules.
 
     Each function is called with the module and with `execute`, which runs the module's code.
     """

@@ -41,7 +41,7 @@ class Operation:
 
 
 _waiting: dict[str, tuple[Operation | Kernel, str]] = {}
-_libraries: list[Any] = []  # PyTorch removes a deleted library's kernels
+_libraries: list[Any] = []  # kept: when a `Library` is deleted, PyTorch removes its kernels
 
 
 def simulate_operation(name: str, kernel: Operation | Kernel, *, on: str = "CUDA") -> None:
@@ -52,7 +52,7 @@ def simulate_operation(name: str, kernel: Operation | Kernel, *, on: str = "CUDA
             "library::operation.out".
         kernel: An `Operation`, which describes the results and the workspace; or a function that
             runs instead of the kernel.
-        on: The device type of the tensors, as PyTorch's dispatcher names it.
+        on: The key of PyTorch's dispatcher under which `kernel` is registered, such as "CUDA".
     """
     _waiting[name] = kernel, on
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 _MADE_UP = {"auto", "safetensors", "fastsafetensors", "pt", "npcache", "mistral"}
-"""Formats of weights that plimsoll replaces by made-up weights of the same sizes."""
+"""The values of SGLang's `load_format` for which plimsoll makes up weights in the model's sizes."""
 _ABOUT_MEMORY = re.compile("memory", re.IGNORECASE)
 
 
 def sglang_modules(
     simulation: Simulation,
 ) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
-    """Returns the functions that load modules of SGLang, by the module's name."""
+    """Returns a mapping from names of SGLang's modules to the functions that load these modules."""
     stages = _Stages(simulation, "SGLang", "sglang")
     return {
         "sglang.srt.model_executor.model_runner_components.load_model_utils": make_up_weights,
@@ -54,7 +54,7 @@ def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
 
 class _Stages(EngineStages):
     def watch_runner(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the module of the model runner, and notes its stages.
+        """Loads the model runner's module, and notes the stages of SGLang's start in the runner.
 
         The runner loads the weights, allocates the cache, and captures CUDA graphs.
         """

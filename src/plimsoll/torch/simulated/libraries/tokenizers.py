@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _BESIDES = ("added_tokens", "special_tokens_map", "tokenizer_config", "chat_template")
-"""The beginnings of the names of files that describe a tokenizer but lack its vocabulary."""
+"""The beginnings of some keys under which transformers lists a tokenizer's files.
+
+The files under these keys describe the tokenizer but lack its vocabulary.
+"""
 _SPECIAL = {
     **{"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>", "sep": "<sep>"},
     **{"cls": "<cls>", "mask": "<mask>"},
@@ -31,7 +34,10 @@ _TOKENS = r"[\p{Han}\p{Hiragana}\p{Katakana}]| ?\p{L}{1,6}| ?\p{N}{1,3}| ?[^\s\p
 _LETTERS = "etaoinshrdlcumwfgypbvkjxqz0123456789.,'\"-:;()?!/\n_*=+<>[]{}#%&@$\\|~^`"
 """The characters with which tokens begin, after an optional space; the commonest first."""
 _KNOWN = 3
-"""The most characters of a token, with its space; fewer if the vocabulary is too small."""
+"""The most characters that a token keeps of its part of the text; a leading space counts as one.
+
+If the vocabulary is too small, tokens keep fewer characters.
+"""
 
 
 def make_missing_tokenizers(module: ModuleType, execute: Callable[[], None]) -> None:

@@ -20,7 +20,10 @@ _FEW_MATCHES = (
     "network more match, which the range covers"
 )
 _GROUPS = 6
-"""The index of the number of groups in `geometry`, a deformable convolution's integer arguments."""
+"""The index at which `geometry` has the number of groups.
+
+`geometry` is the tuple of a deformable convolution's integer arguments.
+"""
 _MOST_IMAGES = 32
 """The most images that a deformable convolution unrolls at a time."""
 
@@ -73,7 +76,10 @@ def deform_conv2d(
     bias: Any,
     *geometry: int,
 ) -> Any:
-    """Simulates a deformable convolution: unrolls some images at a time, then multiplies them."""
+    """Simulates a deformable convolution.
+
+    It unrolls some images at a time, and multiplies the unrolled images by the weights.
+    """
     import torch
 
     groups = geometry[_GROUPS]

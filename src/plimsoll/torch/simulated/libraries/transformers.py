@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def name_missing_configuration(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `transformers.configuration_utils`, and makes its error explain what plimsoll needs."""
+    """Loads `transformers.configuration_utils`, and replaces its error for a missing configuration.
+
+    The new error explains what plimsoll needs.
+    """
     execute()
     # Before transformers 5 the name was PretrainedConfig.
     base = getattr(module, "PreTrainedConfig", None) or module.PretrainedConfig

@@ -11,7 +11,8 @@
 
 namespace plimsoll::simulated {
 
-// Throws PyTorch's error if the operation's kernel refuses overlapping arguments.
+// Throws PyTorch's error if a tensor that the call writes overlaps itself or another argument, and
+// the operation's kernel refuses such an overlap.
 void check_overlap(const Call& call);
 
 }  // namespace plimsoll::simulated

@@ -30,8 +30,9 @@ void eigenvalues(const Call& call) {
   if (has_infinite(call.tensor(0))) refuse_to_converge("linalg.eigh", "eigen", 1);
 }
 
-// Checks an SVD. Small matrices, and calls for the singular values alone, are not checked: their
-// routines return NaN instead of an error (H100, PyTorch 2.11).
+// Checks an SVD. If the matrices are small, or if the program wants only the singular values,
+// cuSOLVER returns NaN instead of an error (H100, PyTorch 2.11). Such a call is checked only if the
+// program names the driver "gesvd".
 void singular_values(const Call& call) {
   constexpr std::int64_t kSmall = 32;
   const at::Tensor matrices = call.tensor(0);
@@ -45,8 +46,9 @@ void singular_values(const Call& call) {
   }
 }
 
-// cuSOLVER reports infinite and NaN elements by its status; the results do not show them. The check
-// does not run LAPACK on the host: for such matrices LAPACK was seen to write outside its memory.
+// If an element is infinite or NaN, cuSOLVER returns an error status; its results do not show the
+// error. This check only looks at the elements. It does not run LAPACK on the host, because LAPACK
+// was seen to write outside its memory for such matrices.
 void general_eigenvalues(const Call& call) {
   TORCH_CHECK(!has_infinite(call.tensor(0)),
               "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnXgeev`: the "

@@ -29,9 +29,10 @@ struct Collected {
 };
 // Waits until all ranks have sent their bytes. Throws if a rank will never take part.
 Collected collect(std::uint64_t number);
-// Notes that a group uses an NCCL communicator on a device. `pattern` is "ring" for a collective;
-// otherwise it names the peers, such as "to 1,2 from 3". The first use of a `key` takes the
-// communicator's memory.
+// Notes that a group uses an NCCL communicator on a device. NCCL takes memory when a communicator
+// or a connection is first used. `key` names the communicator: the device's number if it serves the
+// whole group; "0:3" if it serves only the ranks 0 and 3. `pattern` names the connections: "ring"
+// for a collective, "to 1,2 from 3" for messages to and from these ranks, "" for no connections.
 void need_communicator(std::uint64_t group, int device, std::string_view key,
                        std::string_view pattern);
 // Drops the group's communicators and frees their memory.

@@ -14,7 +14,8 @@
 
 namespace plimsoll::simulated {
 
-// A rank's contribution from one tensor, with the elements in the order of its dimensions.
+// A rank's contribution from one tensor. The elements are in row-major order, whatever the
+// tensor's strides.
 struct Given {
   Known known;
   at::ScalarType type = at::kByte;

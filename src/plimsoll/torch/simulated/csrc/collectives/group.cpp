@@ -222,7 +222,9 @@ void SimulatedGroup::let_go(c10::DeviceIndex device) {
     const double last = watched_since_ns_ + (looks * kWatchdogNs);
     double seen = last;
     if (unknown() == Unknown::most) seen = now - kWatchdogNs;
-    if (is_successor_) seen = now;  // ProcessGroupNCCL's successor looks before each collective
+    // ProcessGroupNCCL's successor (see group.h) looks for finished collectives before each new
+    // one.
+    if (is_successor_) seen = now;
     if (unknown() == Unknown::least) seen = std::numeric_limits<double>::infinity();
     while (!running_.empty() && running_.front().ends_ns <= seen) {
       done.push_back(running_.front().shelf);
@@ -550,8 +552,9 @@ std::string SimulatedGroup::key_of_pair(int peer, c10::Device device) const {
          std::to_string(std::max(getRank(), peer));
 }
 
-// Runs a send or a receive, always on a stream of its own. PyTorch's allocator records the use of
-// the tensor on that stream.
+// Runs a send or a receive. NCCL moves a device tensor on the communicator's stream, never on the
+// program's current stream. PyTorch tells its allocator that the communicator's stream uses the
+// tensor.
 SimulatedGroup::WorkPtr SimulatedGroup::point_to_point(Collective collective, OpType type,
                                                        int peer) {
   const Tensors& some = collective.inputs.empty() ? collective.outputs : collective.inputs;

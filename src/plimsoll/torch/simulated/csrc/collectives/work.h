@@ -39,7 +39,7 @@ class Shelf {
   void stash(const std::vector<at::Tensor>& tensors);
   void clear();
   [[nodiscard]] bool is_empty() const;
-  // Returns the bytes of tensors that nothing else keeps alive.
+  // Returns the total size, in bytes, of those tensors that only this shelf keeps alive.
   [[nodiscard]] std::uint64_t own_bytes() const;
 
  private:
@@ -47,7 +47,8 @@ class Shelf {
   std::vector<at::Tensor> tensors_;
 };
 
-// An exchange between ranks whose result this rank has not taken yet.
+// One exchange between ranks. The constructor sends this rank's contribution; `finish` takes the
+// result.
 class Pending {
  public:
   explicit Pending(Collective collective);
@@ -72,7 +73,8 @@ class SimulatedWork final : public c10d::Work {
   // Notes that the collective is queued completely. It ends when the stream has done everything
   // that is queued on the stream now.
   void record_end(const c10::Stream& stream);
-  // Makes `wait` block the host, as a barrier does.
+  // Makes `wait` block the host until the current stream is done. Otherwise `wait` only makes the
+  // current stream wait for the collective. An asynchronous barrier calls this function.
   void block_host() { blocks_host_ = true; }
   // Makes `getFuture` release the tensors: for this work, requesting the future counts as waiting.
   void let_go_with_future() { future_waits_ = true; }

@@ -7,8 +7,9 @@
 
 namespace plimsoll::simulated {
 
-// A Python function. If it raises, for example because of Ctrl-C, the exception cannot pass through
-// the kernel that called it. So the calling thread raises it when it next runs Python code.
+// A Python function. If it raises, for example because of Ctrl-C, the Python exception cannot pass
+// through the C++ code that called the function. The thread raises the exception later instead,
+// when it next runs Python code.
 class Callback {
  public:
   Callback() = default;

@@ -22,10 +22,10 @@ using c10::Stream;
 std::uint64_t queue(const Stream& stream) { return static_cast<std::uint64_t>(stream.id()); }
 plimsoll_device* gpu(DeviceIndex index) { return runtime().device(index).gpu; }
 
-// Polls whether work is done. Each poll advances the simulated clock, so that a program which polls
-// in a loop makes progress. Each poll that finds the work unfinished makes the next advance a
-// sixteenth longer. So any wait ends after some hundred polls, and lasts at most a sixteenth too
-// long.
+// Polls whether work is done. Each poll advances the simulated clock; otherwise a program that
+// polls in a loop would never end. If the work is unfinished, the next poll advances the clock by a
+// sixteenth more than this poll did. The loop therefore ends after some hundred polls, and takes at
+// most about a sixteenth more simulated time than the work needs.
 class Polling {
  public:
   template <typename Question>

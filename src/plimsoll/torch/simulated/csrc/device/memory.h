@@ -23,8 +23,8 @@ struct Allocation {
   std::size_t size = 0;
   c10::DeviceIndex device = 0;
   std::uint64_t serial = 0;  // the number of the allocation, counted per device
-  at::Tensor host;           // the host tensor that owns the memory, if any
-  bool is_lent = false;      // a CUDA graph owns the memory, so it is not freed here
+  at::Tensor host;           // the owner of the memory, if this is mapped host memory
+  bool is_lent = false;      // a CUDA graph or `host` owns the memory, so it is not freed here
   std::unique_ptr<ContentsOfAllocation> contents;  // made by the first read or write
 
   Allocation(std::uint64_t address, std::size_t size, c10::DeviceIndex device,

@@ -205,7 +205,7 @@ class PinnedAllocator final : public c10::Allocator {
   };
   struct Registered {
     std::size_t size = 0;
-    std::uint64_t accounted = 0;  // the memory's address in the simulated driver
+    std::uint64_t accounted = 0;  // the simulated driver's own address for this memory
   };
 
   void* take(std::size_t size) {
@@ -270,8 +270,8 @@ class PinnedAllocator final : public c10::Allocator {
     statistics_.allocated_bytes.decrease(size);
   }
 
-  // Caches freed blocks whose copies are done. It goes through the blocks in the order of their
-  // frees and stops at the first block that is still in use.
+  // Moves freed blocks to the cache once their copies are done. Goes through the blocks in
+  // the order in which they were freed, and stops at the first block that a copy still uses.
   void reclaim() {
     const plimsoll_device_api& gpus = *runtime().gpus;
     const auto is_done = [&](const Event& event) {
@@ -293,7 +293,7 @@ class PinnedAllocator final : public c10::Allocator {
   std::deque<Waiting> waiting_;
   std::multimap<std::size_t, void*> free_;
   std::map<void*, Registered> registered_;
-  std::map<void*, std::uint64_t> accounts_;  // each block's address in the simulated driver
+  std::map<void*, std::uint64_t> accounts_;  // the simulated driver's own address for each block
   PinnedStatistics statistics_;
   PinnedLimits limits_;
 };

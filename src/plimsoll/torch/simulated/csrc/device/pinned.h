@@ -31,7 +31,8 @@ struct PinnedStatistics {
   Counter asked_bytes;                    // active_bytes without the rounding of sizes
 };
 PinnedStatistics pinned_statistics();
-// Resets the peaks if `peaks` is true, otherwise the totals.
+// Changes all counters. If `peaks` is true, sets each `peak` to `current`; otherwise sets
+// `allocated` and `freed` to 0.
 void reset_pinned_statistics(bool peaks);
 // The largest size that the pool rounds up to a power of two, and the largest size that it caches.
 // They are PyTorch's settings pinned_max_round_threshold_mb and pinned_max_cached_size_mb.

@@ -1,4 +1,5 @@
-// The simulated CUDA runtime of this process: devices, streams, and the call sites of requests.
+// The simulated CUDA runtime of this process: its devices, its streams, and the call sites at which
+// the program requests memory.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -39,9 +40,9 @@ struct DeviceProperties {
 // Python.
 struct Clock {
   double ends_ns = 0;          // when all queued work will be done
-  double compute_ends_ns = 0;  // like ends_ns, without copies between devices or with the host
+  double compute_ends_ns = 0;  // like ends_ns, but ignores copies that enter or leave the device
   double busy_ns = 0;          // the time during which the device had any work
-  double compute_ns = 0;       // like busy_ns, without copies between devices or with the host
+  double compute_ns = 0;       // like busy_ns, but ignores copies that enter or leave the device
   double host_ns = 0;          // the time that the host took to queue the work
   std::uint64_t kernels = 0;
 };
@@ -71,7 +72,7 @@ struct Device {
   plimsoll_device* gpu = nullptr;
   DeviceProperties properties;
   std::atomic<std::uint64_t> allocations = 0;
-  std::atomic<std::uint64_t> live_bytes = 0;  // before rounding
+  std::atomic<std::uint64_t> live_bytes = 0;  // as requested, before the allocator rounds sizes up
   std::atomic<bool> is_used = false;          // the device has a context
   std::atomic<std::uint32_t> loaded = 0;      // one bit for each Library
   std::atomic<std::uint64_t> capture = 0;     // number of the graph capture under way; 0 for none
@@ -79,8 +80,8 @@ struct Device {
   std::vector<StackTime> stack_times;  // indexed by stack number
 };
 
-// The purpose of a request. A new value needs an entry in python/memory_layout.cpp. Role and Phase
-// are shared with Python.
+// Role is the purpose of a request for memory; Phase is the pass in which it is made. Both enums
+// are shared with Python, so a new value needs an entry in python/memory_layout.cpp.
 enum class Role : std::uint8_t { output, temporary, workspace, input, copy };
 enum class Phase : std::uint8_t { forward, backward };
 
@@ -91,7 +92,8 @@ struct CurrentOperation {
   bool has_grad_fn = false;  // the memory is for the result of an operation that autograd records
 };
 
-// The call site of a request; the memory history refers to it by number. Shared with Python.
+// The call site of a request for memory. The memory history refers to a site by its number. Shared
+// with Python.
 struct Site {
   std::uint32_t stack = 0;
   std::uint32_t operation = 0;
@@ -116,7 +118,7 @@ struct Assumption {
 struct UncertainMemory {
   std::uint64_t allocations = 0;  // the number of the device's allocations before this one
   std::uint64_t stream = 0;
-  std::uint64_t kind = 0;   // all memory of one kind has the same size
+  std::uint64_t kind = 0;   // requests of one kind all take the same size on a real GPU
   std::uint64_t bytes = 0;  // the size that the simulation takes, which may be 0
   // A real GPU takes from `least` to `most` bytes.
   std::uint64_t least = 0;
@@ -159,7 +161,7 @@ struct Callbacks {
   // Returns whether to stop the program because, at this call stack, it polls for a value that will
   // never come.
   Callback waits_for_ever;
-  // Called when `events` reaches `most_events`.
+  // Called when `Runtime::events` reaches `Runtime::most_events`.
   Callback bound_reached;
   // Exchanges bytes with the other ranks of a group; see collectives/exchange.h.
   Callback exchange;
@@ -266,8 +268,8 @@ class Runtime {
   std::uint32_t site(const CurrentOperation& operation);
   void assume(std::uint32_t operation, std::string_view what, std::uint64_t bytes = 0);
 
-  // Notes that the operation on the calling thread's stream takes memory of uncertain size next.
-  // Predictions use this note.
+  // Notes that the calling thread's operation now takes memory of uncertain size on the device's
+  // current stream. A prediction reads these notes to bound the peak memory.
   void note_uncertain(c10::DeviceIndex index, UncertainMemory memory);
 
   // Returns the number of the device's next allocation.

@@ -1,5 +1,5 @@
-// Simulates copies between the host and devices: their temporary memory, their waits, and the known
-// values.
+// Simulates copies to and from devices: the temporary memory that a copy takes, whether the host
+// waits for it, and which of the copied values plimsoll then knows.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/aminmax.h>
@@ -26,8 +26,9 @@ namespace {
 
 using at::Tensor;
 
-// Describes host integers that are too many to copy: their bounds, and the share of numbers that
-// equal a bound, as in padding and masks.
+// Describes a host tensor whose values plimsoll does not copy. A description of integers has their
+// bounds. It also has the share of elements that equal a bound if this share is large, which is
+// common for padding and masks.
 Description described(const Tensor& from) {
   const at::ScalarType type = from.scalar_type();
   const bool is_read =
@@ -51,7 +52,8 @@ Description described(const Tensor& from) {
   return made;
 }
 
-// Copies values from the host if the budget for computed values has room.
+// Copies a host tensor's values to a device tensor if they are few, or if the budget for computed
+// values has room. Otherwise notes only a description of the values.
 void copy_from_host(const Tensor& to, const Tensor& from) {
   const double cost = static_cast<double>(to.numel());
   const bool is_few = are_few(allocation_of(to)->size, to.scalar_type());

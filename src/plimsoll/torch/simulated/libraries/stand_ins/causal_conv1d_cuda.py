@@ -1,6 +1,7 @@
 """Stands in for the kernels of causal-conv1d: allocates their tensors, and computes nothing.
 
-The code follows csrc/causal_conv1d.cpp of causal-conv1d 1.6. Its memory was not measured.
+The code follows csrc/causal_conv1d.cpp of causal-conv1d 1.6. The memory of the real kernels was not
+measured.
 """
 
 from __future__ import annotations

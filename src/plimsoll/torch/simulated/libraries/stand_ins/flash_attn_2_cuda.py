@@ -1,7 +1,8 @@
 """Allocates the tensors of flash-attn 2's kernels in the kernels' order, and computes nothing.
 
-The code follows csrc/flash_attn/flash_api.cpp of flash-attn 2.8. Its memory was not measured.
-Tensors have the dimensions batch, rows, heads, width. Tensors of packed sequences lack the batch.
+The code follows csrc/flash_attn/flash_api.cpp of flash-attn 2.8. The memory of the real kernels was
+not measured. Tensors have the dimensions batch, rows, heads, width. Tensors of packed sequences
+lack the batch.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import torch
 from plimsoll.torch.simulated.libraries.source_kernels import note_kernel
 
 _OLDEST = (2, 7)
-"""The oldest simulated version. Older kernels also return padded copies, and take other arguments.
+"""The oldest version of flash-attn that plimsoll simulates.
+
+The kernels of older versions also return padded copies, and take other arguments.
 """
 _ROW_BLOCK = 128
 _SPLIT_ROW_BLOCK = 64

@@ -1,7 +1,7 @@
 """The functions of flash-attn 3: they allocate the kernels' memory, and compute nothing.
 
-The code follows hopper/flash_attn_interface.py and flash_api.cpp of flash-attn 3. Its memory was
-not measured.
+The code follows hopper/flash_attn_interface.py and flash_api.cpp of flash-attn 3. The memory of the
+real kernels was not measured.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Stands in for the kernels of Mamba's selective scan: allocates their tensors, computes nothing.
 
-The code follows csrc/selective_scan/selective_scan.cpp of mamba-ssm 2.3. Its memory was not
-measured.
+The code follows csrc/selective_scan/selective_scan.cpp of mamba-ssm 2.3. The memory of the real
+kernels was not measured.
 """
 
 from __future__ import annotations

@@ -77,7 +77,11 @@ def causal_conv1d_fn(
     final_states_out: Any = None,
     activation: str | None = None,
 ) -> Any:
-    """Convolves each channel along the sequence; a row depends on the rows before it."""
+    """Convolves each channel along the sequence.
+
+    A row is one position of the sequence. Each row of the result depends only on the same row of
+    `x` and on the rows before it.
+    """
     is_active = _is_active(activation)
     states = (initial_states, return_final_states, final_states_out)
     return _Convolution.apply(x, weight, bias, seq_idx, *states, is_active)

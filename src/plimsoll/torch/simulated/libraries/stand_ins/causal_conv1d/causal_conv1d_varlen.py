@@ -1,7 +1,7 @@
 """causal-conv1d's function that returns the last rows of sequences of different lengths.
 
-The code follows causal_conv1d/causal_conv1d_varlen.py of causal-conv1d 1.6. Its memory was not
-measured.
+The code follows causal_conv1d/causal_conv1d_varlen.py of causal-conv1d 1.6. The memory of the real
+kernels was not measured.
 """
 
 from __future__ import annotations

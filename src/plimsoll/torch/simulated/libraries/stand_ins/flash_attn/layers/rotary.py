@@ -1,6 +1,7 @@
 """flash-attn's rotary position embedding, in one kernel.
 
-The code follows flash_attn/layers/rotary.py of flash-attn 2.8. Its memory was not measured.
+The code follows flash_attn/layers/rotary.py of flash-attn 2.8. The memory of the real kernels was
+not measured.
 """
 
 from __future__ import annotations

@@ -33,7 +33,10 @@ class CrossEntropyLoss(nn.Module):  # type: ignore[misc]
         self.process_group, self.return_z_loss = process_group, return_z_loss
 
     def forward(self, input: Any, target: Any, precomputed_lse: Any = None) -> Any:  # noqa: A002
-        """Returns the loss for each row of logits and its label."""
+        """Returns the loss; with `return_z_loss` also the z-loss (a penalty for large logits).
+
+        `reduction` decides whether a loss is the mean, the sum, or one number for each row.
+        """
         made = cross_entropy_loss(
             input,
             target,

@@ -1,7 +1,7 @@
 """flash-attn's cross entropy for many classes, in one kernel.
 
-The code follows flash_attn/ops/triton/cross_entropy.py of flash-attn 2.8. Its memory was not
-measured.
+The code follows flash_attn/ops/triton/cross_entropy.py of flash-attn 2.8. The memory of the real
+kernels was not measured.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """mamba-ssm's norms with a gate: one kernel for the forward pass, one for the backward pass.
 
-The code follows mamba_ssm/ops/triton/layernorm_gated.py of mamba-ssm 2.3. Its memory was not
-measured.
+The code follows mamba_ssm/ops/triton/layernorm_gated.py of mamba-ssm 2.3. The memory of the real
+kernels was not measured.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import nn
 from plimsoll.torch.simulated.libraries.source_kernels import launch_kernel
 
 _MOST_ROW_BYTES = 65536
-"""The most bytes that one row of a group may have."""
+"""The most bytes that a row may have within one group of channels."""
 
 
 def _launch(read: Any, written: Any) -> None:

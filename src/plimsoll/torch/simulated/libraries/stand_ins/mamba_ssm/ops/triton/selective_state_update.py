@@ -1,7 +1,7 @@
 """mamba-ssm's function for a single step of the selective scan.
 
-The code follows mamba_ssm/ops/triton/selective_state_update.py of mamba-ssm 2.3. Its memory was not
-measured.
+The code follows mamba_ssm/ops/triton/selective_state_update.py of mamba-ssm 2.3. The memory of the
+real kernels was not measured.
 """
 
 from __future__ import annotations

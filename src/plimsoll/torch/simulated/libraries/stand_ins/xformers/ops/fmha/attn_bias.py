@@ -28,7 +28,10 @@ class LowerTriangularMask(AttentionBias):
 
 
 class LowerTriangularFromBottomRightMask(LowerTriangularMask):
-    """A causal mask: the last query row sees all keys, each earlier row one key fewer."""
+    """A causal mask: the last query row sees all keys.
+
+    Each earlier row sees one key fewer than the row after it.
+    """
 
 
 @dataclass
