@@ -1,6 +1,6 @@
 // The wall (wall.h) asks a supervisor about every call that changes files, except those that carry
-// the pass. The pass is a secret number. It stands in the sixth argument, which
-// the kernel ignores in these calls.
+// the pass. The pass is a secret number. It stands in the sixth argument, which the
+// kernel ignores in these calls.
 #pragma once
 
 #include <type_traits>

@@ -266,7 +266,7 @@ STANDS_FOR(int, sigprocmask, int how, const sigset_t* set, sigset_t* before) {
 
 // Ignores a handler that the program sets for SIGSYS, because the layer's own handler redirects
 // calls by this signal. LLVM's handler, for example, would report each redirected call as a crash.
-// The program is told that SIGSYS had its default action before.
+// To the program, SIGSYS always seems to have its default action.
 STANDS_FOR(int, sigaction, int signal, const struct sigaction* action, struct sigaction* before) {
   static constinit Next<int(int, const struct sigaction*, struct sigaction*)> next("sigaction");
   if (!is_watching || signal != SIGSYS) return next(signal, action, before);
