@@ -43,7 +43,7 @@ class Trainer:
 
 
 class Generator:
-    """The policy in half precision, with a cache, and a graph that generates."""
+    """The policy in half precision, its cache, and a CUDA graph of one step of generation."""
 
     def __init__(self) -> None:
         with plimsoll.region("weights"):
@@ -77,7 +77,7 @@ def main() -> None:
     for number in range(ROUNDS):
         experience = generator.generate()
 
-        plimsoll.pause("kv-cache", backup="drop")  # the content is useless with other weights
+        plimsoll.pause("kv-cache", backup="drop")  # useless once `learn` has changed the weights
         plimsoll.pause("weights", "graphs")
         plimsoll.resume("training")
         trainer.learn(experience)

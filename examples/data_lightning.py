@@ -42,7 +42,7 @@ class Numbers(LightningDataModule):
 
 
 class PrefetchedNumbers(Prefetched, Numbers):
-    """The same data module, with batches that are copied ahead."""
+    """Stands for your data module with `Prefetched` added."""
 
 
 def main() -> None:

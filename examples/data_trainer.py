@@ -16,7 +16,7 @@ except ImportError:
 
 
 class PrefetchTrainer(Trainer):
-    """A Trainer whose training batches are copied ahead."""
+    """A Trainer that copies training batches to the device before its steps need them."""
 
     def get_train_dataloader(self) -> Any:
         """Return the Trainer's own loader, wrapped so that it copies batches ahead of the steps."""

@@ -1,5 +1,6 @@
-// The functions of NVIDIA's driver API that simulated GPUs answer, as one table: its rows are in
-// calls.inc. plimsoll._core makes the table, and libcuda.cpp exports a function for each row.
+// A table of pointers to functions. They implement NVIDIA's driver API for simulated GPUs.
+// calls.inc lists the functions, plimsoll._core fills the table, and libcuda.cpp exports a function
+// for each.
 #pragma once
 
 #include <cstddef>

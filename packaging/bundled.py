@@ -1,4 +1,4 @@
-"""Lists other projects' code in the wheels for Linux: names, versions, licences, and an SBOM."""
+"""Lists other projects' libraries in the Linux wheels; writes their licences and an SBOM."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Part:
 
     Attributes:
         name: The project's name.
-        version: The version, as that project counts.
+        version: The library's version.
         licence: The licence, as an SPDX expression.
         text: The whole licence, with its copyright notice.
         url: Where the library comes from, as a package URL.

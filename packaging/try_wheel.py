@@ -1,10 +1,11 @@
-"""Installs a wheel as somebody new to plimsoll would, with nothing else on the PATH, and uses it.
+"""Installs a wheel as somebody new to plimsoll would, and runs commands of plimsoll.
 
     python packaging/try_wheel.py dist/plimsoll_gpu-0.1.0-cp311-…-x86_64.whl
 
 It makes an empty environment with this Python, installs the wheel, runs plimsoll on the recordings
 of the examples, and prints how long each step took. It fails if a step does not end as it should.
-With `--with-compiler` the PATH stays as it is, so that a source distribution can be built.
+The PATH has only the environment's programs. With `--with-compiler` it also has the folders of the
+caller's PATH, so that pip can build a source distribution.
 
     python packaging/try_wheel.py --torch 2.13.0 dist/plimsoll_gpu-0.1.0-cp311-…-x86_64.whl
 
@@ -145,7 +146,7 @@ class _Place:
             stderr=subprocess.STDOUT,
             text=True,
             encoding="utf-8",
-            errors="replace",  # what a program prints there may have another encoding
+            errors="replace",  # a program may print in an encoding other than UTF-8
             check=False,
         )
         if done.returncode != status or says.lower() not in done.stdout.lower():

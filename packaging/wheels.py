@@ -2,11 +2,12 @@
 
 The compiler is the clang of the package `ziglang`. It can compile for every glibc since 2.17, and
 it keeps the building machine's compiler and libraries out of the wheels. Wheels are built from the
-source distribution. From Python 3.12 on, one wheel serves all versions, by Python's stable ABI. For
-each Python that the command line names, that wheel holds a small library, which reads the
-interpreter frames of this version. auditwheel and abi3audit refuse a wheel that needs more than its
-name says. The wheels for x86-64 also hold the library of the simulated GPU for each release of
-PyTorch that the command line names. `prebuilt.py` builds these libraries.
+source distribution. From Python 3.12 on, one wheel serves all versions, by Python's stable ABI. It
+holds small libraries that read interpreter frames: one for each Python version that the command
+line names and whose frames bindings/known_frames.h can read. auditwheel and abi3audit refuse a
+wheel that needs more than its name says. The wheels for x86-64 also hold the library of the
+simulated GPU for each release of PyTorch that the command line names. `prebuilt.py` builds these
+libraries.
 
     python packaging/wheels.py dist/*.tar.gz --python python3.11 --python python3.12 --torch 2.15.0
 """

@@ -49,8 +49,8 @@ bool is_beneath(const Path& path, const Writable& writable) {
   return false;
 }
 
-// Returns whether the file may be changed, because it lies below a writable folder. If
-// `may_be_listed`, a path of the list itself may be changed too.
+// Returns whether the file lies below a writable folder. If `may_be_listed`, returns true also for
+// a file or folder that the list itself names.
 bool is_writable(const Meant& meant, const Writable& writable, bool may_be_listed) {
   if (may_be_listed && meant.exists && is_listed(meant.status, writable)) return true;
   if (is_beneath(meant.path, writable)) return true;
@@ -157,8 +157,10 @@ class Call {
            (watched_.effect == Effect::metadata && S_ISDIR(meant.status.st_mode));
   }
 
-  // Returns whether the supervisor's user may write the file. If not, the call fails without a wall
-  // too, so it is no refusal by the wall.
+  // Returns whether the supervisor's user has the permission that the call needs: to write the
+  // file, or to write its folder if the call makes or removes a name. Without the permission, the
+  // call fails even if there is no wall, so the supervisor does not count it as refused by the
+  // wall.
   [[nodiscard]] bool may_be_written(const Meant& meant) const {
     Path path = meant.path;
     if (!meant.exists || !changes_contents()) path.leave();

@@ -11,7 +11,7 @@ namespace {
 
 using Is = Meant::Is;
 
-constexpr int kMostLinks = 40;  // the kernel's limit
+constexpr int kMostLinks = 40;  // the kernel follows no more in one path
 constexpr std::size_t kPage = 4096;
 
 bool is_name(const char* name, std::size_t size, const char* wanted) {
@@ -157,7 +157,9 @@ Meant::Is Caller::walk(const Path& root, Path& pending, bool follows, Meant& mea
   }
 }
 
-// Goes on with a walk at the target of the link `meant`.
+// Follows the link `meant`, which a walk has reached. Sets `meant` to the place from which the walk
+// continues. Puts the names of the link's target before those in `pending`, except for the special
+// links of /proc.
 Meant::Is Caller::follow(const Path& root, const Path& parent, Path& pending, Meant& meant) const {
   if (is_itself(meant.path)) return Is::found;
   Path target;

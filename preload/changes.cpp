@@ -36,7 +36,8 @@ bool may_remove(const Place& place) {
          folder.st_uid == user;
 }
 
-// Removes an existing entry from the copy of its folder. If the entry is a folder, it is empty.
+// Removes an existing entry from the copy of its folder. The caller has checked that the entry is
+// not a folder with entries.
 int remove_from_copy(Place& place, const Path& physical) {
   if (!is_folder(place) || place.lies == Lies::real) return kernel::unlink(physical.c_str());
   if (place.lies == Lies::bridge && copy_up(place, true) != 0) return -1;

@@ -85,9 +85,9 @@ FILE* stream_of(int file, const char* mode) {
   return stream;
 }
 
-// Returns whether the mode is for writing. This library opens such files itself: libc's own call
-// would carry no pass (pass.h), so it would wait for the wall's supervisor. This library leaves
-// modes with `,ccs=` to libc.
+// Returns whether fopen's mode allows writing and has no `,ccs=`. With such a mode, this library
+// opens the file itself, because libc's own call would carry no pass (pass.h) and so would wait for
+// the wall's supervisor. Modes with `,ccs=` are left to libc.
 bool is_plain_writer(const char* mode) {
   if (mode == nullptr || std::strchr(mode, ',') != nullptr) return false;
   return mode[0] == 'w' || mode[0] == 'a' || (mode[0] == 'r' && std::strchr(mode, '+') != nullptr);
@@ -136,8 +136,8 @@ FILE* make_unnamed(const char* libc_name) {
   return stream_of(open_unnamed(), "w+b");
 }
 
-// Sets `path` to the file of a shared memory object, as libc forms it. Returns false if the name is
-// invalid.
+// Sets `path` to the file in /dev/shm that libc uses for a shared memory object. Returns false if
+// the object's name is invalid.
 bool shared_path(const char* name, Path& path) {
   while (*name == '/') ++name;
   return *name != '\0' && std::strchr(name, '/') == nullptr && std::strlen(name) <= NAME_MAX &&

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kMarkSize = sizeof kMark - 1;
 constexpr mode_t kBridge = S_ISUID;
-constexpr int kMostLinks = 40;  // the kernel's own limit
+constexpr int kMostLinks = 40;  // the kernel follows no more in one path
 constexpr const char* kFree[] = {"/dev", "/proc", "/sys"};
 
 using Lies = Place::Lies;
@@ -366,7 +366,8 @@ int fill(const Path& physical, const Path& real) {
   return result != 0 ? result : take_status(physical.c_str(), real, status);
 }
 
-// Replaces a link of the layer by the copy `made`, so that no program sees an unfinished copy.
+// Moves the finished copy `made` to the place of a link of the layer. The copy was made under
+// another name, so that no program sees it unfinished.
 int replace_link(const Path& made, const Path& link, bool is_folder) {
   if (!is_folder) return kernel::rename(made.c_str(), link.c_str());
   if (kernel::rename(made.c_str(), link.c_str(), RENAME_EXCHANGE) == 0) {

@@ -78,10 +78,12 @@ class Change {
 // Prepares a folder to be moved: if it is a bridge, turns it into a copy, and does the same with
 // every bridge below it.
 [[nodiscard]] int copy_bridges(const Place& place);
-// Records the path of a removed file for the report, if a real file has that path.
+// Notes that the program removed a file or folder: adds its path to FOLDER/removed if there is a
+// real file or folder at this path. plimsoll reads the list after the program's end, for its
+// report.
 void note_removed(const Path& path);
-// Adds the name of a shared memory object to FOLDER/shared. The supervisor removes the object after
-// the trial (wall.h).
+// Adds the name of a shared memory object to FOLDER/shared. plimsoll reads this list after the
+// program's end and removes the objects.
 void note_shared(const char* name);
 // Sets `path` to a new name in a folder of the layer that programs do not see.
 [[nodiscard]] int new_name(Path& path);

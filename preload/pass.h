@@ -1,12 +1,13 @@
 // The wall (wall.h) asks a supervisor about every call that changes files, except those that carry
-// the pass. The pass is a secret number in the sixth argument of a call that has at most five.
+// the pass. The pass is a secret number. It stands in the sixth argument, which the
+// kernel ignores in these calls.
 #pragma once
 
 #include <type_traits>
 
 namespace plimsoll::scratch {
 
-// Sets the pass that every later call carries. Without a wall the pass stays 0.
+// Sets the pass that `kernel::pass` puts into its system calls. Without a wall the pass stays 0.
 void set_pass(unsigned long pass);
 
 namespace kernel {

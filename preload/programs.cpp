@@ -1,5 +1,6 @@
-// Starts programs, loads libraries, and binds sockets with names. Children see the layer too, even
-// if a program gives its child an environment without the layer's variables.
+// Starts programs, loads libraries, and binds and connects Unix sockets that have a path. Children
+// see the layer too, even if a program gives its child an environment without the layer's
+// variables.
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -17,7 +18,8 @@ namespace {
 constexpr char kPreload[] = "LD_PRELOAD=";
 constexpr char kFolder[] = "PLIMSOLL_SCRATCH=";
 
-// The variables that this process got at its start; its program may change them later.
+// Copies of the layer's two environment variables from this process's start, because the program
+// may change its environment later.
 char preload[4 * PATH_MAX];
 char folder_variable[2 * PATH_MAX];
 
@@ -96,9 +98,9 @@ int run_named(const char* name, char* const* arguments, char* const* environment
   return with_layer(environment, [&](char* const* given) { return libc(file, arguments, given); });
 }
 
-// Returns a library's path on the disk, which stays valid until the thread's next call. Only a
-// pointer is thread-local, not a whole path: a supervisor loads this library late, when the loader
-// has few bytes left for thread-local variables.
+// Returns a library's path on the disk. The text stays valid until the same thread calls this
+// function again. Only a pointer is thread-local, not a whole path: a supervisor loads this library
+// late, when the loader has few bytes left for thread-local variables.
 [[gnu::noinline]] const char* library_path(const char* path) {
   thread_local char* kept = nullptr;
   Place place;

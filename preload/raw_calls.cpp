@@ -264,8 +264,9 @@ STANDS_FOR(int, sigprocmask, int how, const sigset_t* set, sigset_t* before) {
   return next(how, without_handed(how, set, copy), before);
 }
 
-// Keeps SIGSYS for redirected calls. LLVM would handle it too, and take it for a crash. To the
-// program the signal seems to have its default action.
+// Ignores a handler that the program sets for SIGSYS, because the layer's own handler redirects
+// calls by this signal. LLVM's handler, for example, would report each redirected call as a crash.
+// To the program, SIGSYS always seems to have its default action.
 STANDS_FOR(int, sigaction, int signal, const struct sigaction* action, struct sigaction* before) {
   static constinit Next<int(int, const struct sigaction*, struct sigaction*)> next("sigaction");
   if (!is_watching || signal != SIGSYS) return next(signal, action, before);

@@ -54,7 +54,8 @@ int file_system(const char* name, const char* path, Status* status) {
   return read_path(folder, path, true, place) ? libc(path, status) : -1;
 }
 
-// Makes a call that reads extended attributes, at the file's path on the disk.
+// Makes the system call `call`, which reads extended attributes. Passes it the file's path on the
+// disk.
 template <typename... Rest>
 ssize_t read_attributes(long call, const char* path, bool follows, Rest... rest) {
   Place place;
@@ -83,8 +84,8 @@ STANDS_FOR(int, fstatat, int folder, const char* path, struct stat* status, int 
 }
 ALSO_STANDS_FOR(int, fstatat64, fstatat, int, const char*, struct stat*, int);
 
-// Programs linked before glibc 2.33 use these names. The first argument selects the form of the
-// result; 64-bit Linux has one form.
+// Programs that were linked with a glibc older than 2.33 use these names. The first argument
+// selects the form of the result; 64-bit Linux has one form.
 STANDS_FOR(int, __xstat, int, const char* path, struct stat* status) {
   return status_at(AT_FDCWD, path, status, 0);
 }

@@ -91,8 +91,9 @@ constexpr std::uint32_t kMachine = AUDIT_ARCH_AARCH64;
 #endif
 constexpr std::uint32_t kUnknown = SECCOMP_RET_ERRNO | ENOSYS;
 
-// The seccomp filter's program. It reads the arguments of watched calls only. If it allows a call
-// without reading arguments, the kernel remembers that and no longer runs the program for the call.
+// The seccomp filter's program. It reads the arguments of watched system calls only. If it allows a
+// system call by its number alone, the kernel remembers that, and later does not run the filter for
+// this number.
 class Filter {
  public:
   explicit Filter(unsigned long long pass) : pass_(pass) {

@@ -71,7 +71,8 @@ inline std::string short_size(Bytes size) {
   return std::to_string(size);
 }
 
-// A simulated GPU with PyTorch's allocator, on a host of its own. Its whole history is recorded.
+// A simulated GPU with PyTorch's allocator, on a host of its own. The allocator records its whole
+// history of events.
 struct Gpu {
   explicit Gpu(Bytes dedicated, std::string_view config = "", TorchVersion version = {})
       : driver(host, dedicated),
@@ -190,7 +191,7 @@ class RandomProgram {
   // Returns the size of the last request, even if it failed.
   [[nodiscard]] Bytes last_request() const { return last_request_; }
 
-  // Frees all blocks, leaves all private pools and empties the cache.
+  // Frees all blocks, releases all private pools and empties the cache.
   void end() {
     if (inside_) gpu_.allocator.end_allocate_to_pool(*inside_);
     while (!live_.empty()) free(live_.begin());
@@ -223,8 +224,9 @@ class RandomProgram {
     Block* const block = chosen->second.block;
     gpu_.allocator.free(block);
     live_.erase(chosen);
-    // Notes a snapshot, so that the history shows that this free waits. Otherwise, if the next
-    // request completes the free, the two events would be adjacent, as for a free that never waits.
+    // The block is still active if its free waits for another stream. The next request may complete
+    // the free. Then free_requested and free_completed would be adjacent in the history, as if the
+    // free had not waited. A snapshot event keeps them apart.
     if (block->is_active() && !options_.beyond_history) gpu_.allocator.note_snapshot();
   }
 
@@ -260,7 +262,7 @@ class RandomProgram {
   Bytes last_request_ = 0;
 };
 
-// Events as the columns that a replay reads.
+// Stores events in columns, one for each of their fields, because a replay reads columns.
 class EventList {
  public:
   EventList() = default;

@@ -1,4 +1,5 @@
-// Tests frees that wait for events: when each free completes, and the state after a failure.
+// Tests frees that wait for CUDA events: when each free completes, and that the caller can try a
+// free again after the driver failed to record an event.
 
 #include <utility>
 #include <vector>

@@ -49,7 +49,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     def of_the_site(match: re.Match[str]) -> str:
         target = _in_the_project(page.file.src_uri, match[1])
         if target.startswith("docs/"):
-            # The i18n plugin itself directs each link to the page in the reader's language.
+            # Names the English file even on a Chinese page, because the i18n plugin itself directs
+            # the link to the page in the reader's language.
             place = re.sub(r"\.zh\.md$", ".md", target.removeprefix("docs/"))
         elif target in PAGES:
             place = target

@@ -1,6 +1,7 @@
-"""Tests that regions are paused and resumed, on a simulated card that two engines share by turns.
+"""Tests that regions are paused and resumed. Two engines take turns on one simulated card.
 
-Other libraries that pause memory had these faults, which are tested too:
+A region is the memory that a program allocates under one name. A paused region takes no memory of
+the card. Other libraries that pause memory had the following faults. plimsoll must not have them:
 - Pausing or resuming fails if it happens twice, for a part of the memory, or during a capture.
 - A resume without enough room leaves half of the memory on the card.
 - The memory of graphs stays on the card, or returns to other addresses.
@@ -54,7 +55,7 @@ def paused(*names: str) -> list[bool]:
 
 
 def captured(mib: int) -> tuple[Any, Any]:
-    """Returns a graph and its result; all its memory is in the region "graphs"."""
+    """Captures a graph in the memory of the region "graphs"; returns the graph and its result."""
     graph = torch.cuda.CUDAGraph()
     source = torch.zeros(mib * MIB, dtype=torch.uint8, device="cuda")
     with torch.cuda.graph(graph, pool=plimsoll.graph_pool("graphs")):
@@ -86,7 +87,8 @@ def test_several_regions_leave_and_come_back_by_one_call() -> None:
 def test_regions_are_paused_all_or_none() -> None:
     kept = [empty(m, name, d) for d in ("cuda:0", "cuda:1") for m, name in ((20, "a"), (30, "b"))]
     before = free()
-    machine().gpus[1].fail("unmap", after=1, times=1)  # pausing the second card's region fails
+    # On GPU 1, the driver's first unmapping succeeds and the second fails.
+    machine().gpus[1].fail("unmap", after=1, times=1)
     with pytest.raises(RuntimeError, match="pause a region"):
         plimsoll.pause("a", "b", backup="disk")
     assert paused("a", "b") == [False, False]
@@ -215,8 +217,9 @@ def test_a_graph_may_end_while_its_region_is_paused() -> None:
 
 @on_h100s()
 def test_a_graph_that_is_gone_gives_its_memory_back() -> None:
+    # Loads kernels and creates a stream. The CUDA context grows by both, so do it before `free`.
     with torch.cuda.stream(torch.cuda.Stream()):
-        empty(1).add_(1)  # loads kernels and makes a stream, which take memory of the context
+        empty(1).add_(1)
     before = free()
     for _ in range(5):
         graph = torch.cuda.CUDAGraph()

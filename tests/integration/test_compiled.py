@@ -97,7 +97,8 @@ def test_a_fused_function_takes_its_result_and_nothing_between() -> None:
     x = torch.zeros(16 * MIB, device="cuda")
     peaks = []
     for function in (many, torch.compile(many)):
-        function(torch.zeros(16 * MIB, device="cuda"))  # compiles, and makes what later calls reuse
+        # The first call compiles the function, and allocates memory that later calls reuse.
+        function(torch.zeros(16 * MIB, device="cuda"))
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         out = function(x)
@@ -285,7 +286,7 @@ def test_a_second_run_takes_what_the_first_one_took(tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": cache_home(tmp_path)}
     first, second = (output_of(TUNES, environment=environment) for _ in range(2))
     assert first == second
-    # includes the buffer by which Triton empties the L2 cache
+    # The peak also includes a buffer: Triton writes to it to empty the L2 cache.
     assert int(first.split()[0]) > TUNED_BYTES + 40 * MIB
 
 
@@ -516,7 +517,7 @@ def test_the_compiler_decides_by_tables_of_any_size_what_to_keep() -> None:
             table[5:7] = 3
             return float(table[4:8].sum())
 
-    # uses up the budget for computed values
+    # plimsoll keeps computed values only up to a number of bytes. These tensors use it up.
     held = [torch.zeros(1 << 20) for _ in range(16)]
     assert len(held) == 16
     partitioners = importlib.import_module("torch._functorch.partitioners")

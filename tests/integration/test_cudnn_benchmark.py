@@ -1,4 +1,4 @@
-"""Tests torch.backends.cudnn.benchmark: the first call searches for the plan of later calls."""
+"""Tests cudnn.benchmark: a first call tries cuDNN's plans, and later calls use the fastest plan."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def test_every_batch_comes_once_in_order_with_its_values() -> None:
 @pytest.mark.long
 @on_simulated_gpus()
 def test_random_programs() -> None:
-    """Tries sizes, slow and fast steps, kept batches, errors and early ends at random."""
+    """Runs random loops: they vary sizes and speeds, keep batches, raise errors and end early."""
 
     class BrokenError(Exception):
         pass
@@ -267,7 +267,11 @@ def test_the_device_holds_one_batch_more_than_the_depth(allocator: str) -> None:
 
 @on_simulated_gpus()
 def test_the_next_copy_runs_while_the_program_computes() -> None:
-    """Compares with a loop that copies each batch before its step, by the simulated clock."""
+    """Checks that a step takes only as long as the slower of copy and computation.
+
+    A plain loop copies each batch before it computes. There a step takes the sum of both times.
+    The simulated clock measures the times.
+    """
     size = 100_000_000  # takes 4 ms on the bus
     batches = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for _ in range(4)] * 6
 
@@ -477,7 +481,8 @@ def test_a_slot_is_written_again_when_every_gpu_has_read_it() -> None:
         Numbers(), 4, num_workers=1, persistent_workers=True, collate_fn=PinnedCollate()
     )
     for _ in range(3):
-        holds(PrefetchLoader(loader, "cuda"))  # page-locks the slots, each for one batch
+        # Page-locks the slots. A slot is shared memory into which a worker writes one batch.
+        holds(PrefetchLoader(loader, "cuda"))
     read = {0: 0, 1: 0}
     gpu = 1
     for found in loader:  # not `enumerate`, which keeps its last pair alive
@@ -685,7 +690,7 @@ def test_a_training_loop_reserves_hardly_more_than_it_allocates() -> None:
 
 @pytest.mark.long
 def test_under_pytorchs_rules_the_loader_adds_its_batches_and_no_more() -> None:
-    """Compares with a plain loop: only the loader's three batches may be added."""
+    """Allows the loader to reserve three batches and 32 MiB more than a plain loop reserves."""
     found = [
         output_of(train_with, "--allocator", "native", arguments=[loader])
         for loader in ("plain", "prefetching")

@@ -1,4 +1,4 @@
-"""Tests that kernels' checks of their data fail as on a GPU, with the line of the call."""
+"""Tests device-side asserts: errors are those of a real GPU, and name the line of the call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ torch = pytest.importorskip("torch")
 
 MANY = 3_000_000_000  # elements: too many for plimsoll to compute their values
 MEASURED = ROOT / "tests" / "data" / "device_checks.csv"
-"""How expressions end on an H100 with PyTorch 2.11, each run in a new process."""
+"""A table of expressions, with the error, if any, that each one raised.
+
+Each expression ran in a new process on an H100, with PyTorch 2.11.
+"""
 
 
 def _end_of(expression: str) -> str:

@@ -44,7 +44,8 @@ def test_elastic_serves_what_pytorch_served_from_no_more_memory(recorded: Record
 def test_elastic_wastes_two_percent_at_most(recorded: Recorded) -> None:
     """Allows small programs more waste, because memory is mapped in granules of 2 MiB.
 
-    Below 4 GiB, the peak of reserved memory may exceed allocated memory by 1.5 % and 16 MiB.
+    A program that allocates less than 4 GiB at its peak may reserve 1.015 times the allocated
+    bytes, plus 16 MiB.
     """
     (result,) = replay(recorded.path, allocator="elastic")
     allocated, reserved = result.peak_allocated_bytes, result.peak_reserved_bytes

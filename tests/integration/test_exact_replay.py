@@ -8,7 +8,8 @@ from plimsoll import replay
 from plimsoll.recordings.reading import read_recording
 from tests.recordings import LARGE, SMALL, Recorded, recordings_in
 
-# Programs whose history lacks some of their actions; a replay differs, for the given reason.
+# Programs whose history lacks some of their actions, so that a replay differs from the real run.
+# Each value is the reason.
 NOT_RECORDED = {
     "fraction_changed.default": "the limit changes in mid-run",
     "fraction_changed.expandable": "the limit changes in mid-run",
@@ -23,8 +24,8 @@ NOT_RECORDED = {
 }
 # Programs with an empty_cache that frees nothing: it leaves no event, but increases a counter.
 SILENT_SYNCS = {"empty_cache.default", "empty_cache.expandable", "graph_streams.default"}
-# Programs in which several frees complete in one wait. PyTorch completes them in the order of a
-# hash table.
+# Programs in which PyTorch waits once for the streams of several freed blocks. It then frees these
+# blocks in the order of a hash table, so a replay may have other `inactive_split` counters.
 ORDER_OF_COMPLETION = {"streams.limited"}
 # Programs whose counters were reset in mid-run, or before the first event in the history.
 OTHER_COUNTERS = {"stats_reset", "ring", "late_start"}

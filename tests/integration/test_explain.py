@@ -165,8 +165,8 @@ def test_the_example_that_failed() -> None:
     (failed,) = found.out_of_memory
     assert (failed.cause, failed.reason) == ("limit", "too_little")
     assert failed.needed_bytes == 1572 * MiB
-    # The GPU profile's context was measured on a card of the same type. So hardly any memory is
-    # counted as another program's.
+    # The GPU profile has the size of a CUDA context on a card of this type. That size explains
+    # nearly all memory outside PyTorch, so little is left for `other_bytes`.
     assert found.card.other_bytes is not None
     assert found.card.other_bytes < 64 * MiB
     assert "Too little reserved memory was free" in " ".join(str(found).split())
@@ -226,7 +226,7 @@ def test_the_leaking_script_is_found_by_its_line(tmp_path: Path) -> None:
 
 
 def variants(workload: str) -> list[Recorded]:
-    """Returns a workload's recordings under various settings, if no request failed in them."""
+    """Returns a workload's recordings under various settings, except those with failed requests."""
     tags = ("default", "expandable", "split128", "gc", "round8", "split64gc")
     return [
         recorded

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TRAIN, FAILED = (EXAMPLES / f"gpt2_adamw{end}.pickle.gz" for end in ("", "_oom"))
 COPIED = ("Try: ", "next: ", "     ")
-"""Beginnings of lines that people copy, which are never folded."""
+"""The beginnings of lines that plimsoll prints for copying. plimsoll never folds these lines."""
 VERBS = {
     "gpus": (["gpus", "4090"], r"name +memory .*"),
     "replay": (

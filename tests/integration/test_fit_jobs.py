@@ -64,7 +64,7 @@ def test_a_sharded_model_is_whole_for_less_time_or_on_the_host() -> None:
     assert base.survey is not None
     assert base.survey.ranks == 2
     (optimizer,) = base.survey.optimizers
-    assert optimizer.parameter_bytes == 8 * (1024 * 1024 + 1024) * 4 // 2  # the half of this rank
+    assert optimizer.parameter_bytes == 8 * (1024 * 1024 + 1024) * 4 // 2  # each rank holds half
     changes = {change.kind: change for change in job_changes(base.survey, script)}
     assert set(changes) == {"sharding", "host"}
     freed, on_host = attempts.run([(changes["sharding"],), (changes["host"],)])
@@ -90,7 +90,7 @@ def test_the_losses_of_real_ranks_stay_what_they_were(tmp_path: Path) -> None:
 
 
 def losses(path: Path, text: str) -> list[float]:
-    """Returns the losses of two ranks under PyTorch itself, on the host."""
+    """Runs two ranks on the CPU, without plimsoll; returns their losses."""
     path.write_text(text)
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     done = subprocess.run(

@@ -117,7 +117,7 @@ class Runner:
         return dict(line.split("=", 1) for line in lines)
 
     def predict(self, base: str, may_grow: str) -> str:
-        """Runs all steps; returns the comment, with the exit status at its end."""
+        """Runs all steps; returns the comment, followed by the exit status of the last step."""
         asked = inputs(base, may_grow)
         for name in ("Predict", "Comment"):
             done = self.step(name, asked)

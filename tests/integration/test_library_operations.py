@@ -16,7 +16,7 @@ from tests.simulated import on_simulated_gpus, output_of, simulate
 
 torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.long  # compiles a library for CUDA
+pytestmark = pytest.mark.long  # the fixture `extension` compiles a C++ library
 
 
 def register_native(library: str, name: str) -> Any:
@@ -210,7 +210,7 @@ RUNTIME = 'extern "C" int cudaDeviceSynchronize() { return 0; }'
 
 @pytest.fixture(scope="session")
 def extension(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Builds a library for CUDA whose dependencies are missing; returns its path."""
+    """Builds a CUDA extension, and deletes the CUDA libraries that it needs; returns its path."""
     folder = tmp_path_factory.mktemp("extension")
     home = Path(torch.__file__).parent
     (folder / "extension.cpp").write_text(EXTENSION)

@@ -73,9 +73,10 @@ def test_a_rank_records_into_a_file_of_its_own_and_each_gpu_has_figures() -> Non
 
 @on_simulated_gpus()
 def test_the_headroom_is_that_of_the_peak() -> None:
-    """Memory in use at the peak is not headroom, although it is free now.
+    """Memory that was in use at the peak is not headroom, although it is free now.
 
-    The 60 GiB are neither in use nor cached now, so they are subtracted from the free memory.
+    `empty_cache` returns the 60 GiB to the driver, so the free memory includes them. The headroom
+    must not include them.
     """
     large = torch.zeros(60 << 28, device="cuda")  # 60 GiB of the card's 80 GiB
     del large

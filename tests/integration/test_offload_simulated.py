@@ -40,7 +40,7 @@ class Block(torch.nn.Module):  # type: ignore[misc, name-defined]
 
 
 class Deep:
-    """A model of twelve blocks; measures the memory at a step's peak and between steps."""
+    """Trains a model of twelve blocks; measures memory at a step's peak and between steps."""
 
     def __init__(self, checkpointed: Callable[[Block, Any], Any] | None = None) -> None:
         """Makes the model; with `checkpointed`, every second block runs under a checkpoint."""
@@ -250,7 +250,7 @@ def test_checkpoints_work_inside(use_reentrant: bool) -> None:
 
 @on_simulated_gpus()
 def test_a_checkpoint_around_the_loss_gets_its_inputs() -> None:
-    """Recomputes a loss in the backward pass, which needs the checkpoint's input in real memory."""
+    """The backward pass recomputes a loss. To do so, it needs the loss's input in real memory."""
     head, before = torch.nn.Linear(512, 1000).cuda(), torch.nn.Linear(512, 512).cuda()
     targets = torch.zeros(4096, dtype=torch.long, device="cuda")
     addresses = []
@@ -387,7 +387,8 @@ def test_what_reads_only_a_shape_does_not_get_values() -> None:
 def test_values_come_back_as_they_left() -> None:
     # Offload small tensors too: only they have computed values on a simulated GPU.
     offload_module._SMALLEST = 1
-    saved_storage._SHAPE_ONLY.clear()  # no backward function is known to read only a shape
+    # plimsoll now assumes that every backward function reads the values of its saved tensors.
+    saved_storage._SHAPE_ONLY.clear()
 
     def train(block: Any, *, twice: bool) -> list[Any]:
         torch.manual_seed(0)

@@ -1,6 +1,6 @@
-"""Tests the distributed files: they are complete, and other machines need no compiler.
+"""Tests the requirements, and that texts on installing match the Makefile and pyproject.toml.
 
-These tests need no build. `make test-wheels` builds and tries all files.
+These tests need no build. `make test-wheels` builds, installs and tries the files to publish.
 """
 
 from __future__ import annotations

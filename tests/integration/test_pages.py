@@ -32,7 +32,7 @@ QUICK = {"which-line-leaks.md"}
 """Pages that are always tested. Every other page takes 15 seconds or more."""
 KINDS = {"console", "csv", "diff", "python", "text", "toml"}
 ON_A_CARD = {"run": "--simulate", "predict": "--gpu", "fit": "--gpu"}
-"""The option with which each verb's command names its card."""
+"""For each verb: the option whose value is the card's name."""
 TRANSLATED = [
     page for page in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))) if in_chinese(page).exists()
 ]

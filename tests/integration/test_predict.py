@@ -67,7 +67,7 @@ def check_peaks(script: Path, allocated: int, reserved: int, folder: Path, *, re
     found = predict(script, gpu="H100")
     assert found.peak_allocated_bytes == pytest.approx(allocated, rel=rel)
     predicted = found.peak_reserved_bytes
-    # other versions have other rules, so replay under those of 2.11
+    # PyTorch after 2.11 allocates by other rules. So record a run, and replay it by 2.11's rules.
     if versions.torch_version() > (2, 11):
         recording = folder / "run.plim"
         done = command("run", "--simulate", "H100", "--record", recording, script)
@@ -96,7 +96,7 @@ def test_peaks_are_within_two_percent_of_the_recorded_ones_and_categories_add_up
 
 
 class TestTheWorkloadOfTheExample:
-    """Tests, with one recorded workload, what the README claims of them all; this needs no GPU."""
+    """Checks one recorded workload for what the README claims of all workloads; needs no GPU."""
 
     @pytest.mark.long
     def test_both_peaks_are_within_a_thousandth_of_the_recorded_ones(self, tmp_path: Path) -> None:

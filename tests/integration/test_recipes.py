@@ -165,9 +165,10 @@ def qlora(folder: Path) -> None:
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=torch.bfloat16,
     )
+    # The folder has a configuration but no weights, so the weights are random.
     model = kind.from_pretrained(
         folder, quantization_config=bits, dtype=torch.bfloat16, device_map={"": 0}
-    )  # random weights
+    )
     model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     adapters = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear")
     model = get_peft_model(model, adapters).train()

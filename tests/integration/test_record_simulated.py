@@ -32,7 +32,7 @@ TRAINS = PROGRAMS / "recorder" / "trains.py"
 def run(
     program: Path | str, folder: Path, *options: str | Path, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program, or a function of `trains.py`, by the command on a simulated H100."""
+    """Runs a program, or a function of `trains.py`, with `plimsoll run` on a simulated H100."""
     arguments = [program] if isinstance(program, str) else []
     path = TRAINS if isinstance(program, str) else program
     return simulate(

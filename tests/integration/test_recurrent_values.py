@@ -16,7 +16,7 @@ KINDS = ("RNN", "LSTM", "GRU")
 
 
 def numbers(*shape: int, seed: int = 1) -> Any:
-    """Returns normal numbers that are the same on every device."""
+    """Draws normally distributed numbers on the CPU, so that tests give every device the same."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 

@@ -10,7 +10,7 @@ from tests.simulated import on_simulated_gpus
 
 torch = pytest.importorskip("torch")
 
-MANY = 1 << 26  # a number of elements that is too large for plimsoll to compute
+MANY = 1 << 26  # elements: too many for plimsoll to compute their values
 FEW_TRIES = 8
 """The most iterations of a loop that redraws the numbers beyond ±3 until there are none.
 
@@ -20,7 +20,7 @@ are beyond ±3 again; when those are redrawn, 1.3.
 
 
 def drawn(size: int = MANY) -> Any:
-    """Returns normal numbers that plimsoll does not compute."""
+    """Returns a tensor of normally distributed numbers, too many for plimsoll to compute them."""
     return torch.empty(size, device="cuda").normal_()
 
 

@@ -20,7 +20,7 @@ pytest.importorskip("pynvml")
 ENGINE = PROGRAMS / "serving_engine.py"
 CARD = gpu_profile("L4")
 STREAMS_BYTES = CARD.context_parts["streams"]
-"""Context memory of streams, which the process has once the cache and the graphs are made."""
+"""The part of the CUDA context for streams. The engine sizes its cache before this part exists."""
 PAGE_BYTES = 4 * 2 * 16 * 2 * 64 * 2
 """Bytes of a page of the cache.
 
@@ -44,7 +44,10 @@ def predicted(kind: str, utilization: float) -> tuple[dict[str, Any], dict[str, 
 
 
 def check_figures(figures: dict[str, int]) -> None:
-    """Checks that the cache takes what other memory leaves of the requested share of the card."""
+    """Checks that the cache takes all that is left of the engine's share of the card.
+
+    The peak of the profiling pass and the memory outside PyTorch are subtracted from the share.
+    """
     assert figures["total"] == CARD.total_bytes
     assert 0 <= figures["weights"] - WEIGHTS_BYTES < MiB  # blocks are rounded up
     assert figures["outside"] == CARD.context_with(["kernels", "blas", "stacks"])

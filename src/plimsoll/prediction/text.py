@@ -78,7 +78,7 @@ def prediction_text(
     )
     job = [*job_verdict(prediction, width)]
     own = [*_verdict(prediction, width)]
-    lead = job or own  # the verdict, with which the answer begins
+    lead = job or own  # the first paragraph; its first line is the verdict
     lead[1:1] = answer_lines(prediction, follow)
     return paragraphs(
         [
@@ -137,7 +137,11 @@ def _why(p: PredictionParts) -> str | None:
 
 
 def _patch(p: PredictionParts) -> str | None:
-    """Returns the line of code that helps against the first cause; None if there is none."""
+    """Returns the change that reduces the memory of the first cause: a line of code or a setting.
+
+    For a serving engine, returns the option that limits requests to the longest that fits. Returns
+    None if no change is known, or if the change saves too little.
+    """
     if p.serving is not None:
         length = p.serving.fitting_len
         return f"--max-model-len {length}" if length else None
@@ -274,9 +278,9 @@ def _figures(p: PredictionParts) -> Iterator[str]:
         yield f"  NCCL's part      {format_size(p.nccl_bytes):>12}{bounds}"
     yield from host_lines(p)
     caught = p.num_ooms - (p.out_of_memory is not None)
-    if caught > 0 and (
-        p.fits is not False or not (p.processes or p.ranks)
-    ):  # if the script does not fit, a failed request may have ended one of its processes
+    # If a script with several processes does not fit, a failed request may have ended one of them.
+    # That process did not go on after the request.
+    if caught > 0 and (p.fits is not False or not (p.processes or p.ranks)):
         yield f"  requests that failed, after which the script went on: {caught}"
 
 

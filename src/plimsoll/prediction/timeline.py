@@ -1,4 +1,4 @@
-"""Memory over a run, as data: few points, so that every prediction can keep it."""
+"""Memory over a run, as data. It has few points, because every prediction stores it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ MOST_POINTS = 240
 class Timeline:
     """Live and reserved memory over a part of a run.
 
-    Points divide the part into intervals with equally many events. Each point has the figures at
-    the moment of the most allocated bytes in its interval.
+    The part is divided into intervals with about equally many events. There is one point for each
+    interval.
 
     Attributes:
         first_event: The number of the part's first event.
         end_event: The number of the first event after the part.
-        by_category: Bytes at each point by category. Their sum is the allocated bytes without the
-            unused ends of blocks that the allocator did not split.
+        by_category: The bytes of each category at each point, taken when the allocated bytes were
+            at their highest in the interval. The sum over all categories is the allocated bytes
+            without the unused ends of blocks that the allocator did not split.
         reserved_bytes: The most reserved from the driver in each interval.
-        first_step: The number of the step that ends at the first of `step_ends`, counted from 1.
+        first_step: The number of the first step in `step_ends`. The run's first step is number 1.
         step_ends: The indices of the points at which a step ends.
     """
 

@@ -7,7 +7,7 @@ from plimsoll.base.telemetry.nvml import Nvml
 from plimsoll.base.units import parse_size
 
 AUTO = "auto"
-"""The value for which plimsoll asks the driver."""
+"""The value of `used` that makes plimsoll ask the driver how much memory is in use."""
 
 
 def used_memory(used: int | str | None) -> int:

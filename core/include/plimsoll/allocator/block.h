@@ -20,7 +20,7 @@ struct Arena;
 struct Block {
   Address address = 0;
   Bytes size = 0;
-  Bytes requested = 0;  // the size of the program's last request that got this block
+  Bytes requested = 0;  // bytes that the program asked for when it last got this block
   StreamId stream = 0;  // the stream that may reuse the block without waiting
   Pool* pool = nullptr;
   Block* previous = nullptr;  // neighbours in the segment
@@ -38,8 +38,8 @@ struct Block {
   // searched for a free block, and elastic counts the frees in its arena.
   std::uint64_t age_base = 0;
   Bytes shared = 0;  // elastic: bytes of a used block in shared memory
-  // Elastic: numbers the blocks that may lie in shared memory, in the order in which the program
-  // got them. 0 if the block is always on the card.
+  // Elastic: if the block may lie in shared memory, a number that grows with each such block that
+  // the program gets. 0 if the block is always on the card.
   std::uint64_t lent = 0;
   std::uint32_t context = 0;  // the call stack of the last request, as a number in the history
   std::uint32_t segment_context = 0;  // the call stack of the request that made the segment
@@ -49,9 +49,11 @@ struct Block {
   std::vector<StreamId> capture_uses;
   std::uint32_t order = 0;  // sorts free blocks of equal size; ties are sorted by address
   bool allocated = false;
-  bool mapped = true;     // false for addresses without memory; in elastic also for retired blocks
+  // False if no memory serves at these addresses. It is also false for a retired block, although a
+  // piece is still mapped there.
+  bool mapped = true;
   bool retired = false;   // elastic: still mapped, but its memory now serves another address
-  bool borrows = false;   // elastic: has pieces from elsewhere, which return when it is freed
+  bool borrows = false;   // elastic: may hold pieces that go home once it is freed (lending.h)
   bool exported = false;  // elastic: the used block was exported to other processes
 
   [[nodiscard]] bool is_split() const { return previous != nullptr || next != nullptr; }

@@ -28,7 +28,9 @@ class ConfigError : public std::invalid_argument {
 
 struct AllocatorConfig {
   static constexpr Bytes kUnlimited = std::numeric_limits<Bytes>::max();
-  static constexpr std::size_t kRoundupIntervals = 16;  // 1 MiB, 2 MiB, … 32 GiB and more
+  // Request sizes fall into intervals that begin at 1 MiB, 2 MiB, 4 MiB, … 32 GiB. The first
+  // interval also has all smaller sizes.
+  static constexpr std::size_t kRoundupIntervals = 16;
 
   using Divisions = std::array<Bytes, kRoundupIntervals>;
   // The address space of an expandable segment: a fraction of the device's memory, or bytes.
@@ -40,8 +42,8 @@ struct AllocatorConfig {
   // A text that parses to this configuration. It is the text given to `parse`, unless `with` made
   // the configuration.
   std::string text;
-  // The keys in the text that PyTorch accepts but that change no device memory, in order, each with
-  // the reason.
+  // The keys that are accepted, as in PyTorch, but have no effect on device memory. They stand in
+  // the order of the parsed text, each with the reason why it has no effect.
   std::vector<std::pair<std::string, std::string>> without_effect;
 
   // Parses a configuration. Throws ConfigError with one line that names the key, the fault and the
@@ -67,7 +69,7 @@ struct AllocatorConfig {
   static constexpr Bytes kMinBlock = 512;
   static constexpr Bytes kSmallRequest = kMiB;  // the largest request that small pools serve
   static constexpr Bytes kSmallSegment = 2 * kMiB;
-  // Requests of this size or more get a segment of their own size.
+  // A request of this size or more gets a segment of its own size, rounded up to kSegmentMultiple.
   static constexpr Bytes kLargeRequest = 10 * kMiB;
   static constexpr Bytes kSegmentMultiple = 2 * kMiB;
 

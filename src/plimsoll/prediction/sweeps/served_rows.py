@@ -21,7 +21,10 @@ def serving_of(row: Row) -> ServingUse | None:
 
 
 def ends_of(row: Row) -> str | None:
-    """Returns words, beginning with a verb, for how an engine's run ended; None for no engine."""
+    """Returns how the engine's run ended, as words that begin with a verb.
+
+    Returns None if the row's case runs no serving engine.
+    """
     if not row.case.is_serving:
         return None
     if row.error is not None:

@@ -79,7 +79,10 @@ def run_plan(
     address: str | None = None,
     progress: Progress | None = None,
 ) -> Sweep:
-    """Runs the cases of a plan that was read already, and returns the sweep. See `sweep`."""
+    """Runs the cases of `plan`, and returns the sweep. For the arguments, see `sweep`.
+
+    Without `results`, no table is kept.
+    """
     prices = {} if plan.prices is None else read_prices(plan.prices)
     if plan.goal == "least-cost":
         if plan.prices is None:
@@ -97,7 +100,7 @@ def run_plan(
     reused = len(rows)
     waiting = [run for run in runs if run.key not in rows]
     if any(run.request is not None for run in waiting):
-        build(SIMULATED_GPU)  # built here, or several workers would build it at the same time
+        build(SIMULATED_GPU)  # once, before several workers need it at the same time
     with (
         nullcontext() if kept is None else kept,
         closing(

@@ -26,9 +26,10 @@ _KEYS = (*_LISTS, "vary", "goal", "prices")
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The lists of a sweep, which runs each combination of their values.
+    """The lists of values that a sweep combines.
 
-    If a list is empty, each run has the default of `predict` or `replay`.
+    Each case has a script or a recording, and one value from each other list. The sweep runs all
+    such cases. If a list is empty, each case has the default of `predict` or `replay`.
 
     Attributes:
         scripts: Python files; each is predicted.
@@ -173,7 +174,7 @@ def _text(key: str, value: object) -> str:
 
 
 def _texts(key: str, value: object) -> tuple[str, ...]:
-    """Returns the strings of a list without duplicates; a single string counts as a list of one."""
+    """Returns the strings of a list, each once. A single string counts as a list of one."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not texts:
         raise InputError(f"{key!r} must be a list of strings that is not empty, not {value!r:.80}")

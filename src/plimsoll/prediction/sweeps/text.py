@@ -74,7 +74,10 @@ def _answer(rows: Sequence[Row], found: SweepParts) -> str:
 
 
 def _best(best: Row, rows: Sequence[Row], found: SweepParts, goal: str) -> str:
-    """Returns words for the best case: its card, what else differs between cases, and a figure."""
+    """Describes the best case by its card and a figure.
+
+    Arguments, settings and allocator are named only if they differ between the cases.
+    """
     kinds: list[Callable[[Row], str]] = [
         lambda row: shlex.join(row.case.arguments),
         lambda row: row.case.conf or "default settings",
@@ -178,7 +181,7 @@ def _table(found: SweepParts, width: int | None) -> Iterator[str]:
 
 
 def _failures(found: SweepParts) -> Iterator[str]:
-    said = {rows[0].error for rows in by_program(found)}  # `answers` has told these errors
+    said = {rows[0].error for rows in by_program(found)}  # errors that `answers` shows
     for row in found.rows:
         if row.error is not None and row.error not in said:
             yield f"{row.case.title} failed: {row.error}"

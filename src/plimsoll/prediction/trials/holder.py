@@ -50,7 +50,7 @@ It waits after it received a signal, because plimsoll may have received the same
 
 
 def main() -> None:
-    """Runs the trial of the command line, and exits."""
+    """Runs the trial that the command line describes, and ends this process."""
     settings = Settings.from_json(sys.argv[1])
     holder = _Holder(settings, sys.argv[2:])
     outcome = holder.hold()
@@ -105,12 +105,15 @@ class _Holder:
         return os.getppid() != self._settings.parent
 
     def _hear_signals(self) -> None:
-        """Sets the signal handlers. Ctrl-C is for the program, so here it stays blocked."""
+        """Sets the signal handlers.
+
+        SIGINT gets none and stays blocked in the holder, because Ctrl-C is meant for the program.
+        """
         signal.set_wakeup_fd(self._wakes)
         for number in _ENDING:
             signal.signal(number, self._end)
         signal.signal(INTERRUPTED, self._interrupt)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler, so that the signal wakes poll
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler, it would not wake poll
 
     def _end(self, number: int, _frame: object) -> None:
         self._is_ended = True
@@ -190,7 +193,8 @@ class _Holder:
 def _bury(program: int) -> int | None:
     """Reaps ended processes, orphans included; returns the program's exit status if it has ended.
 
-    A zombie keeps its process id, and another program may wait until this id is free.
+    An ended process keeps its process id until it is reaped. Another process of the trial may be
+    waiting for that id to disappear.
     """
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:

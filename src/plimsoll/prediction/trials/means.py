@@ -196,7 +196,7 @@ STRONGEST_FIRST: dict[Kind, Callable[[Settings], Means]] = {
 def _writable_anyway() -> list[Path]:
     """Returns the real files that a program behind the wall may write to.
 
-    They are devices, shared memory, /proc, and the files of the program's own output.
+    They are devices, shared memory, /proc, and the files behind standard input, output and error.
     """
     devices = [Path("/dev", name) for name in _DEVICES]
     nvidia = Path("/dev").glob("nvidia*")

@@ -20,7 +20,7 @@ from plimsoll.prediction.trials import kernel
 from plimsoll.prediction.trials.namespaces import enter_namespaces
 
 MOST_ENTRIES = 64
-"""The most entries of a folder with mounts that the trial remakes; a larger one is read-only."""
+"""A folder that contains mounts is read-only in the trial if it has more entries than this."""
 _ROOT = Path("/")
 _DEVICES, _PROCESSES, _SYSTEM = Path("/dev"), Path("/proc"), Path("/sys")
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
@@ -121,8 +121,9 @@ class Overlay:
         layers: The folders with an overlay.
 
     Args:
-        scratch: The trial's own folder, for the upper folders. For the parents of `scratch` itself,
-            the upper folders are in memory: the kernel allows no upper folder inside its lower one.
+        scratch: The trial's own folder, which holds the upper folders. If an overlay covers a
+            parent of `scratch`, its upper folder is in a tmpfs: the kernel allows no upper folder
+            inside the lower one.
         free: Further folders that are shown as they are and stay writable.
     """
 

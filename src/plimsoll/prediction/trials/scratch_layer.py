@@ -20,9 +20,9 @@ from plimsoll.prediction.trials.written import Written, compared, largest_first,
 
 _LIBRARY = "libplimsoll_scratch.so"
 _LINK = "/.//."
-"""Marks a symbolic link in the layer that represents an unchanged real file.
+"""The first part of a symbolic link's target, if the link represents an unchanged real file.
 
-The link's target is this prefix, followed by the real file's path.
+The library makes such links in the trial's folder. The real file's path follows in the target.
 """
 
 
@@ -30,8 +30,8 @@ def environment(folder: Path, free: Sequence[Path], password: int | None = None)
     """Returns the environment variables that load the layer into a program.
 
     Args:
-        folder: A folder for the layer, which only this user can enter.
-        free: Folders whose writes are not redirected.
+        folder: The folder to which writes are redirected. Only this user can enter it.
+        free: Folders in which the program writes to the real files.
         password: The number by which the wall recognizes the layer's calls; None without a wall.
 
     Raises:
@@ -47,7 +47,9 @@ def environment(folder: Path, free: Sequence[Path], password: int | None = None)
 
 
 def check_folder(folder: Path) -> None:
-    """Checks that a folder's file system can hold the layer, which marks folders as set-user-ID.
+    """Checks that writes can be redirected to a folder.
+
+    The scratch layer marks folders there with the set-user-ID bit.
 
     Raises:
         InputError: If the file system does not keep the set-user-ID bit.
@@ -82,7 +84,7 @@ def library(folder: Path) -> Path:
     """Returns the library's path, or a link to it in `folder` if LD_PRELOAD cannot hold the path.
 
     Raises:
-        InputError: If it is missing.
+        InputError: If the library is missing.
     """
     core = importlib.util.find_spec("plimsoll._core")
     assert core is not None

@@ -1,4 +1,7 @@
-"""Removes POSIX shared memory that a program left, in a trial without its own /dev/shm."""
+"""Removes POSIX shared memory that a trial's program left in the real /dev/shm.
+
+A trial with overlays has a /dev/shm of its own, so its program leaves nothing in the real one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes and removes the folders of trials, also those that killed processes left."""
+"""Makes and removes the folders of trials. Also removes what killed processes left."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _sweep_once(temporary: str) -> None:
 
 
 def sweep(temporary: Path) -> None:
-    """Removes the folders of trials whose owner and holder have ended.
+    """Removes this user's trial folders that no process keeps locked by `own`.
 
     Kills the processes that these trials left.
     """

@@ -37,7 +37,10 @@ def largest_first(found: Sequence[Written]) -> list[Written]:
 
 
 def changed_in(layers: Sequence[Layer], root: Path) -> list[Written]:
-    """Finds the files that the script wrote or removed, in the upper folders and the root."""
+    """Finds the files that the script wrote or removed.
+
+    Compares the overlays' upper folders, and the trial's root, with the real folders.
+    """
     found = [one for layer in layers for one in _changed(layer.upper, layer.lower)]
     return largest_first([*found, *_new(root, Path("/"))])
 

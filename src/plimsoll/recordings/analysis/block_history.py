@@ -1,8 +1,8 @@
-"""Reads a history of any length in stretches: parts with the full lifetimes of their blocks.
+"""Reads a history of any length in parts, called stretches. Blocks have their full lifetimes.
 
-A first pass over the history pairs allocations and frees. It carries the blocks that are still
-live at the end of a stretch to the next stretch. It keeps only the pairs of blocks that outlive
-their stretch, because these are few. Each later pass yields the stretches in order.
+A first pass over the history pairs each allocation with its free. If a block is still live at the
+end of a stretch, it is carried to the next stretch. A pair is kept only if its free is in a later
+stretch than its allocation; such pairs are few. Each later pass yields the stretches in order.
 
 A block that was allocated before the first event has no allocation in the history: it has only a
 free, or it is in the final segments.
@@ -145,7 +145,7 @@ class BlockHistory(Stretches):
         return ends, before[np.argsort(before.address, kind="stable")]
 
     def _start_segments(self) -> Sequence[_core.SegmentInfo]:
-        """Returns the initial segments if the recording was cut off before the final segments."""
+        """Returns the initial segments if the recording has no final segments, else none."""
         if self._trace.segments:
             return []
         with suppress(InputError):
@@ -169,7 +169,7 @@ class BlockHistory(Stretches):
             start=np.full(len(ends), -1, dtype=np.int64),
             end=ends.end,
             completed=ends.completed,
-            stack=np.zeros(len(ends), dtype=np.uint32),  # the recorded stack is that of the free
+            stack=np.zeros(len(ends), dtype=np.uint32),  # the recorded stack requested the free
         )
         return found[np.array(is_first, dtype=bool)]
 
@@ -220,7 +220,10 @@ class BlockHistory(Stretches):
 def _pool_numbers(
     first: NDArray[np.uint64], second: NDArray[np.uint64], pools: dict[tuple[int, int], int]
 ) -> NDArray[np.uint32]:
-    """Returns the numbers of these pools; adds new pools to `pools`."""
+    """Returns the numbers of memory pools. A pool that `pools` lacks gets the next number there.
+
+    A pool's id has two parts: one is in `first`, the other in `second`.
+    """
     numbers = np.zeros(len(first), dtype=np.uint32)
     private = np.flatnonzero((first != 0) | (second != 0))
     if len(private) == 0:

@@ -1,6 +1,7 @@
 """Finds the use of each block, by one set of rules for predictions and recordings.
 
-Labels decide first: names that parameters, gradients and optimizer state got while the program ran.
+Labels decide first. While the program ran, PyTorch reported the use of some addresses, for example
+that a parameter, a gradient or optimizer state was there.
 For other blocks, the evidence of the request decides (`evidence.py`): which part of the program
 made the request, in which pass, whether autograd was recording, and when the block ends. If a
 recording has no stacks, the rules compare lifetimes with the steps (`lifetime_categories.py`).
@@ -69,8 +70,8 @@ def find_categories(
         lifetimes: The blocks.
         steps: The steps of the program.
         frames: A function that returns the frames of a stack, for example `DeviceTrace.frames`.
-        failures: The events where requests failed, in order.
-        labels: The labels of this device's addresses, as PyTorch knew them in the program.
+        failures: The numbers of the events at which requests failed, in order.
+        labels: For addresses on this device, the use that PyTorch reported while the program ran.
     """
     evidence = find_evidence(lifetimes, frames, labels, CATEGORIES)
     labelled = evidence.label >= 0
@@ -164,7 +165,7 @@ class _Rules:
             self._name("unused_activations", kept)
 
     def _released_graphs(self, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Marks the blocks of autograd graphs that were dropped whole, without a backward pass.
+        """Marks the candidates whose autograd graph was dropped whole, without a backward pass.
 
         Dropping the last result of a forward pass frees all blocks that autograd saved for it, one
         after another without a request between them. A function that returns also frees blocks in a
@@ -245,8 +246,8 @@ class _Rules:
             if len(steps) >= _LEAST_STEPS and (np.diff(largest) > 0).mean() >= _MOSTLY:
                 growing.append(stack)
         grows = np.isin(self._blocks.stack, growing)
-        # A cache that grows is copied to a larger block, and then freed. So the last request before
-        # its free comes from one of the stacks that request growing blocks.
+        # A cache grows when its data is copied to a larger block; then the old block is freed. So
+        # the last request before that free comes from one of the stacks that request such blocks.
         copied = grows[order][np.searchsorted(start[order], end) - 1]
         cached = (stays & self._evidence.names_cache) | (handed_on & (grows | copied))
         if not len(self._backward_starts):

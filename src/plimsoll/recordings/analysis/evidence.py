@@ -64,7 +64,8 @@ def place_of(frames: Sequence[Frame], origin: Origin | None) -> Place:
     if origin.phase == "forward":
         return Place.PROGRAM if shown == Place.BACKWARD else shown
     if shown == Place.RECOMPUTED:
-        # The backward pass of a recomputed module has the same stack, but records no graph.
+        # A module's recomputation and the backward pass after it have the same kind of stack, but
+        # only the recomputation records a graph.
         return shown if origin.keeps_graph else Place.BACKWARD
     return shown if shown == Place.COLLECTIVE else Place.BACKWARD
 
@@ -107,7 +108,7 @@ def _told_by(path: str, function: str) -> Place | None:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The facts about each block, as columns of length m.
+    """The facts about blocks. Each column has one entry for each block.
 
     Attributes:
         place: A `Place`. uint8.
@@ -145,8 +146,9 @@ def find_evidence(
     Args:
         lifetimes: The blocks.
         frames: A function that returns the frames of a stack, given its number.
-        labels: The labels of the device's addresses, as PyTorch knew them in the program.
-        categories: The names of the categories, which labels use.
+        labels: For addresses on this device, the use that PyTorch reported while the program ran.
+        categories: The names that a label's category can have. `Evidence.label` is an index into
+            them.
     """
     numbers, which = np.unique(lifetimes.stack, return_inverse=True)
     stacks = [frames(int(number)) for number in numbers]

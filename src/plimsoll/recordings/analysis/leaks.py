@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 LEAST_STEPS = 8  # fewer steps may show growth by chance
 _LEAST_CONFIDENCE = 0.99
 _MOST_MOMENTS = 200  # few enough to compare all pairs of moments
-_MOST_GIVEN_BACK = 0.1  # a leak frees at most this share of its growth
-_LEAST_IN_LATER_HALF = 0.5  # the later half of a leak has at least this share of the whole slope
+_MOST_GIVEN_BACK = 0.1  # a leak's live bytes fall by at most this share of its growth
+_LEAST_IN_LATER_HALF = 0.5  # in its later half, a leak keeps at least this share of its slope
 
 
 @dataclass(frozen=True)

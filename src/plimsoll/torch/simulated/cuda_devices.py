@@ -153,7 +153,11 @@ class _DeviceProperties:
 
 
 def _only_compares() -> bool:
-    """Returns whether the reader of `total_memory` is PyTorch code that chooses no sizes by it."""
+    """Returns whether a file in `_ONLY_COMPARES` reads `total_memory`.
+
+    These files are part of PyTorch. They use the size of a card's memory only for a warning or for
+    the description of the card, and choose no batch size or buffer size by it.
+    """
     reader = sys._getframe(2).f_code.co_filename
     return reader.endswith(_ONLY_COMPARES)
 

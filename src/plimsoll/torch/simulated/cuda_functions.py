@@ -1,4 +1,4 @@
-"""Adds to `torch._C` the functions of a CUDA build, which plimsoll's simulated GPUs answer.
+"""Adds to `torch._C` the functions that a CUDA build has. They act on plimsoll's simulated GPUs.
 
 `torch.cuda` is written in Python on top of these functions. With them it works unchanged, even if
 PyTorch was built without CUDA.

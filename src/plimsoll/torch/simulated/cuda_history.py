@@ -32,7 +32,8 @@ class _History:
         _check_option("state", enabled, ["state", "all", None])
         _check_option("context", context, ["state", "alloc", "all", None])
         _check_option("stacks", stacks, ["python", "all"])
-        if len(rest) < 6 or rest[5]:  # from 2.14 on, False means: record only pinned memory
+        # PyTorch 2.14 and later pass `rest[5]`. If it is False, PyTorch records only pinned memory.
+        if len(rest) < 6 or rest[5]:
             self._simulation.record_history(enabled, context, max_entries)
 
     def record_legacy(self, enabled: bool, *rest: Any, **_: Any) -> None:

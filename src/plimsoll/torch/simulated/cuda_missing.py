@@ -13,7 +13,10 @@ _FILE_FUNCTIONS = (
     *("_gds_register_buffer", "_gds_deregister_buffer", "_gds_register_handle"),
     *("_gds_deregister_handle", "_gds_load_storage", "_gds_save_storage"),
 )
-"""Functions that read files into GPU memory. If a build lacks them, torch.cuda.gds raises."""
+"""Functions that copy between files and GPU memory.
+
+If a PyTorch build lacks them, torch.cuda.gds itself raises an error when a program needs them.
+"""
 _CLASSES = ("_FastCudaLauncher", "_StaticCudaLauncher")
 
 

@@ -36,7 +36,8 @@ class _Pools:
         simulation: The GPUs.
         lib: The C functions of the simulated GPUs.
         seeds: The memory from which graphs read the state of the random number generator.
-        captures: The graphs whose capture has begun and may not have ended, the oldest first.
+        captures: The graphs whose capture has begun, the oldest first. The list may still hold
+            graphs whose capture has ended.
     """
 
     def __init__(self, simulation: Simulation) -> None:

@@ -15,7 +15,7 @@ _PAIRS = {
     ("_cuda_get_conv_benchmark_empty_cache", "_cudnn_set_conv_benchmark_empty_cache"): True,
     ("_cuda_record_untuned_is_enabled", "_cuda_record_untuned_enable"): False,
 }
-"""The functions that get and set a setting, and its first value in a CUDA build of 2.15."""
+"""Maps the getter and the setter of each setting to its default in a CUDA build of PyTorch 2.15."""
 _TUNING = {
     ("is_enabled", "enable"): False,
     ("tuning_is_enabled", "tuning_enable"): True,

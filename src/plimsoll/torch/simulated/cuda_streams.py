@@ -44,7 +44,9 @@ class _Streams:
         self._has_streams = False
 
     def current(self, index: int) -> int:
-        if not self._has_streams:  # PyTorch's first call creates the current device's context
+        # When PyTorch looks up a current stream for the first time, it creates the CUDA context of
+        # the current device.
+        if not self._has_streams:
             self._has_streams = True
             self._devices.use(self._devices.current())
         return int(self._lib.plimsoll_current_stream(index))

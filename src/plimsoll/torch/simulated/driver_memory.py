@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 2 << 20
 """The driver allocates a card's memory in multiples of this size."""
 _FIRST_ADDRESS = 1 << 46
-"""The first address of this memory. A simulated card's allocator gets only lower addresses."""
+"""The address of the first block. A simulated card's allocator gets only lower addresses."""
 _STRIDE_BYTES = 1 << 40
 """The distance between the addresses of two blocks; every block is smaller."""
 
@@ -53,7 +53,7 @@ class DriverMemory:
         return address
 
     def map_other(self) -> int:
-        """Returns an address for another process's memory; it is counted in that process."""
+        """Returns an address for memory of another process. That process counts the memory."""
         return next(self._addresses)
 
     def free(self, address: int) -> None:

@@ -1,10 +1,10 @@
-"""Gives flex_attention the memory of a fused kernel if the program compiles it.
+"""Makes a compiled flex_attention take the memory that PyTorch's fused kernel takes on a GPU.
 
-`torch.compile(flex_attention)` is a kernel that keeps no scores. It returns its output and a
-logarithm for each row. Its backward pass allocates one number for each row
-(torch/_inductor/kernel/flex). Measurements of four shapes on an H200 with PyTorch 2.11 agree,
-except for 2 KiB in one case. If the program does not compile flex_attention, PyTorch warns,
-computes the scores and keeps them, as on a GPU.
+torch.compile turns flex_attention into a kernel that keeps no scores. The kernel returns its output
+and a logarithm for each row. Its backward pass allocates one number for each row
+(torch/_inductor/kernel/flex). Four shapes were measured on an H200 with PyTorch 2.11. They took the
+memory that plimsoll simulates, except for 2 KiB in one case. If the program does not compile
+flex_attention, PyTorch warns, computes the scores and keeps them, as on a GPU.
 """
 
 from __future__ import annotations

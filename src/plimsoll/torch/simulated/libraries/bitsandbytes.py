@@ -144,7 +144,7 @@ def _expecting_few_outliers(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Library:
-    """Stands in for the library in the form of `ctypes`: its functions are attributes."""
+    """Stands in for the loaded library. The functions are attributes, as `ctypes` has them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

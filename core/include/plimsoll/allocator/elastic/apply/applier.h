@@ -22,8 +22,8 @@ class Applier {
   Applier(Driver& driver, DriverMemory& memory, Ledger& ledger)
       : driver_(driver), memory_(memory), ledger_(ledger) {}
 
-  // Carries out the plan: afterwards its memory is free in the space. Returns false if the limit or
-  // the driver refuses. Throws DriverError.
+  // Carries out the plan. Afterwards the memory that the plan names lies in `space` and is free.
+  // Returns false if the limit or the driver refuses memory. Throws DriverError.
   [[nodiscard]] bool apply(MappedSpace& space, Plan plan);
 
  private:

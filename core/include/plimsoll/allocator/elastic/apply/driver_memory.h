@@ -39,9 +39,9 @@ class DriverMemory {
   // Reserves a new range of at least `size` bytes of addresses. Returns nothing if no addresses are
   // left, or if `size` exceeds the memory of these tiers. Throws DriverError.
   [[nodiscard]] std::optional<AddressRange> reserve_addresses(Tiers tiers, Bytes size);
-  // Reserves a range of exactly this size, a multiple of the granule, in which a program's plan
-  // places requests. Returns nothing if no addresses are left, or if `size` exceeds the card's
-  // memory. Throws DriverError.
+  // Reserves the addresses at which a program's plan places requests. The range has exactly this
+  // size, which must be a multiple of the granule. Returns nothing if no addresses are left, or if
+  // `size` exceeds the card's memory. Throws DriverError.
   [[nodiscard]] std::optional<AddressRange> reserve_area(Bytes size);
   // Makes a piece in the given tier. If the driver would spill dedicated memory into shared memory,
   // makes no piece and returns out_of_memory.

@@ -1,14 +1,15 @@
 // Finds memory for a request that the hot path could not serve. A place is the range of addresses
 // that a request gets. Each step is tried only if those before it failed:
 //
-//   1. The last freed block that borrowed pieces (lending.h), if it has exactly this size.
+//   1. The block that borrowed pieces (lending.h) and was freed last, if its size is exactly the
+//      request's size.
 //   2. Shared memory, if the thread prefers it.
 //   3. The place in the plan of the whole program, if there is a plan and the place gets memory.
-//   4. The place that the same request had in the program's previous step. The program must surely
-//      repeat that step, and pieces must be able to return to the whole place.
-//   5. `grow_in`. It takes no pieces from other arenas if this arena has taken too many (arena.h).
-//      In that case `grow_in` runs again and may take them. If it still fails, it runs once more
-//      and may also use free memory of planned areas.
+//   4. The place that the same request had in the program's previous step. This is tried only if
+//      the program surely repeats that step, and if returning pieces can fill the whole place.
+//   5. `grow_in`. If the arena has already taken too many pieces from other arenas (arena.h), this
+//      call takes no more of them. If it fails, `grow_in` runs again and may take more of them. If
+//      that fails too, `grow_in` runs once more and may also use free memory of planned areas.
 //   6. Free blocks of private pools that allow it (use_on_oom). Before PyTorch 2.11, this step
 //      comes after step 7.
 //   7. `grow_in` again, after waiting for all streams.

@@ -41,8 +41,8 @@ class SliceRing;
 
 class PausedMemory {
  public:
-  // Takes pieces that are on the card, in order of address. Throws HostOutOfMemory if the pool
-  // cannot hold their content.
+  // `pieces` must be on the card and sorted by address. Throws HostOutOfMemory if the pool cannot
+  // hold their content.
   PausedMemory(Driver& driver, Backup backup, std::vector<PausedPiece> pieces);
   PausedMemory(PausedMemory&&) noexcept = default;
   PausedMemory& operator=(PausedMemory&&) = delete;

@@ -20,7 +20,7 @@ struct RegionUse {
   Bytes reserved = 0;
   Bytes allocated = 0;
   Bytes shared_reserved = 0;
-  Bytes paused = 0;  // bytes under live blocks that are off the card
+  Bytes paused = 0;  // size of the region's pieces that are off the card
 };
 
 class Pausing {

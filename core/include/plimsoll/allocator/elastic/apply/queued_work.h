@@ -1,9 +1,10 @@
 // Tracks queued work: which blocks wait for other streams before they are free, and how far each
 // stream has come.
 //
-// An arena (arena.h) has the memory of one stream, and numbers its frees: the number is the age. An
-// event on the stream, the marker, tells how far the stream has come. Queued work no longer uses
-// memory that was freed at the arena's `idle_age` or before. Always true:
+// An arena (arena.h) has the memory of one stream. It numbers its frees, and the number of a free
+// is the age of the freed memory. An event on the stream, the marker, tells how far the stream has
+// come. Queued work no longer uses memory that was freed at the arena's `idle_age` or before.
+// Always true:
 //   arena.idle_age <= arena.marker->age <= arena.age.
 // Callers hold the allocator's `mutex_`; the functions here lock arenas themselves.
 #pragma once
@@ -27,8 +28,8 @@ class QueuedWork {
   // Frees the blocks whose streams are done. Does nothing during a graph capture, when no event may
   // be queried.
   void poll();
-  // Polls if a block of exactly this size waits in the arena, because that block would serve the
-  // request best.
+  // If a block of exactly this size waits in the arena, calls `poll`, because that block would
+  // serve the request best.
   void poll_for(Arena& arena, Bytes size);
   // Finds out how far the arena's stream has come: queries its marker, or waits for it, and records
   // a new one.

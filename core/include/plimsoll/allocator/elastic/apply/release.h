@@ -3,8 +3,9 @@
 //
 // Queued work may still use memory whose age > arena.idle_age, so this memory stays mapped. The
 // driver gets a piece's memory back only when the last old mapping of the piece, in any arena, is
-// unmapped too; so call `clear_all_retired` first. Callers hold the allocator's `mutex_`; the
-// functions here lock arenas themselves unless their comment says otherwise.
+// unmapped too; so call `clear_all_retired` before `release_free_memory`. Callers hold the
+// allocator's `mutex_`; the functions here lock arenas themselves unless their comment says
+// otherwise.
 #pragma once
 
 #include <cstddef>

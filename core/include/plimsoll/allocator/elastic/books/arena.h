@@ -66,7 +66,8 @@ struct alignas(64) Arena {
     MappedSpace* space = nullptr;
     AddressRange range;
   };
-  std::optional<Borrowed> borrowed;  // the freed block that still has pieces from elsewhere
+  // The last freed block that borrowed pieces, until these pieces go home (lending.h).
+  std::optional<Borrowed> borrowed;
 
   // The block that was freed last. A request of the same size gets it at once. Every other use of
   // the arena begins by freeing this block to its space.
@@ -93,8 +94,8 @@ struct alignas(64) Arena {
   std::uint64_t taken = 0;
   void count_taken() { taken = std::max(taken, age / kFreesPerTake) + 1; }
 
-  // Returns a free block, cut to size. Returns null if the request needs more than a change of the
-  // records, such as a driver call. This is the hot path: it allocates nothing on the heap.
+  // Returns a free block, cut to size. Returns null if it is not enough to change the records, for
+  // example if a driver call is needed. This is the hot path: it allocates nothing on the heap.
   Block* take_at_once(Bytes size, bool is_small) {
     MappedSpace& space = space_for(is_small);
     if (!is_small && is_planned()) return take_planned_at_once(size);
@@ -164,8 +165,8 @@ struct alignas(64) Arena {
   // that take the same pieces from each other in every step would map and unmap for ever. So an
   // arena of the default pool that has taken many pieces gets new memory instead.
   [[nodiscard]] bool may_take_from_others() const;
-  // Returns all pieces in free blocks that were freed at `at_age` or before and may serve
-  // elsewhere.
+  // Returns the pieces that may move to other addresses: all pieces in free blocks that were
+  // freed at `at_age` or before. Pieces in `planned` may move only if `planned_gives` is set.
   [[nodiscard]] std::vector<FreePiece> free_pieces(std::uint64_t at_age) const {
     std::vector<FreePiece> found;
     for (const MappedSpace* const space : spaces()) {

@@ -1,9 +1,9 @@
 // Holds all arenas, and finds them by pool and stream, or by address.
 //
-// Invariants: an arena's addresses are the reservations of its spaces, and the table of
-// reservations has each of them. An arena whose pool was dropped has no memory, and is reused for
-// the next pool. The table and the slots are read without a lock; everything else is guarded by the
-// allocator's `mutex_`.
+// Invariants: an arena's addresses are the reservations of its spaces, and `reservations_` lists
+// each of these reservations. An arena whose pool was dropped has no memory, and is reused for the
+// next pool. `reservations_`, `slots_` and `has_captures_` are read without a lock; everything else
+// is guarded by the allocator's `mutex_`.
 #pragma once
 
 #include <array>

@@ -37,13 +37,13 @@ class Ledger {
   // longer serves there.
   void add(const Piece& piece);
   void remove(const Piece& piece);
-  // Subtracts a piece that has left shared memory from the shared counts.
+  // To be called when a piece has left shared memory: subtracts it from the counts of that tier.
   void leave_shared(const Piece& piece);
 
   // Notes in the history that `piece` was mapped at its address, or unmapped there.
   void note(Action action, const Piece& piece);
-  // Does what `note` does, but joins neighbouring pieces into one event. `note_run` notes the last
-  // of these events.
+  // Does what `note` does, but joins neighbouring pieces into one event. The event is noted only
+  // when the next piece does not belong to it. After the last piece, call `note_run` to note it.
   void note_in_run(Action action, const Piece& piece);
   void note_run();
 

@@ -53,7 +53,8 @@ class Lending {
   // Frees a block that no other stream uses and that `live` no longer contains.
   void free(Block* block) {
     Arena& arena = *block->arena;
-    // The resting block goes to its space first. If `block` were free already, the two could merge.
+    // Frees the resting block while `block` still counts as used. Otherwise, if the two blocks are
+    // neighbours, the space could merge them.
     arena.free_resting();
     const Bytes shared = block->shared;
     block->allocated = false;

@@ -155,8 +155,9 @@ class MappedSpace {
         most, [&](Bytes size, Address address) { found.push_back({address, size}); });
     return found;
   }
-  // Returns whether memory can return to the place that the request surely had in the previous
-  // step: the place has retired addresses, and all their pieces still serve this space.
+  // Returns whether memory can return to the place `surely_expected(size)`. That place must have
+  // retired addresses, and all their pieces must still serve in this space. Returns false if no
+  // place is surely expected.
   [[nodiscard]] bool may_return(Bytes size) const;
   // Returns true if no block in use overlaps these addresses. A block that the program has freed
   // while other streams still use it counts as in use.
@@ -226,7 +227,7 @@ class MappedSpace {
       if (retired != nullptr && range.address < next->first + retired->size) function(*retired);
     }
   }
-  // Makes a hole of the retired block at `address`, which was unmapped.
+  // Turns the retired block at `address` into a hole. The caller has unmapped its addresses.
   void clear(Address address);
   // Does what `clear` does, and counts that the address gave way to another piece.
   void give_way(Address address);
@@ -264,8 +265,8 @@ class MappedSpace {
   [[nodiscard]] const Holes& holes() const { return holes_; }
   // Returns the block that contains `address`; null if no reservation does.
   [[nodiscard]] Block* block_at(Address address) const;
-  // Calls function(const Block*) for every block, one reservation after another, and in each in the
-  // order of addresses.
+  // Calls function(const Block*) for every block: one reservation after another, and by ascending
+  // address within a reservation.
   template <typename Function>
   void for_each_block(Function function) const {
     for (const Block* const first : firsts_) {
@@ -276,7 +277,7 @@ class MappedSpace {
   void check_invariants() const;
 
  private:
-  static constexpr std::size_t kMostGivenWay = 4096;  // addresses whose counts are kept
+  static constexpr std::size_t kMostGivenWay = 4096;  // the most addresses that `given_way_` holds
   static constexpr std::size_t kMostLooked = 64;      // blocks that one search may look at
 
   // Names what is mapped at an address: a piece that serves there, or the block of a retired
@@ -297,8 +298,8 @@ class MappedSpace {
   }
   [[nodiscard]] Block* take_from(Block* block, Address address, Bytes size);
   void drop(Block* block);
-  // Cuts a block of `size` bytes off the front of a free block that is in no index, and returns it.
-  // The rest is free again.
+  // Cuts a block of `size` bytes off the front of a free block that is not in `free_` now, and
+  // returns it. The rest goes back to `free_`. If `no_split_` is set, returns the whole block.
   Block* cut(Block* block, Bytes size) {
     if (block->size == size || no_split_) return block;
     Block* const front = make(block->address, size);
@@ -315,13 +316,15 @@ class MappedSpace {
   }
   void link(Block* block);
   [[nodiscard]] Block* last_retired(Address address) const;
-  // Splits the block at `address`, and returns the back part. Neither part is in an index.
+  // Splits the block at `address`, and returns the back part. The block must not be in `free_` or
+  // `holes_`, and neither part is put there.
   Block* split_at(Block* block, Address address);
-  // Merges `second`, the next neighbour, into `block`. Neither is in an index.
+  // Merges `second`, the next neighbour, into `block`. `second` must not be in `free_` or `holes_`,
+  // and `block` must not be in `free_`, which sorts by size.
   void absorb_next(Block* block, Block* second);
   void make_hole(Block* block);
   // Takes exactly this range out of the free block that contains it. The search for that block
-  // begins at the block `first`. The returned block is in no index.
+  // begins at the block `first`. The returned block is not in `free_`.
   Block* take_out(Block* first, const AddressRange& range);
   // Moves the piece that serves at `from` to `to`, where it is retired. Retires the block `left`,
   // where the piece served until now. Returns the block at `to`.

@@ -55,8 +55,8 @@ struct Piece {
     std::erase(old_mappings, &retired);
     retired.piece = nullptr;
   }
-  // Notes that the piece returned to the block `from` and left the block `to`, which is retired
-  // now.
+  // Moves an old mapping from the block `from` to the block `to`. The piece itself went the other
+  // way: it returned to `from`, and left `to`, which is retired now.
   void exchange(Block& from, Block& to) {
     std::ranges::replace(old_mappings, &from, &to);
     from.piece = nullptr;

@@ -183,8 +183,8 @@ std::uint64_t workspace_like(const Measured& entry, const Convolution& call, Pas
   return static_cast<std::uint64_t>(here + rest * growth);
 }
 
-// Returns whether the measured convolution is so similar that cuDNN probably chooses the same
-// kernels.
+// Returns whether `entry` is so similar to `call` that cuDNN probably chooses the same kernels for
+// both convolutions.
 bool is_like(const Convolution& call, const Measured& entry) {
   const double weights = operands_of(entry)[1] / (1.0 * entry.channels * entry.out_channels);
   const double per_pair = call.bytes[1] / (call.channels * call.out_channels);
@@ -193,8 +193,8 @@ bool is_like(const Convolution& call, const Measured& entry) {
          per_pair * static_cast<double>(call.groups) == weights * entry.groups;
 }
 
-// Returns an upper estimate: copies of all operands in another layout, and further memory of the
-// kernels. The estimate is too small for 2 % of the measured workspaces.
+// Estimates how large the workspace can be: it may hold copies of all operands in another layout,
+// and further memory of the kernels. The estimate is too small for 2 % of the measured workspaces.
 std::uint64_t copies_of_all(const Convolution& call) {
   constexpr double kMiB = 1 << 20;
   const Operands bytes = padded(call.bytes, call.channels, call.out_channels, 8);
@@ -225,7 +225,8 @@ UncertainMemory convolution_workspace(const Convolution& of, Pass pass, Plan pla
     }
   };
   include(found);
-  // The heuristics' first plan is often also the fastest one.
+  // The fastest plan is often the first one that cuDNN's heuristics choose. So the bounds include
+  // the workspaces that were measured for that plan.
   if (plan == Plan::fastest) include(neighbours_of(of, Plan::first));
   if (!is_as_measured || !is_like(of, *found.entries[0])) {
     memory.least = 0;

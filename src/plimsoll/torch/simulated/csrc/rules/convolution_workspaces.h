@@ -41,8 +41,9 @@ struct SearchSettings {
 SearchSettings& search_settings();
 
 // Returns the workspace of the most similar measured convolution, with bounds from other similar
-// ones. If the requested convolution itself was measured on a chip of this kind, both bounds equal
-// the measured size. The fastest plan always has a range, because it differs from run to run.
+// ones. For the first and the largest plan, both bounds equal the measured size if `of` itself was
+// measured, on a chip like `chip` and with the same settings of cuDNN. The fastest plan differs
+// from run to run, so its bounds differ even then.
 UncertainMemory convolution_workspace(const Convolution& of, Pass pass, Plan plan,
                                       const Chip& chip);
 

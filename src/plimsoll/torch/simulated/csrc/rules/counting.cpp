@@ -1,4 +1,5 @@
-// Distinct elements, counts and repetitions. The sizes of their results depend on values.
+// Operations that find distinct elements, count values or repeat elements. The sizes of their
+// results depend on the values in the input tensors.
 #include <ATen/ops/_unique.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
@@ -19,8 +20,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns the values on which a result's size depends; undefined if they cannot be read. Notes an
-// assumption if a GPU may have other values.
+// Returns the values of `tensor`, on which a result's size depends, or an undefined tensor if they
+// cannot be read. Notes an assumption if the values on a GPU may differ from these.
 at::Tensor deciding_values(Call& call, const at::Tensor& tensor) {
   const Source source = source_of(tensor);
   if (source > Source::random) call.assume(kSizeOfUnknown);

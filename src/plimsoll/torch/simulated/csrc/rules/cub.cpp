@@ -7,7 +7,8 @@
 namespace plimsoll::simulated::cub {
 namespace {
 
-// Returns the bytes of the tiles' states: one word for each tile, plus 32 words (one warp).
+// Returns the bytes of an array that holds a state of `word` bytes for each tile, and 32 further
+// states (one warp).
 std::size_t tile_states(std::size_t items, std::size_t tile, std::size_t word) {
   return (tiles(items, tile) + 32) * word;
 }
@@ -58,7 +59,8 @@ std::size_t merge_sort(std::size_t items, std::size_t key, std::size_t value) {
 std::size_t scan(std::size_t items, c10::ScalarType type) {
   const std::size_t size = c10::elementSize(type);
   const std::size_t tile = 128 * std::clamp<std::size_t>(15 * 4 / size, 1, 30);
-  if (c10::isReducedFloatingType(type) || size > 8) {  // values are too large for a tile's state
+  // For these types cub keeps the tiles' status and values in three separate arrays.
+  if (c10::isReducedFloatingType(type) || size > 8) {
     return blocks({blocks({tile_states(items, tile, 4), tile_states(items, tile, size),
                            tile_states(items, tile, size)})});
   }

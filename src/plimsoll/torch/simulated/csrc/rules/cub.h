@@ -1,6 +1,6 @@
 // Computes the bytes of temporary memory that cub's algorithms take on compute capability 9.0 with
-// 64-bit offsets. On other chips the tiles differ, which changes only the small arrays with the
-// tiles' states.
+// 64-bit offsets. A tile is the part of the input that one thread block handles at a time. Other
+// chips have tiles of other sizes. This changes only the small arrays that hold a state per tile.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -30,7 +30,7 @@ std::size_t scan_by_key(std::size_t items, std::size_t key);
 // Return the bytes of DeviceSelect::Unique.
 std::size_t unique(std::size_t items, c10::ScalarType type);
 std::size_t unique_by_key(std::size_t items);
-// Returns the bytes that Thrust takes to keep the first of equal 64-bit keys.
+// Returns the bytes that Thrust takes to remove all but the first of equal 64-bit keys.
 std::size_t unique_by_long_key(std::size_t items);
 // Returns the bytes of DeviceRunLengthEncode::Encode.
 std::size_t run_lengths(std::size_t items);

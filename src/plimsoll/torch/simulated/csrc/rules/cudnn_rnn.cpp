@@ -55,7 +55,7 @@ std::size_t workspace_bytes(const Network& net, bool is_forward) {
   if (is_small) wide += 4 * gates;
   if (net.drops && net.layers > 1) wide += net.directions;
   std::size_t sequences = tokens * (wide * net.hidden + net.input + net.projection);
-  if (net.trains && !is_lstm) {  // the backward pass needs more memory
+  if (net.trains && !is_lstm) {  // the backward pass may need more than the forward pass
     std::size_t back = 0;
     if (is_small) {
       const std::size_t halves =

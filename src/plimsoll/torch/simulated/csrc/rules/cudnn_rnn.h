@@ -12,7 +12,7 @@ constexpr std::int64_t kLstm = 2;
 constexpr std::int64_t kGru = 3;
 
 struct Network {
-  std::int64_t mode = 0;  // as cuDNN numbers them: 2 is LSTM, 3 is GRU; 0 and 1 have one gate
+  std::int64_t mode = 0;  // cuDNN's number: 0 and 1 for RNNs with one gate, 2 for LSTM, 3 for GRU
   std::size_t input = 0;
   std::size_t hidden = 0;
   std::size_t projection = 0;
@@ -22,7 +22,8 @@ struct Network {
   bool trains = false;
   std::size_t steps = 0;
   std::size_t batch = 0;
-  std::size_t packed_tokens = 0;  // nonzero if the sequences' lengths differ
+  std::size_t packed_tokens =
+      0;  // sum of the lengths in a packed sequence; 0 if the input is not packed
   at::ScalarType type = at::kFloat;
 
   [[nodiscard]] std::size_t gates() const { return mode == kLstm ? 4 : mode == kGru ? 3 : 1; }

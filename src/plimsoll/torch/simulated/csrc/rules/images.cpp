@@ -28,8 +28,8 @@ void plain_layout(Call& call) {
   contiguous_input(call);
 }
 
-// Simulates resampling. The channels-last kernel needs at least four channels; with fewer, tensors
-// are copied.
+// Simulates resampling. The channels-last kernel needs at least four channels. For images with
+// fewer channels, PyTorch makes contiguous copies and runs the kernel for that layout.
 void upsample(Call& call) {
   call.allocate_all();
   const at::Tensor input = call.tensor(0);

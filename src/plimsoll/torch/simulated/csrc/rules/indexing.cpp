@@ -114,7 +114,7 @@ void even_strides(Call& call, const Indices& indices) {
   for (const Index& index : indices) {
     if (!index.shape.defined()) continue;
     at::Tensor shape = index.shape.expand(sizes);
-    if (index.places) {  // a column of nonzero's result, which is transposed
+    if (index.places) {  // a column of nonzero's result; such a column is contiguous
       shape.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, {1});
     }
     shapes.push_back(std::move(shape));
@@ -192,7 +192,7 @@ void put_sorted(Call& call, const Indices& indices, bool is_checked) {
     call.release(wrapped);
     if (index.converted) call.release(*index.converted);
     if (ends_mask(indices, i)) call.release(*index.places);
-    if (!is_first) call.release(scaled);  // the kernel has added it to the first index
+    if (!is_first) call.release(scaled);  // the kernel has added it to the first scaled index
     is_first = false;
     slice = 1;
     for (std::int64_t dim = static_cast<std::int64_t>(i) + 1; dim < self.dim(); ++dim) {

@@ -40,7 +40,8 @@ void take_pointers(Call& call, std::size_t count) {
   call.release(first);
 }
 
-// Takes and frees a workspace for each matrix, for routines that cuSOLVER runs one by one.
+// Takes and frees a workspace for each matrix, because PyTorch calls the cuSOLVER routine for one
+// matrix after the other.
 void take_each(Call& call, std::size_t count, std::size_t bytes) {
   for (std::size_t i = 0; i < count; ++i) scratch(call, bytes);
 }
@@ -146,8 +147,8 @@ void lu_solve(Call& call) {  // (LU, pivots, B)
   if (of.count != 0) solve_factorized(call, of, bytes_of(call.tensor(2)));
 }
 
-// Simulates the operations that compute a determinant from the diagonal of LU. The results are
-// (sign, logabsdet, LU, pivots), or all of these but the sign.
+// Simulates _linalg_slogdet and _linalg_det, which compute a determinant from the diagonal of LU.
+// Their results are (sign, logabsdet, LU, pivots) and (determinant, LU, pivots).
 void determinant(Call& call) {
   call.allocate_all();
   const Matrices of(call.tensor(0));
@@ -239,16 +240,17 @@ std::size_t build_workspace(std::size_t rows, std::size_t columns, std::size_t r
   return std::max<std::size_t>(33056, numbers + 16640) * item;
 }
 
-// Takes the memory of a QR factorization. cuBLAS factorizes small matrices as a batch, with
-// pointers.
+// Takes the memory of a QR factorization. For a batch of small matrices PyTorch calls a cuBLAS
+// routine that needs arrays of pointers to the matrices.
 void reflect(Call& call, const Matrices& of) {
   if (of.rows <= 256 && of.count >= std::max<std::size_t>(2, of.rows / 16)) {
     take_pointers(call, of.count);
     return;
   }
   const std::size_t info = call.temporary(kInfo);
-  // cuSOLVER counts elements in 32 bits. For larger matrices it reports a meaningless size (H100,
-  // PyTorch 2.11: 58,720,256 rows and 37 columns).
+  // cuSOLVER counts a matrix's elements in 32 bits. For a matrix with more than 2^31 - 1 of
+  // them, it reports a meaningless workspace size (H100, PyTorch 2.11: 58,720,256 rows and 37
+  // columns).
   constexpr std::size_t kMostNumbers = std::numeric_limits<std::int32_t>::max();
   constexpr std::size_t kNoSize = std::size_t{1} << 60;
   const bool is_countable = of.rows * of.columns <= kMostNumbers;

@@ -116,11 +116,12 @@ std::optional<UncertainMemory> measured_workspace(c10::DeviceIndex device, const
   UncertainMemory memory = exactly(found->middle);
   memory.least = static_cast<std::uint64_t>(found->least);
   memory.most = static_cast<std::uint64_t>(found->most);
-  if (found->first >= 0) {  // the first plan is often also the fastest one
+  if (found->first >= 0) {  // cuDNN's first plan is often the fastest one, so include its workspace
     memory.least = std::min(memory.least, static_cast<std::uint64_t>(found->first));
     memory.most = std::max(memory.most, static_cast<std::uint64_t>(found->first));
   }
-  // convolution_workspaces.cpp numbers its own kinds from 0, so these numbers start far above.
+  // All memory of one kind has the same size. convolution_workspaces.cpp numbers its kinds from 0.
+  // The kinds of this file have numbers far above those, so that no number occurs in both files.
   constexpr std::uint64_t kFirstKind = std::uint64_t{1} << 40;
   memory.kind = kFirstKind + state().numbers.try_emplace(key, state().numbers.size()).first->second;
   return memory;

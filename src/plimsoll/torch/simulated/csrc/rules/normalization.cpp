@@ -220,7 +220,7 @@ void copy_unless_merged(Call& call, const Tensor& tensor) {
   if (!is_merged) call.temporary(bytes_of(tensor));
 }
 
-// Simulates batch_norm_stats(input, eps). It has the same results as
+// Simulates batch_norm_stats(input, eps). Its results have the same shapes as those of
 // batch_norm_gather_stats_with_counts.
 void channel_statistics(Call& call) {
   const Tensor input = call.tensor(0);

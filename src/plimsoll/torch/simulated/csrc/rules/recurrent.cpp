@@ -248,7 +248,8 @@ void lstm_cell(Call& call) {
 }
 
 // Simulates _thnn_fused_lstm_cell_backward_impl(grad_hy, grad_cy, cx, cy, workspace, has_bias). The
-// results are the gradients of the gates, of cx, and of both biases, which are equal.
+// results are the gradients of the gates, of cx, and of the biases. Both biases have the same
+// gradient.
 void lstm_cell_backward(Call& call) {
   const Tensor of_gates = call.allocate(0);
   call.allocate(1);

@@ -67,8 +67,8 @@ void marlin_of_experts(Call& call) {
 }
 
 // Simulates machete_mm(left, weights, ...). If the last wave of tiles does not fill the
-// multiprocessors, the tiles split their sums and keep partial results. plimsoll does not know
-// which tiles the kernel uses, so the memory is uncertain.
+// multiprocessors, several multiprocessors share the sum of one tile and keep partial results.
+// plimsoll does not know the size of the kernel's tiles, so the memory is uncertain.
 void machete(Call& call) {
   call.allocate_all();
   const at::Tensor out = call.shape_of_result(0);

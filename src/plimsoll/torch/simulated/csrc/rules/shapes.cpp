@@ -63,8 +63,8 @@ void ctc_loss_backward(Call& call) {
   call.temporary(bytes_of(prefixes));
   const bool is_large = 2 * steps + 24 * batch / 10 + 2 * scores.size(2) / 10 > 450;
   if (!is_large) return;
-  // For small problems there is one kernel. For large ones other operations sum over the blanks,
-  // which are every second symbol of a target.
+  // For a small problem, one kernel computes the gradient. For a large problem, PyTorch sums over
+  // the blanks by other operations. Every second symbol of a target is a blank.
   const bool removes_infinity = call.argument(8).toBool();
   std::size_t with_infinity = 0;
   if (removes_infinity) {

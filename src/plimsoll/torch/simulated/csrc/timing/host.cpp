@@ -13,7 +13,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns whether this is the first call with operands of these shapes and types.
+// Returns whether the operation runs for the first time on this device with operands of these
+// types, sizes and strides.
 bool is_planned_first(const Call& call) {
   static std::mutex mutex;
   static auto* const known = new std::unordered_set<std::size_t>;

@@ -223,7 +223,7 @@ double memory_ns(const Call& call, const KernelTime* row) {
 }
 
 // Returns how long kernels wait for operands and results that lie in host memory. The bus carries
-// both directions at once.
+// reads and writes at the same time.
 double bus_ns(const Call& call) {
   // Kernels reach this fraction of a copy's rate, according to a step of gpt2_adamw with its
   // optimizer's state in host memory (docs/tiers.md).

@@ -17,7 +17,9 @@ namespace plimsoll::simulated {
 struct Known {
   Source source = Source::described;
   Description description;
-  std::uint64_t series = 0;  // the series of all elements; 0 if they come from several series
+  // The random series (description.h) from which all elements are drawn, and the position of the
+  // first element in it. `series` is 0 if the elements come from several series.
+  std::uint64_t series = 0;
   std::uint64_t first = 0;
   Origin origin;
 };
@@ -31,12 +33,12 @@ Description spread_of(const at::Tensor& tensor);
 // Returns whether a computation can read a tensor: its elements have values, or are few enough to
 // be drawn.
 bool can_be_read(const at::Tensor& tensor);
-// Returns a tensor's elements as a read-only host tensor. Elements without values are drawn; if
-// they are too many, the result is undefined.
+// Returns a tensor's elements as a read-only host tensor. Elements without values are drawn. If
+// there are too many elements to draw, the function returns an undefined tensor.
 at::Tensor read_values(const at::Tensor& tensor);
 // Returns a host tensor through which the tensor's elements can be written. It lies over the
-// existing values; if there are none, plimsoll allocates host memory for them. The result is
-// undefined if the budget of host memory for values is used up.
+// existing values; if there are none, plimsoll allocates host memory for them. If the budget of
+// host memory for values is used up, the function returns an undefined tensor.
 at::Tensor writable_values(const at::Tensor& tensor, bool is_overwritten);
 
 // Notes the source of elements that were just written to the tensor's values.
@@ -54,7 +56,8 @@ void note_told(const at::Tensor& tensor, const at::Tensor& values, const Descrip
 // Notes that a tensor is a copy of another tensor. `as` is what plimsoll knows of the other.
 void note_same(const at::Tensor& tensor, const Known& as);
 
-// Draws new numbers for everything that a captured graph writes, as each replay of the graph needs.
+// Called when a captured graph is replayed. Gives new random numbers to everything that the graph
+// writes.
 void replay_writes(std::uint64_t capture);
 // Copies what is known of one allocation's contents to a second allocation.
 void keep_contents(const Allocation& before, Allocation& after);

@@ -1,10 +1,11 @@
 // The origin of a tensor: a number that identifies the operations and tensors it was computed from.
 //
-// Without origins, a program's rejection loop might never end in a simulation. Such a loop draws
-// elements anew where a condition is true, and then computes the condition again in the same way.
-// This time only the new elements can meet the condition. So the origin of a tensor keeps its
-// number when some elements are replaced, and notes the condition that the other elements do not
-// meet.
+// Without origins, a program's rejection loop might never end in a simulation. Such a loop computes
+// a condition, draws new values for the elements that meet it, and repeats both steps until no
+// element meets it. Only the newly drawn elements can meet the condition in the next round.
+// plimsoll has to know this, because it describes all elements by one distribution. So the origin
+// of a tensor keeps its number when some elements are replaced. It also notes the condition that
+// the other elements do not meet.
 #pragma once
 
 #include <array>
@@ -15,8 +16,9 @@
 namespace plimsoll::simulated {
 
 struct Origin {
-  // A condition that only replaced elements may still meet. They are at most `share` of all
-  // elements.
+  // A condition that was computed earlier. Since then all elements of the tensor that met it were
+  // replaced. So at most `share` of the elements can meet it now. `way` and `is_turned` identify
+  // the condition, as they do in an Origin.
   struct Settled {
     std::uint64_t way = 0;
     bool is_turned = false;
@@ -46,12 +48,15 @@ std::uint64_t mixed(std::uint64_t one, std::uint64_t other);
 // Returns the bit of a way in `Origin::ancestors`.
 inline std::uint64_t ancestor_bit(std::uint64_t way) { return std::uint64_t{1} << (way % 64); }
 
-// Returns an origin for a tensor that is identified by a number and not by an operation.
+// Returns an origin that is made from a number and not from an operation. The number may belong to
+// an allocation or to a random series. `within` becomes part of `state`: it is the version of the
+// contents, or the position in the series.
 Origin origin_by_number(std::uint64_t number, std::uint64_t within = 0);
-// Returns an origin that no other tensor has, for numbers that are drawn now.
+// Returns an origin that no other tensor has. Newly drawn random numbers get such an origin.
 Origin new_origin();
-// Corrects a description of truth values by their origin. If the condition that computes them is
-// settled, fewer elements are true than the operands' descriptions suggest.
+// Returns `truth`, the description of a condition's results, after a correction: if the condition
+// is settled, fewer elements meet it than the descriptions of its operands suggest. In that case
+// the function also lowers `origin.open`.
 Description settled_truth(const Description& truth, Origin& origin);
 
 }  // namespace plimsoll::simulated

@@ -31,11 +31,12 @@ Tensor plus(const Tensor& one, const Tensor& other) {
 
 // The results of a time step, kept for its gradients.
 struct CellStep {
-  Tensor hidden;                // hidden state before the step
-  Tensor cell;                  // LSTM: cell state before the step
-  std::array<Tensor, 4> gates;  // LSTM: input, forget, cell, output. GRU: reset, update, new,
-                                // the hidden state's part of new. Relu, tanh: the new state
-  Tensor next_hidden;           // before the projection
+  Tensor hidden;  // hidden state before the step
+  Tensor cell;    // LSTM: cell state before the step
+  // LSTM: input, forget, cell, output. GRU: reset, update, new, and the product of the hidden state
+  // with the weights of `new`. Relu and tanh: the new hidden state.
+  std::array<Tensor, 4> gates;
+  Tensor next_hidden;  // before the projection
   Tensor next_cell;
 };
 
@@ -66,9 +67,11 @@ CellStep step(Mode mode, const Tensor& of_input, const Tensor& of_hidden, const 
 }
 
 struct StepGradients {
-  Tensor of_input;  // the gradients of the products with the weights
+  // The gradients of the arguments `of_input` and `of_hidden` of step().
+  Tensor of_input;
   Tensor of_hidden;
-  // The gradient of the hidden state before the step, without the part that `of_hidden` adds.
+  // The gradient of the argument `hidden` of step(), without the part that comes through
+  // `of_hidden`.
   Tensor hidden;
   Tensor cell;
 };
@@ -308,7 +311,7 @@ void run_recurrent(const Call& call, torch::jit::Stack& stack) {
   // Only cuDNN would read this memory, in its backward pass; it stays zero.
   const Tensor reserve =
       at::zeros(call.results()[3].toTensor().sizes(), at::TensorOptions().dtype(at::kByte));
-  const bool are_flat = of.tensor("weight_buf").defined();  // in one buffer already
+  const bool are_flat = of.tensor("weight_buf").defined();  // the weights are in one buffer already
   const Tensor weights =
       are_flat ? Tensor() : flat(of["weight"].toTensorVector(), call.results()[4].toTensor());
   stack.insert(stack.end(), {net.as_sequence(net.output), net.typed(net.hidden),
@@ -392,8 +395,9 @@ void run_lstm_cell_back(const Call& call, torch::jit::Stack& stack) {
                              of["has_bias"].toBool() ? found.of_input.sum(0).to(type) : Tensor()});
 }
 
-// Computes _thnn_fused_gru_cell. The results are (hy, workspace). The workspace has the gates, the
-// earlier state, and the earlier state's part of the new state.
+// Computes _thnn_fused_gru_cell. The results are (hy, workspace). The workspace holds the gates
+// (reset, update, new), the hidden state before the step, and the product of this state with the
+// weights of `new`.
 void run_gru_cell(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   const Tensor hidden = of.tensor("hx");

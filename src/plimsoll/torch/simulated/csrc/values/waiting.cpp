@@ -18,13 +18,14 @@ namespace {
 // plimsoll changes an unknown value after the program has read it this many times in a row while
 // memory did not change. Programs of a few steps never see a change.
 constexpr std::int64_t kPatience = 8;
-// If random draws make a truth value nearly certain, plimsoll changes the value only after this
-// many reads in a row.
+// Some truth values depend on random draws alone, and are nearly certain to be true or to be false.
+// plimsoll changes such a value only after this many reads in a row.
 constexpr std::int64_t kPatienceWithLuck = 64;
 // A value changes after this many reads even if memory grows, as it does while text is generated.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;
-// In a loop with a bound, a value changes only after this many reads. A loop with a higher
-// bound is treated like a loop without a bound.
+// A loop with a bound ends by itself. So in such a loop plimsoll changes integers and truth values
+// only after this many reads in a row. plimsoll treats a loop that reads so often like a loop
+// without a bound.
 constexpr std::int64_t kPatienceWithinBounds = 4096;
 // Loops wait for a single number, or for one flag per element of a batch. plimsoll regards a tensor
 // with more elements than this as data, and never changes it.
@@ -38,7 +39,9 @@ struct Place {
   std::int64_t reads = 0;
   std::int64_t alike = 0;  // consecutive reads with unchanged memory
   std::int64_t changes = 0;
-  std::array<std::uint64_t, 2> live_bytes{};  // at the last two reads: a loop may swap two buffers
+  // The bytes in live blocks at the last two reads. Memory counts as unchanged if the bytes now
+  // equal one of the two numbers: a loop that swaps two buffers alternates between two numbers.
+  std::array<std::uint64_t, 2> live_bytes{};
   double open = 1;  // share of elements that could still meet a condition, at the last read
   // The allocation of the last read, and the read tensor's size and offset.
   std::uint64_t serial = 0;
@@ -65,15 +68,16 @@ double factor(std::int64_t change, bool may_grow) {
 }
 
 at::Tensor changed_truth(const at::Tensor& first, std::int64_t change) {
-  constexpr std::int64_t kTurn = 3;  // some programs need to see the same value several times
+  // This many changes in a row return the same value: some programs have to see it several times.
+  constexpr std::int64_t kTurn = 3;
   const bool is_other = change / kTurn % 2 == 0;
   if (first.numel() == 1) return is_other ? first.logical_not() : first.clone();
   return at::full_like(first, is_other);
 }
 
-// Returns an integer from the range of `of`, in place of `first`. The first changes return the ends
-// of the range: most loops wait for one of them, such as a count of zero or the token that ends a
-// text.
+// Returns integers that replace those in `first`. They lie in the range that `of` describes. The
+// earliest changes return an end of this range, because most loops wait for one of its ends: for a
+// count of zero, for example, or for the token that ends a text.
 at::Tensor changed_integer(const at::Tensor& first, const Description& of, std::int64_t change) {
   const bool is_bounded = std::isfinite(of.low) && std::isfinite(of.high) && !of.is_constant();
   const double low = is_bounded ? of.low : 0;
@@ -125,8 +129,9 @@ bool is_to_change(std::uint32_t stack, at::ScalarType type) {
          place.alike >= kPatienceWithinBounds;
 }
 
-// Returns whether a loop waits for the value, and does not only print it. This function calls
-// Python, so it holds no lock during the call.
+// Returns whether a loop waits for the value: it tests the value in a condition. A loop that only
+// prints the value does not wait for it. This function calls Python, so it holds no lock during the
+// call.
 bool is_waited_for(std::uint32_t stack) {
   std::optional<bool> is_tested;
   {
@@ -141,8 +146,8 @@ bool is_waited_for(std::uint32_t stack) {
   return *is_tested;
 }
 
-// Returns whether the program makes progress: it reads further along the same tensor, or a shorter
-// tensor.
+// Returns whether the program makes progress at `place`: it now reads at a higher offset of the
+// same allocation than at its last read, or it reads a shorter tensor.
 bool goes_on(Place& place, const at::Tensor& tensor) {
   const Allocation* const allocation = allocation_of(tensor);
   if (allocation == nullptr) return false;

@@ -3,10 +3,10 @@
 // On a GPU such a value changes at some point and the program continues. In a simulation an unknown
 // value would stay the same, and the program would loop for ever. So if the host reads an unknown
 // value again and again at one place while memory does not change, plimsoll returns values as in a
-// healthy run: a loss falls, a residual shrinks, a condition becomes true. Computed values never
-// change. Two kinds of loops do not count as waiting. The first kind reads further along a tensor
-// at each step, or reads a list that gets shorter. The second kind is a rejection loop, which draws
-// elements anew while fewer and fewer of them meet a condition.
+// healthy run: a loss falls, a residual shrinks, a condition becomes true. Values that plimsoll has
+// computed never change in this way. Two kinds of loops do not count as waiting. The first kind
+// reads further along a tensor at each step, or reads a list that gets shorter. The second kind is
+// a rejection loop, which draws elements anew while fewer and fewer of them meet a condition.
 #pragma once
 
 #include <ATen/core/Tensor.h>

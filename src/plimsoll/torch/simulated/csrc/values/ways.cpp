@@ -168,7 +168,8 @@ Origin origin_of_written(const Call& call, const Written& written) {
   Way way(condition.name, written.result, type);
   for (std::size_t i = 0; i < call.argument_count(); ++i) {
     if (info.is_written[i] && info.has(kOverwrites)) continue;
-    // The indices of index and masked_select select elements, and do not change their values.
+    // The later arguments of index and masked_select only select elements of the first argument.
+    // So the result does not inherit the ancestors of the later arguments.
     const bool is_value = i == 0 || (name != "index" && name != "masked_select");
     if (!add_argument(way, call.argument(i), condition.turns_operands, is_value)) {
       return new_origin();

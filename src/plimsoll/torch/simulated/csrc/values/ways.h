@@ -1,4 +1,5 @@
-// Identifies how an operation computes a tensor from its operands, as an Origin (origin.h).
+// Computes the Origin (origin.h) of a tensor that an operation writes. It identifies the operation
+// and the operation's arguments.
 #pragma once
 
 #include "operation/call.h"
