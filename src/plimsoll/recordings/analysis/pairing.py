@@ -40,7 +40,13 @@ class Rows:
 
     @classmethod
     def of(cls, events: EventBatch, first: int, requests: int) -> Rows:
-        """Makes rows of a batch whose first event is `first`, after `requests` allocations."""
+        """Takes the events of blocks from a batch.
+
+        Args:
+            events: The batch.
+            first: The number of the batch's first event in the history.
+            requests: The number of allocations in the history before the batch.
+        """
         rows = np.flatnonzero(events.action <= Action.FREE_COMPLETED)
         action = events.action[rows]
         is_request = action == Action.ALLOC
