@@ -144,7 +144,7 @@ def pair(rows: Rows, event_count: int) -> Paired:
         """Returns each block's first row of this kind; the number of rows if it has none."""
         found = np.full(len(opening), len(order), dtype=np.int64)
         places = np.flatnonzero(action == kind)[::-1]
-        found[block[places]] = order[places]  # the first row is written last
+        found[block[places]] = order[places]  # the first row is written last and stays
         return found
 
     event = np.append(rows.event, event_count)
