@@ -35,7 +35,7 @@ AREAS = {
     "docs": ("*.md", "docs/**/*.md"),
 }
 _LONGEST_SENTENCE = 40  # in words
-_FEWEST_WORDS = 4  # shorter notes beside code need no verb
+_FEWEST_WORDS = 4  # a sentence of at most this many words needs no verb
 
 _NO_SUBJECT = re.compile(
     r"(Of|Likewise|Whose|The same|As (many|much|far|it|they|of|ever)|(With|From|Beyond|Without)"

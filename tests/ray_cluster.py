@@ -38,7 +38,7 @@ def ray_cluster(nodes: int = 2) -> Iterator[str]:
 
 
 def _start(stack: ExitStack, folder: Path, number: int, arguments: list[str]) -> None:
-    """Starts a node, and waits until it runs; the node ends with the context."""
+    """Starts a node, and waits until it runs. The node ends when `stack` closes."""
     output = folder / f"node-{number}.txt"
     command = [
         sys.executable, "-c", _START, "start", "--block", "--num-cpus=1",

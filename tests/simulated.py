@@ -1,8 +1,9 @@
-"""Runs programs on simulated GPUs for tests: by the command, or by a fork, which is faster.
+"""Runs programs on simulated GPUs for tests.
 
 A program is a file, a few lines of text, or a function in a test's own file. Importing PyTorch on
 simulated GPUs takes seconds, so one process imports it and forks for each program. If the program
-is a function, the fork imports the test's file.
+is a function, the fork imports the test's file. A program that needs environment variables of its
+own runs by `plimsoll run --simulate`, without such a fork.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// Calls a pluggable allocator's functions as PyTorch does: with the types of its C++ library.
+// Calls a pluggable allocator's functions as PyTorch does: with types of libstdc++.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

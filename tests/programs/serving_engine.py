@@ -54,12 +54,12 @@ class Model:
     def forward(
         self, tokens: torch.Tensor, caches: list[torch.Tensor] | None, pages: torch.Tensor
     ) -> torch.Tensor:
-        """Returns the next tokens of several requests, each with the same number of rows.
+        """Returns the next token of each request. Each request brings equally many new tokens.
 
         Args:
-            tokens: Token ids by request and row.
+            tokens: Ids of the new tokens, in the shape (requests, new tokens per request).
             caches: For each layer, the keys and values of all pages; None while profiling.
-            pages: The pages of each request; new rows are written to the first one.
+            pages: Page numbers, a row per request. A row's first page receives new keys and values.
         """
         hidden = self.words[tokens]
         count, rows = tokens.shape
@@ -171,7 +171,7 @@ def run(utilization: float, answer: Any) -> None:
 
 
 def run_in_a_process(utilization: float, answers: Any, kind: str) -> None:
-    """Calls `run` in a new process; for TERM and KILL, then waits for the signal."""
+    """Calls `run`, in a new process. For the kinds TERM and KILL, it then waits for that signal."""
     run(utilization, answers.send)
     if kind != "spawn":
         signal.pause()
@@ -180,7 +180,7 @@ def run_in_a_process(utilization: float, answers: Any, kind: str) -> None:
 def main() -> None:
     """Runs the command line."""
     kind, utilization = sys.argv[1], float(sys.argv[2])
-    pynvml.nvmlInit()  # an engine's front end also asks NVML, and never uses the card
+    pynvml.nvmlInit()  # the front ends of serving engines ask NVML for the card's size
     card = pynvml.nvmlDeviceGetHandleByIndex(0)
     total = pynvml.nvmlDeviceGetMemoryInfo(card).total
     if kind == "same":

@@ -20,7 +20,7 @@ WEIGHTS_BYTES, TOKEN_BYTES = 8 * GiB, 128 * KiB
 ROW_BYTES, LOAD_BYTES = 2 * MiB, MiB
 """Bytes that one request takes in each step, and the bytes that serving adds to them."""
 LONGEST, HEADS = 131_072, 4
-"""Tokens of the longest request that the model allows, and its number of attention heads."""
+"""Tokens of the longest request that the model allows; number of the model's attention heads."""
 _KEPT: list[torch.Tensor] = []
 
 
@@ -52,7 +52,7 @@ def make_arg_parser(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def get_open_port() -> int:
-    """Stands in for vLLM's search for a free port, which only several engines at a time need."""
+    """Stands in for vLLM's search for a free port. Tests that use this file run one engine."""
     raise NotImplementedError
 
 
@@ -219,7 +219,7 @@ class LLMEngine:
         """Starts an engine.
 
         Raises:
-            ValueError: If the cache holds no request of the greatest length.
+            ValueError: If one request of the greatest length does not fit into the cache.
         """
         del usage_context
         from vllm.v1.core import kv_cache_utils

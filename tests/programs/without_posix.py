@@ -25,7 +25,7 @@ NAMES: dict[Any, str] = {
     os: "eventfd eventfd_read eventfd_write fchdir fchmod fork forkpty getegid geteuid getgid "
     "getpgid getuid kill killpg memfd_create mkfifo O_CLOEXEC O_DIRECTORY O_NOFOLLOW O_NONBLOCK "
     "O_TMPFILE openpty posix_spawn pread pwrite register_at_fork sched_getaffinity setsid statvfs "
-    "sysconf uname wait4 waitid",  # WNOHANG stays, because subprocess needs it here
+    "sysconf uname wait4 waitid",  # WNOHANG stays: subprocess needs it on Linux
     select: "poll epoll POLLIN",
     signal: "alarm pause pthread_kill pthread_sigmask setitimer SIG_BLOCK SIG_UNBLOCK SIGHUP "
     "SIGKILL SIGSTOP SIGCONT SIGUSR1 sigwait",

@@ -1,8 +1,8 @@
 """Runs a 1B model like Llama under vLLM, and prints how many tokens fit into its KV cache.
 
-Run it as `python llama.py eager|graphs|sleep`. The weights are vLLM's dummy weights, and requests
-fill the card for a while. With "sleep" the engine sleeps and wakes three times at level 1, and once
-at level 2.
+Run it as `python llama.py eager|graphs|sleep`. The weights are vLLM's dummy weights. The engine
+serves 16 requests. With "sleep", it then sleeps and wakes three times at level 1, and once at
+level 2.
 """
 
 from __future__ import annotations

@@ -34,9 +34,9 @@ QWEN3_32B = {
     "eos_token_id": 151_645,
 }
 POSTED_TOKENS, POSTED_WEIGHTS_BYTES = 39_078, 61.07 * (1 << 30)
-"""Figures of a log of SGLang 0.5.19 (benchmarks/results/serving_sglang.txt).
+"""The cache's tokens and the weights' size, from a log of SGLang 0.5.19 that a user posted.
 
-CUDA graphs do not change these figures.
+benchmarks/results/serving_sglang.txt names the log. CUDA graphs do not change these figures.
 """
 
 pytestmark = [

@@ -33,7 +33,7 @@ class GpuMemory:
     headroom_bytes: int
 
     def figures(self) -> dict[str, float]:
-        """Returns sizes in GiB, and counts, by the names that a run's logger shows."""
+        """Returns the figures by the names that a run's logger shows; sizes are in GiB."""
         sizes = {name: getattr(self.counters, name) for name in _SIZES}
         sizes["headroom_bytes"] = self.headroom_bytes
         of_gpu = {name.replace("_bytes", "_gib"): size / GiB for name, size in sizes.items()}

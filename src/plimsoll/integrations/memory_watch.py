@@ -38,7 +38,7 @@ class HeadroomWarning(UserWarning):
 
 
 class MemoryWatch:
-    """Watches a run's GPU memory: logs figures, records, and warns of leaks and low headroom.
+    """Logs and records a run's GPU memory; warns of leaks and of low headroom.
 
     >>> from plimsoll.integrations.memory_watch import MemoryWatch
     >>> with MemoryWatch(record="run.plim") as memory:  # doctest: +SKIP
@@ -67,7 +67,7 @@ class MemoryWatch:
                 memory each step, and to warn of them (`plimsoll.LeakWatch`).
             headroom: The least free memory at the peak: "2GiB", bytes, or a share of the card as
                 "5%". If less stays free, plimsoll warns once for each GPU; 0 never warns.
-            log: A function to which `log` passes the figures and the step.
+            log: A function to which the method `log` passes the figures and the step.
 
         Raises:
             InputError: If the headroom is not a size, or the file's name has the ending of another
@@ -87,7 +87,7 @@ class MemoryWatch:
 
     @property
     def leaks(self) -> list[Leak]:
-        """Returns the leaks so far, fastest first."""
+        """Returns the leaks found so far; those that grow fastest come first."""
         return [] if self._leak_watch is None else self._leak_watch.leaks
 
     def __enter__(self) -> MemoryWatch:
@@ -121,8 +121,9 @@ class MemoryWatch:
             return
         try:
             self._leak_watch = stack.enter_context(LeakWatch())
-        # for example, another recording is running: continue without a leak watch
         except InputError as error:
+            # LeakWatch cannot start, for example because another recording is running. The run
+            # continues without it.
             warnings.warn(f"leaks are not watched for: {error}", RuntimeWarning, stacklevel=4)
 
     def __exit__(self, *_: object) -> None:

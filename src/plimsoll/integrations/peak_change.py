@@ -183,7 +183,7 @@ def _details(change: PeakChange) -> Iterator[str]:
 
 
 def _by_function(prediction: Prediction) -> Counter[str]:
-    """Returns the bytes of the largest lines, by "file function".
+    """Returns the bytes of the source lines that hold the most, summed by "file function".
 
     Line numbers are left out, because almost any edit of a file changes them.
     """

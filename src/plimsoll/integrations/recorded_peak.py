@@ -20,12 +20,12 @@ class RecordedPeak:
     """The peak of the GPU on which the process held the most memory.
 
     Attributes:
-        device: The GPU, as PyTorch counts.
+        device: The GPU's number in PyTorch.
         allocated_bytes: Bytes in live blocks, as `torch.cuda.max_memory_allocated` counts them.
         before_bytes: The part of the peak that was allocated before the recording began.
         by_category: The bytes of the peak by category.
-        lines: The lines that hold the peak, largest first. The lines of blocks from before the
-            recording are known only in part.
+        lines: The source lines that hold the peak; the line with the most bytes comes first. For
+            blocks allocated before the recording, not every line is known.
     """
 
     device: int

@@ -46,5 +46,9 @@ class ReportWriter:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the writer; removes the variable, so that tests' subprocesses write no reports."""
+    """Registers a ReportWriter.
+
+    Also removes the variable `FILE` from the environment, so that subprocesses of tests write no
+    reports.
+    """
     config.pluginmanager.register(ReportWriter(config, Path(os.environ.pop(FILE))))

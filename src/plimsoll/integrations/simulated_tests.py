@@ -1,11 +1,13 @@
 """Runs tests with a memory budget on machines without a GPU: in a process with a simulated GPU.
 
-A test that ends that process counts as failed. The tests that had not begun run in a new process.
+A test that ends that process counts as failed. A new process then runs the tests that had not yet
+begun.
 
 The process with the simulated GPU runs pytest too, with the same configuration but not the same
 options. It writes its reports of each test to a file, and the original process passes them on as
-its own. A separate process is needed because PyTorch accepts simulated GPUs only before it is
-imported, and for a whole process. All other tests run in the original process and see no GPU.
+its own. A separate process is needed for two reasons. The simulation must begin before PyTorch is
+imported, and all code in a process sees the simulated GPUs. All other tests run in the original
+process and see no GPU.
 """
 
 from __future__ import annotations
@@ -113,8 +115,8 @@ class SimulatedTests:
 
     def _command(self, names: Sequence[str]) -> list[str]:
         root = self._config.rootpath
-        # The process also gets the options that the configuration adds to every command line. The
-        # empty -m and -k override those that select tests.
+        # pytest's configuration can add options to every command line, so also to this one. If it
+        # adds -m or -k, which select tests, the empty -m and -k here override them.
         options = [
             "-p",
             report_writer.__name__,

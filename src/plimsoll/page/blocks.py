@@ -1,4 +1,4 @@
-"""Packs blocks for a page: all that overlap a window, or the largest that fit."""
+"""Packs blocks for a page: all that are held in a range of events, or the largest that fit."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def largest_that_fit(view: DeviceView, room: int) -> tuple[dict[str, Any], NDArr
         room: The most bytes of text that the packed blocks may take.
 
     Returns:
-        The packed blocks, their indices, and the size from which all blocks are included. The size
-        is 0 if every block is included.
+        The packed blocks, their indices, and a size in bytes. Every block of at least this size is
+        included. The size is 0 if all blocks are included.
     """
     size = view.lifetimes.size
     rows = np.arange(len(size))

@@ -1,8 +1,8 @@
 """Packs columns of integers as text for a page: byte planes, deflated, in base64.
 
 A column's values are brought close to zero and then split into planes: all lowest bytes, all second
-bytes, and so on. Planes deflate far better than whole numbers, and the page's script can rebuild
-the numbers in a loop without branches. `web/history/columns.js` is the inverse.
+bytes, and so on. Planes deflate far better than undivided numbers, and the page's script can
+rebuild the numbers in a loop without branches. `web/history/columns.js` is the inverse.
 """
 
 from __future__ import annotations

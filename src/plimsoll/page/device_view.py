@@ -53,7 +53,7 @@ class DeviceView:
         device: The device's number.
         event_count: The number of events.
         begin_us: The time of the first event, in microseconds since the epoch.
-        time_us: The time of each event since the first, which never decreases. int64.
+        time_us: The microseconds from the first event to each event; they never decrease. int64.
         allocator: The allocator, as in `Recording.allocator`.
         max_split_size: The size in bytes from which PyTorch's blocks are never split; None for no
             limit.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 19_000_000
 """The size below which a page stays by default, if possible."""
 
-_SUMS_BYTES = 12  # approximate bytes in the page for each span: the sums of its left-out blocks
+_SUMS_BYTES = 12  # approximate bytes that `_left_out` adds to the page for each span
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class Page:
         events: The number of events in the histories.
         blocks: The number of blocks in the histories.
         blocks_left_out: The number of blocks of which the page has only sums.
-        least_bytes: The size from which all blocks are included; 0 if none is left out.
+        least_bytes: The page includes every block of at least this size in bytes. 0 if no block is
+            left out.
     """
 
     html: str

@@ -39,8 +39,8 @@ class Key:
         title: The key's title on the page.
         groups: The groups' names.
         by: The property of a block that decides its group: "category", "line" (found by the block's
-            stack), "stream", "pool", "size" or "tier". By tier, a block may have bytes in both
-            groups.
+            stack), "stream", "pool", "size" or "tier". Only "tier" can divide one block between
+            two groups: dedicated and shared memory.
         table: The index of the group for each value of that property; the values are numbered from
             0. For "size", the least size of each group except the first.
     """
@@ -86,7 +86,10 @@ def key_of_categories(names: Sequence[str], numbers: NDArray[Any]) -> Key:
 
 
 def key_of_sizes() -> Key:
-    """Returns the grouping by size. 1 MiB is a bound because PyTorch's small pool ends there."""
+    """Returns the grouping by size.
+
+    PyTorch serves requests up to 1 MiB from its small pool, so 1 MiB is one of the bounds.
+    """
     return Key("size", "Size", _SIZE_NAMES, "size", _SIZE_BOUNDS)
 
 

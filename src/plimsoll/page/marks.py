@@ -68,10 +68,12 @@ def find_releases(
 ) -> list[Moment]:
     """Returns a mark for each release of cached memory, with its cause as far as it is known.
 
-    A release directly before a failure, or before a new peak of reserved memory, belongs to a
-    request that was refused and then tried again. If a garbage collection threshold is set, a
-    release directly before new memory may be a garbage collection or such a retry. Every other
-    release is the program's `empty_cache`.
+    If the driver refuses memory, PyTorch releases cached memory and tries again. A release is taken
+    for such a retry if the next event is a failed request. It is also taken for a retry if the next
+    event reserves memory that, without the release, would have exceeded the highest reserved memory
+    of the history. If a garbage collection threshold is set, a release directly before memory is
+    reserved may be a garbage collection or a retry. Every other release is taken for the program's
+    `empty_cache`.
 
     Args:
         events: The events of segments and failures.

@@ -30,8 +30,8 @@ class Overview:
 
     Attributes:
         span: The number of events in a span; the last span may have fewer.
-        top: For each span, the number of the first event after which the most bytes were live.
-            int64.
+        top: For each span, the number of the event after which the most bytes were live; if several
+            events are equal in this, the first of them. int64.
         high: Live bytes after `top`. int64.
         low: The least live bytes after any event of the span. int64.
         shared: Live bytes in shared memory after `top`. int64.
@@ -115,7 +115,7 @@ def bytes_by_group(
 
 
 def span_extremes(level: NDArray[np.int64], span: int) -> tuple[NDArray[np.int64], ...]:
-    """Returns the least and the most of a level in each span of `span` events."""
+    """Returns the lowest and the highest value of `level` in each span of `span` events."""
     return -_highest(-level, span)[0], _highest(level, span)[0]
 
 

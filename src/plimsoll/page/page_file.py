@@ -31,9 +31,10 @@ class ViewResult(NotebookForm):
         page_bytes: The file's size.
         events: The number of events on the page.
         blocks: The number of blocks on the page.
-        blocks_summed_up: The number of these blocks of which the page has only sums, to stay small.
-        summed_up_below_bytes: The size below which blocks are only in sums; None if the page shows
-            every block.
+        blocks_summed_up: The number of these blocks that the page does not show one by one. It
+            shows only their sums, so that the file stays small.
+        summed_up_below_bytes: The page shows only the sums of blocks smaller than this; None if it
+            shows every block.
     """
 
     page: str

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 class StackTable:
     """Stacks that share their outer frames.
 
-    Node 0 is the empty stack; every other node adds one frame inside its parent.
+    Node 0 is the empty stack; every other node adds one frame inside its parent. All arrays are
+    int64.
 
     Attributes:
         strings: File and function names.
-        frame_file: For each frame, the index of its file's name. All columns are int64.
+        frame_file: For each frame, the index of its file's name.
         frame_line: For each frame, its line number.
         frame_function: For each frame, the index of its function's name.
         frame_program: For each frame, the kind of its file: 2 for the user's own, 1 for a
@@ -81,7 +82,10 @@ class StackTable:
 
 
 def make_stack_table(stacks: Iterable[Sequence[Frame]]) -> StackTable:
-    """Makes the tables of some stacks, given innermost frame first; makes all text printable."""
+    """Makes the tables of some stacks. The innermost frame of each stack comes first in `stacks`.
+
+    All text in the tables is made printable.
+    """
     strings: dict[str, int] = {}
     frames: dict[Frame, int] = {}
     nodes: dict[tuple[int, int], int] = {}

@@ -24,11 +24,11 @@ NOTHING: Look = (" ", "")
 
 @dataclass(frozen=True)
 class Unit:
-    """The unit of labels.
+    """A unit in which an axis counts bytes or seconds.
 
     Attributes:
-        name: The text of a label.
-        size: The size in bytes, or in seconds.
+        name: The unit's symbol, such as "MiB".
+        size: The number of bytes, or of seconds, in one unit.
     """
 
     name: str
@@ -84,7 +84,9 @@ class Scale:
 def round_scale(
     low: float, high: float, *, labels: int, cells: int, units: Sequence[Unit]
 ) -> Scale:
-    """Returns the finest scale with round labels from at most `low` to at least `high`.
+    """Returns a scale that contains `low` and `high` and has round labels.
+
+    The interval between its labels is the smallest that makes this possible.
 
     Args:
         low: The least value; 0 for a scale that begins at zero.

@@ -32,8 +32,8 @@ _LONGEST_CONF = 4096
 _EVENT_BYTES = sum(np.dtype(dtype).itemsize for dtype in COLUMNS.values())
 _LEAST_MEMORY = 1 * GiB
 _MEMORY_PER_BYTE = 8  # reading PyTorch's uncompressed snapshots takes about 6 per byte
-# The limit for callers that keep only one batch at a time. It is large because steps that resemble
-# each other can be compressed to a thirtieth of their size.
+# This factor is for callers that keep only one batch at a time. It is large because steps that
+# resemble each other can be compressed to a thirtieth of their size.
 _GOING_BY_PER_BYTE = 256
 _ALLOCATORS = tuple(_core.allocator_names())
 
@@ -56,7 +56,8 @@ def reading_memory(file_bytes: int, memory: int | str | None, *, goes_by: bool =
         file_bytes: The file's size on disk.
         memory: The caller's limit; by default 1 GiB, or eight times the file if that is more.
         goes_by: Whether the caller reads the file in batches and does not keep them. The default
-            limit is then 256 times the file, because large contents only take time.
+            limit is then 256 times the file: such a caller needs more time for large contents, but
+            not more memory.
     """
     if memory is not None:
         return parse_size(memory)

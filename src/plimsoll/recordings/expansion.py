@@ -20,7 +20,7 @@ _MOST_PAGE = 64 << 20  # bytes; Arrow writes pages of one MiB
 _PARQUET_END = struct.Struct("<I4s")  # the length of the footer, and the magic "PAR1"
 _LEAST_PARQUET = 12
 _LONGEST_HEADER = 1 << 12  # bytes of a page's header; Arrow's headers have less than 200
-_START = struct.Struct("<Ii")  # a message begins with a mark and its flatbuffer's length
+_START = struct.Struct("<Ii")  # a message begins with a mark and a flatbuffer's length
 _MESSAGE = 0xFFFFFFFF
 _RECORD_BATCH = 3  # the type of a message with columns
 _WIDEST = 8  # bytes of the widest value
@@ -44,7 +44,7 @@ def read_messages(file: IO[bytes], size: int) -> Iterator[tuple[bytes, memoryvie
 
     Args:
         file: The file, open for reading, at its beginning.
-        size: The size of the file. Data declared beyond it is not read.
+        size: The size of the file. A message that claims to end after it counts as incomplete.
 
     Yields:
         The flatbuffer of each message, and the bytes after it.

@@ -1,4 +1,4 @@
-"""Labels: what PyTorch knew about addresses while the program ran, such as "a parameter"."""
+"""Labels: what blocks are used for, such as "parameters", noted while the program runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """The use of the block at an address, as PyTorch knew it while the program ran.
+    """The use of the block at an address, noted while the program ran.
 
     Attributes:
         event: The number of the device's events before the label. The label is about the block that

@@ -1,9 +1,9 @@
 """Reads and writes columnar traces: a history as a Parquet file, batch by batch.
 
-The columns are `device` and then those of `EventBatch`; all events of a device are
-together. The settings, the marks and the segments before and after the history are JSON in the
-file's metadata, under the key `plimsoll`; call stacks are under `plimsoll.stacks`. The CRC-32 of
-the bytes of these two values, one after the other, is under `plimsoll.crc`, as decimal digits.
+The columns are `device` and then those of `EventBatch`; all events of a device are together. The
+file's metadata has three keys of plimsoll. `plimsoll` holds, as JSON, the settings, the marks, the
+labels, and the segments at the history's beginning and end. `plimsoll.stacks` holds call stacks as
+JSON. `plimsoll.crc` holds the CRC-32 of the bytes of these two values, joined, as decimal digits.
 Pages have Parquet's own checksums.
 """
 
@@ -167,7 +167,7 @@ class TraceWriter:
         start: list[_core.SegmentInfo],
         frames: Callable[[int], list[Frame]] | None = None,
     ) -> None:
-        """Adds the segments of `device` before its first and after its last event.
+        """Adds the segments that `device` had before its first event, and after its last one.
 
         Args:
             device: The device's number.

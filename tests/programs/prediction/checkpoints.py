@@ -1,6 +1,6 @@
-"""Trains, and writes files as training scripts do: checkpoints, logs, figures, a tracker's run.
+"""Trains, writes checkpoints, a log and metrics, and reports each step to an experiment tracker.
 
-Arguments: the port of a tracker's server, and further GiB to request.
+Arguments: the port of the tracker's server, and how many GiB to request on the GPU at the end.
 """
 
 import csv

@@ -1,7 +1,7 @@
 """Runs a script for a prediction; plimsoll's watchers, which observe the script, fail.
 
-Run it as `failing_watchers.py KIND REQUEST`. With the KIND "installs", the watchers that only
-install other watchers fail. With "looks", all the others fail.
+Run it as `failing_watchers.py installs|looks FD`; FD is a file descriptor of plimsoll's request.
+With "installs", the watchers that only install other watchers fail. With "looks", the rest fail.
 """
 
 import sys

@@ -35,14 +35,14 @@ elif kind == "tensor":
     held = torch.randn(size // 4)
 elif kind == "pinned":
     held = torch.empty(size, dtype=torch.uint8, pin_memory=True)
-    held[: size // 2] = 1  # written pages do not count twice
+    held[: size // 2] = 1  # plimsoll counted these bytes already, as page-locked
 elif kind == "fork":
     if (process := os.fork()) == 0:
         held = np.ones(size, dtype=np.uint8)
         time.sleep(1)
         os._exit(0)
     os.waitpid(process, 0)
-elif kind == "loader":  # two workers prefetch two batches each, of two samples
+elif kind == "loader":  # each of two workers prefetches two batches of two samples
     for _batch in torch.utils.data.DataLoader(Zeros(), batch_size=2, num_workers=2):
         time.sleep(0.1)
 elif kind == "placed":

@@ -23,7 +23,7 @@ def end(_: int) -> None:
 
 
 def main() -> None:
-    """Runs what the argument names; does not wait for the last processes."""
+    """Starts the processes that the argument names. Joins them only if it is `spawn`."""
     kind = sys.argv[1]
     if kind == "spawn":
         torch.zeros(3 * MIB, dtype=torch.uint8, device="cuda")

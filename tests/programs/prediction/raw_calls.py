@@ -25,7 +25,7 @@ call = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_long, *[ctypes.c_void_p] * 3)(ad
 
 
 def name_file(name: str) -> None:
-    """Writes a file under another name, and renames it."""
+    """Writes a file `unnamed`, and renames it to `name`."""
     Path("unnamed").write_text(name)
     result = call(_RENAME, ctypes.c_char_p(b"unnamed"), ctypes.c_char_p(name.encode()), None)
     assert result == 0, os.strerror(-result)

@@ -1,4 +1,4 @@
-"""Trains briefly, with each function that plimsoll wraps to observe scripts; prints results."""
+"""Trains briefly, calls each function that plimsoll wraps to observe a script, prints results."""
 
 import argparse
 import subprocess

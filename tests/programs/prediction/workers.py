@@ -1,4 +1,4 @@
-"""Trains with data workers that write files and share memory by PyTorch's manager process."""
+"""Trains with data workers, which write files and share batches through torch_shm_manager."""
 
 import os
 from pathlib import Path

@@ -18,7 +18,7 @@ allocator = Allocator(SimulatedGpu("8GiB"))
 
 
 def steps(recording: Recorder) -> None:
-    """Works until the parent has ended."""
+    """Allocates and frees until the parent process has ended."""
     parent = os.getppid()
     while os.getppid() == parent:
         allocator.free(allocator.malloc(1 << 20))

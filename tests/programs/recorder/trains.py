@@ -1,4 +1,4 @@
-"""Trains four layers while it is recorded.
+"""Trains four layers while plimsoll records the memory of this program.
 
     python trains.py NAME
 

@@ -38,7 +38,7 @@ def five_steps() -> None:
 
 
 def unrecorded_steps() -> None:
-    """Trains without recording; the caller records."""
+    """Trains; the test runs this function with `plimsoll run --record`."""
     train(*make(), 3)
 
 

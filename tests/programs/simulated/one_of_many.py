@@ -1,4 +1,4 @@
-"""Trains as one process of a distributed job, and prints what it holds, in JSON.
+"""Trains as one process of a distributed job; prints JSON with the bytes that training added.
 
 python one_of_many.py BACKEND (ddp|ddp_views|fsdp)
 """

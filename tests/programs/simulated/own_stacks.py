@@ -1,4 +1,4 @@
-"""Checks that stacks in a program's own snapshot have a frame of plimsoll, then the program's."""
+"""Checks a stack in a program's own snapshot: plimsoll's frame is first, the program's follow."""
 
 import torch
 

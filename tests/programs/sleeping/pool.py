@@ -55,7 +55,7 @@ class SleepingPools:
             )
 
     def sleep(self, kept: int | None) -> int:
-        """Copies one tag's contents to the host, unmaps all memory; returns the copied bytes."""
+        """Copies the tag `kept` to the host; unmaps all tags. Returns the copy's size in bytes."""
         torch.cuda.synchronize()
         copied = 0
         for i, tag, address, size in self._places():

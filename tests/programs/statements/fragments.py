@@ -1,4 +1,4 @@
-"""Shows that free memory in pieces serves no larger tensor until the pieces are merged."""
+"""Shows that no tensor spans several free pieces of memory until PyTorch merges the pieces."""
 
 import torch
 

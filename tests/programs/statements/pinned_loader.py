@@ -17,7 +17,7 @@ class Numbers:
 
 
 def load(name: str, pin_memory: bool) -> None:
-    """Keeps all batches, and prints their memory."""
+    """Loads and keeps all batches; prints whether each is page-locked, and the memory in use."""
     loader = DataLoader(Numbers(), 4, num_workers=8, pin_memory=pin_memory, prefetch_factor=2)
     batches = []
     try:

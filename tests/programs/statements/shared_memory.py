@@ -6,7 +6,7 @@ GIB = 1 << 30
 
 
 def show(what: str) -> None:
-    """Prints the GiB in use: on the card, by tensors in host memory, and page-locked."""
+    """Prints GiB: used on the card, spilled into host memory, and page-locked in host memory."""
     free, total = torch.cuda.mem_get_info()
     shared = torch.cuda.memory_stats().get("shared_reserved_bytes.current", 0)
     locked = torch.cuda.host_memory_stats()["allocated_bytes.current"]

@@ -1,4 +1,4 @@
-"""Shows that a snapshot with stacks names the program's line of each request."""
+"""Shows that a snapshot with stacks names, for each allocation, the program's line that made it."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Writes the snapshot of a process to its standard output.
+"""Asks the process PID for its memory snapshot, and prints the snapshot.
 
 python asks_for_a_snapshot.py PID
 """

@@ -2,7 +2,7 @@
 
     python publishing.py NAME
 
-NAME is the function to run. The files are in $XDG_RUNTIME_DIR.
+NAME is the function to run. The published files are in $XDG_RUNTIME_DIR/plimsoll.
 """
 
 import multiprocessing
@@ -65,7 +65,7 @@ def start() -> None:
 
 
 def fork(in_child: Callable[[], bool]) -> None:
-    """Forks; the child reports whether a condition holds in it."""
+    """Forks, and checks that `in_child` returns true in the child."""
     child = os.fork()
     if child == 0:
         os._exit(0 if in_child() else 5)
@@ -178,7 +178,7 @@ def while_threads_fork() -> None:
 
 
 def with_all_files_closed() -> None:
-    """Closes all files and forks."""
+    """Closes the file descriptors 3 to 63, then forks."""
     start()
     os.closerange(3, 64)
     fork(lambda: True)

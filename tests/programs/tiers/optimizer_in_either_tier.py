@@ -1,4 +1,4 @@
-"""Trains with the optimizer's state on the card, or with --place in host memory."""
+"""Trains. The optimizer's state is on the card or, with --place, in host memory."""
 
 import sys
 

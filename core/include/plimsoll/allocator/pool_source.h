@@ -2,9 +2,9 @@
 // the driver: torch.cuda.MemPool(allocator=...).
 //
 // The functions are the program's code, which may wait for the interpreter or call the allocator.
-// So no lock is held while they run. The engine asks for the segment that a request needs, offers
-// it to the allocator before the request, and gives segments back after the call in which the
-// allocator released them.
+// So no lock is held while they run. Before a request that needs a segment, the engine
+// (engine/engine.h) gets one from these functions, and offers it to the allocator. If the allocator
+// releases segments during a call, the engine gives them back to the program after that call.
 #pragma once
 
 #include <cstddef>

@@ -67,7 +67,7 @@ class ProgramAllocator {
   // Returns the rounded size of the live block that begins at `address`; nothing if there is none.
   [[nodiscard]] virtual std::optional<Bytes> block_size(Address address) const = 0;
   // Returns the block and segment around `address`, which may be anywhere inside a live block;
-  // nothing if it is in none. Slow if the driver's allocation has many blocks.
+  // nothing if no live block contains it. Takes longer if the segment has many blocks.
   [[nodiscard]] virtual std::optional<Location> locate(Address address) const = 0;
   // Returns the memory behind the live block at `address`. Throws std::invalid_argument if there is
   // no such block, or if its memory is not mapped from handles (`Location::is_virtual`).

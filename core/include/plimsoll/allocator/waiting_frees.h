@@ -31,10 +31,10 @@ class WaitingFrees {
   WaitingFrees(Driver& driver, std::function<void(Block*)> finish)
       : driver_(driver), finish_(std::move(finish)) {}
 
-  // Starts a free outside captures: records an event on every stream that used the block, or on
-  // none if the driver fails.
+  // Starts to free a block while no capture runs: records an event on every stream that used the
+  // block, or on none if the driver fails.
   void wait(Block* block) { wait(block, block->stream_uses); }
-  // Starts a free inside a capture.
+  // Starts to free a block during a capture.
   void defer(Block* block) { deferred_.push_back(block); }
 
   // Notes that `stream` uses the block inside a capture.

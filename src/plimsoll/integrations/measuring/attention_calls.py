@@ -1,4 +1,7 @@
-"""Measures the memory that attention calls take besides their operands, forward and backward."""
+"""Measures the memory of attention calls, over the forward and the backward pass.
+
+The memory of the operands does not count.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ _BATCH, _HEADS = 2, 8
 
 
 def attention() -> dict[str, int]:
-    """Returns the bytes that each call takes, by a description of the call."""
+    """Measures several calls; returns the bytes that each takes, with its description as key."""
     import torch
 
     halves = ("bfloat16",) if torch.cuda.get_device_capability()[0] >= 8 else ()

@@ -79,10 +79,11 @@ def searches(words: str) -> list[list[int]] | None:
 
 
 def _search(call: Callable[[], Any]) -> list[int]:
-    """Searches several times for the fastest plan, each time in a new thread.
+    """Lets cuDNN search several times for the call's fastest plan, each time in a new thread.
 
-    The thread has to be new because a thread remembers the plan that it found. Returns the most
-    bytes during a search, followed by the bytes with each plan that was found.
+    A thread keeps the plan that it found, so only a new thread makes cuDNN search again. Returns a
+    list. Its first value is the most bytes that a search took. Each further value is the bytes that
+    the call took with one of the plans found.
     """
     import torch
 
@@ -230,10 +231,10 @@ def _layers() -> Iterator[_Layer]:
         yield False, channels, side, channels, 3, 1, 1
         yield False, channels, side, channels, 3, 2, 1
         yield False, 2 * channels, side, channels, 3, 1, 1
-    # Transformers that split images into patches have these layers, and so do networks that
-    # generate images from noise.
+    # Transformers split images into patches by these layers.
     for side, patch, width in ((224, 16, 768), (224, 14, 1024), (224, 32, 768), (32, 2, 1152)):
         yield False, 4 if patch == 2 else 3, side, width, patch, patch, 0
+    # GANs have these layers: the generator has the transposed ones, the discriminator the others.
     for channels, side in ((1024, 4), (512, 8), (256, 16), (128, 32)):
         yield True, channels, side, channels // 2, 4, 2, 1
         yield False, channels // 2, 2 * side, channels, 4, 2, 1

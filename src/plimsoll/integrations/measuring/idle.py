@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1 << 30
 """The most bytes in use on an idle card, for example by a desktop."""
 _LEAST_OF_USER_BYTES = 256 << 20
-"""A process that holds less of the card is ignored, because a CUDA context alone takes more."""
+"""A process that holds less memory than this on the card is ignored.
+
+A process that computes holds more, because its CUDA context alone takes more.
+"""
 _MOST_GROWTH_BYTES = 32 << 20
 """The most by which the memory in use may grow during a measurement."""
 _PATIENCE_SECONDS = 5

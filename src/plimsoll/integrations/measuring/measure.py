@@ -41,7 +41,10 @@ _MOST_SECONDS = 900
 """Seconds after which a part's process is stopped."""
 _CONVOLUTION_SECONDS = {False: 60.0, True: 400.0}
 _SEARCH_SECONDS = {False: 20.0, True: 100.0}
-"""The seconds for measuring searches. The key says whether the measurement is `thorough`."""
+"""The seconds for measuring the searches of `cudnn.benchmark`.
+
+The key says whether the measurement of the card is `thorough`.
+"""
 
 Say = Callable[[str], None]
 
@@ -139,7 +142,10 @@ def _result(part: str, process: subprocess.Popen[str]) -> Any:
 
 
 def _last_line(errors: str, doing: str) -> str:
-    """Returns the last line of a failed process's stderr, for this command's error message."""
+    """Returns the error message for a failed process: `doing` and the last line of its stderr.
+
+    If plimsoll wrote that line, returns it without `doing` and without the prefix "plimsoll: ".
+    """
     last = (errors.strip() or "its process printed nothing").splitlines()[-1]
     return last.removeprefix(_SAYS) if last.startswith(_SAYS) else doing + last
 
@@ -162,8 +168,8 @@ def measure_card(
         name: The card's name in predictions; "" for the name that PyTorch reports.
         thorough: Whether to take ten minutes instead of two.
         simulated: The name of a simulated card to measure instead of a real one.
-        out: The file; None for this user's own file of this card and driver.
-        say: A function that is called with the part that is about to be measured.
+        out: The file to write; None for the user's own file for this card and driver.
+        say: A function that is called with the name of each part before that part is measured.
 
     Raises:
         InputError: If another process uses the card, a script does not exist, the file cannot be
@@ -349,7 +355,7 @@ def _kind(name: str) -> str:
 
 
 def _convolutions_of(scripts: Sequence[Path], name: str, machine: _Machine) -> list[str]:
-    """Predicts scripts without a GPU; returns descriptions of their convolutions."""
+    """Runs `plimsoll predict` on the scripts; returns descriptions of their convolutions."""
     with ThreadPoolExecutor(max(1, min(_MOST_PREDICTIONS, (os.cpu_count() or 1) // 2))) as pool:
         found = pool.map(partial(_predicted_convolutions, name=name, machine=machine), scripts)
         return list(dict.fromkeys(words for each in found for words in each))

@@ -15,7 +15,7 @@ _ELEMENTS = 1 << 20
 
 
 def one_rank() -> int:
-    """Makes a communicator with one rank, the first one of this process.
+    """Makes the first NCCL communicator of this process, with one rank.
 
     Returns the bytes of the card that the communicator takes.
     """
@@ -32,7 +32,10 @@ def one_rank() -> int:
 
 
 def two_ranks() -> dict[str, int]:
-    """Runs a job on two cards; returns NCCL's bytes on the first one after each step."""
+    """Runs one rank on each of two cards; the job creates a communicator, then uses it.
+
+    Returns the bytes that NCCL has taken on the first card by the end of each step of the job.
+    """
     import torch  # noqa: F401  once, for both ranks
 
     with socket.create_server(("127.0.0.1", 0)) as server:

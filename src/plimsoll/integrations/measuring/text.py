@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from plimsoll.engine.gpus.card_files import CardFile
 
 _CLOSE = 0.02
-"""The largest relative difference from the simulated card that counts as equal."""
+"""A measured size counts as equal to its simulated size if they differ by at most this fraction."""
 _MOST_SHOWN = 5
 
 

@@ -24,7 +24,10 @@ _GRAPH_ROWS = 2
 
 
 def is_spilled(use: ProcessUse) -> bool:
-    """Returns whether a process keeps GPU memory in host memory; NVML does not count that."""
+    """Returns whether a process's GPU allocator has reserved host memory.
+
+    NVML does not count such host memory.
+    """
     return use.counters is not None and use.counters.shared_bytes > 0
 
 
@@ -109,7 +112,7 @@ def _process_lines(row: Row) -> Iterator[str]:
 
 
 def _graph(row: Row, width: int, history: History) -> Iterator[Text]:
-    """Draws the recent memory use of the selected GPU or process, below a line with the period."""
+    """Yields a line that names a time span, then a graph of the row's memory use in that span."""
     values = history.used(row.key)
     total = row.gpu.dedicated_total_bytes or max(values, default=0)
     seconds = history.seconds(len(values))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MOST_LOOKS = 600
 
 Key = tuple[str, int | None]
-"""A GPU's label, and the id of a process on it, or None for the GPU itself."""
+"""A GPU's label, with the id of a process on that GPU. The id is None for the GPU itself."""
 
 
 class History:
@@ -30,7 +30,7 @@ class History:
         self._used: dict[Key, deque[int]] = {}
 
     def add(self, machine: Machine) -> None:
-        """Adds the memory use of a refresh."""
+        """Adds the memory use that a refresh of the screen found."""
         self._times.append(self._clock())
         now = dict(_in_use(machine))
         self._used = {key: self._used.get(key, deque(maxlen=MOST_LOOKS)) for key in now}

@@ -1,4 +1,7 @@
-"""Asks several machines in parallel; the screen names each machine that does not answer."""
+"""Asks several machines in parallel for the state of their GPUs.
+
+The screen names each machine that does not answer.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _LONGEST_REASON = 300
 
 
 class Host(Protocol):
-    """A machine that is asked over the network.
+    """A machine that plimsoll asks over the network for the state of its GPUs.
 
     Attributes:
         name: The name that the user gave.
@@ -64,7 +67,8 @@ class HostsWatch:
     def __init__(self, hosts: Sequence[Host], clock: Callable[[], float] = time.monotonic) -> None:
         self._hosts = {host.name: host for host in hosts}
         self._clock = clock
-        self._silent: dict[str, tuple[float, str]] = {}  # since when a host fails, and why
+        # For each host that did not answer when last asked: the time of that failure, and why.
+        self._silent: dict[str, tuple[float, str]] = {}
 
     def look_each(self) -> dict[str, Machine | str]:
         """Returns each host's state, or the reason why there is none."""
@@ -107,8 +111,9 @@ class HostsWatch:
         self._silent.pop(name, None)
         try:
             return self._hosts[name].look()
-        # plimsoll's own errors are caught too, so that the other hosts are still shown
         except Exception as error:
+            # An InputError says why the host gave no valid answer. Any other exception is a fault
+            # in plimsoll; it is caught so that the screen still shows the other hosts.
             known = isinstance(error, InputError)
             why = str(error) if known else f"plimsoll fails at its answer: {error!r}"
             why = printable(why)[:_LONGEST_REASON]

@@ -68,9 +68,9 @@ def get(address: SplitResult, *, seconds: float, most_bytes: int) -> bytes:
 
 
 class _Connected(io.RawIOBase):
-    """A connection whose reads and writes all end at one deadline.
+    """A connection with one deadline for all its reads and writes.
 
-    A socket's own timeout restarts with each received byte.
+    A socket's own timeout is no such deadline, because it restarts with each received byte.
     """
 
     def __init__(self, connected: socket.socket, ends: float) -> None:

@@ -86,7 +86,7 @@ class GpuUse:
         uuid: The UUID without a prefix; "" for a simulated GPU.
         is_simulated: Whether the GPU is simulated, so that it exists in one process only.
         dedicated_total_bytes: The card's own memory.
-        dedicated_used_bytes: The part of that memory that all processes use.
+        dedicated_used_bytes: The used part of the card's own memory, over all processes.
         shared_total_bytes: The host memory that the GPU may use.
         shared_used_bytes: The host memory that processes with plimsoll reserved for this GPU, plus
             their page-locked memory. A process's page-locked memory counts on its first GPU only.

@@ -118,7 +118,7 @@ def write_snapshot(
 
 
 def snapshot_path(use: ProcessUse, folder: Path) -> Path:
-    """Returns an unused path with the process's rank in its name, or else with its process id.
+    """Returns an unused path; the file's name has the rank, or the process id if no rank is known.
 
     `plimsoll explain` reads the rank from the names of the files in a folder.
     """

@@ -118,7 +118,7 @@ _COLUMNS = (
 def process_table(
     machine: Machine, width: int, order: Order, first_line: int
 ) -> Iterator[tuple[Text, Row | None]]:
-    """Yields the lines of the table, each with its row, or with None if it cannot be selected.
+    """Yields the lines of the table, each with its row; a line that cannot be selected has None.
 
     Yields nothing if no process is shown.
 
@@ -126,7 +126,7 @@ def process_table(
         machine: The machine with the processes.
         width: The width in characters.
         order: The shown processes and their order.
-        first_line: The number of the first line in the text.
+        first_line: The number that the table's first line has in the whole text.
     """
     rows = _ordered(machine, order)
     if not rows:
@@ -148,7 +148,11 @@ def process_table(
 def _ordered(
     machine: Machine, order: Order
 ) -> list[tuple[str, int, GpuUse | None, ProcessUse | None]]:
-    """Returns the lines, each as the name's prefix, process id, GPU and memory on that GPU."""
+    """Returns the table's lines below the heading.
+
+    Each consists of the text before the program's name, the process id, the GPU, and the process's
+    memory on that GPU. The last two are None for an ancestor that uses no GPU itself.
+    """
     rows = [
         (gpu, use)
         for gpu in machine.gpus
@@ -197,7 +201,7 @@ def _short(gpu: GpuUse) -> str:
 
 
 def _of_rank(use: ProcessUse) -> str:
-    """Returns the rank as a prefix, because all processes of a job have the same name."""
+    """Returns a prefix with the rank, because the ranks of a job all have the same program name."""
     rank = None if use.process is None else use.process.place.rank
     return "" if rank is None else f"rank {rank} "
 

@@ -70,9 +70,10 @@ def _steps(
     end: np.ndarray[Any, np.dtype[np.int64]],
     sizes: np.ndarray[Any, np.dtype[np.int64]],
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Returns the time and the new level of each change of a level.
+    """Returns the times at which a counter changes, and the counter's value after each change.
 
-    If several changes have the same time, only the last one is kept.
+    The counter grows by each of `sizes` at the event in `start`, and shrinks by it at the event in
+    `end`. If several changes have the same time, only the last one is kept.
     """
     change = np.zeros(view.event_count + 1, dtype=np.int64)
     np.add.at(change, np.maximum(start, 0), sizes)

@@ -255,7 +255,7 @@ def _noted(
 
 
 def _allocator_used() -> str:
-    """Returns the text of the assumption if PyTorch's own allocator served the requests."""
+    """Returns the text of the assumption that PyTorch's own allocator served the requests."""
     own = "PyTorch's own allocator, in its libc10_cuda, served the requests"
     if versions.is_known():
         return own
@@ -269,7 +269,8 @@ def _assumptions(simulation: Simulation, *, depends_on: Collection[str]) -> list
     merged: dict[tuple[str, str], list[Any]] = {}
     for assumption in simulation.library.assumptions():
         what = simulation.library.name(assumption.what)
-        if what.startswith(MATH_ATTENTION):  # this is a note for the search for causes
+        # Such an entry is not an assumption: `program_notes` reads it to explain the memory use.
+        if what.startswith(MATH_ATTENTION):
             continue
         operation = simulation.library.name(assumption.operation)
         entry = merged.setdefault((what, operation), [None, 0, 0])
@@ -416,7 +417,10 @@ def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdi
 
 
 def _has_fused_attention(card: GpuProfile) -> bool:
-    """Returns whether a card runs flash attention. Other kernels allocate other amounts."""
+    """Returns whether a card runs flash attention.
+
+    Older cards run attention with other kernels, and these allocate different amounts of memory.
+    """
     return card.compute_capability >= (8, 0)
 
 

@@ -1,7 +1,8 @@
 """The cards that a program's processes use, and the memory of all processes on each card.
 
-Each card has a file. From its first use of a card, each process writes there how much memory it has
-on the card, and updates this figure. So the file also has the memory of killed processes.
+Each card has a file. A process that uses a card writes into the card's file how much memory the
+process has on this card, and keeps the figure up to date. So the file also has the memory of
+processes that were killed.
 """
 
 from __future__ import annotations

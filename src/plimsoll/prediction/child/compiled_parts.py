@@ -28,8 +28,8 @@ def watch_calls(
     must handle their own errors. Calls in compiled code are left out.
 
     `watch_calls` replaces `Module.__call__`, because PyTorch's global module hooks would change the
-    compiled code. The replacement leaves it alone: Dynamo reads `Module.__call__` only once, when
-    Dynamo is imported, and traces only what this function calls.
+    compiled code. The replacement does not change it. Dynamo reads `Module.__call__` only once,
+    when Dynamo is imported, and it traces what the replacement calls but not the replacement.
     """
     kind = torch.nn.Module
     call_module = kind.__call__

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 _KNOWN_AFTER = 2
-"""After this many steps plimsoll says that no loop can be ended. The first may be a warm-up."""
+"""If plimsoll cannot end a loop, it says so after this many steps.
+
+It does not say so after one step, because the first step may be a warm-up.
+"""
 
 
 class StepLimit:
@@ -140,7 +143,7 @@ class StepLimit:
 
 
 def _can_end(frames: list[FrameType]) -> bool:
-    """Returns whether a frame is that of a Trainer, or in a loop over a loader."""
+    """Returns whether any of the frames runs a Trainer's method, or a `for` over a DataLoader."""
     return any(
         _trainer_state(frame) is not None
         or any(

@@ -38,8 +38,8 @@ class Failure:
         rank: The rank in the job.
         reason: The reason, as in `ScriptError`; None if the rank ended without a Python traceback,
             for example by `sys.exit`.
-        missing: The `HubRepository` that the rank failed to get, as a dictionary; None if it did
-            not fail for that.
+        missing: The `HubRepository` that the rank failed to get, as a dictionary; None if the rank
+            ended for any other reason.
     """
 
     seconds: float

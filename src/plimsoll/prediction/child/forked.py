@@ -1,9 +1,9 @@
 """The memory of processes forked from this one, such as a loader's workers.
 
-A forked process shares each page of the parent's memory until parent or child writes to the page,
-which copies it. Counting the copied pages takes milliseconds. So plimsoll counts them only now and
-then, in one of the processes, and assumes the same number for all forked processes. The rest of
-each process's memory is read every time.
+A forked process shares each page of its parent's memory until one of the two writes to the page.
+Then the kernel copies the page. Counting the copied pages takes milliseconds. So plimsoll counts
+them only now and then, in one of the forked processes, and assumes the same number for all of them.
+All other figures of each process's memory are read every time.
 """
 
 from __future__ import annotations

@@ -58,7 +58,10 @@ def note_other_cards(simulation: Simulation, run_of: Callable[[int], Run]) -> li
 def causes_of_job(
     prediction: dict[str, Any], ranks: list[ProcessReport], cards: dict[str, Card]
 ) -> list[dict[str, Any]]:
-    """Returns one rank's causes, and a cause for each rank's card that other ranks also use.
+    """Returns one rank's causes, and a cause for each card that several ranks share.
+
+    A card is shared if other ranks use it beside the rank that owns it. No cause is added if these
+    other ranks hold only little of the card's used memory.
 
     Args:
         prediction: The prediction of this rank, as a dictionary.

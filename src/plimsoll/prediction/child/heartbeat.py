@@ -24,7 +24,7 @@ def beat(simulation: Simulation, labels: BlockLabels) -> None:
 
     Args:
         simulation: The GPUs of this process.
-        labels: The ends of the script's steps, with their clock and their limit.
+        labels: Provides the clock that times the script's steps, and the limit on their number.
     """
     run = simulation.watchers.guarded("where the script is", _run)
     threading.Thread(target=run, args=(simulation, labels), daemon=True).start()

@@ -35,10 +35,12 @@ def tell_host_use(watch: HostWatch, folder: str) -> None:
 def host_figures(own: HostUse | None, folder: str, request: Request) -> dict[str, Any]:
     """Returns a prediction's entries about host memory.
 
+    The result is empty if `own` is unknown, or if only some of a job's ranks ran.
+
     Args:
-        own: The host memory of the program's first process.
+        own: The host memory of the program's first process; None if unknown.
         folder: The folder with the reports of the processes that the program started.
-        request: The request. If only some of a job's ranks ran, the result is empty.
+        request: The request for the prediction.
     """
     if own is None or request.ranks is not None:
         return {}

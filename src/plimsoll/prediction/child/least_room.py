@@ -35,7 +35,8 @@ def least_reserved_bytes(
 ) -> int | None:
     """Returns the least memory that serves a run's requests.
 
-    To find it, this replays the requests with less and less memory.
+    To find it, this bisects the range from `allocated` to `reserved`, and replays the requests at
+    each step.
 
     Args:
         simulation: The simulated GPUs.

@@ -1,9 +1,9 @@
-"""Guesses the use of blocks from how their lifetimes relate to the steps, without stacks.
+"""Guesses what each block is used for. It needs lifetimes, sizes and steps, but no call stacks.
 
 - A block that exists before the first step and lives through the last is a parameter.
 - A gradient is as large as a parameter, and all gradients of a step are live together.
-- A block that a step leaves behind is optimizer state if it is as large as a parameter.
-- An activation is live at the peak before the step's first gradient is made.
+- Optimizer state is allocated in the first step, stays, and is as large as a parameter.
+- An activation is live when memory is highest in the part of the step before the first gradient.
 - If a program trains but a step has no gradient, the step was cut off in its forward pass, by a
   failed request or the end of the history. Its activations are the blocks live at its peak.
 """
@@ -65,8 +65,8 @@ def categories_by_lifetimes(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.ui
             continue
         made = ends - 1
         if len(gradients):
-            # Skip the first sixteenth of the bytes: a small block from before the backward pass may
-            # look like a gradient.
+            # The gradients show where the forward pass ends. The first of them, up to a sixteenth
+            # of their bytes, do not count: a small block of the forward pass may look like one.
             sizes = np.cumsum(lifetimes.size[gradients])
             made = int(start[gradients[np.searchsorted(sizes, sizes[-1] // 16)]])
         turn = began + int(np.argmax(level[began : made + 1]))
@@ -82,7 +82,8 @@ def _together(
 ) -> NDArray[np.int64]:
     """Chooses the gradients among a step's blocks that are as large as parameters.
 
-    All gradients are live at the moment when the sizes of live blocks best match all parameters.
+    All gradients are live at the moment at which the sizes of the live blocks best match the sizes
+    of the parameters.
     """
     if len(blocks) == 0:
         return blocks
@@ -107,7 +108,7 @@ def _together(
     found = blocks[(lifetimes.start[blocks] <= moment) & (lifetimes.end[blocks] > moment)]
     left = Counter(sizes)
     chosen = []
-    # Gradients outlive activations and temporaries of the same size, so take the longest lives.
+    # Gradients outlive activations and temporaries of the same size, so take those freed last.
     for block in found[np.argsort(-lifetimes.end[found], kind="stable")].tolist():
         size = int(lifetimes.size[block])
         if left[size] > 0:
@@ -121,7 +122,11 @@ def _name_the_unseen(
     lifetimes: Lifetimes,
     parameters: NDArray[np.bool_],
 ) -> None:
-    """Names workspaces by size, and blocks from before the recording "other"."""
+    """Sets the categories "workspaces" and "other".
+
+    A block that is never freed and has the size of a workspace is taken for one. The use of a block
+    that is older than the recording is unknown, so the block is "other".
+    """
     kept = (lifetimes.end >= lifetimes.event_count) & ~parameters & (lifetimes.start >= 0)
     result[kept & np.isin(lifetimes.size, WORKSPACE_SIZES)] = NUMBER["workspaces"]
     result[lifetimes.start < 0] = NUMBER["other"]

@@ -31,7 +31,7 @@ COLUMNS: dict[str, type[np.generic]] = {
 class Lifetimes:
     """The blocks of one device as columns of length m, in order of allocation.
 
-    Blocks from before the first event come first, by address.
+    The blocks that are older than the first event come first, sorted by address.
 
     A block is live after event `e` if `start <= e < end`.
 

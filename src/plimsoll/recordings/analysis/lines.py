@@ -134,7 +134,8 @@ def source_lines(
         frames: A function that returns the frames of a stack, such as `DeviceTrace.frames`.
 
     Returns:
-        The index of each stack's line, and the distinct lines.
+        For each stack, the index of its line in the list of lines; and this list, in which each
+        line occurs once.
     """
     numbers, place = np.unique(stacks, return_inverse=True)
     lines: dict[str, int] = {}

@@ -40,7 +40,13 @@ class Rows:
 
     @classmethod
     def of(cls, events: EventBatch, first: int, requests: int) -> Rows:
-        """Makes rows of a batch whose first event is `first`, after `requests` allocations."""
+        """Takes the events of blocks from a batch.
+
+        Args:
+            events: The batch.
+            first: The number of the batch's first event in the history.
+            requests: The number of allocations in the history before the batch.
+        """
         rows = np.flatnonzero(events.action <= Action.FREE_COMPLETED)
         action = events.action[rows]
         is_request = action == Action.ALLOC
@@ -138,7 +144,7 @@ def pair(rows: Rows, event_count: int) -> Paired:
         """Returns each block's first row of this kind; the number of rows if it has none."""
         found = np.full(len(opening), len(order), dtype=np.int64)
         places = np.flatnonzero(action == kind)[::-1]
-        found[block[places]] = order[places]  # the first row is written last
+        found[block[places]] = order[places]  # the first row is written last and stays
         return found
 
     event = np.append(rows.event, event_count)

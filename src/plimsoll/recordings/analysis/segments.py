@@ -120,7 +120,7 @@ class _Range(NamedTuple):
 
 
 class _Ranges:
-    """The ranges that are reserved now, by address, and the ranges that were released."""
+    """The ranges that are reserved now, sorted by address, and the released ranges."""
 
     def __init__(self, event_count: int) -> None:
         self._event_count = event_count

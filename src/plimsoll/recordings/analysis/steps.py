@@ -1,16 +1,16 @@
 """Finds the steps of a program from the rhythm of its allocations.
 
 A program repeats its requests in every step, so some kind of block is allocated exactly once per
-step. Each kind of block proposes its allocations as the boundaries. A proposal is judged by three
-properties of steps:
+step. Blocks are of one kind if they have the same size, lifetime or call stack. The allocations of
+each kind are one proposal for the boundaries. A proposal is judged by three properties of steps:
 
 - The steps are alike. They are compared by the lifetimes of their blocks. A lifetime is counted in
   allocations, because this count stays the same if sequence lengths and batches vary.
 - The boundaries are evenly spaced, and cover the history.
 - Little memory is live at the boundaries, compared with the rest of the step.
 
-If two proposals are about equally good, and one has several times as many steps, the one with more
-steps is taken, because the other counts several steps as one. In a long history only the middle is
+If two proposals are rated about equally, and one has at least about twice as many steps, this one
+is taken, because the other counts several steps as one. In a long history only the middle is
 searched. The kind of block that begins the steps in the middle then gives the boundaries in the
 rest of the history.
 """
@@ -39,7 +39,8 @@ _LEAST_STEPS = 3
 _LEAST_CONFIDENCE = 0.5
 _AS_GOOD = 0.08  # a smaller difference in confidence has no meaning
 _FINER = 1.8
-# Limits on the search time: how many kinds of blocks and how many proposals are tried.
+# These constants limit the search time: the most kinds of blocks with the same defining columns,
+# the most step counts that are tried, and the most proposals that are tried for one step count.
 _MOST_PROMISING = 1000
 _MOST_COUNTS = 40
 _MOST_OF_A_COUNT = 3
@@ -163,9 +164,10 @@ def _find_rhythm(history: Stretches) -> Steps:
 def _proposals(
     middle: Stretch, life: NDArray[np.int64]
 ) -> Iterator[tuple[NDArray[np.int64], _Kind]]:
-    """Yields likely boundaries as indices of blocks, with the kind of block that begins the steps.
+    """Yields the most promising proposals for each possible number of steps.
 
-    For each possible number of steps, only the most promising boundaries are yielded.
+    A proposal is the indices of the blocks whose allocations would begin the steps, and the kind of
+    these blocks.
     """
     began = middle.began
     size = np.unique(began.size, return_inverse=True)[1]
@@ -230,7 +232,7 @@ def _judge(
     start: NDArray[np.int64],
     level: NDArray[np.int64],
 ) -> float:
-    """Rates proposed boundaries from 0 to 1."""
+    """Returns a rating of the proposed boundaries: 0 is the worst, 1 the best."""
     gaps = np.diff(places)
     cover = min(1.0, float((places[-1] - places[0] + np.median(gaps)) / len(life)))
     unevenness = float(gaps.std() / gaps.mean())

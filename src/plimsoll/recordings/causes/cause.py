@@ -133,9 +133,9 @@ class Facts:
         lines: Source lines.
         frames: A function that returns the frames of a stack, innermost first, given its number.
         steps: The program's steps.
-        event: The event after which the most memory was allocated.
+        event: The number of the event after which allocated memory is at its peak.
         reserved: Reserved memory at its peak.
-        notes: The program's own notes.
+        notes: Facts that the requests do not show.
         failed: Whether a request failed for lack of memory.
     """
 
@@ -153,7 +153,7 @@ class Facts:
 
     @cached_property
     def passes(self) -> Steps:
-        """The steps of `steps`; if there are none, steps detected in the rhythm of allocations."""
+        """`steps`, if they come from marks or are not empty; otherwise steps that are detected."""
         is_said = self.steps.source == "marks" or len(self.steps)
         return self.steps if is_said else find_steps(self.blocks)
 
@@ -220,11 +220,11 @@ class Facts:
         return found
 
     def callers_line(self, blocks: NDArray[np.int64]) -> str | None:
-        """Returns the user's line outside training under which most of these bytes were requested.
+        """Returns the user's line that leads to most of these bytes and that training does not run.
 
         A line in a module's `forward` also runs in training. So each call stack is searched from
         its innermost line through the callers, up to the first line that training does not run.
-        Returns None if there is no such line.
+        The line with the most bytes is returned; None if no stack has such a line.
         """
         trained = self.blocks.stack[self.is_trained & (self.blocks.stack > 0)]
         taken: set[str] = set()

@@ -36,9 +36,12 @@ _LARGEST_NUMBER = 8
 _LEAST_GROWN = MiB
 _LEAST_SHARE = 0.05
 _MUCH_LONGER = 3
-"""A stretch between two step ends is searched for a loop if it is this many steps long."""
+"""The time between two step marks is searched for a loop if it is longer than this many steps.
+
+Lengths are counted in events, and the median step is the unit.
+"""
 _MOST_SEARCHED = 1 << 20
-"""The most events that are searched, from the beginning of such a stretch."""
+"""The most events after the first of the two marks that are searched for a loop."""
 
 
 def kept_over_passes(facts: Facts) -> Cause | None:
@@ -120,7 +123,7 @@ def _graph(
     Args:
         facts: The facts of the device.
         leak: The line's growth.
-        kept: The blocks of all growing lines from earlier iterations.
+        kept: The live blocks that earlier iterations requested, at any of the growing lines.
         results: The blocks of `kept` whose tensors may have a grad_fn.
     """
     line = users_part(leak.what) or leak.what
@@ -158,7 +161,7 @@ def _value(facts: Facts, line: str, passes: Steps) -> KeptValue | None:
     ends = passes.boundaries[passes.boundaries <= facts.event]
     mine = facts.live[facts.are_of_line(facts.live, line)]
     mine = mine[facts.blocks.start[mine] < (int(ends[-1]) if len(ends) else 0)]
-    last = mine[np.argsort(facts.blocks.start[mine])[-1:]]  # the result comes last
+    last = mine[np.argsort(facts.blocks.start[mine])[-1:]]  # a line requests its result last
     is_number = bool(facts.blocks.size[last[0]] <= _LARGEST_NUMBER) if len(last) else None
     return kept_value(line, is_number=is_number)
 
@@ -170,7 +173,7 @@ def _cause(leak: Leak, line: str | None, grown: int, kept: KeptValue, graph: str
         leak: The line's growth.
         line: The line that the cause names.
         grown: The bytes by which the memory of this cause grew.
-        kept: The value that the program should keep instead.
+        kept: The changed statement, which no longer makes memory grow.
         graph: The kept graph in words; "" without one.
     """
     slope = round(leak.slope_bytes * grown / leak.grown_bytes)

@@ -15,15 +15,18 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 0.3
 _FEWEST, _MOST = 2, 8
-"""The fewest and the most tensors that a loss holds.
+"""The fewest and the most tensors at the peak that can be the logits and the loss's copies.
 
-They are the logits in two types, their logarithms, and gradients.
+These tensors are the logits in two types, their logarithms, and gradients.
 """
 _LOSSES = ("cross_entropy", "nll_loss")
 
 
 def logits(facts: Facts) -> Cause | None:
-    """Finds a loss's tensors that are as large as its logits, if they are 30 % of the peak."""
+    """Finds the logits and the loss's copies of them, if they are 30 % of the peak or more.
+
+    Any tensor with the size of the loss's largest tensor counts, and any with half that size.
+    """
     of_loss = facts.live[facts.is_live_under(_computes_loss)]
     if not len(of_loss):
         return None

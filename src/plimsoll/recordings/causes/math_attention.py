@@ -42,7 +42,8 @@ def _live_bytes(facts: Facts, noted: MathAttention) -> int:
         is_line = np.array([each == noted.line for each in facts.lines], dtype=np.bool_)
         blocks = blocks[is_line[facts.line[blocks]]]
     sizes = facts.blocks.size[blocks]
-    # The kernel copies half-precision scores to float32, and masks may have another type.
+    # Blocks from half to twice the noted size count: the kernel copies half-precision scores to
+    # float32, and a mask may have a different type than the scores.
     return facts.bytes_of(
         blocks[(sizes >= noted.bytes // _ALIKE) & (sizes <= _ALIKE * noted.bytes)]
     )

@@ -19,7 +19,7 @@ _OWN = re.compile(rf"this process has {_SIZE} memory in use")
 
 @dataclass(frozen=True)
 class CardParts:
-    """The parts of a card's memory by holder, in bytes, when a program does not fit.
+    """The bytes that each holder has of a card's memory when a program does not fit on the card.
 
     Attributes:
         total_bytes: The whole card.
@@ -54,8 +54,8 @@ def own_bytes(error: str) -> int | None:
 def outside_pytorch(card: CardParts) -> Cause | None:
     """Finds memory outside PyTorch, if PyTorch's memory alone would fit the card.
 
-    The CUDA context does not count, because it is always there; the rest must be at least 2 % of
-    the card.
+    The memory outside PyTorch must be at least 2 % of the card. The CUDA context does not count,
+    because it is always there.
     """
     holders = list(_holders(card))
     outside = sum(size for size, _, _ in holders)

@@ -46,10 +46,11 @@ _OF_THE_ALLOCATOR = ("varied_sizes", "idle_streams", "waiting_frees")
 
 
 def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
-    """Finds all causes; the one that best explains the figures comes first.
+    """Finds all causes; the one that best explains the program's memory comes first.
 
-    If most of the reserved memory is free, a cause in the allocator comes first. Otherwise causes
-    whose memory grows come first, then the cause with the most memory.
+    If most of the reserved memory is free, the causes in `_OF_THE_ALLOCATOR` come first. Otherwise
+    causes whose memory grows come first, then the cause with the most memory. Causes about host
+    memory come last.
 
     Args:
         facts: The facts of one device.
@@ -83,6 +84,6 @@ def _rank(cause: Cause, *, mostly_free: bool) -> tuple[bool, bool, bool, bool, i
         cause.on_host,
         of_allocator != mostly_free,
         not cause.growth_bytes,
-        cause.name != "data_parallel",  # False, so first: it says why the cards differ
+        cause.name != "data_parallel",  # False sorts first: this cause says why cards differ
         -cause.bytes,
     )

@@ -1,4 +1,7 @@
-"""Recognises the first step under `torch.backends.cudnn.benchmark`, which tries every plan."""
+"""Recognises a peak in the first step, where cuDNN tries every plan of each convolution.
+
+`torch.backends.cudnn.benchmark` makes it do so. A plan is an algorithm with its settings.
+"""
 
 from __future__ import annotations
 

@@ -43,9 +43,10 @@ def varied_sizes(facts: Facts) -> Cause | None:
 
 
 def _most_varied(facts: Facts) -> tuple[NDArray[np.int64], str | None]:
-    """Returns the sizes of the call that varies most between passes, and the call's line.
+    """Returns the distinct sizes that one call requested, and the call's line.
 
-    The largest size of each pass counts.
+    Requests with the same call stack are one call. The call with the most distinct sizes is chosen,
+    where only the largest request of each pass counts. A call whose sizes never fall has none.
     """
     blocks = facts.blocks
     large = np.flatnonzero((blocks.size > _LARGE) & (blocks.stack > 0))
@@ -60,6 +61,6 @@ def _most_varied(facts: Facts) -> tuple[NDArray[np.int64], str | None]:
     largest = np.maximum.reduceat(blocks.size[large].astype(np.int64), first)
     calls = np.split(largest, np.flatnonzero(np.diff(key[first] // (len(ends) + 1))) + 1)
     varied = [np.unique(sizes) if (np.diff(sizes) < 0).any() else sizes[:0] for sizes in calls]
-    # If several calls vary equally, take the one with the largest request.
+    # If several calls have equally many sizes, take the one with the largest request.
     most = max(range(len(calls)), key=lambda call: (len(varied[call]), int(calls[call].max())))
     return varied[most], facts.line_of_most(large[blocks.stack[large] == stacks[most]])

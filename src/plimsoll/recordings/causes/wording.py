@@ -51,7 +51,10 @@ def why(cause: Cause) -> str:
 
 
 def most_held(by_category: Mapping[str, int], lines: Sequence[LineShare]) -> str | None:
-    """Describes the largest category, in the absence of a cause; None if nothing is known."""
+    """Describes what holds the most memory, for a program without a known cause.
+
+    Names the largest category and the first of `lines`. Returns None if both are unknown.
+    """
     known = {name: size for name, size in by_category.items() if size}
     largest = max(known, key=known.__getitem__, default="other")
     held = []

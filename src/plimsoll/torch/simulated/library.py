@@ -36,8 +36,9 @@ SIMULATED_GPU = Recipe(
     sources=_HERE / "csrc",
     # These flags include only the headers of PyTorch that the library needs.
     flags=("-O1", "-DAT_PER_OPERATOR_HEADERS", f"-I{_HERE}/csrc/lean", f"-I{_HERE}/csrc"),
-    # In a CUDA build libtorch loads libtorch_cuda before plimsoll's library. So PyTorch registers
-    # its kernels first, and plimsoll's replace them.
+    # In a CUDA build libtorch depends on libtorch_cuda. So libtorch_cuda is loaded first, and
+    # plimsoll's library after it. PyTorch registers its kernels, and plimsoll's kernels replace
+    # them.
     libraries=("torch", "torch_cpu", "c10"),
     needs_cuda=False,
     check=f"{__package__}.check",
@@ -399,7 +400,7 @@ class Library:
         return _read(self.lib.plimsoll_copy_assumptions, Assumption)
 
     def uncertain_memory(self) -> list[UncertainMemory]:
-        """Returns those of the kernels' requests for memory whose size is known only as a range."""
+        """Returns an entry for each request of uncertain size that a kernel made."""
         return _read(self.lib.plimsoll_copy_uncertain_memory, UncertainMemory)
 
     def limit_pinned(self, conf: str) -> None:
@@ -466,6 +467,6 @@ def _rows(copy: Any, kind: type[_Row]) -> ctypes.Array[_Row]:
 
 
 def _megabytes(conf: str, key: str) -> int:
-    """Returns a size from allocator settings, in bytes; the largest size if it is not set."""
+    """Returns the size that `conf` sets for `key`, in bytes; if it sets none, `_WITHOUT_END`."""
     found = re.findall(rf"{key}\s*:\s*(\d+)", conf)
     return int(found[-1]) * MiB if found else _WITHOUT_END

@@ -30,7 +30,10 @@ class MemoryLimit:
 
 
 def heeded(limits: Sequence[MemoryLimit]) -> list[MemoryLimit]:
-    """Returns the limits of one GPU that held for at least one event, in order."""
+    """Returns the limits of one GPU, in order.
+
+    A limit is left out if the next limit replaced it before any event.
+    """
     before_others = [limit for limit, after in pairwise(limits) if after.event > limit.event]
     return [*before_others, limits[-1]]
 

@@ -49,7 +49,7 @@ def answer_nvidia_smi(simulation: Simulation) -> None:
 
 def _asked(command: Any) -> list[str] | None:
     """Returns the options of a command that runs `nvidia-smi`; None for any other command."""
-    # Another iterable may be an iterator. Reading it here would leave nothing for `Popen`.
+    # `Popen` also takes iterators. If this function read one, `Popen` would find it exhausted.
     if not isinstance(command, str | list | tuple):
         return None
     try:

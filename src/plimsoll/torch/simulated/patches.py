@@ -141,7 +141,8 @@ def stack_virtual_batches(module: ModuleType, execute: Callable[[], None]) -> No
 def _is_virtual(tensor: Any) -> bool:
     import torch
 
-    key = torch._C._dispatch_key_parse("CustomRNGKeyId")  # as in csrc/device/virtual.h
+    # csrc/device/virtual.h gives this dispatch key to virtual tensors.
+    key = torch._C._dispatch_key_parse("CustomRNGKeyId")
     return bool(torch._C._dispatch_keys(tensor).has(key))
 
 
@@ -155,7 +156,7 @@ def _rebuild_virtual(kind: Any, size: Any, stride: Any, dtype: Any, requires_gra
 
 
 def _values(tensor: Any) -> bytes:
-    """Returns a small tensor's values as bytes; none for a large tensor."""
+    """Returns the bytes of a small tensor's values; `b""` for a large tensor."""
     import torch
 
     if not 0 < tensor.nbytes <= _MOST_VALUE_BYTES:
@@ -205,9 +206,10 @@ def _patch_autograd(torch: ModuleType, simulation: Simulation) -> None:
 
 
 def keep_native_shape_functions(module: ModuleType, execute: Callable[[], None]) -> None:  # noqa: ARG001
-    """Loads `torch._meta_registrations` without the functions for which C++ has a Meta kernel.
+    """Loads `torch._meta_registrations`, and keeps PyTorch's Meta kernels that are written in C++.
 
-    The C++ functions are the ones that the CUDA kernels use, and they are ten times faster.
+    The module would replace them by Python functions. The C++ kernels are ten times faster, and
+    find the shapes by the same code as the CUDA kernels.
     """
     import torch
 

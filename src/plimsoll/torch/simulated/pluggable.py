@@ -33,7 +33,7 @@ class PluggableAllocator(CudaAllocator):
         return bool(self.alloc_fn and self.free_fn)
 
     def _ignore(self, function: int) -> None:
-        """Accepts another function of the program, and never calls it."""
+        """Accepts a function other than `alloc_fn` and `free_fn`; plimsoll never calls it."""
 
     set_init_fn = set_reset_fn = set_memory_fraction_fn = set_base_alloc_fn = _ignore
     set_record_stream_fn = set_begin_allocate_to_pool = _ignore

@@ -82,7 +82,7 @@ def where(runners: Collection[str]) -> str:
 def _end_of(code: CodeType, offset: int) -> str | None:
     """Returns how a function uses an instruction's value: `_TESTED`, `_RETURNED` or None.
 
-    If the value is stored in a variable, all reads of the variable in the function count.
+    If the function stores the value in a variable, each read of the variable is a use of the value.
     """
     instructions = list(dis.get_instructions(code))
     # `offset` may lie within a call's instruction. So this takes the last instruction that begins

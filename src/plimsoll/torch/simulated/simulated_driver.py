@@ -70,7 +70,7 @@ class DriverLibrary:
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("cu"):
             raise AttributeError(name)
-        function = self[name]  # a new object, whose types the program may set
+        function = self[name]  # a new object: the program may set its `argtypes` and `restype`
         setattr(self, name, function)
         return function
 

@@ -6,7 +6,7 @@
 // memory.
 //
 // Example. The elastic allocator reserves addresses for the whole card and maps pieces, here of
-// 2 MiB, where they are needed. Each column is 20 MiB:
+// 2 MiB, where they are needed. Addresses without memory are a hole. Each column is 20 MiB:
 //
 //   A, B, C are lent       | A       | B | C    | hole    |
 //   A and C are freed      | free    | B | free | hole    |
@@ -16,9 +16,10 @@
 //   A is freed, D is lent  | retired | B |       D        |   they return to D: no driver call
 //
 // Approach. A piece's home is where it was mapped first. A block borrows the pieces that were
-// brought together for it. When the block is freed, they return home, where their old mappings were
-// kept. So a program that repeats its steps finds free memory where the last step found it, and
-// each request gets the same address as in the last step. After some steps no driver calls are
+// brought together for it. Meanwhile the addresses of their home are retired: these serve no
+// request, but the old mappings stay. So the pieces can return home without a driver call after the
+// block is freed. A program that repeats its steps finds free memory where the last step found it,
+// and each request gets the same address as in the last step. After some steps no driver calls are
 // needed: only the allocator's records (books/) change. An old mapping is unmapped if another piece
 // takes its addresses, if there are too many old mappings, or if memory is released to the driver;
 // but only after the work that used the addresses is done.
@@ -97,7 +98,7 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   [[nodiscard]] int pool_uses(PoolId pool) const override;
   void set_pool_option(PoolId pool, PoolOption option, bool on) override;
 
-  // Sets the most dedicated memory that may be reserved.
+  // Sets the most dedicated memory (the card's own, see `Tier`) that may be reserved.
   void set_limit(std::optional<Bytes> limit) override;
   [[nodiscard]] std::optional<Bytes> limit() const override;
   [[nodiscard]] Bytes largest_free_block() const override;
@@ -110,12 +111,14 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   // Sets the plan that says where the large requests of each stream lie, as long as the program
   // follows it. Private pools are not planned. Throws std::logic_error after the first request.
   void set_plan(std::shared_ptr<const ProgramPlan> plan);
-  // Returns how far each planned stream followed its plan, in the order of the first requests.
+  // Returns how far each planned stream followed its plan. The streams are in the order in which
+  // they made their first requests.
   [[nodiscard]] std::vector<PlanUse> plan_use() const;
 
   void set_spill_policy(SpillPolicy policy);
   [[nodiscard]] SpillPolicy spill_policy() const;
-  // Returns whether any request got shared memory because dedicated memory was full. Takes no lock.
+  // Returns whether any request got shared memory (host memory that the GPU can address) because
+  // dedicated memory was full. Takes no lock.
   [[nodiscard]] bool has_spilled() const { return growth_.has_spilled(); }
   // Sets the most shared memory that may be reserved. Without a value, only the memory that the
   // host can lock limits it.
@@ -157,10 +160,12 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   // driver. Returns nothing if there are too many free blocks to look at while a program waits.
   [[nodiscard]] std::optional<Bytes> fragments() const;
 
-  // Returns how many times a piece has begun to serve at another address.
+  // Returns the number of moves of all pieces so far. A piece moves when it begins to serve
+  // requests at another address.
   [[nodiscard]] std::uint64_t moves() const { return ledger_.moves(); }
 
-  // Requests up to this size lie in a space of their own, on pieces of one granule.
+  // Requests up to this size are small. A space (mapped_space.h) has either small or large requests
+  // only, and each piece for small requests is one granule.
   static constexpr Bytes kSmallRequest = AllocatorConfig::kSmallRequest;
 
  private:

@@ -1,5 +1,5 @@
-// A file for the content of paused memory that is not kept in host memory. The content passes
-// through page-locked memory, a small piece at a time.
+// A file that keeps the content of paused memory, so that host memory need not. On the way between
+// the GPU and the file, the content passes through page-locked memory, a small piece at a time.
 #pragma once
 
 #include <stdexcept>
@@ -45,8 +45,9 @@ class BackupFile final : public BackupStore {
   [[maybe_unused]] int file_;
 };
 
-// A store for memory without content, such as a simulated GPU's. The file stays empty, but the disk
-// must have room for the content. The check ignores the room that other EmptyFiles need.
+// A store for a simulated GPU, whose memory has no content. The file stays empty. But `reserve`
+// fails if the disk has no room for what a real GPU would write. It does not count the room that
+// other EmptyFiles have reserved.
 class EmptyFile final : public BackupStore {
  public:
   // Takes the descriptor as `BackupFile` does.

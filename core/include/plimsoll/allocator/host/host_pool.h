@@ -47,13 +47,14 @@ struct CallTime {
 struct HostStatistics {
   Stat active;  // blocks in use by the program or by work that was queued before their free
   Stat active_bytes;
-  Stat segment;  // chunks; `allocated` and `freed` are the sums over all driver calls
+  Stat segment;  // chunks; `allocated` and `freed` count the driver's calls
   Stat reserved_bytes;
   CallTime allocate_time;
   CallTime deallocate_time;
 };
 
-// Thrown when shared memory is exhausted. The message says what takes the memory.
+// Thrown when the driver, the machine or the pool's limit allows no more page-locked host memory.
+// The message says how much of it this process has, and how much can still be locked.
 class HostOutOfMemory : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -68,7 +69,7 @@ class HostPool {
   // Waits for work that uses freed blocks. Live blocks keep their memory.
   ~HostPool();
 
-  // Returns the process's pool, over the driver of the first caller; it is never destroyed.
+  // Returns the process's pool, which is never destroyed. It calls the driver of the first caller.
   [[nodiscard]] static HostPool& of_process(Driver& driver);
   // Returns the process's pool; null if no caller has opened it.
   [[nodiscard]] static HostPool* of_process_if_open();
@@ -124,9 +125,9 @@ class HostPool {
     std::vector<std::pair<Driver*, Event>> events;
   };
   enum class Effort : std::uint8_t {
-    oldest,  // complete frees in their order, until one is still pending
-    all,
-    wait,
+    oldest,  // completes the frees from the oldest on, and stops at the first that is pending
+    all,     // completes every free that is not pending
+    wait,    // waits for pending frees, and completes all
   };
 
   [[nodiscard]] std::optional<Address> take(Bytes size);
@@ -154,7 +155,7 @@ class HostPool {
   std::set<std::pair<Bytes, Address>> holes_by_size_;
   std::map<Address, Block> blocks_;
   std::list<Freed> freed_;              // oldest first
-  std::vector<Freed> freed_by_graphs_;  // freed blocks of pools that were begun
+  std::vector<Freed> freed_by_graphs_;  // freed blocks of all pools but the default one
   std::map<PoolId, int> pool_uses_;
   int captures_ = 0;
 };

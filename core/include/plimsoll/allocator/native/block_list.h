@@ -106,7 +106,7 @@ class BlockList {
 
   ObjectPool<Block> objects_;
   TorchVersion version_;
-  std::uint32_t orders_ = 0;  // the last order given to a block; breaks ties
+  std::uint32_t orders_ = 0;  // the last `Block::order` that was given; best fit breaks ties by it
 };
 
 }  // namespace plimsoll

@@ -27,8 +27,9 @@ class ExpandableMemory {
   Block* take(const NativeRequest& request);
   // Returns the bytes that `take` would request from the driver.
   [[nodiscard]] Bytes growth_for(const NativeRequest& request) const;
-  // Gives back to the driver the pages that lie wholly in a free block, and the address space once
-  // it holds nothing else. Throws DriverError if a call fails; then nothing has changed.
+  // Gives back to the driver the pages that lie wholly in a free block. If no page of the segment
+  // has memory any more, drops the segment and its address space. Throws DriverError if a call
+  // fails; then nothing has changed.
   void release(Block* block);
   // Asks the driver again to take back the memory that it refused to take back before.
   void offer_returned() { returned_.offer(); }

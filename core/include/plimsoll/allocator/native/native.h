@@ -67,8 +67,8 @@ class NativeAllocator final : public Allocator {
   [[nodiscard]] std::vector<SegmentInfo> segments() const override;
   void check_invariants() const override;
 
-  // Serves later requests by this configuration. The limit and the statistic max_split_size stay,
-  // because PyTorch reads both only when it makes the allocator.
+  // Serves later requests by this configuration. The memory limit and the statistic max_split_size
+  // keep their values, because PyTorch sets both only when it makes the allocator.
   void configure(const AllocatorConfig& config) { config_ = config; }
   [[nodiscard]] const AllocatorConfig& config() const { return config_; }
   [[nodiscard]] TorchVersion version() const { return version_; }

@@ -3,9 +3,10 @@
 //
 // The table has a power of two of slots, at least twice as many as pools, and a few extra slots at
 // the end. A pool's number times a constant gives its preferred slot. If that slot is taken, the
-// pool tries the slots after it. There it displaces the first pool that is less far from its own
-// preferred slot; the displaced pool then looks for a slot in the same way. So the order depends on
-// the pools' numbers and, if two pools prefer the same slot, on which of them came first.
+// pool tries the slots after it, until one is empty. If another pool is in a slot that it tries,
+// the pool that is farther from its preferred slot gets the slot, and the other pool tries the next
+// one. If both are equally far, the pool in the slot stays. So the order depends on the pools'
+// numbers and, if two pools prefer the same slot, on which of them came first.
 #pragma once
 
 #include <cstdint>

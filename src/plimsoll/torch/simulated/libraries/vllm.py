@@ -21,7 +21,11 @@ def _map_host(tensor: Any) -> Any:
 
 
 def _attend_2(*arguments: Any) -> list[Any]:
-    """Simulates FlashAttention 2; vLLM's build returns neither weights nor a random state."""
+    """Simulates vLLM's build of FlashAttention 2.
+
+    It returns only the output and the logarithms of the softmax's sums. flash-attn also returns
+    the attention weights and a random state.
+    """
     from plimsoll.torch.simulated.libraries.stand_ins.flash_attn_2_cuda import varlen_fwd
 
     *own, count, generator = arguments  # flash-attn has the generator before the count

@@ -56,7 +56,11 @@ def all_reduce_kernels(simulation: Simulation) -> dict[str, dict[str, Callable[.
 
 
 def _reduce(_: int, given: Any, out: Any, buffer: int, buffer_bytes: int) -> None:
-    """Launches the kernel. Without `buffer`, all ranks have already mapped the input's memory."""
+    """Launches the kernel that adds up the ranks' inputs.
+
+    vLLM first copies the input to `buffer`, which all ranks have mapped. If `buffer` is 0, all
+    ranks have mapped the input itself, and vLLM makes no copy.
+    """
     import torch
 
     del buffer_bytes

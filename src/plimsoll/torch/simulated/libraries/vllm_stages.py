@@ -46,7 +46,10 @@ def vllm_modules(
 
 
 def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `vllm.engine.arg_utils`; makes vLLM make up weights to save host memory and time."""
+    """Loads `vllm.engine.arg_utils`, and makes vLLM use made-up weights.
+
+    Weights from files would take host memory and time.
+    """
     execute()
     create = module.EngineArgs.create_load_config
 
@@ -244,7 +247,8 @@ class _Stages(EngineStages):
     def _learn_room(self) -> None:
         device = int(self.simulation.library.lib.plimsoll_current_device())
         free = self.simulation.card_memory(device)[0]
-        # The engine may wake in parts. This is the free memory before the first part.
+        # The engine may wake in several steps, and `_woken_bytes` is what the earlier steps took.
+        # So the sum is the memory that was free before the first step.
         self.use().sleep_of(self._level).free_bytes = free + self._woken_bytes
 
     def _learn_waking(self, before: _Held) -> None:

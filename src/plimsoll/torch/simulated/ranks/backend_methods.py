@@ -44,7 +44,9 @@ _REFUSED_PROPERTIES = ("bound_device_id", "uid")
 
 
 def name_methods(c10d: ModuleType, communicators: Communicators) -> None:
-    """Adds NCCL's and gloo's own methods to PyTorch's class for backends, for these backends alone.
+    """Gives the backends "nccl" and "gloo" their own methods.
+
+    PyTorch's class `Backend` gets the methods. Backends with other names stay as they are.
 
     Args:
         c10d: `torch._C._distributed_c10d`.

@@ -66,7 +66,8 @@ class Communicators:
                 self._cards[device], nodes, list(of).index(rank), Settings.of_environment()
             )
             own, once = made.begin(), process.begin()
-            # The memory of a process's first communicator includes that of PyTorch's streams.
+            # `once` includes the memory of PyTorch's streams. If PyTorch has already made the
+            # streams, their memory is already taken. So it is subtracted here.
             if once.high and "streams" in self._loaded[device]:
                 streams = self._cards[device].context_parts.get("streams", 0)
                 once -= Bytes(streams, streams)

@@ -124,7 +124,10 @@ class Exchange:
         return number
 
     def __call__(self, question: bytes) -> bytes:
-        """Answers a request of the C++ library; an answer begins with success or failure."""
+        """Answers a request of the C++ library.
+
+        The first byte of the answer is `_WELL`, `_FAILED` or `_OUT_OF_MEMORY`.
+        """
         asked = _Reader(question[1:])
         try:
             answer = {"p": self._post, "c": self._collect, "n": self._need, "d": self._drop}[
@@ -246,7 +249,8 @@ class Exchange:
                 return struct.pack("=Qq", meeting.header.series, int(group.rank == 0))
             sender, key = found
             meeting = _Meeting(group, meeting.header, b"", {sender: key}, sender, meeting.tag)
-        # No process runs for the sender, and no other rank's message replaces the sender's.
+        # There is no key if no process runs for the sender and no running rank sends a message that
+        # could replace the sender's message.
         if not meeting.keys:
             return struct.pack("=Qq", meeting.header.series, sender)
         ((place, (header, given, pieces)),) = self._read(meeting).items()

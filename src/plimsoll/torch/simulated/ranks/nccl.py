@@ -1,10 +1,10 @@
 """Computes the memory that NCCL takes of a card.
 
 The rules are those of NCCL's source, 2.28 to 2.30 (init.cc, channel.cc, transport/p2p.cc,
-transport/net.cc, graph/search.cc). The sizes of kernels and of their stacks come from its
+transport/net.cc, graph/search.cc). The sizes of kernels and of their stacks come from NCCL's
 libraries. benchmarks/nccl.py and benchmarks/jobs.py compared the results with H200s (one and two
-ranks) and H100s (two to four ranks linked by NVLink). Other machines are extrapolated, some with a
-range.
+ranks) and H100s (two to four ranks linked by NVLink). The results for other machines are
+extrapolated. Some of them are ranges.
 
 NCCL requests each table and buffer of a channel separately, and the driver gives at least 2 MiB
 each time. So a channel's memory depends on the number of requests, not on the bytes requested.
@@ -36,17 +36,20 @@ _HEADER = 4096
 _NETWORK_STEPS = 16
 _NETWORK_CHUNK = 128 * KiB
 _STACK_BEFORE = 1024
-"""The stack bytes of a thread that a context has without NCCL (cudaLimitStackSize)."""
+"""The size of each thread's stack before NCCL runs a kernel, in bytes (cudaLimitStackSize)."""
 _OTHER = (70 * MiB, 90 * MiB)
 """The least and the most bytes for streams, maps and the driver itself, on H100s and H200s."""
 _AROUND_MEASURED = (-2 * MiB, 12 * MiB)
-"""The least and the most bytes by which a job's process differs from `plimsoll measure`."""
+"""The least and the most bytes to add to the card's `nccl_process_bytes` for a process of a job.
+
+`plimsoll measure` finds `nccl_process_bytes` in a job of one rank.
+"""
 MOST_MEASURED = 4
-"""The most ranks of a communicator whose memory was measured."""
+"""The number of ranks of the largest communicator whose memory was measured."""
 _LINKS_MEASURED = 18
 """The number of NVLink links of the measured cards."""
 _LINKS_OF_SWITCH = 12
-"""Cards with at least this many links are in machines with NVLink switches: A100 and later."""
+"""A card with at least this many links (an A100 or later) is in a machine with NVLink switches."""
 _TABLE = Path(__file__).with_name("nccl.csv")
 
 
@@ -161,7 +164,10 @@ class Communicator:
         return len(set(self.node_of))
 
     def begin(self) -> Bytes:
-        """Returns the memory without connections: the tables of all channels, used or not."""
+        """Returns the memory that the communicator takes before it makes connections.
+
+        NCCL then has tables for all channels, used or not.
+        """
         low, high = (
             _TABLES_OF_CHANNEL * max(channels, self._letter_channels(channels))
             for channels in self._channels()
@@ -185,7 +191,8 @@ class Communicator:
         The ring is always one of them. NCCL may choose others for messages of some sizes.
 
         If NVLink joins the cards of one machine, NCCL's cost model (tuning.cc) chooses the ring for
-        every size: a tree's latency is not lower there, and its bandwidth is a third lower.
+        every size. On such a machine a tree has no lower latency than the ring, and a third less
+        bandwidth.
         """
         if self._nodes > 1:
             return 3

@@ -221,7 +221,7 @@ def _on(stream: Any, device: int) -> Any:
 
 
 def _options(make: Any, way: Any = None, root: Any = None) -> Any:
-    """Returns the options of a collective that runs in the order of its stream."""
+    """Returns a collective's options. The collective uses the current stream if it can."""
     from torch.distributed import ReduceOp
 
     options = make()

@@ -31,7 +31,7 @@ def read(store: Any, keys: list[str]) -> list[tuple[bytes, int]]:
 
 
 def remove(store: Any, key: str, pieces: int) -> None:
-    """Removes a message from the store, with `pieces` pieces after the first."""
+    """Removes a message from the store: its first piece, and the `pieces` pieces after it."""
     store.delete_key(key)
     for number in range(pieces):
         store.delete_key(_key(key, number))

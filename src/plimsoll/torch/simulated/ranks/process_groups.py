@@ -55,7 +55,8 @@ class ProcessGroups:
 
         c10d = torch._C._distributed_c10d
         add_nccl(c10d)
-        if not hasattr(c10d.Backend, "options"):  # PyTorch sets options that nothing reads
+        # PyTorch sets fields of a backend's `options`. Nothing reads these fields in a simulation.
+        if not hasattr(c10d.Backend, "options"):
             c10d.Backend.options = property(lambda _: NcclOptions())
         name_methods(c10d, self._simulation.communicators)
         add_symmetric_memory(c10d, self._simulation)
@@ -215,7 +216,10 @@ def _store(address: str, port: int, *, is_master: bool) -> Any:
 
 
 def _among(running: list[int], given: dict[str, Any]) -> dict[str, Any]:
-    """Returns init_process_group's arguments for a partial job; no rank waits for missing ranks."""
+    """Returns init_process_group's arguments for a job of which only some ranks run.
+
+    The store in these arguments does not wait for the other ranks.
+    """
     rank = int(os.environ["RANK"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = _store(address, port, is_master=rank == running[0])

@@ -27,7 +27,7 @@ _ADDRESS_BYTES = 8
 _MULTICAST_MAJOR, _LINKS_OF_SWITCH = 9, 12
 """The lowest major compute capability and the fewest NVLink links of a card that can multicast."""
 _WITHOUT_MULTICAST = "TORCH_SYMM_MEM_DISABLE_MULTICAST"
-"""PyTorch's environment variable; 1 makes it treat cards as if their switch could not multicast."""
+"""An environment variable. If it is 1, PyTorch does not use the multicast of NVLink switches."""
 _REFUSED = (
     *("get_signal_pad", "get_remote_tensor", "memset32", "stream_write_value32"),
     *("put_signal", "wait_signal"),
@@ -38,7 +38,7 @@ _LIKE_FIRST = (
     *("one_shot_all_reduce_out", "multimem_one_shot_all_reduce_out", "two_shot_all_reduce_out"),
     "multimem_all_gather_out",
 )
-"""Operations whose result is like their first tensor, or that write into a given tensor."""
+"""Operations that return a tensor of their first tensor's shape, or write into a given tensor."""
 
 
 def add_symmetric_memory(c10d: ModuleType, simulation: Simulation) -> None:

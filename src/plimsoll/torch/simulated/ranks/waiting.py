@@ -37,9 +37,9 @@ class DeadlockError(Exception):
 class Board:
     """The board on which the ranks of a job write what they wait for.
 
-    A rank also writes on the board that it ends. The first rank usually hosts the job's store. The
-    other ranks may still read messages from the store, so the first rank waits until they have
-    ended.
+    When a rank ends, it writes this on the board as well. The first rank usually hosts the job's
+    store. The other ranks may still read messages from the store, so the first rank waits until
+    they have ended.
 
     Args:
         store: The job's store.
@@ -76,7 +76,7 @@ class Board:
             self.say({"ended": True})
             if self._has_store and not has_failed:
                 self._outlast()
-        except RuntimeError:  # the store has ended with its rank
+        except RuntimeError:  # the rank that hosts the store has ended
             return
 
     def _outlast(self) -> None:

@@ -14,20 +14,22 @@
 // 3. All slots at most `kReach` away, the nearest first.
 //
 // The first slot found becomes the program's position in the plan. The first slot with a free place
-// serves the request. If none has a free place, a request that needs at least half of the next
-// slot's place gets that place. A request for which the plan has no place lies outside the area.
+// serves the request. If no slot serves it, the request gets the place of slot `next_`: but only if
+// that place is free, and the request fits into it and fills at least half of it. A request for
+// which the plan has no place lies outside the area.
 //
 // Each place is checked to be free, so a wrong plan only costs memory. But under a tight limit a
 // later request may lack that memory. There are two remedies. If requests outside the area take
-// more than `most_outside`, free memory of the area serves them. If less than `kLeastPlaced`
-// percent of a step's bytes lie where the plan has them, the plan is dropped. The first step ends
-// early, once its requests add up to the size of the area. All decisions depend on requests, none
-// on time, so a simulated run decides as a real one does.
+// more than `most_outside`, they get free memory of the area. If less than `kLeastPlaced` percent
+// of a step's bytes lie where the plan has them, the plan is dropped at the end of the step. The
+// first step ends early if its requests add up to the size of the area. All decisions depend on
+// requests, none on time, so a simulated run decides as a real one does.
 //
 // Invariants:
-// - next_ < slots, or == slots where the plan has ended.
-// - Until `note` has seen a request, place_ is the slot whose place `find` returned for it, and
-//   reached_ is the slot that the program has reached with it.
+// - next_ is the number of a slot. After the plan's end it may be the number of slots.
+// - Between the calls of `find` and `note` for a request, place_ is the slot whose place `find`
+//   returned, and reached_ is the first slot found, the program's new position. Each is kNone if
+//   there is no such slot. Both are kNone after `note`.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +51,7 @@ struct PlanUse {
   Bytes placed_bytes = 0;
   struct Dropped {
     std::uint64_t request = 0;  // number of requests before the plan was dropped
-    Bytes bytes = 0;            // bytes requested in the last step
+    Bytes bytes = 0;            // bytes requested in the step that ended then
     Bytes placed_bytes = 0;
   };
   std::optional<Dropped> dropped;
@@ -59,9 +61,9 @@ class PlanFollower {
  public:
   // How many slots ahead and behind are searched for a place.
   static constexpr std::uint32_t kReach = 400;
-  // How many sizes before a slot must equal the sizes of the last requests. Many sizes tell apart
-  // layers that look alike. If no slot is found, few sizes are compared, because a program that has
-  // just deviated matches the plan only for a few requests.
+  // A slot matches if the kContext slots before it have the sizes of the last kContext requests.
+  // This long context tells apart layers that look alike. If no slot matches, only kShortContext
+  // sizes are compared: a program that has just deviated matches the plan only for a few requests.
   static constexpr std::size_t kContext = 16;
   static constexpr std::size_t kShortContext = 4;
 

@@ -35,7 +35,8 @@ class Repetition {
  public:
   // How many requests are remembered. A longer step is not recognised.
   static constexpr std::size_t kCapacity = std::size_t{1} << 14;
-  // How many preceding sizes must be equal for a past request to count as the same one.
+  // A past request is followed if the kContext requests before it had the sizes of the last
+  // kContext requests.
   static constexpr std::size_t kContext = 7;
   // If the past request was at least `kLeastStep` requests ago, this many equal sizes suffice.
   static constexpr std::size_t kShortContext = 4;

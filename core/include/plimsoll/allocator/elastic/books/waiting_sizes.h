@@ -1,5 +1,6 @@
-// Counts, by size, an arena's freed blocks that other streams still use. For a request, the
-// allocator asks the driver about these streams only if one of the blocks has exactly its size.
+// Counts, by size, an arena's freed blocks that other streams still use. So the allocator knows,
+// without asking the driver about these streams, whether a block of exactly the size of a request
+// waits for them.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ struct Gap {
 struct Place {
   AddressRange extent;
   std::vector<Address> returned;  // retired addresses to which their pieces return
-  std::vector<Address> cleared;   // retired addresses to unmap; parts of the gaps
+  std::vector<Address> cleared;   // starts of retired blocks to unmap; each block overlaps a gap
   std::vector<Gap> gaps;
   Bytes price = 0;  // the price of mapping the gaps and unmapping `cleared`
 };

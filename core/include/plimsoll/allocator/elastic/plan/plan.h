@@ -18,15 +18,15 @@
 
 namespace plimsoll {
 
-// Addresses that get memory: a free piece, or new memory. New memory is planned as one filling and
-// cut into pieces afterwards.
+// A piece of memory and the address where it is to lie. The memory is a free piece, or new memory.
+// All new memory of a gap and tier is planned as one filling, and is cut into pieces afterwards.
 struct Filling {
   Address address = 0;
   Bytes size = 0;
   Tier tier = Tier::dedicated;
   FreePiece from = {};     // null for new memory
   bool is_mapped = false;  // the piece is still mapped at `address`: no driver call
-  Bytes gap = 0;           // for new memory: size of the gap to fill; 0 if it is not cut
+  Bytes gap = 0;           // for new memory: size of the gap that it is for; 0 if it stays whole
   Bytes missing = 0;       // for new memory: bytes that the gap still lacks, from `address` on
 
   [[nodiscard]] bool is_new() const { return from.piece == nullptr; }

@@ -6,17 +6,17 @@
 // lies in a part gets the whole part mapped.
 //
 // The top, which is the memory above the border, is in use for a short time only, so it is mapped
-// in granules. Its free memory serves other requests of the stream at once, and requests of other
-// streams when the stream is done with it.
+// in granules. Free memory of the top may move to requests that lie elsewhere: at once to those of
+// the area's stream, and to those of other streams once the area's stream is done with the memory.
 //
 // If a request is to lie at the top, and the memory of that place serves elsewhere, other free
 // memory or new memory is mapped there. So the addresses of requests never depend on timing; only
 // the amount of memory does.
 //
 // A program that deviates from its plan has requests outside the area. Once these need more memory
-// than PlanFollower::most_outside, all free memory of the area serves other requests too, and new
-// requests get only the memory that they need instead of whole parts. If the program uses several
-// streams, it depends on timing when this begins.
+// than PlanFollower::most_outside, all free memory of the area serves them too. From then on, new
+// requests in the area get only the memory that they need instead of whole parts. If the program
+// uses several streams, the moment of this change depends on timing.
 //
 // The functions here call no driver and do not change the allocator's records (books/).
 #pragma once
@@ -34,8 +34,9 @@ namespace plimsoll {
 // parts below the border count.
 [[nodiscard]] Plan plan_parts(const MappedSpace& planned, const AddressRange& range);
 
-// Adds the free pieces of the arena's planned area that may serve other requests, and were freed at
-// `age` or before.
+// Adds to `found` the free pieces at the top of the arena's planned area that were freed at `age`
+// or before. Adds nothing if the whole area gives its free memory (`Arena::planned_gives`), because
+// `Arena::free_pieces` then has these pieces.
 void add_area_top(const Arena& arena, std::uint64_t age, std::vector<FreePiece>& found);
 
 }  // namespace plimsoll

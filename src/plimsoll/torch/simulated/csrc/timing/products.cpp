@@ -24,7 +24,7 @@ struct Kind {
   double split_ns;   // time to add up parts, if a sum's terms are split over multiprocessors
   double sustained;  // fraction of the data sheet's rate that is reached
   double memory;     // fraction of the memory bandwidth that is reached
-  double unaligned;  // how many times slower if rows may begin at any element
+  double unaligned;  // slowdown if rows may begin at any element, not only at multiples of 16 bytes
   std::span<const Tile> tiles;
 };
 
@@ -35,7 +35,7 @@ constexpr Kind kHalfProducts{3150, 150, 1800, .833, .65, 6.0, kHalfTiles};
 constexpr Kind kTf32Products{3680, 1680, 24900, .900, .74, 2.8, kTf32Tiles};
 constexpr Kind kFloatProducts{805, 3170, 3865, .785, .76, 1.0, kFloatTiles};
 
-// Operands that fit into the cache are loaded this many times faster.
+// Operands that fit into the cache are loaded this many times faster than operands in memory.
 constexpr double kFasterInCache = 1.7;
 constexpr double kFewestTermsOfPart = 128;
 constexpr double kMostParts = 32;
@@ -116,7 +116,8 @@ double template_ns(const Product& p, const TemplateTile& tile, const DevicePrope
   constexpr double kSharedBytes = 227 << 10, kMostWarps = 64,
                    kRegisters = 65536;      // per multiprocessor
   constexpr double kRegistersBesides = 64;  // registers per thread that hold no results
-  constexpr double kWaitingAlone = 0.7;     // share of the wait that a block alone cannot hide
+  // If a multiprocessor holds only one block, this share of the wait for operands adds to the time.
+  constexpr double kWaitingAlone = 0.7;
   const bool is_on_cores = has_tensor_cores_for(p.type, on);
   const double latency_ns = is_on_cores ? 650 : 900;
   const double bytes_per_ns = is_on_cores ? 80 : 105;  // per multiprocessor
@@ -147,8 +148,8 @@ double multiplied_ns(const ConvolutionWork& w, const DeviceProperties& on) {
   const double numbers = w.inputs * w.channels + w.outputs * w.out_channels;
   const double item = static_cast<double>(c10::elementSize(w.type));
   const double slower = kH200FlopsPerNs / on.flops_per_ns;
-  // With one channel per group no matrices are multiplied; each tap of the kernel is a separate
-  // step.
+  // With fewer than four channels per group, cuDNN does not multiply matrices. The time then grows
+  // with the number of results and, more slowly, with the number of taps of the filter.
   if (w.groups > 1 && w.groups * 4 > w.channels) {
     const double steps = w.outputs * w.out_channels * std::sqrt(w.taps);
     const double per_step = !w.channels_last  ? (w.pass == Pass::weight_gradient ? 9.8e-3 : 5.6e-3)
@@ -163,7 +164,7 @@ double multiplied_ns(const ConvolutionWork& w, const DeviceProperties& on) {
   product.batch = w.groups;
   product.type = w.type;
   product.allows_tf32 = w.allows_tf32;
-  // With three channels, as in images, tensor cores are used poorly.
+  // Tensor cores are used poorly with fewer than eight channels; images, for example, have three.
   if (channels < 8 && w.taps > 1) {
     const double flops = 2 * w.outputs * w.out_channels * terms;
     const double flops_per_ns = w.pass == Pass::forward          ? 25e3
@@ -188,8 +189,8 @@ double multiplied_ns(const ConvolutionWork& w, const DeviceProperties& on) {
     multiplied = shaped(out_channels, terms, w.outputs);
   }
   if (is_half(w.type)) {
-    // With channels last, cuDNN keeps tiles of both operands in place over all taps of the kernel.
-    // Tensors of other layouts are copied first.
+    // In the channels-last layout, cuDNN loads a tile of each operand once and uses it for all taps
+    // of the filter. Tensors in any other layout are copied first.
     if (w.channels_last) return 3500 + 0.72 * multiplied;
     return 16000 + 0.9 * multiplied + numbers * 0.6e-3 * slower;
   }
@@ -243,7 +244,7 @@ double multiplied_ns(const RecurrentWork& w, const DeviceProperties& on) {
                           gates,  (w.input + (w.layers - 1) * w.hidden) / w.layers,
                           w.type, w.allows_tf32};
   Product of_step{1, w.batch, gates, w.hidden, w.type, w.allows_tf32};
-  // If a row's size is no multiple of 16 bytes, cuDNN reads the row number by number.
+  // If a row's size is no multiple of 16 bytes, cuDNN loads the elements of the row one at a time.
   const auto item = static_cast<std::int64_t>(c10::elementSize(w.type));
   if (static_cast<std::int64_t>(w.hidden) * item % 16 != 0) of_step.alignment = item;
   // Each time step waits for the step before. It does one product with few rows, and the gates'

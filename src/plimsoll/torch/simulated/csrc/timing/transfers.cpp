@@ -4,9 +4,9 @@
 
 namespace plimsoll::simulated {
 
-// Measured rates in bytes/ns: 55 for page-locked memory; for other memory 22 to the device and 17
-// from the device, because other memory is copied through page-locked memory. The bus is specified
-// with 64.
+// Measured rates in bytes/ns: 55 for page-locked memory; for pageable memory, 22 to the device and
+// 17 from the device. Pageable memory is slower because it is copied through page-locked memory.
+// The bus's specified rate is 64.
 double transfer_ns(double bytes, bool is_pinned, bool to_device, const DeviceProperties& on) {
   const double bus = on.copy_bytes_per_ns;
   if (is_pinned) return 1900 + bytes / bus;

@@ -4,7 +4,9 @@ namespace plimsoll::simulated {
 namespace {
 
 constexpr std::size_t kFewFloatBytes = 4096;
-constexpr std::size_t kFewIntegerBytes = std::size_t{1} << 20;  // integers decide shapes
+// This limit is larger than the one for floats, because integers often decide the shapes of
+// tensors.
+constexpr std::size_t kFewIntegerBytes = std::size_t{1} << 20;
 constexpr std::int64_t kMostBytes = std::int64_t{32} << 20;
 constexpr double kMostOperations = 1.5e9;  // some tenths of a second on the host
 

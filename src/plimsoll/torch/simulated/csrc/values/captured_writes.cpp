@@ -6,7 +6,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-std::mutex captures_mutex;  // protects the variables below
+std::mutex captures_mutex;  // protects `captures`
 auto* const captures = new std::unordered_map<std::uint64_t, std::vector<CapturedWrite>>;
 
 }  // namespace

@@ -14,7 +14,7 @@
 
 namespace plimsoll::simulated {
 
-// A write of a CUDA graph. This record does not keep the written memory alive.
+// One range of bytes that a CUDA graph writes. This record does not keep the memory alive.
 struct CapturedWrite {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
   std::size_t begin;

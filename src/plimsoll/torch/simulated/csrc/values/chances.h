@@ -15,10 +15,12 @@ Chance chance_of_less(const Description& one, const Description& other, bool or_
 // Returns the chance that a number drawn from `one` equals a number drawn from `other`. `type` is
 // the type of the numbers of `one`.
 Chance chance_of_equal(const Description& one, const Description& other, c10::ScalarType type);
-// Returns whether only random draws, and not data, decide a comparison of their numbers.
+// Returns whether only random draws, and not data, decide a comparison of numbers from `one` with
+// numbers from `other`.
 bool is_random_pair(const Description& one, const Description& other);
-// Returns the share of numbers up to a limit if `is_low`, or else from the limit on. If the
-// distribution of data is unknown, the data are assumed to have a magnitude of about 1.
+// Returns the share of numbers up to `limit` if `is_low`, or else the share from `limit` on. Data
+// without a lower or an upper bound are assumed to be standard normal, cut at the bound that they
+// have.
 Chance chance_of_limit(const Description& of, double limit, bool is_low);
 
 }  // namespace plimsoll::simulated

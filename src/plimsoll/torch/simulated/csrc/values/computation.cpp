@@ -22,8 +22,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Seeds the host's default generator and restores its state at the end. Some operations accept no
-// other generator, and the program's later numbers must not change.
+// Seeds the host's default generator, the only generator that some operations accept. Restores its
+// state at the end, so that the program's later random numbers do not change.
 class HostSeedScope {
  public:
   explicit HostSeedScope(std::uint64_t seed)
@@ -170,9 +170,11 @@ double cost_of(const Call& call) {
   return flops + elements * (call.info().is_random ? kPerDrawnElement : kPerElement);
 }
 
-// Returns whether to compute the call. Few values are always computed, many only while the budget
-// lasts. Values that depend on assumed ones are computed only if they are integers, because sizes
-// depend on integers. For floating-point numbers a description is just as good.
+// Returns whether to compute the call's results. If all its tensors are small, the answer is always
+// yes. Otherwise the budget must have room, and there is a second condition: if an operand's values
+// are not known (a Source after `random`), all results must be integers, because tensor sizes may
+// depend on integers. Floating-point results of such operands would be no better than a
+// description.
 bool is_worth_it(const Call& call, const Arguments& arguments,
                  const std::vector<Written>& written) {
   const auto is_small = [](const at::Tensor& tensor) {
@@ -222,9 +224,9 @@ std::optional<torch::jit::Stack> arguments_on_host(const Call& call) {
   return values;
 }
 
-// Says how a computation on the host ended. Whether a GPU would refuse the data is decided before,
-// in checks/. CPU kernels refuse other data than GPU kernels do, so their exceptions only mean that
-// the values stay unknown.
+// Says how a computation on the host ended. If a CPU kernel throws an exception, this only means
+// that the values stay unknown: CPU kernels refuse other data than GPU kernels do. The code in
+// checks/ has already decided whether a GPU would refuse the data.
 enum class Outcome : std::uint8_t { computed, not_computed };
 
 // Runs the operation on the host. Returns not_computed if the CPU lacks the kernel or refuses the
@@ -298,9 +300,9 @@ bool are_constant(const std::vector<Known>& known) {
                      [](const Known& each) { return each.description.is_constant(); });
 }
 
-// Sets the flag of a gradient scaler that says whether a gradient is infinite. In a healthy run
-// gradients are finite, so the flag stays as it is. If unknown values are chosen such that the
-// program takes the least memory, gradients overflow as long as the scale is above
+// Sets `found_inf`, the flag by which a gradient scaler learns that a gradient is infinite. In a
+// healthy run gradients are finite, so the flag stays as it is. If unknown values are chosen such
+// that the program takes the least memory, gradients overflow as long as the scale is above
 // kOverflowingScale. With 2^16, PyTorch's default, the scaler then skips three steps.
 void find_finite(const Call& call) {
   constexpr double kOverflowingScale = 8192;

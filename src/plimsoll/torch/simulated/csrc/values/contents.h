@@ -27,7 +27,8 @@ enum class Source : std::uint8_t {
 class Contents final : public ContentsOfAllocation {
  public:
   explicit Contents(std::size_t size);
-  // Makes contents over host memory that the host also writes. Such contents always have values.
+  // Makes contents over `of_host`: host memory that is mapped for the device, so that both the host
+  // and the device write it. Such contents always have values.
   Contents(std::size_t size, std::shared_ptr<std::byte[]> of_host);
   Contents(const Contents&) = delete;
   Contents& operator=(const Contents&) = delete;

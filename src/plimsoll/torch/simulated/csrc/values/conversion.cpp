@@ -29,7 +29,9 @@ Description in_type(Description of, c10::ScalarType from, c10::ScalarType to) {
   const bool is_below = of.spread == Description::Spread::even && !of.is_whole && of.low >= 0 &&
                         of.high == std::trunc(of.high) && of.high > of.low;
   of.low = std::trunc(of.low);
-  of.high = is_below ? of.high - 1 : std::trunc(of.high);  // generators exclude the upper bound
+  // A uniform generator never draws its upper bound. If this bound is a whole number, each drawn
+  // number therefore truncates to a smaller one.
+  of.high = is_below ? of.high - 1 : std::trunc(of.high);
   for (Description::Atom& atom : of.atoms) atom.at = std::trunc(atom.at);
   if (of.atoms[0].at == of.atoms[1].at) {
     of.atoms = {Description::Atom{of.atoms[0].at, of.atom_share()}, {}};

@@ -7,8 +7,9 @@
 
 namespace plimsoll::simulated {
 
-// Describes numbers of type `from` after conversion to type `to`. Integers drop fractions, truth
-// values become zeros and ones, and numbers that do not fit into the type may become anything.
+// Describes numbers of type `from` after conversion to type `to`. Conversion to an integer type
+// drops fractions. Truth values become zeros and ones. Numbers that do not fit into `to` may become
+// anything.
 Description in_type(Description of, c10::ScalarType from, c10::ScalarType to);
 
 }  // namespace plimsoll::simulated

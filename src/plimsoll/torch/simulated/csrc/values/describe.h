@@ -1,4 +1,5 @@
-// Describes an operation's results from the descriptions of its operands: bounds and distributions.
+// Derives descriptions of an operation's results from the descriptions of its operands. A
+// description states the bounds and the distribution of numbers.
 #pragma once
 
 #include "operation/call.h"

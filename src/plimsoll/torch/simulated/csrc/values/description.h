@@ -46,12 +46,12 @@ struct Description {
   double low = -kNone;
   double high = kNone;
   Spread spread = Spread::data;
-  double mean = 0;               // for `normal`; for truth values, the share that is true
+  double mean = 0;               // for `normal` and `counted`; of truth values, the true share
   double deviation = 0;          // for `normal`
   std::int64_t per_row = 1;      // for `chosen`: this many consecutive numbers all differ
   std::int64_t sums_to_one = 0;  // size of the dimension that sums to one; 0 if none does
   std::int64_t sum_stride = 0;   // stride of that dimension
-  bool is_finite = true;         // false only for numbers that the program itself wrote
+  bool is_finite = true;         // false only if the program itself passed infinity or NaN
   bool is_whole = false;         // the numbers are whole, even if their type allows fractions
   bool reaches_bounds = false;   // some element equals `low`, and some element `high`
   std::array<Atom, 2> atoms{};   // only for numbers, not for truth values
@@ -74,7 +74,7 @@ struct Description {
   static Description chosen(std::int64_t of, std::int64_t per_row = 1) {
     return {0, static_cast<double>(of - 1), Spread::chosen, 0, 0, per_row};
   }
-  // Describes truth values. `random`: random numbers decide the share, not data.
+  // Describes truth values. `random`: random draws, and not data, decide which values are true.
   static Description truth(double share, bool random = false);
   static Description truth(const Chance& of) { return truth(of.share, of.is_random); }
   // Describes truth values that depend on data. About `share` of them are true. Even a share of 0
@@ -89,7 +89,7 @@ struct Description {
   [[nodiscard]] double atom_share() const;
   // Returns the share of elements that are known to equal `value`.
   [[nodiscard]] Chance share_at(double value) const;
-  // Describes any numbers of a type.
+  // Describes numbers of which only the type is known.
   static Description of_type(c10::ScalarType type);
 };
 
@@ -104,7 +104,7 @@ double expected_of_random(double mean, double most);
 // sequence: each position always has the same number, however often it is drawn.
 void draw(const Description& of, std::uint64_t series, std::uint64_t first, c10::ScalarType type,
           std::int64_t count, double* to);
-// Returns the number of a new series.
+// Returns the id of a new series.
 std::uint64_t next_series();
 // Sets how the numbers of all series are drawn from now on. Another `seed` gives other numbers.
 void set_unknown(Unknown unknown, std::uint64_t seed);

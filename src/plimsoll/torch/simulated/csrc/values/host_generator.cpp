@@ -13,8 +13,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// plimsoll draws at most this many numbers to advance host generators, which takes some seconds in
-// total.
+// In the whole run, plimsoll draws at most this many numbers to advance host generators. Drawing
+// them takes some seconds.
 constexpr std::uint64_t kMostNumbers = std::uint64_t{1} << 32;
 
 // Returns how many 32-bit numbers PyTorch's CPU kernel takes from the generator

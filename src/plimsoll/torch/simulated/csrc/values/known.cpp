@@ -29,8 +29,9 @@ constexpr std::int64_t kMostSearchedIntegers = std::int64_t{1} << 20;
 // plimsoll notes each dense piece of a strided write separately, if there are at most this many.
 constexpr std::size_t kMostPieces = 256;
 
-// Guards what is known of all storages, which threads share. Nothing guards the values themselves:
-// a GPU does not guard them either. A thread that holds this lock never calls Python.
+// Guards what plimsoll records about the contents of allocations; all threads share these records.
+// Nothing guards the values themselves: a GPU does not guard them either. A thread that holds this
+// lock never calls Python.
 std::recursive_mutex& contents_mutex() {
   static auto* const made = new std::recursive_mutex;
   return *made;
@@ -156,7 +157,8 @@ void draw_missing(Contents& contents, const Extent& extent, at::ScalarType type,
   }
 }
 
-// Copies a tensor's flags to `values`: conjugated, negated, and made from a Python number.
+// Copies three flags of a tensor to `values`: whether it is conjugated, whether it is negated, and
+// whether it was made from a Python number.
 at::Tensor with_bits_of(const at::Tensor& tensor, at::Tensor values) {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     values.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -206,7 +208,8 @@ Description bounds_of(const at::Tensor& values) {
 // the signs that the values have. `bounds` are the bounds of the values.
 Description signs_of(const Description& bounds, const Description& any, at::ScalarType type) {
   if (type == at::kBool) {
-    constexpr double kUnsure = 1e-6;  // the next draw may differ from all before
+    // Even if all values are equal now, a new draw may differ from them.
+    constexpr double kUnsure = 1e-6;
     const double share = bounds.is_constant() ? bounds.low : bounds.mean;
     return Description::likely(std::clamp(share, kUnsure, 1 - kUnsure));
   }
@@ -445,7 +448,7 @@ void note_values(const at::Tensor& tensor, Source source, const Known& known) {
   if (allocation == nullptr || tensor.numel() == 0) return;
   Contents& contents = contents_of(*allocation);
   const Extent extent = extent_of(tensor);
-  if (contents.memory() == nullptr) {  // another thread replaced the values
+  if (contents.memory() == nullptr) {  // meanwhile another thread freed the values
     note_described(tensor, Description::of_type(tensor.scalar_type()));
     return;
   }

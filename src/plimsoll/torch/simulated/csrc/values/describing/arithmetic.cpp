@@ -23,7 +23,7 @@ double logistic(double x) { return 1 / (1 + std::exp(-x)); }
 double log_or_nothing(double x) { return x > 0 ? std::log(x) : -kNone; }
 double root(double x) { return std::sqrt(std::max(x, 0.0)); }
 
-// Describes numbers that F rounds to whole numbers.
+// Describes the whole numbers to which F rounds the first operand's numbers.
 template <double (*F)(double)>
 Description rounded(const Operands& of) {
   Description y = rising<F>(of);
@@ -61,8 +61,9 @@ Description add(const Operands& of) {
   return sum_of(of.as_numbers(0), linear(of.as_numbers(1), of.number(2, 1), 0));
 }
 
-// New and old log-probabilities of the same events hardly differ. plimsoll assumes that their
-// difference has this standard deviation.
+// If a program subtracts one log-probability from another, plimsoll assumes that a new and an old
+// model gave them to the same event, as in reinforcement learning. The two hardly differ: their
+// difference is taken to be normal around 0, with this standard deviation.
 constexpr double kHardly = 0.01;
 
 Description sub(const Operands& of) {
@@ -160,7 +161,8 @@ Description round(const Operands& of) {  // (self, *, decimals)
   return bounded(std::floor(x.low * step) / step, std::ceil(x.high * step) / step);
 }
 
-// Describes exponentials: around one if the exponents are hardly different from zero.
+// Describes exponentials. If the exponents are normal with a small deviation, the exponentials are
+// nearly normal.
 Description exp(const Operands& of) {
   const Description x = of[0];
   if (x.spread == Description::Spread::normal && x.deviation < 0.1) {

@@ -33,8 +33,8 @@ class Operands {
   // Returns the description of an operand: a tensor or a number.
   Description operator[](std::size_t i) const { return known(i).description; }
   [[nodiscard]] Known known(std::size_t i) const;
-  // Returns an operand's description as numbers of the result's type, in which truth values are
-  // zeros and ones.
+  // Returns an operand's description after conversion to the result's type. If the result has a
+  // number type, truth values become zeros and ones.
   [[nodiscard]] Description as_numbers(std::size_t i) const;
 
  private:

@@ -1,4 +1,4 @@
-// Rules for recurrent layers and cells. Their states lie within bounds for any weights.
+// Rules for recurrent layers and cells. Most of their states have bounds, whatever the weights are.
 #include <algorithm>
 #include <vector>
 
