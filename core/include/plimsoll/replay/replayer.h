@@ -43,8 +43,8 @@ struct ReplayOptions {
   RecordedAllocator recorded = RecordedAllocator::native;
   bool compare = false;
   Completion completion = Completion::recorded;
-  // The events before which the program emptied the cache; null makes this replay find them, which
-  // needs `compare`.
+  // The events before which the program emptied the cache. If this is null, the replay finds these
+  // events itself; for that, `compare` must be true.
   const std::vector<std::uint64_t>* emptied = nullptr;
 };
 
@@ -80,7 +80,8 @@ class EmptiedCache {
 class Replayer {
  public:
   // If `allocator` is a NativeAllocator, `native` must point to it too; otherwise `native` is null.
-  // Comparing and restoring need a NativeAllocator's rules.
+  // Only with `native` can the replay find out why memory was released, and restore each block at
+  // its recorded address.
   Replayer(Allocator& allocator, SimulatedDriver& driver, NativeAllocator* native,
            const ReplayOptions& options);
 
@@ -109,7 +110,9 @@ class Replayer {
   [[nodiscard]] const std::vector<std::uint64_t>& emptied() const { return emptied_.found(); }
 
  private:
-  // The reason why cached memory went back to the driver before a request.
+  // Why cached memory went back to the driver before a request: it did not (`none`), the program
+  // emptied the cache, the allocator collected garbage, or the driver or the limit first refused
+  // new memory for the request.
   enum class Release : std::uint8_t { none, emptied, collected, refused };
 
   void step(const TraceEvent& event);

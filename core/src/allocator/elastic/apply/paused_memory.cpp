@@ -27,8 +27,9 @@ class SliceRing {
     Bytes size = 0;
   };
 
-  // Allocates buffers for slices of `total` bytes. One buffer is enough, so the
-  // constructor throws HostOutOfMemory only if the pool cannot allocate even the first buffer.
+  // Allocates buffers through which `total` bytes are copied, one slice at a time. One buffer is
+  // enough, so the constructor throws HostOutOfMemory only if the pool cannot allocate even the
+  // first buffer.
   SliceRing(Driver& driver, HostPool& pool, Bytes total)
       : driver_(driver), pool_(pool), slice_(std::min(total, kMostSlice)) {
     try {
