@@ -26,7 +26,8 @@
 
 namespace plimsoll {
 
-// The bytes in each state at the peak of reserved memory, and the event that led to it.
+// The number of the event at which reserved memory reached its peak, and the bytes in each state at
+// that time.
 struct PeakState {
   std::uint64_t event = 0;
   Bytes reserved = 0;
@@ -35,7 +36,8 @@ struct PeakState {
   Bytes requested = 0;  // requested sizes of the active blocks
   Bytes inactive_split = 0;
 
-  // Stores the statistics `now`, after the event `at`, if more is reserved than ever before.
+  // Stores the statistics `now` as the peak if they show more reserved memory than the peak so far.
+  // `at` is the number of the event that was just replayed.
   void look(std::uint64_t at, const Statistics& now);
 };
 
@@ -59,7 +61,7 @@ struct Failures {
 // The events before which the program emptied the cache.
 class EmptiedCache {
  public:
-  // Takes the `known` events from another replay; null if this replay is to find them.
+  // Takes `known`, the events that another replay found; null if this replay is to find them.
   explicit EmptiedCache(const std::vector<std::uint64_t>* known) : known_(known) {}
 
   [[nodiscard]] bool is_known() const { return known_ != nullptr; }
