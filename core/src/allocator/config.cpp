@@ -18,7 +18,7 @@ constexpr std::string_view kOnlyPinned = "it concerns pinned host memory";
 
 constexpr std::string_view kOnlyLocking = "it changes locking, not memory";
 
-// Each call of PyTorch's settings function first resets these keys to their defaults.
+// Each call of torch.cuda.memory._set_allocator_settings first resets these keys to their defaults.
 constexpr std::array<std::string_view, 3> kResetKeys{
     "garbage_collection_threshold",
     "max_split_size_mb",

@@ -8,7 +8,7 @@ from plimsoll.integrations.memory_watch import MemoryWatch, WatchOptions
 
 
 def watch(run: Any, **options: Unpack[WatchOptions]) -> MemoryWatch:
-    """Makes a watch whose `log` adds the figures to a run of W&B.
+    """Makes a watch whose `log` writes the memory figures to a W&B run.
 
     >>> from plimsoll.integrations.wandb import watch  # doctest: +SKIP
     >>> with watch(wandb.init()) as memory:  # doctest: +SKIP

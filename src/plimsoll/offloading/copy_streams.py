@@ -37,7 +37,7 @@ class Movements:
 
 
 class CopyStreams:
-    """The streams of one device on which storages are copied.
+    """One device's two streams for copies: one to host memory, one back to the card.
 
     Args:
         device: The device.

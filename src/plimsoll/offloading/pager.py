@@ -1,7 +1,8 @@
 """Moves saved storages off the card and back, as the plan and the budget require.
 
-The storages that the backward pass needs last leave first. The storages that the backward pass uses
-next return before they are needed, as far as there is room.
+The plan predicts, from earlier steps, when each storage is used. The storage that the backward pass
+will need at the latest time is the first to leave. Storages that the backward pass will use soon
+return before they are needed, as far as there is room.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Pager:
         self._plan = plan
         self._residency = residency
         self._memory = memory
-        self._ahead = 0  # storages used before this position of the plan are on the card
+        self._ahead = 0  # position in the plan: every storage used before it is on the card
 
     def begin(self, first: int) -> None:
         """Begins a step whose first storage has the serial number `first`."""
@@ -46,7 +47,9 @@ class Pager:
         self._ahead = 0
 
     def make_room(self, size: int, spare: int = -1) -> None:
-        """Moves out storages, those needed last first, until `size` more bytes fit the budget.
+        """Moves storages out until `size` more bytes fit the budget.
+
+        The storage that the backward pass will need at the latest time is the first to leave.
 
         Args:
             size: The bytes to make room for.
@@ -94,7 +97,7 @@ class Pager:
         residency = self._residency
         for position, saved in self._next_away(used):
             expected = self._plan.expected(position)
-            # without a plan, expect the backward pass to allocate as much as the storage itself
+            # without a plan, assume that the backward pass allocates as many bytes as `saved` has
             if expected is None:
                 allocated = allocated_bytes(self._memory.device).now
                 expected = allocated - residency.bytes_here + saved.size

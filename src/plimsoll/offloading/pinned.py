@@ -16,8 +16,8 @@ import torch
 
 from plimsoll.base.units import MiB
 
-_SLAB = 256 * MiB  # a power of two, to which PyTorch rounds page-locked memory up
-_STEPS = 8  # buffer sizes from one power of two to the next
+_SLAB = 256 * MiB  # PyTorch rounds page-locked memory up to a power of two
+_STEPS = 8  # the number of buffer sizes from one power of two to the next
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""Plans, by earlier steps, which saved storages must leave the card. This file needs no PyTorch.
+"""Predicts from earlier steps which saved storages must leave the card. Works without PyTorch.
 
 A step is a sequence of events: a storage is saved (forward), a storage is used (backward). Between
 two events the program also allocates memory besides the saved storages. This memory is called *the
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _SMALLEST_MARGIN = 8 * MiB
 _PROFILES = 16
-_GENERATION = 16  # the most equal steps whose figures are combined
+_GENERATION = 16  # at most this many steps with equal events share a profile
 
 
 class Event(NamedTuple):
@@ -39,17 +39,17 @@ class Event(NamedTuple):
 
 @dataclass
 class Profile:
-    """The profile of one step, or of equal steps.
+    """The profile of one step, or of several steps with equal events.
 
-    Up to `_GENERATION` equal steps form a *generation* and share a profile. Each figure in it is
-    the largest of those steps.
+    Up to `_GENERATION` such steps form a *generation* and share a profile. Each figure of
+    `program_bytes` is the largest of those steps.
 
     Attributes:
         events: The events in order.
         program_bytes: For each event, the peak of the program's own memory until the next event,
             minus the program's own memory at the beginning of the step.
-        older_bytes: `program_bytes` of the previous generation. Equal steps may differ in memory:
-            with accumulated gradients only the first step allocates the gradients.
+        older_bytes: `program_bytes` of the previous generation. Steps with equal events may still
+            differ in memory: with accumulated gradients only the first step allocates them.
         steps: The number of steps in this generation.
         gone: For each dropped storage, the number of events before it was dropped.
         held: Storages that the program itself held until the backward pass: dropping them frees
@@ -100,7 +100,11 @@ class Profile:
         return list(accumulate(backwards, max))[::-1]
 
     def excess(self, limit: int) -> int:
-        """Returns by how much the step's growth would exceed a limit if all storages stayed."""
+        """Returns by how many bytes this step would exceed a limit if no storage left the card.
+
+        The limit excludes the program's own memory as it was when the step began. The result is
+        negative if the step stays below the limit.
+        """
         dropped: dict[int, int] = {}
         sizes = [event.size for event in self.events if not event.is_use]
         for storage, position in self.gone.items():

@@ -43,9 +43,8 @@ class SavedStorage:
         streams: The streams for its copies.
         serial: Its serial number on the device, counted over all steps.
         size: The size in bytes.
-        version: The version of the tensor's contents when it was saved.
-        counted: The part of the storage that shares the tensor's version counter, see
-            `counted_part`.
+        version: The saved tensor's version counter, as it was when autograd saved the tensor.
+        counted: The part of the storage whose changes this counter counts, see `counted_part`.
         is_computed: Whether it was computed on the compute stream, so that its memory may be freed
             in stream order.
         storage: The storage on the card, or None.
@@ -55,7 +54,7 @@ class SavedStorage:
         arrived: The event at the end of the copy into `storage`; None once the compute stream
             waits for the event.
         views: The number of its saved tensors.
-        used_in: The last backward pass that used it.
+        used_in: PyTorch's number of the last backward pass that used it; None if none did.
         is_discarded: Whether its values are gone: only its shape was needed.
     """
 
@@ -112,7 +111,11 @@ class SavedStorage:
         self.is_computed = True
 
     def release(self) -> None:
-        """Frees the storage's memory on the card; its next user waits for the running copies."""
+        """Frees the storage's memory on the card.
+
+        Running copies still use this memory. The storage's stream waits for them before it reuses
+        the memory. If the storage was not computed on the compute stream, the host waits instead.
+        """
         for event in (self.copied, self.arrived):
             if event is not None:
                 self.streams.wait(self.stream, event, by_host=not self.is_computed)

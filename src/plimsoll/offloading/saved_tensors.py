@@ -85,7 +85,7 @@ class SavedStorages:
             return tensor
 
     def bury(self, serial: int, bytes_here: int, buffer: PinnedBuffer | None) -> None:
-        """Queues a deleted storage for removal at the next event; any thread may call it."""
+        """Queues a deleted storage; the next save or use removes it. Any thread may call this."""
         self._residency.dead.append((serial, bytes_here, buffer))
 
     def movements(self) -> Movements:
@@ -134,7 +134,10 @@ class SavedStorages:
         self._residency.forget_addresses()
 
     def _observe(self) -> None:
-        """Cleans up deleted storages, and measures the program's memory since the last event."""
+        """Removes deleted storages, and records how much memory the program used.
+
+        The figure is the peak of the program's own memory since the last save or use.
+        """
         while self._residency.dead:
             serial, buffer = self._residency.remove_dead()
             self._plan.drop(serial - self._pager.first)

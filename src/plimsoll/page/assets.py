@@ -66,8 +66,8 @@ def join_modules(modules: dict[str, str], first: str) -> str:
         first: The path of the module that runs first.
 
     Raises:
-        ValueError: If a module uses another form of import or export, imports a missing name, or is
-            part of an import cycle.
+        ValueError: If a module uses a form of import or export that this file does not support,
+            imports a missing name, or is part of an import cycle.
     """
     names: dict[str, str] = {}
     exports: dict[str, list[str]] = {}

@@ -17,9 +17,9 @@
 
 namespace plimsoll {
 
-// When a free that waits for another stream is complete: at the same event as in the recording, at
-// once, or only when the allocator waits for it. Replays with `at_once` and `late` show how much
-// the timing matters.
+// Says when the replay completes a free that waits for another stream: at the same event as in the
+// recording, at once, or only when the allocator waits for that stream. A replay with `at_once` and
+// one with `late` show together how much this timing matters.
 enum class Completion : std::uint8_t { recorded, at_once, late };
 
 class RecordedBlocks {
@@ -40,13 +40,14 @@ class RecordedBlocks {
   // event. Each function throws ReplayError if there is nothing to free or to complete.
   void free_now(Address address, std::uint64_t event) { allocator_.free(take(address, event)); }
   // Frees a block that another stream still uses. Call `free_later` and `wait` only while requests
-  // go to the default pool: at the end of a graph capture, the allocator would forget that the
-  // other stream uses the block.
+  // go to the default pool. If a graph capture runs during the call, the allocator notes the other
+  // stream's use of the block, but forgets it when the capture ends.
   void free_later(Address address, std::uint64_t event) {
     had_pending_frees_ = true;
     completion_ == Completion::at_once ? free_now(address, event) : wait(address, event);
   }
-  // Adds a free that was already pending when the recording began.
+  // Frees the block, but keeps the free pending until `complete`. `free_later` calls this function;
+  // other callers need it only for a free that was already pending when the recording began.
   void wait(Address address, std::uint64_t event);
   void complete(Address address, std::uint64_t event);
   [[nodiscard]] bool is_waiting(Address address) const { return waiting_.contains(address); }

@@ -69,10 +69,10 @@ class RecordedRun {
   // Returns the one pool whose memory was released; nothing if there is none, or several.
   [[nodiscard]] std::optional<PoolId> emptied_pool() const;
 
-  // Compares the allocator's `history` with this run and with `request`, the event that ended the
-  // run: `index` is its number. If no request ended the run, `request` is null. Sets `first` to the
-  // first difference, unless it is set already. The completions of frees on several streams may
-  // come in any order, as in PyTorch.
+  // Compares the allocator's `history` with this run and with `request`, the request that ended the
+  // run. `index` is the number of that request's event. If no request ended the run, `request` is
+  // null. Sets `first` to the first difference, unless `first` is set already. Does not compare
+  // completed frees, because PyTorch completes the frees of several streams in no fixed order.
   void compare(const TraceEvent* request, std::uint64_t index, const History& history,
                std::optional<Difference>& first) const;
 

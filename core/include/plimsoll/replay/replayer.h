@@ -26,7 +26,8 @@
 
 namespace plimsoll {
 
-// The bytes in each state at the peak of reserved memory, and the event that led to it.
+// The number of the event at which reserved memory reached its peak, and the bytes in each state at
+// that time.
 struct PeakState {
   std::uint64_t event = 0;
   Bytes reserved = 0;
@@ -35,7 +36,8 @@ struct PeakState {
   Bytes requested = 0;  // requested sizes of the active blocks
   Bytes inactive_split = 0;
 
-  // Stores the statistics `now`, after the event `at`, if more is reserved than ever before.
+  // Stores the statistics `now` as the peak if they show more reserved memory than the peak so far.
+  // `at` is the number of the event that was just replayed.
   void look(std::uint64_t at, const Statistics& now);
 };
 
@@ -43,8 +45,8 @@ struct ReplayOptions {
   RecordedAllocator recorded = RecordedAllocator::native;
   bool compare = false;
   Completion completion = Completion::recorded;
-  // The events before which the program emptied the cache; null makes this replay find them, which
-  // needs `compare`.
+  // The events before which the program emptied the cache. If this is null, the replay finds these
+  // events itself; for that, `compare` must be true.
   const std::vector<std::uint64_t>* emptied = nullptr;
 };
 
@@ -59,7 +61,7 @@ struct Failures {
 // The events before which the program emptied the cache.
 class EmptiedCache {
  public:
-  // Takes the `known` events from another replay; null if this replay is to find them.
+  // Takes `known`, the events that another replay found; null if this replay is to find them.
   explicit EmptiedCache(const std::vector<std::uint64_t>* known) : known_(known) {}
 
   [[nodiscard]] bool is_known() const { return known_ != nullptr; }
@@ -80,7 +82,8 @@ class EmptiedCache {
 class Replayer {
  public:
   // If `allocator` is a NativeAllocator, `native` must point to it too; otherwise `native` is null.
-  // Comparing and restoring need a NativeAllocator's rules.
+  // Only with `native` can the replay find out why memory was released, and restore each block at
+  // its recorded address.
   Replayer(Allocator& allocator, SimulatedDriver& driver, NativeAllocator* native,
            const ReplayOptions& options);
 
@@ -109,7 +112,9 @@ class Replayer {
   [[nodiscard]] const std::vector<std::uint64_t>& emptied() const { return emptied_.found(); }
 
  private:
-  // The reason why cached memory went back to the driver before a request.
+  // Why cached memory went back to the driver before a request: it did not (`none`), the program
+  // emptied the cache, the allocator collected garbage, or the driver or the limit first refused
+  // new memory for the request.
   enum class Release : std::uint8_t { none, emptied, collected, refused };
 
   void step(const TraceEvent& event);

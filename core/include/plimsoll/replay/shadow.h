@@ -1,10 +1,11 @@
-// Computes what PyTorch's allocator would have reserved while a program runs on another allocator.
+// Runs beside a program that uses another allocator (the "live" one), and computes how much memory
+// PyTorch's allocator would have reserved for this program.
 //
 // A separate thread replays the live allocator's events through PyTorch's rules on a simulated
 // device, a bounded number of events behind. It replays the program's requests, its frees and the
 // completion of delayed frees, but not the live allocator's segments. The shadow can start at any
-// time: it ignores blocks allocated before its first event. If the events contradict each other, it
-// stops and gives the reason. It never fails its caller.
+// time: it ignores blocks allocated before its first event. If the events contradict each other,
+// the shadow stops and `result` gives the reason. The program itself gets no error.
 #pragma once
 
 #include <condition_variable>
@@ -38,14 +39,15 @@ struct ShadowResult {
 
 class Shadow {
  public:
-  // Takes a device of `device_memory` bytes that only this program uses.
+  // Simulates a device that has `device_memory` bytes and that only this program uses.
   Shadow(Bytes device_memory, const AllocatorConfig& config, TorchVersion version, int device,
          std::size_t batch = 1 << 14);
   Shadow(const Shadow&) = delete;
   Shadow& operator=(const Shadow&) = delete;
   ~Shadow();
 
-  // Adds an event, from any thread. Waits only if a whole batch is not replayed yet.
+  // Adds an event, from any thread. Waits only if the batch being filled is full while the shadow's
+  // thread still replays the batch before it.
   void add(const TraceEvent& event) noexcept;
   // Applies a call of the program that is neither a request nor a free, such as empty_cache or a
   // new limit.
@@ -55,7 +57,8 @@ class Shadow {
   [[nodiscard]] ShadowResult result();
 
  private:
-  // Events in order, and calls of the program, each with the index of the event that follows it.
+  // `events` holds requests and frees, in order. `changes` holds the program's other calls; each
+  // call stands with the index of the event that follows the call.
   struct Batch {
     std::vector<TraceEvent> events;
     std::vector<std::pair<std::size_t, std::function<void(NativeAllocator&)>>> changes;

@@ -2,11 +2,12 @@
 // first allocation: PyTorch's ring buffer of events overflowed, or recording was switched on late.
 //
 // The reconstruction starts from the final segments and undoes the events one by one. The result is
-// exact with one exception: the end of a block in a large segment, if the block was freed during
-// the recording. PyTorch splits a large block only if more than 1 MiB remains, so up to 1 MiB
-// behind the requested bytes may belong to the block. These bytes count as part of the block in two
-// cases: they are too few for a free block of a large pool, or they belong to a larger free range
-// whose first use starts behind them.
+// exact with one exception: if a block of a large segment was freed during the recording, its end
+// is uncertain. PyTorch splits a large block only if more than 1 MiB remains, so up to 1 MiB behind
+// the requested bytes may belong to the block. The reconstruction counts these bytes as part of the
+// block in two cases. Either the free range behind the block is at most 1 MiB long, too short to be
+// a free block of a large pool. Or the range is longer, but the first later request that is served
+// from the range gets an address at most 1 MiB behind the range's beginning.
 #pragma once
 
 #include <vector>

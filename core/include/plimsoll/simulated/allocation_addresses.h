@@ -1,7 +1,7 @@
-// Chooses addresses of whole allocations, as the CUDA driver was observed to do on Linux. Address
-// space is taken in chunks of at least 32 MiB. The next chunk is the highest one that was given
-// back. If there is none, it is a new chunk below all others. Allocations fill a chunk from its
-// lowest address up.
+// Chooses addresses for allocations like cudaMalloc's, as the CUDA driver was observed to do on
+// Linux. Address space is taken in chunks of at least 32 MiB, and allocations fill a chunk from its
+// lowest address up. An allocation that fits in no chunk gets another chunk: the highest
+// range of returned addresses that is large enough, or else a new range below all earlier chunks.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ class AllocationAddresses {
  private:
   [[nodiscard]] Address new_chunk(Bytes size);
 
-  Address lowest_;            // the lowest chunk so far, not counting the upper area
-  Address lowest_above_ = 0;  // the lowest chunk of the upper area
+  Address lowest_;            // where the lowest chunk begins (after `scatter`: in the lower area)
+  Address lowest_above_ = 0;  // after `scatter`: where the lowest chunk of the upper area begins
   std::optional<std::mt19937_64> scattered_;
   AddressSpace returned_;            // addresses given back, above `lowest_`
   std::map<Address, Bytes> chunks_;  // address space taken for allocations

@@ -28,7 +28,7 @@ struct CostModel {
   double event = 1'000;
   double host_bytes_per_ns = 5.65;            // 1 GiB of host memory pinned in 0.19 s
   double copy_bytes_per_ns = 55.0;            // between host and device, pinned, in each direction
-  double device_copy_bytes_per_ns = 1'515.0;  // 3029 GB/s, the sum of reading and writing
+  double device_copy_bytes_per_ns = 1'515.0;  // half of 3029 GB/s, which counts reads and writes
 
   // Returns the nanoseconds that page-locking host memory takes.
   [[nodiscard]] double of_locking(Bytes size) const {

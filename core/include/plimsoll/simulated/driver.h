@@ -93,7 +93,7 @@ class SimulatedDriver final : public Driver {
     virtual_.forget_fed();
   }
 
-  // Places later allocations in another order; see AllocationAddresses::scatter.
+  // Places later allocations at random in two areas; see AllocationAddresses::scatter.
   void scatter_allocations(std::uint64_t seed) { allocations_.scatter(seed); }
 
   // Shares the card with other processes from now on. `card` outlives the driver.
@@ -112,7 +112,8 @@ class SimulatedDriver final : public Driver {
   [[nodiscard]] Bytes spilled() const { return shared_used() - page_locked_.bytes(); }
   [[nodiscard]] double driver_seconds() const { return driver_ns_ * 1e-9; }
   [[nodiscard]] std::uint64_t calls(Call call) const { return calls_.count(call); }
-  // Return how many objects of each kind exist and were not released.
+  // The next four functions return how many objects of a kind exist. `reserved_addresses` returns
+  // the bytes of all reservations.
   [[nodiscard]] std::size_t reservations() const { return virtual_.reservations(); }
   [[nodiscard]] std::size_t handles() const { return virtual_.handles(); }
   [[nodiscard]] std::size_t mappings() const { return virtual_.mappings(); }

@@ -6,10 +6,11 @@
 // processes held at the same time. A lock in the file protects its content; if a process ends while
 // it holds the lock, the lock is released.
 //
-// On a real GPU the processes may run in another order. The file therefore also holds an upper
-// bound that is valid for every order: it assumes that processes that run at the same time reach
-// their peaks at the same time. When a process begins or ends, a new period begins, and peaks of
-// different periods are not added up. Works on Linux; elsewhere opening a file throws.
+// On a real GPU, processes that run at the same time may reach their peaks at other moments than in
+// the simulation. The file therefore also holds an upper bound, for which all of them reach their
+// peaks at the same moment. A new period begins whenever a process begins or ends. The bound adds
+// up the processes' peaks within one period, never those of different periods. SharedCard works on
+// Linux; elsewhere its constructor throws.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,7 @@ class SharedCard {
     std::uint64_t started = 0;  // its start in clock ticks: process numbers are reused
     Bytes now = 0;
     Bytes most = 0;
-    Bytes most_together = 0;  // the most that this process held since any process began or ended
+    Bytes most_together = 0;  // the most that this process held in the current period
   };
 
   // Opens the file, and makes it if it does not exist. Throws std::system_error.

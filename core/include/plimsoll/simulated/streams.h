@@ -14,7 +14,8 @@
 
 namespace plimsoll {
 
-// A point in the work of a stream.
+// The end of a stream's queue at some moment: when the work queued until then will be done, whether
+// the stream was held at that moment, and how often `finish` had been called for it.
 struct StreamPoint {
   StreamId stream = 0;
   double completes_at_ns = 0;

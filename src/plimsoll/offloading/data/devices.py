@@ -11,10 +11,10 @@ from plimsoll.engine.current import device_number
 
 
 def parse_device(device: Any) -> Any:
-    """Returns the `torch.device` of a name: a GPU, or the host.
+    """Returns a device, or a device's name, as a `torch.device`.
 
     Raises:
-        InputError: If there is no such device.
+        InputError: If there is no such device, or it is neither a GPU nor the host.
     """
     try:
         parsed = torch.device(device)

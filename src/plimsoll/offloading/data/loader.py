@@ -5,8 +5,9 @@ is allocated on the program's stream and freed like the memory of any tensor. So
 program holds is never overwritten.
 
 When the program asks for the next batch, the variable of its loop usually still holds the last
-batch. So at most `depth` + 1 batches are on the device, and at most `depth` while the program
-computes. Batches that the program keeps longer are on the device too.
+batch. In that case at most `depth` + 1 batches are on the device during the request, the last batch
+included. While the program computes, at most `depth` are there, its own batch included. Older
+batches that the program still keeps add to both numbers.
 
 The wrapped loader runs only inside `next`, in the program's own thread, so its random numbers,
 errors and interrupts are the same as without plimsoll. An error of the wrapped loader is raised
@@ -39,7 +40,7 @@ Batch = TypeVar("Batch")
 
 
 class PrefetchLoader(Generic[Batch]):
-    """The batches of a loader, on a device, copied ahead while the program computes.
+    """Yields a loader's batches on a device, and copies the next ones while the program computes.
 
     The stream that was current when a batch was returned may use the batch at once. The program
     may keep batches. A batch may have tensors in tuples, lists, dictionaries, named tuples,
@@ -56,9 +57,9 @@ class PrefetchLoader(Generic[Batch]):
             thread first copies them into page-locked memory.
         device: "cuda", "cuda:1", "cpu" or a `torch.device`. "cuda" is the GPU that is current when
             a loop begins.
-        depth: The number of batches on the device in addition to the program's own. A loop keeps
-            its last batch until it has the next one. So with a depth of 1 copies and steps
-            alternate, unless the program deletes its batch before it asks for another.
+        depth: The most batches on the device besides the program's own batch. A loop holds its own
+            batch until it has the next one. So with a depth of 1, copies and steps alternate,
+            unless the program deletes its batch before it asks for the next one.
 
     Raises:
         InputError: If there is no such device, or the depth is not positive.
@@ -213,7 +214,7 @@ class _Ahead(Generic[Batch]):
         try:
             with times.loader:
                 batch = next(self._batches)
-            with times.gpu:  # limits the staged batches that still have to be copied
+            with times.gpu:  # wait until the GPU has at most `depth` batches left to read
                 while len(self._read) > self._depth:
                     self._read.popleft().synchronize()
             with times.staging:

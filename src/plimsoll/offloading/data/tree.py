@@ -46,7 +46,7 @@ def _walk(value: Any, function: Callable[[Any], Any], done: dict[int, Any]) -> A
         if id(value) not in done:
             done[id(value)] = function(value)
         return done[id(value)]
-    if isinstance(value, PackedSequence):  # the lengths stay on the host
+    if isinstance(value, PackedSequence):  # `batch_sizes` must stay on the host
         names = ("data", "sorted_indices", "unsorted_indices")
         parts = value._replace(**{n: _walk(getattr(value, n), function, done) for n in names})
         return parts if _differs(parts, value) else value

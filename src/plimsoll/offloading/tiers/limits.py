@@ -78,7 +78,8 @@ class Tiers:
         """Applies the settings to an engine.
 
         Raises:
-            InputError: If the card or the host has less memory, or the engine has no tiers.
+            InputError: If a limit exceeds what the card has or what the host can lock for GPUs.
+                Also if the engine has no tiers.
         """
         if self == Tiers():
             return

@@ -1,4 +1,4 @@
-"""Regions: groups of allocations with a name, which are placed in a tier or moved together."""
+"""Regions: named groups of allocations, to place in a tier or to move off the card and back."""
 
 from __future__ import annotations
 
@@ -71,10 +71,12 @@ class region:  # noqa: N801
     ...     cache = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")  # doctest: +SKIP
 
     Args:
-        name: The region's name; "" for memory outside all regions, in the preferred tier.
-        prefer: "shared" for host memory, which the GPU reaches over the bus; suitable for data that
-            is used once a step, such as an optimizer's state. The other tier is used when the
-            preferred one is used up.
+        name: The region's name. With "" the memory belongs to no region, and the block only chooses
+            the tier.
+        prefer: "shared": the block gets host memory, which the GPU reaches over the bus, and then
+            dedicated memory when shared memory is used up. This suits data that is used once a
+            step, such as an optimizer's state. "dedicated": the block gets the card's own memory;
+            `set_tiers` says what happens when it is used up.
 
     Raises:
         InputError: If the preference is unknown. Also when the block is entered, if plimsoll's
@@ -165,7 +167,7 @@ def region_names() -> list[str]:
 
 
 def graph_pool(name: str) -> tuple[int, int]:
-    """Returns a memory pool for CUDA graphs in a region, so that `pause` moves the graphs' memory.
+    """Returns a region's memory pool for CUDA graphs; `pause` then also moves the graphs' memory.
 
     While a graph that uses the pool exists, `resume` restores all of the region's memory, including
     free memory, because the graph holds its addresses.
@@ -186,7 +188,7 @@ def graph_pool(name: str) -> tuple[int, int]:
 def pause(
     *names: str, backup: Backup = "host", directory: str | PathLike[str] | None = None
 ) -> int:
-    """Moves the regions off the card until `resume`, and releases their memory there.
+    """Moves the regions' content off the card until `resume`, and frees their memory on the card.
 
     The regions' tensors remain and keep their addresses, and CUDA graphs that use them remain too.
     The tensors' content must not be accessed until `resume`: that is an illegal memory access.

@@ -74,9 +74,10 @@ def memory_snapshot() -> dict[str, Any]:
     """Returns `torch.cuda.memory._snapshot()` with the shared memory of blocks and segments.
 
     Blocks and segments with shared memory have a "shared_size"; segments whose content is off the
-    card have "is_paused". The settings name the "allocator", the "torch_version" and the cards, as
-    "gpus". With the elastic allocator, which maps pieces of 2 MiB, the settings also have
-    "fragments_bytes": for each device the free bytes in pieces that are partly in use.
+    card have "is_paused". The snapshot's "allocator_settings" name the "allocator", the
+    "torch_version" and the cards, as "gpus". With the elastic allocator, which maps pieces of
+    2 MiB, they also have "fragments_bytes": for each device the free bytes in pieces that are
+    partly in use.
 
     See docs/tiers.md.
 
@@ -101,9 +102,10 @@ def memory_snapshot() -> dict[str, Any]:
 
 
 def torch_snapshot() -> dict[str, Any]:
-    """Returns `torch.cuda.memory._snapshot()` of any allocator, with two more settings.
+    """Returns `torch.cuda.memory._snapshot()` of any allocator, with two added settings.
 
-    The settings name the cards, as "gpus", and the tensors of modules and optimizers, as "labels".
+    In the snapshot's "allocator_settings", "gpus" describes the cards, and "labels" names the
+    tensors of modules and optimizers.
     """
     import torch
 

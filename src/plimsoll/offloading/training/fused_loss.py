@@ -1,4 +1,4 @@
-"""Computes a language model's head and loss together, so that all logits never exist at once."""
+"""Computes a language model's logits and loss in chunks: one chunk's logits exist at a time."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def recompute(model: torch.nn.Module, *names: str) -> None:
     >>> plimsoll.recompute(model, "blocks.0-7", "head")  # doctest: +SKIP
 
     Args:
-        model: The model with these modules, also inside DistributedDataParallel or FSDP.
+        model: The model that has the modules. DistributedDataParallel or FSDP may wrap it already.
         names: Names of modules, as for `model.get_submodule`; "blocks.0-7" means eight of them.
 
     Raises:

@@ -31,7 +31,8 @@ def split_batch(parts: int, *batch: Any) -> Iterator[Any]:
         Yields a tuple with a part of each argument; for a single argument, the part itself.
 
     Raises:
-        InputError: If there are no rows, or their numbers differ or are not divisible by `parts`.
+        InputError: If the batch has no tensors, or its tensors differ in their numbers of rows.
+            Also if the number of rows is not divisible by `parts`.
     """
     counts = {tensor.shape[0] for each in batch for tensor in _tensors(each)}
     if len(counts) != 1:

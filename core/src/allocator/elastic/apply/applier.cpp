@@ -98,9 +98,9 @@ Status Applier::map(MappedSpace& space, const std::vector<Filling>& fillings,
   return status;
 }
 
-// Records where pieces (memory with one handle) lie now, moved ones and new ones. A piece that
-// moves within its space keeps its home address, and returns there as soon as it is free. For a
-// piece from another space, the new address becomes its home.
+// Records where the moved pieces and the new ones lie now (a piece is memory with one handle). A
+// piece that moves within its space keeps its home address, and returns there as soon as it is
+// free. For a piece from another space, the new address becomes its home.
 void Applier::commit(MappedSpace& space, const std::vector<Filling>& fillings, NewPieces pieces) {
   std::vector<std::size_t> moved;
   for (std::size_t i = 0; i < fillings.size(); ++i) {

@@ -42,8 +42,9 @@ void Growth::begin_plan(Arena& arena) {
   arena.plan.emplace(*plan, area->address);
 }
 
-// Returns whether the arena follows a plan. Before that, completes pending frees, because freed
-// blocks may still occupy planned places. Also releases the memory of a dropped plan.
+// Returns whether the arena follows a plan. If it does, first completes those pending frees that
+// are done, because their blocks still occupy planned places. Also releases the memory of a plan
+// that the arena has dropped.
 bool Growth::update_plan(Arena& arena) {
   if (arenas_.awaits_plan(arena)) begin_plan(arena);
   bool is_followed = false;
@@ -159,8 +160,9 @@ Block* Growth::grow(const Request& request, bool prefers_shared) {
   return block;
 }
 
-// Serves the request from shared memory if the thread prefers it. Otherwise, if the policy is to
-// spill, serves it from the dedicated memory that is left, and for the rest from shared memory.
+// Serves the request from shared memory if the thread prefers shared memory. If that gives no block
+// and the policy is to spill, the block gets the dedicated memory that is left, and shared memory
+// for its remaining bytes.
 Block* Growth::grow_shared(const Request& request, bool prefers_shared) {
   if (prefers_shared) {
     if (Block* const block = grow_in(request.in(request.arena().shared))) return block;
@@ -189,8 +191,9 @@ Block* Growth::grow_in(const Request& request) {
     std::optional<Plan> plan = with_addresses(
         space, [&] { return plan_growth(arenas_, space, request.size, dedicated_room); });
     if (!plan || !plan->makes_memory()) return plan;
-    // Whole free pieces come before new memory, even if the driver still has free memory. So a
-    // program behaves the same with and without a limit until memory is refused.
+    // The request takes whole free pieces rather than new memory, even if the driver still has free
+    // memory. So a memory limit changes nothing in the program's run before the limit refuses
+    // memory.
     auto whole =
         with_addresses(space, [&] { return plan_whole_pieces(arenas_, space, request.size); });
     return whole ? std::move(whole) : std::move(plan);
@@ -200,9 +203,10 @@ Block* Growth::grow_in(const Request& request) {
   return apply(request, std::move(plan));
 }
 
-// The stream's own plan says how many bytes its large requests need outside the planned area. If
-// growth by `plan` would exceed this number, returns true. From then on, free memory of the planned
-// area may also serve other requests.
+// `arena.plan` says how many bytes the stream's large requests need outside the planned area.
+// Returns true if the arena exceeds this number for the first time when it grows as `plan`
+// describes. From then on, free memory of the planned area may also serve requests that have no
+// place there.
 bool Growth::begins_to_share(const MappedSpace& space, const Plan& plan) {
   Arena& arena = space.arena();
   if (&space != &arena.large || !arena.is_planned() || arena.planned_gives) return false;
@@ -213,8 +217,8 @@ bool Growth::begins_to_share(const MappedSpace& space, const Plan& plan) {
   return true;
 }
 
-// Lets an arena that has taken many pieces from other arenas take them again, because new memory
-// was refused. Returns false if the arena was allowed to take pieces before.
+// Renews the arena's allowance to take pieces from other arenas, because new memory was refused.
+// Returns false if the arena has not used up its allowance, or if its pool is private.
 bool Growth::lets_take_from_others(Arena& arena) {
   const Arena::Guard guard(arena);
   if (!arena.pool->is_default() || arena.taken < Arena::kTakesAtFirst) return false;

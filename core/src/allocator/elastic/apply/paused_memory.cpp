@@ -27,8 +27,9 @@ class SliceRing {
     Bytes size = 0;
   };
 
-  // Allocates buffers for slices of `total` bytes. One buffer is enough, so the
-  // constructor throws HostOutOfMemory only if the pool cannot allocate even the first buffer.
+  // Allocates buffers through which `total` bytes are copied, one slice at a time. One buffer is
+  // enough, so the constructor throws HostOutOfMemory only if the pool cannot allocate even the
+  // first buffer.
   SliceRing(Driver& driver, HostPool& pool, Bytes total)
       : driver_(driver), pool_(pool), slice_(std::min(total, kMostSlice)) {
     try {
@@ -103,9 +104,9 @@ PausedMemory::~PausedMemory() {
   for (const Chunk& chunk : chunks_) backup_.pool->free(chunk.address);
 }
 
-// Allocates the backup's chunks: first chunks of the largest size, then powers of two. Regions of
-// different sizes thus have chunks of the same few sizes, and a later pause can reuse the chunks
-// that this pause frees.
+// Allocates the backup in chunks: as many as possible of the largest size, then smaller ones whose
+// sizes are powers of two. Regions of different sizes thus have chunks of the same few sizes, and a
+// later pause can reuse the chunks that this pause frees.
 void PausedMemory::lock_chunks(Bytes total) {
   try {
     for (Bytes offset = 0; offset < total;) {
@@ -303,8 +304,8 @@ Status PausedMemory::take_off() {
   return status;
 }
 
-// Maps an unmapped piece again and restores its content. If the driver refuses, the piece stays off
-// the card.
+// Maps an unmapped piece again and restores its content. If one of the driver's calls fails, the
+// piece stays off the card.
 void PausedMemory::undo_take_off(PausedPiece& each) {
   Piece& piece = *each.piece;
   const bool has_content = piece.has_memory();

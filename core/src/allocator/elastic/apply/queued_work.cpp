@@ -49,7 +49,8 @@ void QueuedWork::mark_idle(Arena& arena, bool wait) {
     age = arena.age;
   }
   Event event = 0;
-  // Without an event, nothing shows when the arena is idle, so it gives no memory to others.
+  // If the driver records no event, nothing shows when the arena's work is done. The arena then
+  // gives no memory to other arenas.
   if (driver_.record(arena.stream, event) != Status::success) return;
   arena.marker = Arena::Marker{event, age};
   is_passed();

@@ -74,8 +74,9 @@ std::vector<TierMover::Move> TierMover::moves_within(Bytes room) {
   return moves;
 }
 
-// Copies pieces into new dedicated memory, and maps that memory at their addresses. No queued work
-// uses the pieces. The caller records the moves afterwards, so frees need not wait for the copies.
+// Copies pieces into new dedicated memory, and maps that memory at the pieces' addresses. The
+// caller has waited until no queued work uses the pieces. The copies run without any arena's lock,
+// so that other threads can free blocks meanwhile. The caller records the moves afterwards.
 Status TierMover::move(std::vector<Move>& moves) {
   Status status = prepare_scratch();
   if (status != Status::success) return status;

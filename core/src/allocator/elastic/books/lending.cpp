@@ -40,7 +40,7 @@ Block* Lending::take_borrowed(MappedSpace& space, Bytes size, Bytes requested) {
   if (!arena.borrowed) return nullptr;
   const auto [lender, range] = *arena.borrowed;
   arena.borrowed.reset();
-  // A plan may have another place for the request.
+  // If the arena follows a plan, the request's planned place may be elsewhere than `range`.
   const bool is_planned = !space.small() && arena.is_planned();
   if (lender == &space && range.size == size && !is_planned) {
     if (Block* const block = space.take_at(range.address, range.size)) {

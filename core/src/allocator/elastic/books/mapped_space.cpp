@@ -17,8 +17,8 @@ MappedSpace::~MappedSpace() {
   }
 }
 
-// Returns a new block. Sets only the fields in which a new block differs from a dropped one,
-// because this is on the hot path.
+// Returns a new block, often a recycled object whose fields have their old values. Sets only the
+// fields whose values a new block may not keep, because this function is on the hot path.
 Block* MappedSpace::make(Address address, Bytes size) {
   Block* const block = objects_.make_unset();
   block->address = address;

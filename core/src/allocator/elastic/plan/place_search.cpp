@@ -168,7 +168,7 @@ struct Candidate {
   const Block* block = nullptr;
   bool is_upwards = true;
   Bytes price = 0;
-  std::size_t number = 0;  // the order in which candidates were found
+  std::size_t number = 0;  // how many candidates were found before this one
 };
 
 // Orders a heap: the cheapest candidate comes first. If prices are equal, the candidate that was
