@@ -8,10 +8,12 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kMostDistances = 32;  // candidates for a step's length that are tried
+constexpr std::size_t kMostDistances = 32;  // `likely_steps` keeps at most 32 distances
 constexpr std::uint32_t kContext = 8;       // consecutive requests that `likely_steps` compares
-constexpr std::uint32_t kLeastSaved = 16;   // slots that a section must save at least
-constexpr std::uint32_t kPartSaved = 20;    // a section must save 1/20 of all requests, too
+// A section must save at least `kLeastSaved` slots, and at least one slot for every `kPartSaved`
+// requests of the stream.
+constexpr std::uint32_t kLeastSaved = 16;
+constexpr std::uint32_t kPartSaved = 20;
 
 class StepSearch {
  public:

@@ -158,8 +158,8 @@ void Replayer::request(const TraceEvent& event) {
   driver_.forget_fed_addresses();
   if (event.action == Action::oom) {
     if (block == nullptr) return;
-    ++failures_.avoided;  // freed at once: the recording cannot show how long it would live
-    allocator_.free(block);
+    ++failures_.avoided;
+    allocator_.free(block);  // the recording cannot show how long the block would have lived
     allocator_.history().clear();
   } else if (block == nullptr) {
     failures_.ended_program = true;
@@ -245,8 +245,8 @@ bool Replayer::waits_for_streams(const TraceEvent& request) const {
 // replayed request gets the same ones.
 void Replayer::feed_addresses(Bytes request) {
   for (const TraceEvent& entry : run_.events()) {
-    // Only PyTorch's allocator reserves at recorded addresses. The reservations of another
-    // allocator could overlap there.
+    // Only a replay by PyTorch's allocator reserves at the recorded addresses. Another allocator
+    // reserves other sizes, and these could overlap each other at those addresses.
     if (entry.action == Action::segment_map && native_ != nullptr) {
       driver_.feed_reservation(entry.address);
     }
