@@ -404,7 +404,7 @@ TEST(elastic_use_in_a_capture_does_not_outlast_its_block) {
   gpu.allocator.end_allocate_to_pool(kPool);
   gpu.free({first});
   gpu.allocator.poll();
-  Block* const second = gpu.malloc(4_MiB);  // the allocator may reuse the Block object
+  Block* const second = gpu.malloc(4_MiB);  // may get the Block object that `first` had
   gpu.allocator.record_stream(second, 7);
   gpu.driver.hold(7);
   gpu.allocator.begin_allocate_to_pool(kPool, Allocator::only_on(9));

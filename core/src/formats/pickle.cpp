@@ -686,8 +686,7 @@ void PickleDocument::Reader::append(Sequence& sequence, const PickleValue* value
   const std::size_t needed = sequence.size + count;
   if (needed > sequence.capacity) {
     // Most containers get all their items at once, so the first batch gets exactly the room that it
-    // needs. A later batch at least doubles the
-    // capacity if it does not fit.
+    // needs. A later batch that does not fit at least doubles the capacity.
     const std::size_t capacity = std::max(needed, 2 * sequence.capacity);
     auto* data = static_cast<PickleValue*>(
         arena_.allocate(capacity * sizeof(PickleValue), alignof(PickleValue)));

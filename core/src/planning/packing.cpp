@@ -108,8 +108,8 @@ class Tries {
   }
 
   [[nodiscard]] const Load& load() const { return load_; }
-  // Packs the blocks in the order of their keys, largest first. Blocks with equal keys are packed
-  // in the order in which they are allocated.
+  // Packs the blocks in the order of their keys, beginning with the largest key. Blocks with equal
+  // keys are packed in the order in which they are allocated.
   template <typename Key>
   void try_by(Key key) {
     if (left_ == 0) return;
@@ -123,8 +123,8 @@ class Tries {
     const std::pair rank{packing.height, top_use(packing)};
     if (best_.offsets.empty() || rank < best_rank_) keep(std::move(packing), order, rank);
   }
-  // Begins with the best order so far. In each try, the blocks that lay at the top of the area in
-  // the last try come first.
+  // Begins with the best order so far. Each further try packs first the blocks that the previous
+  // try placed at the top of the area.
   void raise_top() {
     Order order = best_order_;
     Packing packing = best_;

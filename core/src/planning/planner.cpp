@@ -83,7 +83,7 @@ class FoldedTime {
   }
 
   std::vector<Section> sections_;
-  std::vector<std::uint32_t> starts_;  // the first slot of each section, and the end
+  std::vector<std::uint32_t> starts_;  // each section's first slot, then the number of slots
 };
 
 struct Planned {

@@ -109,8 +109,8 @@ class StepSearch {
     return steps;
   }
 
-  // Returns a hash of the request and the requests before it, `context` requests in all. Requests
-  // that are alike and come after requests that are alike have equal hashes.
+  // Returns a hash of the request and the requests before it, `context` requests in all. Two
+  // requests have equal hashes if they are alike and the requests before them are alike, too.
   [[nodiscard]] std::uint64_t key(std::uint32_t begin, std::uint32_t i,
                                   std::uint32_t context) const {
     constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15u;

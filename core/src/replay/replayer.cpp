@@ -185,7 +185,7 @@ Replayer::Release Replayer::release_before(const TraceEvent& event) {
     return emptied_.has(run_.start()) ? Release::emptied : Release::refused;
   }
   if (native_ == nullptr) return Release::refused;
-  // Garbage collection releases large segments of the default pool only.
+  // Garbage collection releases only large segments, and only those of the default pool.
   const auto may_be_garbage = [&](const TraceEvent& entry) {
     return native_->config().garbage_collection_threshold > 0 && entry.pool.is_default() &&
            entry.action == Action::segment_free && entry.size != AllocatorConfig::kSmallSegment;
@@ -278,7 +278,8 @@ void Replayer::empty_cache() {
   allocator_.empty_cache(run_.emptied_pool().value_or(PoolId{}));
 }
 
-// Handles events of the recorded allocator that no request follows.
+// Handles the recorded allocator's events in `run_` when no request comes next. A free, a snapshot
+// or the end of the recording comes instead.
 void Replayer::end_run() {
   if (run_.is_empty()) return;
   if (run_.was_told()) empty_cache();

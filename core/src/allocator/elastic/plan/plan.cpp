@@ -14,7 +14,8 @@ namespace {
 // `put_wanted_last` looks at this many of the next requests. A step has more requests than these.
 constexpr std::size_t kSoon = 6;
 constexpr Bytes kLargestForSmall = 4 * kGranule;  // the largest piece that a small request may pin
-// A request keeps its place if its size is at least twice the price of mapping memory there.
+// A request keeps its place if its size is at least twice the place's price. Mapping a byte into a
+// hole costs 1; place_search.h lists all prices.
 constexpr Bytes kSizePerPriceOfStaying = 2;
 // The host waits for the stream only if at least this many pieces can return after the wait.
 // Mapping as many pieces elsewhere would take half a millisecond.
@@ -42,8 +43,8 @@ void offer_returning(const MappedSpace& space, const AddressRange& range, FreePi
   });
 }
 
-// Returns the free pieces of the space's own arena that may serve the space. The stream orders
-// their reuse, so there is nothing to wait for.
+// Returns the free pieces of the space's own arena that may be mapped into the space. All queued
+// work on these pieces is on the stream of the arena, so there is nothing to wait for.
 std::vector<FreePiece> own_sources(const MappedSpace& space) {
   const Arena& own = space.arena();
   if (!own.pool->may_give()) return {};
@@ -54,8 +55,8 @@ std::vector<FreePiece> own_sources(const MappedSpace& space) {
   return sources;
 }
 
-// Returns all free pieces that may serve the space: those of its own arena and, if the arena may
-// take from others, the pieces of other arenas on which no queued work is left.
+// Returns all free pieces that may be mapped into the space: those of its own arena and, if the
+// arena may take from others, the pieces of other arenas on which no queued work is left.
 std::vector<FreePiece> sources_for(const Arenas& arenas, const MappedSpace& space) {
   std::vector<FreePiece> sources = own_sources(space);
   // `may_take_from_others` limits only requests for dedicated memory. A request for shared memory
