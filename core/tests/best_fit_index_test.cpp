@@ -19,7 +19,8 @@ struct BySizeOrderAndAddress {
   }
 };
 
-// The index, and a model with which it has to agree, over a fixed set of blocks.
+// The index under test, and the model with which it must agree. Both contain the same blocks, which
+// come from a fixed stock.
 class Pair {
  public:
   Pair(Random& random, std::size_t stock) : random_(random), blocks_(stock) {

@@ -89,7 +89,8 @@ TEST(concurrent_statistics_of_one_thread_are_those_of_plain_counters) {
           live.pop_back();
         }
       }
-      // Reading changes no counter, so it is checked only now and then.
+      // Reading raises the peak to the present sum. If the test read after every step, the reads
+      // would hide peaks that the counters themselves miss.
       if (random.one_in(20)) check_same(counters, model);
     }
     check_same(counters, model);
@@ -102,8 +103,8 @@ TEST(concurrent_statistics_see_a_peak_that_moves_from_shard_to_shard) {
   std::vector<ConcurrentStatistics::Shard*> shards;
   for (Bytes i = 0; i < kShards; ++i) shards.push_back(&counters.add_shard());
   for (ConcurrentStatistics::Shard* const shard : shards) shard->allocate(false, 10_MiB, 10_MiB);
-  // In each round a shard frees 10 MiB, the next shard allocates 11 MiB, and the first shard
-  // allocates its 10 MiB again. So the sum of all shards rises to 91 MiB.
+  // In each round, `giver` frees its 10 MiB, the next shard allocates 11 MiB, and `giver` allocates
+  // 10 MiB again. So the sum of all shards rises to 91 MiB.
   for (Bytes i = 0; i < 100; ++i) {
     ConcurrentStatistics::Shard& giver = *shards[i % kShards];
     giver.request_free(false, 10_MiB);

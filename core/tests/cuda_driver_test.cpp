@@ -284,7 +284,7 @@ TEST(cuda_unmaps_what_lies_wholly_in_a_range) {
 
   CHECK_EQUAL(driver->unmap(address, 4 * kGranule), Status::success);
   CHECK_EQUAL(machine.fake.calls["cuMemUnmap"], 2);
-  CHECK_EQUAL(machine.fake.handles.size(), 1U);  // the handle that is not released
+  CHECK_EQUAL(machine.fake.handles.size(), 1U);  // `large` was never released
 }
 
 TEST(cuda_unmaps_a_range_with_holes_wholly_or_not_at_all) {
@@ -387,7 +387,7 @@ TEST(cuda_lets_a_peer_reach_what_is_mapped_and_what_will_be) {
     CHECK(mapping.accessors == (std::set<int>{0, 1}));
   }
   const int calls = machine.fake.calls["cuMemSetAccess"];
-  CHECK_EQUAL(calls, 4);  // one call for both granules of the first range
+  CHECK_EQUAL(calls, 4);  // one for each of 3 granules, and one by `enable_peer`
   CHECK_EQUAL(driver->enable_peer(1), Status::success);
   CHECK_EQUAL(driver->enable_peer(0), Status::success);
   CHECK_EQUAL(machine.fake.calls["cuMemSetAccess"], calls);

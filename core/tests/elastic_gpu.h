@@ -1,4 +1,4 @@
-// A simulated GPU with the elastic allocator, on a host of its own, for tests.
+// For tests: a simulated GPU on a simulated host of its own, and an elastic allocator for this GPU.
 #pragma once
 
 #include <initializer_list>

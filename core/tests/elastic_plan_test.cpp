@@ -180,7 +180,8 @@ ProgramPlan truncated(ProgramPlan plan, std::size_t to) {
   return plan;
 }
 
-// Returns the plan with a random place for each request; places may overlap.
+// Returns the plan with random places, which may overlap. About one slot in ten gets no place in
+// the planned area.
 ProgramPlan scrambled(Random& random, ProgramPlan plan) {
   for (PlanSlot& slot : plan.streams.front().slots) {
     slot.offset = random.one_in(10) ? PlanSlot::kElsewhere : random.below(20000) * 512;

@@ -72,7 +72,7 @@ TEST(elastic_asks_for_other_streams_only_where_a_freed_block_of_the_size_waits) 
   gpu.host.advance(20e6);
   gpu.malloc(8_MiB);
   const std::uint64_t done = gpu.event_calls();
-  gpu.malloc(8_MiB);  // all pending frees have completed
+  gpu.malloc(8_MiB);  // no free is pending any more, so there is no event to query
   CHECK_EQUAL(gpu.event_calls(), done);
   gpu.allocator.check_invariants();
 }
@@ -135,9 +135,9 @@ TEST(elastic_gives_the_block_that_was_freed_last_to_the_driver_and_to_other_stre
   gpu.allocator.check_invariants();
 }
 
-// A step that a program repeats, with blocks of a few sizes. The program frees a block soon after
-// its request, or in the order of a backward pass, or in the next step, like a loss that is kept
-// until the next loss exists.
+// A step that a program repeats, with blocks of a few sizes. The program frees some blocks soon
+// after their requests. It frees others in the reverse order, as a backward pass does, and the rest
+// only in the next step, like a loss that is kept until the next loss exists.
 class RepeatedStep {
  public:
   RepeatedStep(ElasticGpu& gpu, std::uint64_t seed) : gpu_(gpu), random_(seed) {

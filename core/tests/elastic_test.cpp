@@ -404,7 +404,7 @@ TEST(elastic_use_in_a_capture_does_not_outlast_its_block) {
   gpu.allocator.end_allocate_to_pool(kPool);
   gpu.free({first});
   gpu.allocator.poll();
-  Block* const second = gpu.malloc(4_MiB);  // the allocator may reuse the Block object
+  Block* const second = gpu.malloc(4_MiB);  // may get the Block object that `first` had
   gpu.allocator.record_stream(second, 7);
   gpu.driver.hold(7);
   gpu.allocator.begin_allocate_to_pool(kPool, Allocator::only_on(9));
@@ -461,7 +461,7 @@ TEST(elastic_no_split_request_is_never_made_of_neighbours) {
   gpu.free({first});
   gpu.allocator.release_pool(kPool);
   gpu.allocator.release_pool(kPool);
-  gpu.allocator.empty_cache(kPool);  // unmaps the addresses before the second block
+  gpu.allocator.empty_cache(kPool);  // unmaps the addresses of `first`, below `second`
   gpu.free({second});
   gpu.allocator.begin_allocate_to_pool(kPool, {});
   CHECK_EQUAL(gpu.malloc(4_MiB)->size, Bytes{4_MiB});
@@ -552,7 +552,7 @@ TEST(elastic_cuts_a_block_at_a_place_out_of_a_free_one) {
   refuses(at + 1, 512, 0, {});             // no block begins there
   refuses(at, 0, 0, {});                   // no bytes
   refuses(at + 16_MiB, ~Bytes{0}, 0, {});  // beyond all memory
-  refuses(at + 20_MiB, 512, 0, {});        // there is no memory
+  refuses(at + 20_MiB, 512, 0, {});        // no memory is mapped at this address
   gpu.free({middle});
   CHECK_EQUAL(gpu.allocator.largest_free_block(), Bytes{20_MiB});
   gpu.allocator.check_invariants();

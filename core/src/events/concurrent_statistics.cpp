@@ -24,7 +24,7 @@ constexpr std::array<ConcurrentStatistics::Rule, ConcurrentStatistics::kCounters
         {Shard::kBlocks, true},      // active
         {Shard::kSize, false},       // allocated_bytes
         {Shard::kSize, true},        // active_bytes
-        {Shard::kRequested, false},  // requested_bytes: of all active blocks
+        {Shard::kRequested, false},  // requested_bytes: `request_free` does not lower this sum
     }};
 
 // Locks the bounds of all shards while it exists. Meanwhile no shard can borrow from another, so no

@@ -16,7 +16,8 @@ std::optional<BlockState> parse_block_state(std::string_view word) {
        {BlockState::active_allocated, BlockState::active_pending_free, BlockState::inactive}) {
     if (word == to_string(state)) return state;
   }
-  // PyTorch's documentation names a pending free like this, in place of "active_pending_free".
+  // PyTorch's documentation calls this state "active_awaiting_free"; its snapshots contain
+  // "active_pending_free".
   if (word == "active_awaiting_free") return BlockState::active_pending_free;
   return std::nullopt;
 }

@@ -199,8 +199,8 @@ class PickleDocument::Memory {
  public:
   explicit Memory(std::size_t most) : counted_(most), arena_(&counted_) {}
 
-  // Returns the resource for containers that may shrink; memory that they give back no longer
-  // counts.
+  // Returns the resource for containers that may shrink. Memory that they give back no longer
+  // counts toward the limit.
   std::pmr::memory_resource& counted() { return counted_; }
   std::pmr::memory_resource& arena() { return arena_; }
 
@@ -251,7 +251,8 @@ class PickleDocument::Reader {
         marks_(&memory.counted()),
         memo_(&memory.counted()),
         arena_(memory.arena()) {
-    memo_.reserve(bytes.size() / sizeof(PickleValue));  // takes only address space until it is used
+    // This takes only address space until values are stored.
+    memo_.reserve(bytes.size() / sizeof(PickleValue));
   }
 
   PickleValue run();
@@ -313,8 +314,8 @@ class PickleDocument::Reader {
   // Functions for the stack.
 
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
-  // Returns the index of the first of the topmost `count` values, which must lie above the last
-  // mark.
+  // Returns the stack index at which the topmost `count` values begin. All these values must lie
+  // above the last mark.
   std::size_t last(std::size_t count) const {
     if (stack_.size() - floor() < count) fail("an opcode needs more values than there are");
     return stack_.size() - count;
@@ -684,7 +685,8 @@ void PickleDocument::Reader::append(Sequence& sequence, const PickleValue* value
                                     std::size_t count) {
   const std::size_t needed = sequence.size + count;
   if (needed > sequence.capacity) {
-    // Most containers get all their items at once, so only a second batch reserves room for more.
+    // Most containers get all their items at once, so the first batch gets exactly the room that it
+    // needs. A later batch that does not fit at least doubles the capacity.
     const std::size_t capacity = std::max(needed, 2 * sequence.capacity);
     auto* data = static_cast<PickleValue*>(
         arena_.allocate(capacity * sizeof(PickleValue), alignof(PickleValue)));

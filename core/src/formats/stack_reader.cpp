@@ -8,8 +8,8 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-// These limits keep reports on hostile files short: a file refers to a shared frame with one byte,
-// but every printed line with a shared name shows the name in full.
+// These limits keep reports on hostile files short. A file needs only one byte to refer to the same
+// frame again, but a report prints the frame's names in full each time.
 constexpr std::size_t kLongestName = 512;
 constexpr std::size_t kMostFrames = 1024;
 

@@ -47,7 +47,7 @@ class Load {
     }
   }
 
-  // Returns the most bytes that are live at once; no area can be lower.
+  // Returns the most bytes that are live at once. No packing can be lower than this.
   [[nodiscard]] Bytes peak() const { return std::ranges::max(most_.front()); }
   [[nodiscard]] Bytes most_during(const TimedBlock& block) const {
     return std::max(
@@ -55,8 +55,8 @@ class Load {
   }
 
  private:
-  // Adds a block to the changes at the two ends of its span. The subtraction may wrap around below
-  // 0; the running sum wraps back.
+  // Adds the block's size where its span begins, and subtracts it where the span ends. A change may
+  // wrap around below 0. The running sum of the changes wraps back.
   static void add(std::vector<Bytes>& changes, const TimeSpan& span, Bytes size) {
     changes[span.begin] += size;
     changes[span.end] -= size;
@@ -108,8 +108,8 @@ class Tries {
   }
 
   [[nodiscard]] const Load& load() const { return load_; }
-  // Packs the blocks in the order of their keys, largest first. Blocks with equal keys are packed
-  // in the order in which they are allocated.
+  // Packs the blocks in the order of their keys, beginning with the largest key. Blocks with equal
+  // keys are packed in the order in which they are allocated.
   template <typename Key>
   void try_by(Key key) {
     if (left_ == 0) return;
@@ -123,8 +123,8 @@ class Tries {
     const std::pair rank{packing.height, top_use(packing)};
     if (best_.offsets.empty() || rank < best_rank_) keep(std::move(packing), order, rank);
   }
-  // Begins with the best order so far. In each try, the blocks that lay at the top of the area in
-  // the last try come first.
+  // Begins with the best order so far. Each further try packs first the blocks that the previous
+  // try placed at the top of the area.
   void raise_top() {
     Order order = best_order_;
     Packing packing = best_;
@@ -145,7 +145,8 @@ class Tries {
     --left_;
     return pack_in_order(blocks_, order);
   }
-  // Returns how much the top of the area is used: the sum of bytes times lifetime in requests.
+  // Returns how much the blocks use the top of the area. Each block counts with its bytes in the
+  // top, multiplied by its lifetime in requests.
   [[nodiscard]] Bytes top_use(const Packing& packing) const {
     const Bytes border = packing.height - StreamPlan::top_of(packing.height);
     Bytes use = 0;

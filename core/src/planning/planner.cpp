@@ -8,8 +8,9 @@
 namespace plimsoll {
 namespace {
 
-// Steps of similar sizes are planned as one only if that saves at least 1/4 of the slots and makes
-// the area at most 1/1000 higher.
+// Normally, a slot serves only requests of one size. The planner lets slots serve requests of
+// similar sizes only if this saves at least 1/4 of the slots and makes the area at most 1/1000
+// higher.
 constexpr std::size_t kLeastFewer = 4;
 constexpr Bytes kPartForFewerSlots = 1000;
 // A slot that serves a request in every step needs a place that is free in all of these steps. If
@@ -82,7 +83,7 @@ class FoldedTime {
   }
 
   std::vector<Section> sections_;
-  std::vector<std::uint32_t> starts_;  // the first slot of each section, and the end
+  std::vector<std::uint32_t> starts_;  // each section's first slot, then the number of slots
 };
 
 struct Planned {

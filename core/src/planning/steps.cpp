@@ -8,10 +8,12 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kMostDistances = 32;  // candidates for a step's length that are tried
+constexpr std::size_t kMostDistances = 32;  // `likely_steps` keeps at most 32 distances
 constexpr std::uint32_t kContext = 8;       // consecutive requests that `likely_steps` compares
-constexpr std::uint32_t kLeastSaved = 16;   // slots that a section must save at least
-constexpr std::uint32_t kPartSaved = 20;    // a section must save 1/20 of all requests, too
+// A section must save at least `kLeastSaved` slots, and at least one slot for every `kPartSaved`
+// requests of the stream.
+constexpr std::uint32_t kLeastSaved = 16;
+constexpr std::uint32_t kPartSaved = 20;
 
 class StepSearch {
  public:
@@ -107,8 +109,8 @@ class StepSearch {
     return steps;
   }
 
-  // Returns a hash of the request and the requests before it, `context` requests in all. Requests
-  // that are alike and come after requests that are alike have equal hashes.
+  // Returns a hash of the request and the requests before it, `context` requests in all. Two
+  // requests have equal hashes if they are alike and the requests before them are alike, too.
   [[nodiscard]] std::uint64_t key(std::uint32_t begin, std::uint32_t i,
                                   std::uint32_t context) const {
     constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15u;

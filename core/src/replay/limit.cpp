@@ -56,7 +56,8 @@ std::optional<LimitEvidence::Range> LimitEvidence::range() const {
     if (threshold > 0 && !refusal.failed)
       bound = std::max(bound, collected_above(refusal.reserved));
     failed = failed || refusal.failed;
-    if (bound <= largest_) {  // not the limit: at another time, this much was granted
+    if (bound <= largest_) {
+      // At another time, PyTorch reserved this much. So its limit did not cause this refusal.
       emptied_by_program = true;
     } else if (!below || bound < *below) {
       below = bound;

@@ -158,8 +158,8 @@ void Replayer::request(const TraceEvent& event) {
   driver_.forget_fed_addresses();
   if (event.action == Action::oom) {
     if (block == nullptr) return;
-    ++failures_.avoided;  // freed at once: the recording cannot show how long it would live
-    allocator_.free(block);
+    ++failures_.avoided;
+    allocator_.free(block);  // the recording cannot show how long the block would have lived
     allocator_.history().clear();
   } else if (block == nullptr) {
     failures_.ended_program = true;
@@ -185,7 +185,7 @@ Replayer::Release Replayer::release_before(const TraceEvent& event) {
     return emptied_.has(run_.start()) ? Release::emptied : Release::refused;
   }
   if (native_ == nullptr) return Release::refused;
-  // Garbage collection releases large segments of the default pool only.
+  // Garbage collection releases only large segments, and only those of the default pool.
   const auto may_be_garbage = [&](const TraceEvent& entry) {
     return native_->config().garbage_collection_threshold > 0 && entry.pool.is_default() &&
            entry.action == Action::segment_free && entry.size != AllocatorConfig::kSmallSegment;
@@ -245,8 +245,8 @@ bool Replayer::waits_for_streams(const TraceEvent& request) const {
 // replayed request gets the same ones.
 void Replayer::feed_addresses(Bytes request) {
   for (const TraceEvent& entry : run_.events()) {
-    // Only PyTorch's allocator reserves at recorded addresses. The reservations of another
-    // allocator could overlap there.
+    // Only a replay by PyTorch's allocator reserves at the recorded addresses. Another allocator
+    // reserves other sizes, and these could overlap each other at those addresses.
     if (entry.action == Action::segment_map && native_ != nullptr) {
       driver_.feed_reservation(entry.address);
     }
@@ -278,7 +278,8 @@ void Replayer::empty_cache() {
   allocator_.empty_cache(run_.emptied_pool().value_or(PoolId{}));
 }
 
-// Handles events of the recorded allocator that no request follows.
+// Handles the recorded allocator's events in `run_` when no request comes next. A free, a snapshot
+// or the end of the recording comes instead.
 void Replayer::end_run() {
   if (run_.is_empty()) return;
   if (run_.was_told()) empty_cache();

@@ -10,7 +10,7 @@ namespace {
 
 struct LiveBlock {
   Bytes requested = 0;
-  std::optional<Bytes> size;  // known if the block is still live at the end
+  std::optional<Bytes> size;  // known only if the block is still live when the recording ends
   bool pending = false;
   std::uint32_t context = 0;
 };

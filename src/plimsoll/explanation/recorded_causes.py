@@ -103,7 +103,10 @@ def card_parts(card: CardUse, failed: OutOfMemory, error: str | None) -> CardPar
 
 
 def with_savings(causes: Iterable[Cause], advice: Sequence[Advice]) -> list[Cause]:
-    """Adds to each cause the saving of the advice that makes the same change."""
+    """Returns the causes with `saves_bytes`, taken from the advice, which was tried already.
+
+    A cause gets the saving of the advice against this cause, or None without such advice.
+    """
     by_kind: dict[str, int] = {}
     for one in advice:
         if one.serves_failed_requests is None:

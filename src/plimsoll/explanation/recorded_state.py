@@ -1,4 +1,6 @@
-"""Rebuilds the allocator's state after any event from the recorded events, for any allocator.
+"""Uses the recorded events to rebuild the state that an allocator had after a given event.
+
+This works for every allocator.
 
 Segment events give the reserved memory; live blocks lie at the addresses recorded for them. Under
 the elastic allocator all figures are exact: each segment event is about one piece, which moves or
@@ -254,7 +256,11 @@ def _events_about_segments(trace: DeviceTrace) -> tuple[NDArray[np.int64], Event
 
 
 def _served_at(trace: DeviceTrace, reserved: NDArray[np.int64]) -> int:
-    """Returns the event with the most reserved bytes, preferably the request that caused it."""
+    """Returns an event at which the reserved memory is at its peak.
+
+    Memory is reserved just before the request that needs it is served. So this is the event of the
+    next request, if the memory is still at its peak then, or else the first event at the peak.
+    """
     if not len(reserved):
         return -1
     first = int(reserved.argmax())

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 _MOST_CHANGES = 7
 _ALIKE = 0.05
-"""The largest difference between a program's recorded and simulated peaks; see docs/predict.md."""
+"""A program's simulated peak is within this share of its recorded peak, above or below.
+
+See docs/predict.md.
+"""
 
 
 def try_changes(

@@ -40,7 +40,9 @@ If frees wait for other streams, a replay counts three times, so thirteen replay
 """
 
 _LIMIT_STEP = 2 * MiB
-_TIMINGS = 3  # the replays of a trial if frees wait for other streams, one for each timing
+# If frees wait for other streams, a trial replays the recording once for each of this many timings
+# of these frees.
+_TIMINGS = 3
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,8 @@ class Search:
         elif limit := setting.limit or self.limit:
             tiers = {"limit": limit}
         elif self.recording.allocator != "native":
-            # only the events of PyTorch's own allocator show a real limit
+            # `replay` would infer a limit from the events, but only the events of PyTorch's own
+            # allocator show a real limit.
             tiers = _NO_LIMIT
         try:
             (result,) = replay(
@@ -171,7 +174,10 @@ class Search:
 
 
 def _frees_wait(trace: DeviceTrace) -> bool:
-    """Returns whether a free waits for another stream, so that its completion comes later."""
+    """Returns whether any free waits for another stream.
+
+    The completion of such a free does not directly follow its request.
+    """
     waiting: int | None = None
     for batch in trace.batches():
         if not len(batch):
@@ -251,7 +257,7 @@ def reserved_bytes(trial: Trial) -> int:
 
 
 def conf_keys(conf: str) -> dict[str, str]:
-    """Splits a configuration into its parts, by key."""
+    """Splits a configuration into its parts "key:value", and returns them by key."""
     parts: dict[str, str] = {}
     depth = 0
     part = ""

@@ -3,7 +3,7 @@
 PyTorch's allocator follows known rules, so a replay up to the event gives its state, and further
 requests can be tried in that state. If the replay differs from the recorded run, or another
 allocator was recorded, the state is rebuilt from the recorded events. The state under a smaller
-limit always comes from a replay, under any allocator.
+limit always comes from a replay, whichever allocator was recorded.
 """
 
 from __future__ import annotations
@@ -103,7 +103,10 @@ class Past(ABC):
 
 
 class ReplayedPast(Past):
-    """The states in a replay: of PyTorch's allocator, or of any allocator under another limit.
+    """The allocator's states in a replay.
+
+    PyTorch's allocator is replayed under the recorded limit or a given one. Other allocators are
+    replayed only under a given limit.
 
     Args:
         trace: The events.
@@ -141,7 +144,12 @@ class ReplayedPast(Past):
         return [one for s in segments for one in _in_granules(s)] if self.moves else segments
 
     def failures(self) -> list[int]:
-        """See `Past.failures`. The failure that ends the replay is included, recorded or not."""
+        """See `Past.failures`.
+
+        Under a given limit, returns the recorded failures that happen in the replay too. If the
+        replay ends early because a request fails, returns that request too, even if the recorded
+        run served it.
+        """
         if not self.is_what_if:
             return super().failures()
         run = self._start_again()

@@ -217,7 +217,8 @@ def _out_of_memory(e: ExplanationParts) -> Iterator[str]:
         if number:
             yield ""
         yield from _failure(failed)
-        if failed is not e.out_of_memory[-1]:  # the first lines give the last failure's reason
+        # The reason for the last failure already stands at the top of the explanation.
+        if failed is not e.out_of_memory[-1]:
             yield f"{_INDENT}Why: {cause(failed)} {reason(failed)}"
         if not failed.recorded:
             yield f"{_INDENT}What the program does then is not known; what follows is not replayed."
@@ -308,7 +309,7 @@ def _details(a: Advice, run_seconds: float | None) -> Iterator[str]:
 
 
 def _share_of_run(seconds: float, run_seconds: float | None) -> str:
-    """Formats a time as a share of the recorded run."""
+    """Formats a change in time as a share of the recorded run's length."""
     if run_seconds is None:
         return "(the run's length is unknown)"
     if seconds > run_seconds:

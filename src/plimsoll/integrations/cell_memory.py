@@ -53,7 +53,9 @@ class NamesCells:
 
 @dataclass(frozen=True)
 class CellMemory(NotebookForm):
-    """A cell's memory on the GPU with the most in use; shown by `%%memory`.
+    """A cell's memory on one GPU: the one on which the process held the most memory.
+
+    `%%memory` shows it.
 
     Attributes:
         cell: Its name, such as "In[3]".

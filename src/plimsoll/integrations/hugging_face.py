@@ -32,8 +32,8 @@ class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
     def add_to(self, trainer: Any) -> None:
         """Adds this callback to a Trainer, before all other callbacks.
 
-        Callbacks that report to trackers then see the figures. A callback in the Trainer's argument
-        `callbacks` would run after them.
+        Callbacks that report to trackers then see the figures. If this callback were passed in the
+        Trainer's argument `callbacks`, it would run after the trackers' callbacks.
         """
         trainer.add_callback(self)
         callbacks = trainer.callback_handler.callbacks

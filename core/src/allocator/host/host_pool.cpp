@@ -245,7 +245,7 @@ void HostPool::complete_frees(Effort effort) {
 
 void HostPool::begin_allocate_to_pool(PoolId pool) {
   const std::lock_guard guard(mutex_);
-  complete_frees_of_graphs();  // during the capture the pool cannot wait for the device
+  complete_frees_of_graphs();  // before the capture, which forbids waiting for the device
   ++pool_uses_[pool];
   ++captures_;
 }

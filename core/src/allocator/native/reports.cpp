@@ -8,8 +8,8 @@
 namespace plimsoll {
 namespace {
 
-// Returns the first block of each segment, or of each mapped range of an expandable segment, by
-// address.
+// Returns the first block of each segment, sorted by address. In an expandable segment, returns the
+// first block of each mapped range.
 std::vector<const Block*> segment_heads(const BlockList& blocks) {
   std::vector<const Block*> heads;
   blocks.for_each([&](const Block* block) {

@@ -57,8 +57,8 @@ WheelAllocator::WheelAllocator(const plimsoll_wheel_api& api, Driver& driver, st
   }
 }
 
-// Removes everything of this allocator from PyTorch's allocator, which stays loaded and may serve
-// the next WheelAllocator.
+// Gives back to PyTorch's allocator all that this allocator holds: blocks, pools and cached memory.
+// PyTorch's allocator stays loaded and may serve the next WheelAllocator.
 WheelAllocator::~WheelAllocator() {
   if (api_.close(device_, this) == 0) return;
   for (const auto& [address, block] : live_) (void)api_.free(device_, address);

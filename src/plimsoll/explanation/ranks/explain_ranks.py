@@ -170,10 +170,12 @@ def read_job(
 
 
 def _latest_starts(found: Sequence[RankSummary]) -> tuple[list[RankSummary], list[str]]:
-    """Drops the earlier recordings of each rank that a launcher restarted; keeps the latest one.
+    """Keeps the latest recording of each rank.
+
+    If a launcher restarts a rank, that rank writes a new recording at each start.
 
     Returns:
-        The recordings that are left, and a line about the others if there are any.
+        The latest recordings, and a line about the dropped ones if there are any.
     """
     latest: dict[tuple[int | None, str], RankSummary] = {}
     for one in found:

@@ -83,5 +83,6 @@ def kept_moment(steps: Steps) -> int:
 
 
 def _steps_looked_at(steps: Steps) -> int:
-    # The end of the last detected step is a guess, so that step is skipped.
+    # If steps are detected from the rhythm of allocations, the end of the last step is a guess. So
+    # that step is skipped.
     return len(steps) - 1 if steps.source == "rhythm" else len(steps)

@@ -30,8 +30,9 @@ _KINDS: tuple[OutlierKind, ...] = ("out_of_memory", "leak", "fragmented", "full"
 # excess.
 _LEAST_MORE = 0.25
 _LEAST_PASSING = (
-    # For memory that a step both allocates and frees. Uneven shards hardly change its size, so a
-    # smaller excess counts.
+    # A rank is also "full" if the memory that a step both allocates and frees exceeds the group's
+    # median by this share of the median peak. Uneven shards hardly change the size of that memory,
+    # so this share is smaller than `_LEAST_MORE`.
     0.08
 )
 # the least excess of memory that is reserved but not allocated, as a share of the reserved memory
@@ -62,7 +63,7 @@ class Outlier:
         line: The source line that causes the difference; without call stacks the size of its
             blocks, or None.
         bytes: The size of the failed request, the leak, or the excess over the median of the group;
-            for "different", the bytes of the allocations out of order.
+            for "different", the bytes of the allocations whose order differs.
         event: The event of the failed request or of the first different allocation; else None.
     """
 
@@ -74,7 +75,9 @@ class Outlier:
 
 
 def find_outliers(summaries: Sequence[RankSummary], groups: Sequence[RankGroup]) -> list[Outlier]:
-    """Returns the outliers by kind. The rank that ran out of memory first, if any, comes first.
+    """Returns the outliers, sorted by kind; out of memory is the first kind.
+
+    If ranks ran out of memory, the list begins with the one that did so earliest.
 
     Args:
         summaries: One summary for each rank.
@@ -113,7 +116,8 @@ def first_to_fail(summaries: Sequence[RankSummary]) -> RankSummary | None:
 def _out_of_memory(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
     """Yields the rank that ran out of memory first, then other ranks that ran out of memory.
 
-    If half of a group's ranks or more ran out of memory, the group's other ranks are left out.
+    If at least half of the ranks in a group ran out of memory, that is usual in the group. Then
+    its ranks are left out, except the one that ran out of memory first of all ranks.
     """
     first = first_to_fail([one for team in teams for one in team])
     named = [] if first is None else [first]
@@ -169,7 +173,7 @@ def _keeps(kept: Kept) -> bool:
 
 
 def _has_steps_of(others: Sequence[RankSummary], one: RankSummary) -> bool:
-    """Returns whether a rank's steps are about as long as those of the other ranks."""
+    """Returns whether a rank makes about as many allocations in a step as the other ranks do."""
     known = [other.allocations_per_step for other in others if other.allocations_per_step]
     if not known or not one.allocations_per_step:
         return False
@@ -212,7 +216,8 @@ def _full(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
         if kept.all():
             scale = np.maximum(kept / middle(kept), 1)
             passing = peaks - kept
-            # With larger shards a rank may need proportionally more memory within a step.
+            # A rank that keeps more memory usually has larger shards. So it may need proportionally
+            # more memory within a step. That part is subtracted.
             over = passing - (scale - 1) * middle(passing)
             found |= beyond(over, _LEAST_PASSING * usual, elsewhere) & (peaks > usual)
         for place in np.flatnonzero(found).tolist():

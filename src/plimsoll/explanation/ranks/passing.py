@@ -192,7 +192,8 @@ class InSteps:
         if len(self._allocations):
             self._allocations += np.diff(np.searchsorted(stretch.began.start, self._bounds))
         first, last = np.searchsorted(self._inner, (stretch.first, stretch.last - 1), side="right")
-        numbers = np.arange(max(first - 1, 0), last)  # the unfinished step, and the new steps
+        # The step in which this stretch begins, and each step that begins later in the stretch.
+        numbers = np.arange(max(first - 1, 0), last)
         if len(numbers):
             cuts = np.maximum(self._inner[numbers] - stretch.first, 0)
             least = np.minimum.reduceat(stretch.level, cuts)

@@ -45,7 +45,10 @@ class RankFile:
 
     @contextmanager
     def here(self) -> Iterator[Path]:
-        """Yields a local path of the recording. An object's download is deleted after the block."""
+        """Yields a local path of the recording.
+
+        A recording in an object store is downloaded. The copy is deleted after the `with` block.
+        """
         if self.folder is None:
             yield Path(self.name)
             return

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _MOST_COMPARED = 1 << 15  # the most passages that are compared
 _LEVELS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 """The tolerances to try: each is the share of passages that may differ within a group."""
-_MOST_BESIDE = 0.75  # the share of all ranks that must be in groups
-_LEAST_SHARE = 0.05  # a group has at least this share of all ranks
+_MOST_BESIDE = 0.75  # a tolerance is large enough if groups hold this share of all ranks
+_LEAST_SHARE = 0.05  # a group has at least this share of all ranks, or evenly spaced ranks
 # The relative gaps that split a group: in the allocations per step, and in the kept memory.
 _OTHER_COUNT, _OTHER_MEMORY = 0.02, 0.2
 
@@ -41,7 +41,8 @@ class RankGroup:
 
     Attributes:
         ranks: The numbers of the ranks, in order.
-        representative: The rank closest to the group's median.
+        representative: The most typical rank: its peak of allocated memory and its number of events
+            are the closest to the group's medians.
     """
 
     ranks: list[int]
@@ -94,7 +95,7 @@ class Shared:
             row[:] = np.isin(self.hashes, one.hashes, assume_unique=True)
 
     def missing(self) -> NDArray[np.float64]:
-        """Returns a matrix: the share of the passages of rank i that rank j lacks, at [i, j]."""
+        """Returns a matrix. Element [i, j] is the share of rank i's passages that rank j lacks."""
         kinds, place = np.unique(np.packbits(self.has, axis=1), axis=0, return_inverse=True)
         rows = np.unpackbits(kinds, axis=1, count=len(self.hashes)).astype(np.float32)
         common = (rows @ rows.T).astype(np.float64)
@@ -106,10 +107,10 @@ class Shared:
 
 
 def passages_of(summaries: Sequence[RankSummary]) -> list[list[Passages]]:
-    """Returns lists of passages, with one entry for each rank.
+    """Returns one or two lists, each with one `Passages` for each rank.
 
-    The first list has the passages of source lines, if all ranks have call stacks. The last list
-    has the passages of lifetimes.
+    If all ranks have call stacks, the first list has the passages whose words are source lines. The
+    last list has the passages whose words are lifetimes. `behaviour` explains these words.
     """
     lines = [one.behaviour.lines for one in summaries]
     told = [one for one in lines if one is not None]
@@ -171,7 +172,10 @@ def _linked(near: NDArray[np.bool_]) -> list[list[int]]:
 def _by_value(
     group: list[RankSummary], value_of: Callable[[RankSummary], float | None], gap: float
 ) -> list[list[RankSummary]]:
-    """Splits groups at gaps between values; a rank without a value stays in the largest part."""
+    """Splits a group where its sorted values have a relative gap larger than `gap`.
+
+    A rank without a value joins the largest part.
+    """
     known = [one for one in group if value_of(one)]
     if len(known) < 4:
         return [group]

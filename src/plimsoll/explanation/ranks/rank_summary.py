@@ -52,7 +52,8 @@ class RankSummary:
         kept: The memory that lines allocate in steps and never free.
         allocations_per_step: The median number of allocations in a step; None without steps.
         behaviour: The order of its allocations.
-        names: The source lines, by the line numbers of `behaviour`.
+        names: The name of each source line. `Passages.line` in `behaviour` is an index into this
+            list.
         timeline: Allocated memory over time.
         problems: The gaps in the history, a sentence each.
     """

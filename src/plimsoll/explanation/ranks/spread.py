@@ -46,7 +46,7 @@ def beyond(values: NDArray[np.float64], least: float, elsewhere: float = 0.0) ->
 
     Args:
         values: The values of a group's ranks.
-        least: The least excess over the median.
+        least: The least excess over the median; a smaller excess counts as chance.
         elsewhere: The standard deviation over all groups. A small group uses the larger of this
             value and its own standard deviation.
     """

@@ -1,4 +1,4 @@
-"""Formats the explanation of many ranks as text: the answer, outliers and causes, groups."""
+"""Formats the explanation of many ranks as text: answer, outliers, groups, then causes."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from plimsoll.explanation.ranks.explain_ranks import Job
 
 _MOST_PAGES = 16
-"""The most pages of single ranks that are written: first of outliers, then of representatives."""
+"""At most this many ranks get a page of their own: first the outliers, then representatives."""
 
 
 @dataclass(frozen=True)

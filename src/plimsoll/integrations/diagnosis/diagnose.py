@@ -49,8 +49,8 @@ _INSTALLERS = {
 def doctor() -> Diagnosis:
     """Finds which parts of plimsoll work on this machine, and how to make the rest work.
 
-    Installed parts are tried: an allocator on a simulated GPU and, if its library is built, the
-    prediction of a tiny script, which takes seconds. Nothing is built or installed.
+    The function tries an allocator on a simulated GPU. If the library for predictions is already
+    built, it also predicts a tiny script; this takes seconds. Nothing is built or installed.
 
     >>> import plimsoll
     >>> print(plimsoll.doctor())  # doctest: +SKIP

@@ -29,10 +29,10 @@ class Installed:
 
 @dataclass(frozen=True)
 class Ability:
-    """A function of plimsoll that works once its requirements are met.
+    """Something that plimsoll can do on a machine that meets the requirements.
 
     Attributes:
-        name: The verbs as printed, such as "predict, fit".
+        name: The printed description, such as "predict, fit".
         works: Whether it works on this machine now.
         note: Why it does not work, or a remark, in one line; None if there is nothing to say.
         command: The command that makes it work, or work better; None if no command helps or is

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The installed and the working parts of plimsoll; prints as `plimsoll doctor` does.
+    """Says what is installed on this machine, and which abilities of plimsoll work here.
+
+    Its text is what `plimsoll doctor` prints.
 
     >>> import plimsoll
     >>> diagnosis = plimsoll.doctor()

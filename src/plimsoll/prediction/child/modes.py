@@ -111,7 +111,7 @@ class Groups(AsItIs):
 
 
 class Answered(AsItIs):
-    """Runs the script for a prediction, and sends the parent process a report of its memory use."""
+    """Runs the script for a prediction, and reports the script's memory use to the parent."""
 
     def __init__(self, request: Request) -> None:
         assert request.report is not None

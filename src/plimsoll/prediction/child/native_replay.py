@@ -24,9 +24,9 @@ _REQUESTS = (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED)
 class NativeReplay:
     """Keeps the requests of a run, and replays them by PyTorch's rules at the end of the run.
 
-    The result is None if the replay has not seen every request. This happens if the run has too
-    many events. It also happens if the program itself records its memory events, because each
-    simulated allocator sends its events to one listener only.
+    The result is None if the replay has not seen every request. This happens if the run has more
+    than `_CAPACITY` events. It also happens if the program itself records its memory events,
+    because each simulated allocator sends its events to one listener only.
     """
 
     def __init__(self, simulation: Simulation) -> None:

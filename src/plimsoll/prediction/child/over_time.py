@@ -63,7 +63,11 @@ def over_time(
 
 
 def _part(level: NDArray[np.int64], steps: Sequence[int]) -> tuple[int, int, int, list[int]]:
-    """Returns the part to show: first event, end, number of the first step, and ends of steps."""
+    """Returns the part of the run to show.
+
+    Returns four values: the part's first event, the event after its last, the number of its first
+    step (counted from 1), and the events at which its steps end.
+    """
     ends = sorted({end for end in steps if 0 < end <= len(level)})
     if len(ends) <= _MOST_STEPS:
         return 0, len(level), 1, ends

@@ -45,7 +45,7 @@ def tightest_limit(
     before the limit may exceed it.
 
     Args:
-        limits: The limits of one GPU, in order.
+        limits: The limits of one GPU, in the order in which the program set them.
         run: The events of that GPU.
         total_bytes: The memory of that GPU.
     """

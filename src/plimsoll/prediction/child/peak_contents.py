@@ -44,9 +44,9 @@ class Run:
         size: Requested bytes.
         shared: The bytes of the block in shared memory (host memory that the GPU uses directly).
         stream: The streams.
-        site: The numbers of the call stacks that made the request or the free.
-        frames: Takes the number of a call stack, and returns its frames, which also tell its origin
-            (`plimsoll.recordings.origin`).
+        site: For each event, the number of the call stack that made the request or the free.
+        frames: Takes the number of a call stack, and returns its frames. One of the frames may
+            describe the origin of the request (`plimsoll.recordings.origin`).
         labels: The labels of addresses, which say what the memory there is used for.
         round_request: Returns the size of the block for a request.
         steps: The events at which a step of the program ended.
@@ -74,12 +74,13 @@ class PeakContents:
             that the allocator did not split.
         by_category: Bytes by category.
         top_lines: The source lines that hold the most bytes.
-        step_peaks_bytes: The most allocated within each step.
+        step_peaks_bytes: The most bytes that were allocated within each step.
         shared_by_category: The bytes in shared memory by category, at the peak of shared memory.
         shared_lines: The source lines that hold the most bytes in shared memory at that peak.
         level: The allocated bytes after each event: requested sizes and rounding.
         timeline: Memory over the run by category; None if the run has no events.
-        blocks: All blocks of the run; `stack` has the numbers in `Run.site`.
+        blocks: All blocks of the run. The column `blocks.stack` holds call stack numbers, as
+            `Run.site` does.
         rounded: The rounded size of each block.
         category: The use of each block, an index into `CATEGORIES` of `category_names`.
         steps: The ends of the optimizers' steps.
@@ -155,7 +156,10 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
 
 
 def blocks_of(run: Run) -> tuple[Lifetimes, NDArray[np.uint64]]:
-    """Returns a run's blocks, whose `stack` is a number of `run.site`, and their rounded sizes."""
+    """Returns a run's blocks and their rounded sizes.
+
+    The column `stack` of the blocks holds call stack numbers, as `run.site` does.
+    """
     nothing = np.zeros(len(run.action), dtype=np.uint64)
     columns: dict[str, NDArray[Any]] = {
         "action": run.action,

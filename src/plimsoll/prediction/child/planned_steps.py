@@ -64,7 +64,8 @@ def planned_steps(frame: FrameType | None, runners: Collection[str], done: int) 
         total *= place.count
     if position < 0 or total < 1:
         return None
-    if places[-1].index is None:  # its progress is unknown: assume a step in each iteration
+    if places[-1].index is None:
+        # The innermost loop's progress is unknown: assume one step in each of its iterations.
         return max(total, done)
     for place in places:
         if place.index is None:
@@ -86,7 +87,10 @@ def state_of_trainer(variables: Mapping[str, Any]) -> Any:
 
 
 def loader_of(loop: ast.For, frame: FrameType) -> Any:
-    """Returns the loader that a loop iterates over, also inside `enumerate` or a progress bar."""
+    """Returns the loader that a loop iterates over; None if it iterates over something else.
+
+    The loop may wrap the loader in `enumerate` or in a progress bar.
+    """
     over: ast.expr = loop.iter
     while isinstance(over, ast.Call) and over.args and _called(over) in ("enumerate", *_BARS):
         over = over.args[0]

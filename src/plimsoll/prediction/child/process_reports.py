@@ -115,7 +115,11 @@ def _bounds(found: dict[str, Any], peak: str) -> tuple[int, int] | None:
 
 
 def _on_card(found: dict[str, Any], *, depends: bool) -> tuple[int, int] | None:
-    """Returns the range of `device_used_bytes`, from the ranges of NCCL's and reserved memory."""
+    """Returns the least and the most that `device_used_bytes` can be; None if it is certain.
+
+    NCCL's memory and reserved memory may each be known only as a range. All other memory on the
+    card is taken as certain.
+    """
     nccl, reserved = found["nccl_range_bytes"], _bounds(found, "reserved")
     if not (depends or nccl or reserved):
         return None

@@ -107,7 +107,7 @@ class StartedProcesses:
     ) -> None:
         """Makes this process and its forks write reports of their memory use.
 
-        The program's own process writes no such file, because `modes.Answered` reports its use.
+        The program's own process is an exception: `modes.Answered` reports its memory use.
         """
         began = time.perf_counter()
         simulation.share_cards(card_files(self.folder))
@@ -162,8 +162,8 @@ class StartedProcesses:
 
         If other processes used GPUs, the figures are those of the rank with the least headroom. In
         a program without ranks, they are those of the process with the most memory on the fullest
-        card. The verdict takes all processes into account. The error is "killed" if a process used
-        a GPU and was killed before the amount was known.
+        card. If that rank or process was killed before its memory use was known, the error is
+        "killed". The verdict takes all processes into account.
 
         Args:
             own: The report of the program's own process.
@@ -208,7 +208,9 @@ class StartedProcesses:
 
 
 def begin_started(values: dict[str, Any]) -> None:
-    """Simulates GPUs in this process, which the program started, and sets up its report.
+    """Simulates GPUs in this process, and makes the process report its memory use.
+
+    The program started this process.
 
     Args:
         values: A `StartedProcesses`, as a dictionary.
@@ -273,7 +275,10 @@ def _failure(
 
 
 def _merged(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Merges the assumptions of all processes; counts of equal assumptions are added."""
+    """Merges the assumptions of all processes.
+
+    Assumptions with the same `what` and `operation` become one, and their counts are added.
+    """
     merged: dict[tuple[str, str], dict[str, Any]] = {}
     for prediction in predictions:
         for assumed in prediction["assumptions"]:

@@ -50,7 +50,10 @@ def main() -> None:
 
 
 def _refuse(request: Request, why: str) -> NoReturn:
-    """Reports why the script cannot begin, to the parent or on stderr; ends the process."""
+    """Ends the process before the script begins, and says why.
+
+    If the parent asked for a report, the reason goes into the report, otherwise to stderr.
+    """
     if request.report is None:
         print(f"plimsoll: {why}", file=sys.stderr)
     else:

@@ -1,4 +1,4 @@
-"""Collects facts, in addition to requests, that help to explain a program's memory use."""
+"""Collects facts that explain a program's memory use and that its requests do not show."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _is_shell(words: list[str]) -> bool:
 
 
 def _options(words: list[str]) -> list[str] | None:
-    """Returns the options of Python itself in a command; None if it runs another program."""
+    """Returns the options that a command gives to Python; None if it does not run Python."""
     if not words:
         return None
     if _PYTHON.fullmatch(os.path.basename(words[0])):  # noqa: PTH119  a word of any kind

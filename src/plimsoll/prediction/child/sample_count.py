@@ -1,4 +1,4 @@
-"""Counts the samples that a simulated program processes, for the rate of a step.
+"""Counts the samples that a simulated program processes, to find its samples per second.
 
 If the program has PyTorch loaders, plimsoll counts the batches that the loaders yield, so a batch
 counts once even if several calls of modules get it. In a program without a loader, plimsoll counts
@@ -84,7 +84,11 @@ class SampleCount:
             self._results.append(weakref.ref(result))
 
     def note_call(self, module: Any, arguments: tuple[Any, ...], *, is_outermost: bool) -> None:
-        """Counts a module's call. The batch is the first tensor argument in an outermost call."""
+        """Notes a call of a module, which may show the size of a batch.
+
+        The batch is the first tensor argument of the outermost call. If that call has no tensor
+        argument, the batch is the first tensor argument of the calls within it.
+        """
         if is_outermost:
             self._waits_for_tensor = True
             gradient = _gradient_of(module)
@@ -123,7 +127,12 @@ class SampleCount:
         return address in {storage_address(each) for each in made if each is not None} - {0}
 
     def add(self, of: int, batch: int | None) -> None:
-        """Adds a batch's samples to a count; `of` is as for `end_step`."""
+        """Adds a batch's samples to the count for `of`.
+
+        Args:
+            of: An id as in `end_step`.
+            batch: The number of samples; None counts as 0.
+        """
         self._called[of] += batch or 0
 
     def so_far(self) -> Samples:

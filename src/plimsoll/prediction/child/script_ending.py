@@ -146,8 +146,8 @@ def _refusal(simulation: Simulation) -> str | None:
 def _missed_network(error: BaseException | None) -> bool:
     """Returns whether the error, or one that caused it, says that the script is offline.
 
-    If the process has only the loopback network, an address that cannot be resolved or reached
-    counts too.
+    If the process has only the loopback network, the script is also offline if it failed to
+    resolve or reach an address.
     """
     errors = errors_behind(error)
     if any("offline" in f"{type(each).__name__} {each.args}".lower() for each in errors):

@@ -98,7 +98,7 @@ def _own_folder(request: Request) -> Path:
 
 
 def _missing_module(name: str) -> str | None:
-    """Returns the package or module in a dotted name that Python cannot find, or None."""
+    """For "a.b.c", returns "a", "a.b" or "a.b.c": the first that Python cannot find, or None."""
     for end_of_name in [place for place, sign in enumerate(name) if sign == "."] + [len(name)]:
         try:
             spec = importlib.util.find_spec(name[:end_of_name])

@@ -30,8 +30,9 @@ _FEWEST_TIMED = 2
 _SECONDS_BETWEEN_LOOKS = 2
 _FEWEST_ENDS = 3  # the first step is not timed, because it does work that later steps do not
 _MOST_KEPT = 65  # only the latest ends of steps are kept; they show the usual time
-# Measured time divided by simulated time lies in these ranges (docs/predict.md): for the GPU's work
-# on chips whose kernels were measured, on other chips, and for the host's work.
+# Measured time divided by simulated time lies in these ranges (docs/predict.md). The first is for
+# GPU work on chips whose kernels were measured, the second for GPU work on other chips, and the
+# third for the host's work.
 _OF_MEASURED = (0.88, 1.3)
 _OF_OTHERS = (0.7, 1.5)
 _OF_HOSTS = (0.6, 1.6)
@@ -109,7 +110,8 @@ class StepClock:
 
     A step is one step of an optimizer. In a program without optimizers a step is a call of
     `generate`. If the program does not call `generate` either, a step is a call of the outermost
-    module. The outermost module is the first module that is called after a step.
+    module: the first module that the program calls, such as the whole model. In a program with
+    optimizers, each step of an optimizer makes the next called module the outermost one.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -191,7 +193,7 @@ class StepClock:
         )
 
     def _steady(self) -> _Steps | None:
-        # If several optimizers alternate, the one with the fewest steps counts.
+        # If several optimizers alternate, the steps of the optimizer that has the fewest are used.
         trained = [s for s in self._by_optimizer.values() if s.count >= _FEWEST_ENDS]
         if self._by_optimizer:
             return min(trained, key=lambda steps: steps.count, default=None)
@@ -226,7 +228,7 @@ class StepClock:
             self._plan(steps)
 
     def _watch_generation(self, kind: type) -> None:
-        """Counts each later call of `generate`, Transformers' loop over a model, as a step."""
+        """Counts each later call of a model's `generate` method (as in Transformers) as a step."""
         owner = next((base for base in kind.__mro__ if "generate" in vars(base)), None)
         if owner is None:
             return

@@ -1,6 +1,7 @@
-"""Ends a script early if it waits for a value that never comes, or exceeds a bound of events.
+"""Ends a script early if it would run for ever, or makes more memory events than allowed.
 
-It also notes where an interrupt ended the script.
+A script would run for ever if it waits in a loop for a value that the simulation does not know. If
+Ctrl-C ends the script, this module notes the line that the script was executing.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
 
 _MOST_COUNTED = 20
-"""How often a loop whose counters change may ask for an unknown value before it is stopped.
+"""How often a loop may read a value that the simulation does not know, before plimsoll stops it.
 
-Such a loop may end by its counters.
+This applies to a loop that changes integer variables, because such a counter may end the loop.
 """
 
 
@@ -29,7 +30,7 @@ class StoppedError(BaseException):
 
 @dataclass(frozen=True)
 class Stop:
-    """The moment at which plimsoll stopped a script before its end.
+    """Why and where a script was stopped before its end.
 
     Attributes:
         why: Why plimsoll stopped the script.

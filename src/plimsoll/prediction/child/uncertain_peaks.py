@@ -1,9 +1,10 @@
 """Computes the range of a run's peaks if sizes of blocks or times of frees are uncertain.
 
-The memory of some kernels is known only as a range. The run is replayed with other sizes of that
-memory. Two replays with all least sizes and all largest sizes are not enough: reserved memory may
-be highest with sizes in between, if a freed block is a bad fit for the next request. So sizes are
-also drawn at random. A draw gives most kernels their expected size.
+The memory of some kernels is known only as a range. plimsoll replays the run several times, with
+different sizes from these ranges. A replay with the least size of each kernel and a replay with the
+largest are not enough: reserved memory may be highest with sizes in between, if a freed block is a
+bad fit for the next request. So sizes are also drawn at random. A draw gives most kernels their
+expected size.
 
 In a job, a block that NCCL's streams also use can be reused only when these streams are done. The
 host's pace decides how many requests the program makes before that. So the run is also replayed
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 _DRAWS = 30
 _MOST_EVENTS = 20_000_000
-"""The most events that are replayed in total, so that a long run gets fewer draws."""
+"""Limits the draws for a long run: n events allow about `_MOST_EVENTS / n` draws of each kind."""
 _AS_THOUGHT = 0.85
 """The probability that a draw gives a kernel's memory its expected size.
 
@@ -74,11 +75,11 @@ class UncertainPeaks:
     """The range of the peaks.
 
     Attributes:
-        allocated: The least and the most of the allocated memory; None if all sizes are known.
-        reserved: The least and the most of the reserved memory; None if all sizes are known and the
-            host's pace does not matter.
-        depends_on: The assumptions that change the reserved memory: FREE_LATER, ANY_ADDRESSES, or
-            both.
+        allocated: The least and the greatest peak of allocated memory; None if all sizes are known.
+        reserved: The least and the greatest peak of reserved memory; None if all sizes are known
+            and the host's pace does not matter.
+        depends_on: The assumptions that change the peak of reserved memory: FREE_LATER,
+            ANY_ADDRESSES, or both.
         fails_with: The highest allocated peak of the replays that ran out of memory; None if none
             did.
     """
@@ -117,8 +118,8 @@ def uncertain_peaks(
         return UncertainPeaks()
     as_thought = run.replay(_Draw(thought))
     peaks = [run.replay(draw) for draw in (*sizes, *paces, *orders)]
-    # Only other sizes can make a request fail, not later frees: before PyTorch raises an error, it
-    # waits for the streams that still use freed blocks.
+    # Only the draws of sizes are checked for failures. Later frees cannot make a request fail:
+    # before PyTorch raises an error, it waits for the streams that still use freed blocks.
     failing = [
         each.allocated_bytes
         for each, draw in zip(peaks, sizes, strict=False)

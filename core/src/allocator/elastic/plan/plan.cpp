@@ -11,9 +11,11 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kSoon = 6;  // coming requests that are looked at; a step has more requests
+// `put_wanted_last` looks at this many of the next requests. A step has more requests than these.
+constexpr std::size_t kSoon = 6;
 constexpr Bytes kLargestForSmall = 4 * kGranule;  // the largest piece that a small request may pin
-// A request keeps its place if its size is at least twice the price of mapping memory there.
+// A request keeps its place if its size is at least twice the place's price. Mapping a byte into a
+// hole costs 1; place_search.h lists all prices.
 constexpr Bytes kSizePerPriceOfStaying = 2;
 // The host waits for the stream only if at least this many pieces can return after the wait.
 // Mapping as many pieces elsewhere would take half a millisecond.
@@ -21,9 +23,10 @@ constexpr std::size_t kLeastToWaitFor = 16;
 
 // --- the free pieces that may serve
 
-// Adds to `pieces` those free pieces of the arena that can return to these addresses.
+// Adds to `pieces` the arena's free pieces that are still mapped in `range` from an earlier use.
+// They can return there without a call of the driver.
 void offer_returning(const MappedSpace& space, const AddressRange& range, FreePieces& pieces) {
-  Block* block = nullptr;  // contains the previous piece, and most often the next piece, too
+  Block* block = nullptr;  // kept between pieces: one block often contains several of them
   space.for_each_retired(range, [&](const Block& retired) {
     Piece* const piece = retired.piece;
     if (piece == nullptr || pieces.has(piece) || &piece->space->arena() != &space.arena() ||
@@ -40,8 +43,8 @@ void offer_returning(const MappedSpace& space, const AddressRange& range, FreePi
   });
 }
 
-// Returns the free pieces of the space's own arena that may serve the space. The stream orders
-// their reuse, so there is nothing to wait for.
+// Returns the free pieces of the space's own arena that may be mapped into the space. All queued
+// work on these pieces is on the stream of the arena, so there is nothing to wait for.
 std::vector<FreePiece> own_sources(const MappedSpace& space) {
   const Arena& own = space.arena();
   if (!own.pool->may_give()) return {};
@@ -52,8 +55,8 @@ std::vector<FreePiece> own_sources(const MappedSpace& space) {
   return sources;
 }
 
-// Returns all free pieces that may serve the space: those of its own arena and, if the arena may
-// take from others, the pieces of other arenas on which no queued work is left.
+// Returns all free pieces that may be mapped into the space: those of its own arena and, if the
+// arena may take from others, the pieces of other arenas on which no queued work is left.
 std::vector<FreePiece> sources_for(const Arenas& arenas, const MappedSpace& space) {
   std::vector<FreePiece> sources = own_sources(space);
   // `may_take_from_others` limits only requests for dedicated memory. A request for shared memory
@@ -216,8 +219,9 @@ std::optional<Plan> plan_return_anywhere(const MappedSpace& space, Bytes size) {
 bool stays(Bytes size, const Place& place) { return place.price <= size / kSizePerPriceOfStaying; }
 
 // Returns the place that the request had in the previous step, if little has to be mapped there;
-// otherwise the cheapest place. A request that moves displaces the request that lay there before,
-// and this one displaces the next, until a whole step has been mapped again.
+// otherwise the cheapest place. A request that gets a new place displaces the request that had this
+// place before. The displaced request displaces another one in turn, until a whole step has been
+// mapped again.
 std::optional<Place> place_for(const MappedSpace& space, Bytes size, const FreePieces& pieces,
                                std::optional<std::uint64_t> idle_age) {
   if (const Address address = space.expected(size)[0]; address != 0) {
@@ -283,7 +287,7 @@ bool waits_to_lie_at(const MappedSpace& space, Bytes size, Address address) {
 }
 
 Plan plan_growth(const Arenas& arenas, const MappedSpace& space, Bytes size, Bytes dedicated_room) {
-  std::optional<std::uint64_t> idle_age;  // nothing is unmapped while a graph is captured
+  std::optional<std::uint64_t> idle_age;  // none during a capture: nothing may be unmapped then
   if (!arenas.is_capturing()) idle_age = space.arena().idle_age;
   FreePieces pieces;
   for (const FreePiece& each : sources_for(arenas, space)) pieces.add(each);

@@ -1,4 +1,4 @@
-"""Computes what other settings and allocators would reserve for a run's requests."""
+"""Computes the memory that a run would reserve with other allocators or allocator settings."""
 
 from __future__ import annotations
 
@@ -75,7 +75,10 @@ def _try(
 
 
 def _least(bounds: tuple[int, int], serves: Callable[[int], bool]) -> int:
-    """Returns the least memory between two bounds that suffices, rounded up to a `GRANULE`."""
+    """Returns the least memory that suffices, rounded up to a `GRANULE`.
+
+    The least memory lies between the two bounds.
+    """
     low, high = bounds[0] // GRANULE, -(-bounds[1] // GRANULE)
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,9 +1,8 @@
 """Makes the survey of a job, which lists the parts of its program that could be changed.
 
-The survey is that of the first rank, with the allocators' memory figures of the fullest rank.
-
 Each rank writes a file beside the requested file. The process that started the ranks combines the
-ranks' files.
+ranks' files. The result is the first rank's survey, with one change: for each allocator it gives
+the memory use of the rank on which this allocator reserves most.
 """
 
 from __future__ import annotations

@@ -101,7 +101,10 @@ def _types(module: Any) -> dict[str, int]:
 
 
 def _blocks(model: Any) -> Iterator[str]:
-    """Yields the names of a model's lists of equal modules (its layers), without nested lists."""
+    """Yields the names of the model's lists of layers.
+
+    The modules in such a list have the same class. A list inside another one is left out.
+    """
     found: list[str] = []
     for name, module in model.named_modules():
         is_inside = any(not outer or name.startswith(f"{outer}.") for outer in found)
@@ -119,7 +122,11 @@ def _are_layers(module: Any) -> bool:
 
 
 def _names(module: Any, frames: list[FrameType]) -> Iterator[tuple[str, str, str]]:
-    """Yields the variables that hold the model or its wrapper, outermost functions first."""
+    """Yields the variables and attributes that hold the model, with or without its wrapper.
+
+    The variables of the outermost function come first. Each tuple has the name of the variable, the
+    name of its function, and the path within `module` of the module that the variable holds.
+    """
     inside = {id(part): path for path, part in module.named_modules()}
     wrapped = {id(module): ""}
     part = module

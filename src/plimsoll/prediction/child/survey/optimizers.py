@@ -27,7 +27,8 @@ class _Optimizer:
         self.stepped: Place | None = None
         self.gradient_bytes = 0
         self.steps = 0
-        self.kept_gradients = 0  # the number of model calls that found gradients of a past step
+        # The number of model calls that began while gradients of an earlier step were in memory.
+        self.kept_gradients = 0
 
 
 class Optimizers:

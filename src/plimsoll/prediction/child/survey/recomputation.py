@@ -1,4 +1,4 @@
-"""Chooses modules to recompute in the backward pass, for the least time under a budget.
+"""Finds which modules to recompute in the backward pass, to save memory at the least extra time.
 
 Between its forward and its backward pass, a recomputed module keeps only its inputs, which are
 outputs of earlier modules. Dynamic programming over the tree of calls finds the sets of modules
@@ -212,9 +212,9 @@ class _Choice:
         bytes: The bytes that its recomputation saves.
         seconds: The time that its calls took.
         inner: The choices within it.
-        place: The moment of the module's first call. If two modules are equal, the earlier one is
-            the better choice: when the backward pass recomputes the earlier module, the blocks of
-            the later module have been freed.
+        place: The moment of the module's first call. Of two modules that save the same bytes in the
+            same time, the earlier one is the better choice: when the backward pass recomputes the
+            earlier module, the blocks of the later module have been freed.
     """
 
     module: Module
@@ -251,9 +251,9 @@ def _choices(modules: list[Module], step: _Step, least: int) -> Iterator[_Choice
 
 
 class _Best:
-    """The best plans: the one at index n saves at least n units of bytes.
+    """The fastest plans. A plan is a set of modules to recompute.
 
-    A plan is a set of modules to recompute. The best one takes the least seconds.
+    Of all plans that save at least n units of bytes, the plan at index n takes the least time.
     """
 
     def __init__(self, seconds: NDArray[np.float64], chosen: list[tuple[_Choice, ...]]) -> None:
@@ -280,7 +280,10 @@ class _Best:
         return _Best(seconds, chosen)._monotonic()
 
     def or_all(self, choice: _Choice, units: int) -> _Best:
-        """Adds the plan that recomputes a whole module and saves `units`, if it is faster."""
+        """Adds the plan that recomputes the whole module of `choice` and so saves `units`.
+
+        Leaves it out if the plan that is already at this index takes no more time.
+        """
         count = max(len(self.seconds), units + 1)
         seconds = np.full(count, np.inf)
         seconds[: len(self.seconds)] = self.seconds
