@@ -117,7 +117,7 @@ def test_other_advice_for_a_leaking_program_follows_and_says_that_it_only_delays
 def test_a_leak_that_was_not_tried_says_so() -> None:
     recording = leaking(2)
     (trace,) = recording.devices
-    # the budget of events suffices for the recorded settings alone
+    # So many events are one replay. The search uses it for the recorded settings, and ends.
     found = explain(recording, search_events=trace.event_count)
     for one in found.advice[:1]:
         assert (one.kind, one.saves_bytes) == ("leak", 0)
