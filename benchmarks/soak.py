@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 ROWS = 10
 REGIONS = ("weights", "kv-cache")
-MOST_HOST_GROWTH = 64 * MiB  # growth of Python's and the driver's own memory over the whole run
+MOST_HOST_GROWTH = 64 * MiB  # for Python's and the driver's own memory
 MOST_MAPS_GROWTH = 500
 MOST_CARD_GROWTH = 64 * MiB  # for kernels, which the driver loads when they are first used
 
 
 @dataclass
 class Graph:
-    """A captured graph that adds one and doubles, with its input and output."""
+    """A captured CUDA graph that computes `result = (source + 1) * 2`."""
 
     graph: torch.cuda.CUDAGraph
     source: torch.Tensor
@@ -128,7 +128,10 @@ class Soak:
             yield
 
     def act(self) -> None:
-        """Does one of the rare actions; if memory runs out, drops half of the graphs and pools."""
+        """Does one random action on the main thread, then allocates or frees tensors of `own`.
+
+        If memory runs out, drops half of the graphs and half of the pools.
+        """
         import torch
 
         what = self.random.choice(
@@ -144,7 +147,7 @@ class Soak:
         self.own.act()
 
     def capture(self) -> None:
-        """Captures a graph that adds one and doubles, into a private pool or a region."""
+        """Captures a `Graph`. Its memory is in a private pool or in a region."""
         import torch
 
         if len(self.graphs) > 8:
@@ -236,7 +239,7 @@ class Soak:
     # --- checks ----------------------------------------------------------------------------------
 
     def footprint(self) -> Footprint:
-        """Returns this process's memory. Its `card` figure leaves out what PyTorch reserved."""
+        """Returns the memory in use. `card` does not count the memory that PyTorch reserved."""
         import torch
 
         free, total = torch.cuda.mem_get_info()
@@ -268,14 +271,17 @@ class Soak:
         return (-(-tensor.nbytes // 512) * 512 for tensor in tensors)
 
     def row(self, seconds: float) -> str:
-        """Returns a table row of the present state; fails if memory has grown."""
+        """Returns a table row of the present state.
+
+        Fails if memory has grown too much since the second row.
+        """
         import torch
 
         self.check_books()
         now = self.footprint()
         self.rows.append(now)
         growth = now.growth_since(self.rows[:2][-1])
-        # Page-locked memory counts as resident under some drivers only.
+        # Only under some drivers does resident memory include page-locked memory.
         host = min(growth["resident"], growth["resident"] - growth["page_locked"])
         require(host <= MOST_HOST_GROWTH, f"the host's memory grew by {size_text(host)}")
         require(growth["maps"] <= MOST_MAPS_GROWTH, f"{growth['maps']:+} maps")

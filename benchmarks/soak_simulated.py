@@ -45,17 +45,17 @@ MOST_MAPS_GROWTH = 64
 
 @dataclass(frozen=True)
 class Engines:
-    """Holds the only engine, for `plimsoll.region` and related functions."""
+    """Lets functions such as `plimsoll.region` find the allocator (engine) of this program."""
 
     engine: Engine
     allocator: str = "elastic"
 
     def open(self, _device: int) -> Engine:
-        """Returns the only engine."""
+        """Returns this program's engine, for any device."""
         return self.engine
 
     def opened(self) -> Mapping[int, Engine]:
-        """Returns the only engine, as device 0's."""
+        """Returns this program's engine under the number of its device, 0."""
         return {0: self.engine}
 
 
@@ -144,7 +144,10 @@ class Program:
         self._count("pools")
 
     def capture_into_a_region(self) -> None:
-        """Makes a graph's pool in a region; the pool lives until the next call."""
+        """Allocates from a region's pool, as the capture of a CUDA graph does.
+
+        The pool counts the graph as one use, until the next call makes another graph.
+        """
         if plimsoll.is_paused("graphs"):
             return
         pool, engine = plimsoll.graph_pool("graphs"), self.allocator.engine
@@ -157,7 +160,7 @@ class Program:
         self._count("graphs in a region")
 
     def hold_a_pool(self) -> None:
-        """Makes or releases a long-lived pool."""
+        """Makes a long-lived pool with one block. If MOST_POOLS exist, first releases one."""
         if len(self.pools) == MOST_POOLS:
             pool = self.pools.pop(self.random.randrange(MOST_POOLS))
             for address in [a for a, block in self.live.items() if block.pool is pool]:
@@ -233,7 +236,7 @@ class Program:
         require(left.handles == left.mappings == left.events == 0, f"the driver has {left}")
 
     def footprint(self) -> Footprint:
-        """Returns this process's memory; `card` is the simulated card's."""
+        """Returns this process's memory. `card` is the memory in use on the simulated card."""
         return Footprint.now(
             page_locked=self.allocator.engine.host_reserved_bytes(),
             card=self.gpu.dedicated_used_bytes,
@@ -245,7 +248,7 @@ class Program:
         pool.released = True
 
     def _take_and_free(self, pool: MemoryPool | None = None) -> None:
-        """Allocates temporary tensors and frees them in random order."""
+        """Allocates up to five blocks, then frees them in the order of their addresses."""
         before = set(self.live)
         for _ in range(self.random.randrange(1, 6)):
             self.take(self._size(), "", pool)

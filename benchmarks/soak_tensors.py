@@ -37,7 +37,7 @@ class Tensors:
         self.has_values = running() is None
 
     def act(self) -> None:
-        """Allocates a tensor; frees tensors to keep the budget, and sometimes one more."""
+        """Frees tensors until a new one fits the budget, allocates it, then may free one more."""
         import torch
 
         with torch.cuda.stream(self.stream):

@@ -45,7 +45,7 @@ PAIRS: list[tuple[str, str]] = [
     ("unet channels_last=False", "unet channels_last=True"),
     ("unet batch=4", "unet batch=16"),
 ]
-"""Pairs of variants of a script, such as two precisions. A user would choose one of the two."""
+"""Each pair is one script with two choices that a user compares, such as two precisions."""
 TIMEOUT_SECONDS = 500
 STEPS = {"gpt2_adamw": 12, "mixtral_moe": 12, "resnet_amp": 12, "prefetch_streams": 30}
 
@@ -63,7 +63,10 @@ def parse(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def run_here(path: Path, options: dict[str, Any], *, profiled: bool) -> dict[str, Any]:
-    """Runs a script in this process; returns its steps, and the times of its operations."""
+    """Runs a script in this process; returns its step times, process time and peak memory.
+
+    With `profiled`, the result also has the calls and GPU time of each operation.
+    """
     import torch
 
     torch.cuda.init()

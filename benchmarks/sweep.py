@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def is_alone_the_same(row: Row) -> bool:
-    """Returns whether a separate prediction equals the row, except for this host's figures."""
+    """Returns whether a separate prediction equals the row. Time and host memory may differ."""
     case = row.case
     alone = plimsoll.predict(case.program, gpu=case.gpu or "", conf=case.conf or "")
     values = json.loads(json.dumps({**alone.to_dict(), "timeline": None}))

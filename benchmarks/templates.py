@@ -3,8 +3,8 @@
     python benchmarks/templates.py [FILE]
 
 Writes one row for each product and each candidate of `max-autotune`: PyTorch's own kernel, and each
-template with each tile. The simulated clock's times of templates come from these rows
-(src/plimsoll/torch/simulated/csrc/timing).
+template with each tile. From these rows, plimsoll's simulated GPU takes the time that a template
+needs (src/plimsoll/torch/simulated/csrc/timing).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIZES = [
     (64, 4096, 4096),
     (16, 4096, 11008),
 ]
-"""Rows, columns, and the length of the inner dimension."""
+"""The matrix products, as (m, n, k): an m x k matrix times a k x n matrix."""
 TYPES = ("bfloat16", "float32")
 COLUMNS = ("BLOCK_M", "BLOCK_K", "BLOCK_N", "num_stages", "num_warps")
 

@@ -90,7 +90,7 @@ class Outcome(unittest.TestResult):
 
 
 def load(name: str) -> dict[str, unittest.TestCase]:
-    """Returns all tests of a module by name, ignoring PyTorch's `load_tests`."""
+    """Returns a module's tests; the keys are their names. Does not call PyTorch's `load_tests`."""
     module = importlib.import_module(name)
     classes = [
         value

@@ -13,8 +13,8 @@ If it fails again, it also runs alone on the card under PyTorch's allocator, bec
 only after earlier tests have filled the cache. The last run counts. Results go to
 benchmarks/results/torch_tests.txt.
 
-The exit status is 1 if some test did not run, or failed under plimsoll's allocators alone. Tests
-that assert the sizes of PyTorch's segments may fail.
+The exit status is 1 if some test did not run, or if it failed under one of plimsoll's allocators
+but not under PyTorch's. Tests that assert the sizes of PyTorch's segments may fail.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CHILD = Path(__file__).with_name("torch_test_process.py")
 BATCH = 12
 TEST_SECONDS = 60
 FORGOTTEN = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
-# Tests that assert the sizes of PyTorch's segments, which `elastic` does not have.
+# Tests that assert the sizes of PyTorch's segments. `elastic` has segments of other sizes.
 ASSERT_SEGMENTS = {
     "test_graph_memory_stats_and_use_result_after_destroy_graph": (
         "expects segments of 2 and 20 MiB to be reserved"
@@ -159,7 +159,7 @@ class Runner:
         ]
 
     def repeat(self, allocators: Iterable[str], jobs: int) -> None:
-        """Runs failing tests again, alone."""
+        """Runs each failing test again, in a process of its own."""
         units = [(allocator, name) for allocator in allocators for name in self.failing(allocator)]
         before = {unit: self.results[unit[0]][unit[1]] for unit in units}
         self.run_all(((allocator, [name]) for allocator, name in units), jobs)
@@ -180,7 +180,7 @@ def explanation(allocator: str, name: str) -> str:
 
 
 def differing(results: Table) -> dict[tuple[str, str], Outcome]:
-    """Returns tests that pass under PyTorch's allocator but fail under one of plimsoll's."""
+    """Returns tests that pass under PyTorch's allocator but not under one of plimsoll's."""
     return {
         (allocator, name): outcome
         for allocator in ALLOCATORS[1:]
@@ -271,7 +271,8 @@ def main() -> int:
     if not names:
         raise SystemExit(f"no test's name contains {options.only!r}")
     groups = batches(names, BATCH)
-    # The first run compiles the libraries that the other runs then load.
+    # At first only one group runs under plimsoll. Its process compiles plimsoll's bridge to
+    # PyTorch, unless the cache has it. Later processes load the bridge from the cache.
     first = [("native", groups[0]), *(("torch", group) for group in groups)]
     runner.run_all(first, options.jobs)
     report("all ran under PyTorch's allocator")

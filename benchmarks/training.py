@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 H100_BYTES = 85_017_493_504
 """The total memory of an H100 80GB, as CUDA reports it."""
 STEPS = {"gpt2_adamw": 40, "mixtral_moe": 20, "resnet_amp": 20}
-"""Steps for scripts whose default number is too small to time."""
+"""The number of steps for scripts whose default number of steps is too small to time."""
 TIMEOUT_SECONDS = 300
 MIB = 2**20
 
@@ -202,7 +202,10 @@ def run_watched(
     limit: int | None,
     around: AbstractContextManager[Any] | None = None,
 ) -> Run:
-    """Runs a script inside the context manager `around`, in a fresh process."""
+    """Runs a script's `main` in this process, inside the context manager `around`.
+
+    The process must have run no other script, because that script's peaks would count too.
+    """
     import torch
 
     torch.cuda.init()
@@ -312,7 +315,7 @@ def describe(runs: list[Run], wanted: list[float]) -> str:
 
 
 def row(setting: Setting, runs: list[Run], first: list[Run]) -> str:
-    """Returns one line of the table. Each time also has its ratio to that of the first setting."""
+    """Returns a setting's line of the table. Ratios are of its step times to those of `first`."""
 
     def median(of: list[Run], what: Callable[[Run], float]) -> float:
         return statistics.median(what(run) for run in of)

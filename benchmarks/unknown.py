@@ -1,9 +1,9 @@
-"""Measures scripts whose sizes depend on random numbers or data, and predicts them.
+"""Measures and predicts scripts whose tensor sizes depend on random numbers or data.
 
     python benchmarks/unknown.py [FOLDER] [--gpu NAME]
 
 Each script runs once on the GPU, and plimsoll predicts its peaks on the named card. A prediction
-has a range, because the sizes depend on data that it does not know. Sizes are in MiB.
+has a range, because plimsoll does not know the values of the data. The printed figures are in MiB.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python benchmarks/versions.py predict FOLDER --results FOLDER   # under the installed PyTorch
     python benchmarks/versions.py table --results FOLDER            # of all versions' results
 
-FOLDER holds scripts NAME.py; examples/train_gpt.py is added. Peaks go to VERSION.json
-among the results; the table is Markdown, for docs/versions.md.
+The first FOLDER holds scripts NAME.py; examples/train_gpt.py is added. `predict` writes the memory
+peaks to VERSION.json in the --results folder. `table` prints Markdown for docs/versions.md.
 """
 
 from __future__ import annotations

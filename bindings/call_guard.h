@@ -12,8 +12,8 @@
 namespace plimsoll::python {
 
 // Releases the interpreter's lock while the guard exists, because the call may wait for a device or
-// for other threads. Does nothing if the engine serves a simulated GPU: such an engine serializes
-// its calls (`excludes_calls`).
+// for other threads. Does nothing if `excludes_calls` is true: the engine then serves a simulated
+// GPU, and one mutex serializes the calls of all such engines.
 class WaitGuard {
  public:
   explicit WaitGuard(const Engine& engine) {

@@ -58,7 +58,7 @@ struct Card {
   std::uint64_t refusals = 0;  // requests that failed for lack of memory
 };
 
-// The functions of the simulated CUDA runtime that know the calling thread's device.
+// Functions of the simulated CUDA runtime, which keeps the current device of each thread.
 struct Runtime {
   int (*current_device)() = nullptr;
   int (*set_device)(int) = nullptr;

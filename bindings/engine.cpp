@@ -56,7 +56,7 @@ Engine* make_simulated(nb::handle gpu, const std::string& allocator, const std::
   auto engine =
       std::make_unique<Engine>(std::make_unique<LockedDriver>(nb::cast<SimulatedDriver&>(gpu)),
                                options_of(allocator, conf, version, device, account));
-  gpu.inc_ref();  // the engine never releases the GPU
+  gpu.inc_ref();  // keeps the GPU alive for good, because the engine is never destroyed
   return &ProcessEngines::add(std::move(engine));
 }
 

@@ -9,8 +9,8 @@
 
 namespace plimsoll::python {
 
-// Throws GCC's std::runtime_error. It must not unwind a frame with cleanup, because such a frame
-// would use the other C++ library's runtime.
+// Throws GCC's std::runtime_error. The exception must not pass through a frame with cleanup
+// code: that code would use the runtime of the C++ library that plimsoll is built with.
 [[noreturn]] void throw_to_pytorch(const char* message);
 
 // A std::function<bool(Argument)> of GCC's library. The caller owns and destroys it.

@@ -30,7 +30,7 @@ def in_a_process(test: Callable[_Parameters, None]) -> Callable[_Parameters, Non
 
 
 def command_of(function: Callable[..., None], arguments: Sequence[object]) -> list[str]:
-    """Returns the command that calls a function with arguments, but without its decorators."""
+    """Returns Python's command-line arguments for a call of `function` without its decorators."""
     file = Path(inspect.getfile(inspect.unwrap(function))).relative_to(ROOT)
     module = ".".join(file.with_suffix("").parts)
     script = str(ROOT / "tests" / "calling.py")

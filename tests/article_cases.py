@@ -184,7 +184,7 @@ assert x_gpu.to("cuda") is x_gpu
 assert torch.cuda.memory_allocated() == 0
 assert torch.cuda.memory_reserved() == 20 << 20
 """,
-                # The snippet deletes its tensor a second time.
+                # The snippet deletes `x` twice. TENSOR makes `x` again before the second deletion.
                 "torch.cuda.synchronize()": "assert torch.cuda.memory_reserved() == 0" + TENSOR,
             },
             after="assert torch.cuda.memory_reserved() == 0",
@@ -382,7 +382,8 @@ assert torch.cuda.memory_allocated() - before <= 512  # the loss
         Case(
             before=FREED + "print(torch.cuda.memory_summary())", prints=summarizes((0, 400), (0, 0))
         ),
-        # A tensor keeps its whole segment allocated, unless the segment is expandable.
+        # A tensor in a part of a segment keeps the whole segment reserved. In an expandable segment
+        # it keeps only its own part reserved.
         Case(
             before=FREED + "half = torch.empty(50 << 20, device=device)",
             prints=summarizes((200, 400)),
@@ -400,6 +401,7 @@ assert torch.cuda.memory_allocated() - before <= 512  # the loss
             options=("--allocator", "uncached"),
         ),
     ],
-    # The article guesses 512 MiB. PyTorch rounds 381.5 MiB up to a multiple of 2 MiB.
+    # The article guesses that PyTorch reserves 512 MiB. In fact PyTorch rounds the 381.5 MiB of the
+    # tensor up to a multiple of 2 MiB.
     (PREALLOCATION, 2): [Case(prints=says("0.00", "382.00", "382.00", "0.00"))],
 }

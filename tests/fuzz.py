@@ -4,9 +4,10 @@
     python -m tests.fuzz --cases 500 --commands
     python -m tests.fuzz --seconds 3600 --workers 2 --keep build/fuzz/found
 
-Only plimsoll's own errors are allowed, within a time and a memory limit. Half of the cases are
-files with changed bytes. The other half are well-formed files, with valid checksums, that contain
-impossible histories. A case depends only on its number: `--first N --cases 1` runs case N again.
+The use of a file may raise only plimsoll's own errors. It must also stay within a time limit and a
+memory limit. Half of the cases are files with changed bytes. The other half are well-formed files,
+with valid checksums, that contain impossible histories. A case depends only on its number:
+`--first N --cases 1` runs case N again.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def seed(name: str, form: str) -> bytes:
 
 
 def write_plim(recording: Recording, path: Path) -> None:
-    """Writes each device's events in two batches; the second ends the recording."""
+    """Writes a .plim file: two batches for each device. The last batch ends the recording."""
     traces = [trace for trace in recording.devices if trace.event_count]
     writer = StreamWriter(path, traces[0].frames, recording.settings)
     for trace in traces:
@@ -185,7 +186,10 @@ def mutate_bytes(content: bytes, chance: random.Random) -> bytes:
 
 
 def mutate_tree(value: Any, chance: random.Random) -> Any:
-    """Returns plain data with parts replaced, dropped, repeated or shared."""
+    """Replaces, drops, repeats or shares parts of `value`, and returns `value`.
+
+    This changes the dicts and lists in `value` themselves, not copies of them.
+    """
     for _ in range(chance.choice((1, 1, 2, 5))):
         container, key = _place(value, chance)
         if container is None:
@@ -207,7 +211,10 @@ def mutate_tree(value: Any, chance: random.Random) -> Any:
 
 
 def _place(value: Any, chance: random.Random) -> tuple[Any, Any]:
-    """Returns a random container in `value` and a key or index in it; (None, None) without one."""
+    """Returns a random dict or list in `value`, and a random key or index of that dict or list.
+
+    Returns (None, None) if `value` is not a dict or list with elements.
+    """
     container, key = None, None
     while isinstance(value, dict | list) and value:
         container = value
@@ -223,7 +230,7 @@ def mutate_pickle(content: bytes, chance: random.Random) -> bytes:
 
 
 def mutate_columns(batch: pa.RecordBatch, chance: random.Random) -> pa.RecordBatch:
-    """Returns a batch with a changed value, row or run of rows."""
+    """Returns the batch after one change: drops a row, swaps two, or changes a column's values."""
     if batch.num_rows == 0:
         return batch
     match chance.randrange(4):
@@ -339,7 +346,8 @@ def make_case(number: int) -> tuple[str, bytes]:
     content = seed(chance.choice(SEEDS), form)
     if chance.random() < 0.5:
         return form, mutate_bytes(content, chance)
-    # If the format cannot hold the mutated data, which may be circular, the case stays unchanged.
+    # Mutated data may be circular, or of a type that the format cannot hold. The case is then the
+    # file without mutations.
     with contextlib.suppress(ValueError, TypeError, RecursionError, OverflowError, LookupError):
         content = _WELL_FORMED[form](content, chance)
     return form, content

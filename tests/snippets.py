@@ -77,7 +77,7 @@ def is_python(code: str) -> bool:
 
 
 def runs(lines: list[str]) -> Iterator[str]:
-    """Yields the longest runs of lines that are programs."""
+    """Yields each run of lines that forms a program about torch; a run is as long as possible."""
     while lines:
         program = leading_program(lines)
         if program and speaks_of_torch(program):
@@ -103,7 +103,10 @@ def leading_program(lines: list[str]) -> list[str]:
 
 
 def indented(lines: list[str], error: SyntaxError) -> list[str] | None:
-    """Returns the lines with the body indented again; None if the error is something else."""
+    """Returns the lines, and indents the body whose missing indentation is the error.
+
+    Returns None if the error is not a missing indentation.
+    """
     opener = re.match(r"expected an indented block .* on line (\d+)", error.msg)
     if not opener or not error.lineno or not int(opener[1]) < error.lineno <= len(lines):
         return None

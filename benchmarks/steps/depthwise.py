@@ -1,4 +1,4 @@
-"""Trains a classifier of depthwise convolutions: channels last, bf16, SGD, EMA."""
+"""Trains a classifier that is built of depthwise convolutions: channels last, bf16, SGD, EMA."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Trains a vision transformer of PyTorch's encoder layers with automatic mixed precision."""
+"""Trains a vision transformer in mixed precision. Its layers are PyTorch's encoder layers."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Makes random masks of many elements, and selects by unknown data."""
+"""Selects elements of large tensors with masks that come from random numbers."""
 
 import torch
 

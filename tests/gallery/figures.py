@@ -27,8 +27,9 @@ class Figures:
         why_not: Why there are no figures; "" if there are.
         allocated_bytes: Peak of allocated memory.
         reserved_bytes: Peak of reserved memory.
-        allocated_range: The lowest and highest peak, if a size is uncertain; only for a prediction.
-        reserved_range: The range of `reserved_bytes`.
+        allocated_range: The lowest and the highest value that `allocated_bytes` may have. None for
+            a measurement, and for a prediction in which all sizes are certain.
+        reserved_range: The same range for `reserved_bytes`.
         by_data: Whether a size depends on data that the prediction does not know.
         allocations: The number of allocations; only for a measurement.
         seconds: The time of the run, its start included.
@@ -57,7 +58,10 @@ class Figures:
 
 
 def predicted(script: Script, gpu: str = GPU) -> Figures:
-    """Predicts a script in an empty folder, under the PyTorch of this process."""
+    """Runs `plimsoll predict` on a script, in an empty folder, and returns the predicted figures.
+
+    The prediction uses the PyTorch of this process.
+    """
     if missing := script.missing():
         return Figures(why_not=f"not installed: {', '.join(missing)}")
     command = [

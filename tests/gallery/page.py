@@ -40,14 +40,20 @@ def page(scripts: Sequence[Script], measured: Measured, predicted: Predicted) ->
 
 
 def _preferred(predicted: Predicted, torch: str) -> list[tuple[str, dict[str, Figures]]]:
-    """Returns predictions by version: the measured version first, the others in stored order."""
+    """Returns pairs of a PyTorch version and its predictions.
+
+    The version of the measurements, `torch`, comes first. The others keep their stored order.
+    """
     return sorted(predicted.figures.items(), key=lambda item: item[0] != short(torch))
 
 
 def _first(
     name: str, preferred: Sequence[tuple[str, dict[str, Figures]]]
 ) -> tuple[str, Figures] | None:
-    """Returns a script's first prediction with figures, and its version; None if there is none."""
+    """Returns the first prediction with figures: its PyTorch version and the script's figures.
+
+    Returns None if no prediction of the script has figures.
+    """
     for version, figures in preferred:
         if (found := figures.get(name)) is not None and not found.why_not:
             return version, found

@@ -1,6 +1,7 @@
-"""Makes routine writes that a trial run of a script permits, although the kernel guards real files.
+"""Makes ordinary writes, such as to pipes and temporary files, in a trial run of a script.
 
-This program imports nothing of plimsoll, so that any Python of the machine can run it as another
+In the trial run the kernel refuses writes to real files. It must permit the writes of this program.
+The program imports nothing of plimsoll, so that any Python of the machine can run it as another
 user.
 """
 

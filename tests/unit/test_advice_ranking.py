@@ -71,7 +71,7 @@ def test_advice_is_in_the_order_of_the_rule_whatever_it_came_in(
 
 
 def cached_and_kept(allocator: Allocator) -> None:
-    """Leaves 100 MiB cached, which a limit releases, and 101 MiB live."""
+    """Leaves 101 MiB live and 100 MiB cached; under a limit the allocator releases the cache."""
     allocator.free(allocator.malloc("100MiB"))  # stays cached, too small for the next request
     allocator.malloc("101MiB")
 

@@ -34,9 +34,10 @@ def run(
 
     Args:
         events: The action, address, size and call stack (a number in STACKS) of each event.
-        labels: The labels of blocks.
+        labels: For some blocks, what PyTorch reported about their use, such as "parameters".
         steps: The numbers of the events that end steps.
-        shared: How many bytes of a block are in shared memory, keyed by its event's number.
+        shared: How many bytes of a block are in shared memory (host memory that the GPU uses
+            directly). The keys are the numbers of the events that allocate the blocks.
     """
     return Run(
         action=np.array([event[0] for event in events], dtype=np.uint8),

@@ -73,7 +73,11 @@ def naive(events: Sequence[Event]) -> list[tuple[int, ...]]:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Event]:
-    """Draws an allocator's history: a free follows its allocation, a completion its free."""
+    """Draws the history of an allocator.
+
+    At each address an allocation is followed by the request to free it, and this request by the
+    free's completion. A history of an address may begin with any of the three.
+    """
     state: dict[int, int] = {}
     events: list[Event] = []
     for _ in range(draw(st.integers(0, 40))):

@@ -1,4 +1,4 @@
-"""Compares the reserved ranges that plimsoll finds with a set of all reserved bytes."""
+"""Checks that the ranges that plimsoll finds cover exactly the reserved bytes."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ STEPS = {
 
 
 class Program:
-    """Writes a history; each call adds an event."""
+    """Writes an allocator's history: `malloc` appends one event, and `free` appends two."""
 
     def __init__(self) -> None:
         self.events: list[tuple[int, int, int, int]] = []
@@ -58,7 +58,10 @@ class Program:
 
 
 def training(steps: int, *, seed: int = 0, layers: int = 12) -> tuple[Program, list[int]]:
-    """Returns steps with batches of random length, and the event at which each begins."""
+    """Returns a training program, and the number of the event at which each step begins.
+
+    Each step has a batch of random length.
+    """
     chance = random.Random(seed)
     program = Program()
     for layer in range(layers):
@@ -101,7 +104,8 @@ def test_of_a_long_history_the_middle_is_searched(
     assert whole.boundaries[:-1].tolist() == begins
     monkeypatch.setattr(steps_module, "MOST_SEARCHED", len(program.events) // 4)
     found = find_steps(history)
-    # the steps may begin with another kind of block, so only their number is the same
+    # A search of the middle may find another beginning of the steps than a search of the whole
+    # history. The number of steps must be equal.
     assert len(found) == 60
     assert found.boundaries.tolist() == find_steps(program.lifetimes()).boundaries.tolist()
 

@@ -30,7 +30,7 @@ ROOM = 1000 * MiB
 @pytest.mark.parametrize(
     ("kind", "reserved_mib", "fitting"),
     [
-        # 1100 MiB fit under PyTorch's allocator only if it releases segments in time.
+        # In ROOM, PyTorch's allocator serves 1100 MiB only if it releases segments in time.
         ("offload", 1100, ["elastic"]),
         ("offload", 1000, ["native", "elastic"]),
         ("optimizer", 1100, ["native", "elastic"]),

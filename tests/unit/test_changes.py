@@ -74,7 +74,7 @@ def survey(
     optimizer: dict[str, Any] | None = None,
     model: dict[str, Any] | None = None,
 ) -> Survey:
-    """Returns what plimsoll observes while it runs the script once, with these values."""
+    """Makes a survey, which says what plimsoll observed in a run of the script."""
     made = Place(line_of(text, "torch.optim."), "main")
     use = {
         "kind": "torch.optim.adamw.AdamW", "made": made,

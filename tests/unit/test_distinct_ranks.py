@@ -1,4 +1,4 @@
-"""Tests which ranks of a large job run, and which ranks they represent."""
+"""Tests which ranks of a large job plimsoll runs, and which other ranks each of them represents."""
 
 from __future__ import annotations
 

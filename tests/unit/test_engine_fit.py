@@ -145,7 +145,11 @@ def test_the_limit_that_an_error_names_ends_a_search() -> None:
 
 @examples(integers(2, 99), integers(1, 99), sampled_from(["0.3", "0.5", "0.9", "0.99"]))
 def test_a_share_may_be_too_little_and_too_much(least: int, width: int, start: str) -> None:
-    """Too small a share leaves no cache; too large a share runs out of memory under load."""
+    """Searches over `--gpu-memory-utilization`, the share of the card that the engine may use.
+
+    Too small a share leaves no room for the KV cache. With too large a share the engine runs out of
+    memory under load.
+    """
     most = min(least + width, 99)
 
     def engine(gpu: str, settings: dict[str, str]) -> EngineTrial:

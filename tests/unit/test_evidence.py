@@ -1,4 +1,4 @@
-"""Tests what shows a block's category: its origin, its label, and PyTorch's frames in its stack."""
+"""Tests that a block's origin, its label, and PyTorch's frames in its stack show its category."""
 
 from __future__ import annotations
 

@@ -54,9 +54,9 @@ def explained(
 def test_reserved_memory_is_taken_apart() -> None:
     def program(allocator: Allocator) -> None:
         blocks = [allocator.malloc("30MiB") for _ in range(3)]
-        allocator.free(blocks[1])  # 100 MiB stay in the cache
+        allocator.free(blocks[1])  # its segment of 30 MiB stays in the cache
         allocator.free(blocks[2])
-        allocator.malloc("12MiB")  # takes the cached segment; the rest of it is a fragment
+        allocator.malloc("12MiB")  # takes a part of a cached segment; the rest is a fragment
         allocator.malloc("50MiB")
 
     found = explained(program)
@@ -342,7 +342,11 @@ STACKS: dict[int, list[Frame]] = {
 
 
 def training(*, zero_grad_late: bool) -> Recording:
-    """Returns steps that free gradients in the next backward pass (late), or at a step's end."""
+    """Returns a recording of six training steps.
+
+    Each step frees its gradients at its own end. If `zero_grad_late`, the next step frees them
+    instead, after its forward pass.
+    """
     program = Program()
     size, layers = 64 * MiB, 4
     for _ in range(layers):

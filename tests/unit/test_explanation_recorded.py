@@ -136,7 +136,8 @@ def test_every_kind_of_file_names_the_allocator(tmp_path: Path) -> None:
         assert one.allocator == "elastic"
     reserved = explain(recording, advice=False).reserved
     told = explain(snapshot, advice=False).reserved
-    # equal but for the event's number, since the snapshot itself is an event
+    # The recording and the snapshot tell the same memory. Only the event's number differs, because
+    # the snapshot itself is an event.
     assert replace(told, event=reserved.event) == reserved
     assert Recording("of PyTorch", []).allocator == "native"
 

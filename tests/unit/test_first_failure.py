@@ -14,7 +14,7 @@ from plimsoll.torch.simulated.setup import Setup
 if TYPE_CHECKING:
     from pathlib import Path
 
-# A thread reads each rank's output, and may close its pipe after the test.
+# A thread reads the output of each rank through a pipe. The pipe may be closed after the test.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 _RANK = """

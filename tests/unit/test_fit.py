@@ -214,11 +214,11 @@ def test_cards_that_fit_by_returning_cached_memory_are_told_apart() -> None:
 
 
 class Runs:
-    """Replaces real runs: the memory that the script needs is a function of the value.
+    """Replaces runs of the script: `need` computes the script's memory from the option's value.
 
     Attributes:
-        tried: The tried values in order, each with whether its memory was unlimited.
-        default: The script's default value; None if `fit` cannot find it.
+        tried: The tried values in order; the flag says whether the run had unlimited memory.
+        default: The option's default value in the script; None if `fit` cannot find it.
     """
 
     def __init__(self, need: Need, default: int | None, interrupted_after: int | None) -> None:
@@ -290,7 +290,11 @@ ROOM = CARD.total_bytes - CARD.context_bytes
 
 
 def affine(answer: int, fixed: float) -> Need:
-    """Returns a need that is linear above a constant part. The largest value to fit is `answer`."""
+    """Returns a function that computes the needed bytes from the option's value.
+
+    The share `fixed` of ROOM is needed for any value; the rest is proportional to the value. The
+    largest value that fits is `answer`.
+    """
     return lambda n: int(ROOM * (fixed + (1 - fixed) * n / (answer + 0.5)))
 
 
@@ -316,7 +320,7 @@ def largest(need: Need) -> int:
 
 
 def check(found: Fit, need: Need) -> None:
-    """Checks that the result is right and was tried."""
+    """Checks the verdict on each tried value, and that the values in the answer were tried."""
     verdicts = {trial.value: trial.fits for trial in found.curve}
     assert list(verdicts) == sorted(verdicts)
     assert all(prediction(need(v)).fits == fits for v, fits in verdicts.items() if fits is not None)

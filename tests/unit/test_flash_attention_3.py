@@ -67,7 +67,10 @@ def test_sequences_of_a_large_batch_are_never_split_by_their_lengths(
 
 @given(shapes)
 def test_one_part_is_enough_where_blocks_of_rows_fill_the_card(shape: Shape) -> None:
-    """A block has at most 192 rows; with a causal mask, keys are not split to fit the cache."""
+    """A block has at most 192 rows, so there is at least one block for each multiprocessor.
+
+    With a causal mask, FlashAttention 3 does not split keys to make them fit into the L2 cache.
+    """
     filling = replace(
         shape, rows=192 * shape.processors, is_causal=True, left=-1, right=-1, key_heads=8
     )
@@ -125,4 +128,5 @@ def test_keys_of_more_than_the_cache_are_split_by_its_size() -> None:
     long = replace(TRAINING, batch=1, rows=16896, key_rows=300_000, is_causal=False)
     assert splits(long, 0) == 3
     assert splits(replace(long, is_causal=True), 0) == 1
-    assert splits(replace(long, rows=1024), 0) == 1  # 32 row blocks; the rule asks for 264
+    # 1024 rows make 32 row blocks. Keys are split by the cache's size only from 264 row blocks on.
+    assert splits(replace(long, rows=1024), 0) == 1

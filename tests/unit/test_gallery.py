@@ -1,4 +1,8 @@
-"""Tests the code that runs the gallery's scripts: docstrings, bounds, results, and the page."""
+"""Tests the code that runs the scripts in tests/gallery.
+
+This code reads the scripts' docstrings, compares predicted with measured peaks, stores the results,
+and writes docs/gallery.md.
+"""
 
 from __future__ import annotations
 

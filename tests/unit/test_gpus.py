@@ -110,7 +110,10 @@ def test_a_training_step_loads_the_whole_context(gpu: GpuProfile) -> None:
     ],
 )  # fmt: skip
 def test_what_a_forward_pass_loads_is_as_people_posted(card: str, posted_gib: float) -> None:
-    """Compares with logs of vLLM 0.6 to 0.9 on one card: their "non_torch_memory takes"."""
+    """Compares with logs that users of vLLM posted.
+
+    Each figure follows the words "non_torch_memory takes" in a log of vLLM 0.6 to 0.9 on one card.
+    """
     gpu = gpu_profile(card)
     loaded = gpu.context_with(["kernels", "blas"]) - gpu.context_with(())
     assert loaded == pytest.approx(posted_gib * GiB, abs=40 * MiB)

@@ -52,7 +52,9 @@ def test_it_is_the_first_ranks_with_what_the_fullest_one_needs(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("ranks", "least"),
     [
-        # Each rank is (reserved, fits, least), with 9 available. Only ranks that do not fit count.
+        # Each rank is (`peak_reserved_bytes`, `fits`, `least_bytes`) of an `AllocatorUse`, where 9
+        # bytes are available. A rank that reserves 12 may fit, because the allocator can release
+        # cached memory. The result is the largest `least_bytes` of the ranks that do not fit.
         ([(12, False, 10), (11, True, None)], 10),
         ([(12, True, None), (11, False, 10)], 10),
         ([(12, False, 10), (12, False, 11)], 11),

@@ -126,7 +126,7 @@ def test_a_setting_that_leaves_hardly_any_memory_says_so() -> None:
 def test_a_leak_that_was_not_tried_says_so() -> None:
     recording = leaking(2)
     (trace,) = recording.devices
-    # the budget of events suffices for the recorded settings alone
+    # So many events are one replay. The search uses it for the recorded settings, and ends.
     found = explain(recording, search_events=trace.event_count)
     for one in found.advice[:1]:
         assert (one.kind, one.saves_bytes) == ("leak", 0)

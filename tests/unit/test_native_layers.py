@@ -25,7 +25,7 @@ def folder_of(name: str) -> str:
 
 
 def arrows_back(root: Path) -> set[tuple[str, str]]:
-    """Returns each include of a file from a later folder, as (including file, included file)."""
+    """Returns (including, included) for each file that includes a file of a later folder."""
     return {
         (name, other)
         for path in sources(root)

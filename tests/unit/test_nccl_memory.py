@@ -1,9 +1,9 @@
 """Compares the rule for NCCL's memory with measurements under PyTorch 2.11 (NCCL 2.28.9).
 
-Two H200s took 842 to 862 MiB beside the context for collectives, 1222 to 1238 MiB on a rank that
-also receives (send/recv), and 966 to 982 MiB on a rank that also sends. One H200 took 556 to 558
-MiB with the first communicator of one rank, 806 MiB if the rank sends to itself, and 388 MiB for
-each further communicator.
+The figures exclude the CUDA context. With two H200s, NCCL took 842 to 862 MiB on a rank that only
+makes collectives, 1222 to 1238 MiB on a rank that also receives (send/recv), and 966 to 982 MiB on
+a rank that also sends. With one H200 and one rank, NCCL took 556 to 558 MiB for the first
+communicator, 806 MiB if the rank also sends to itself, and 388 MiB for each further communicator.
 """
 
 from __future__ import annotations

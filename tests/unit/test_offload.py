@@ -82,7 +82,9 @@ def test_the_rest_of_the_forward_pass_is_known_at_once() -> None:
             plan.use(index, GiB)
             expected.append(plan.expected_of_forward())
             plan.measure(base + 9 * MiB)
-    # The expected bytes, use by use in the backward pass; after the last use the step is over.
+    # At each save the plan expects the peak of the rest of the forward pass, and at each use the
+    # peak until the next event. After the last use no storage is left to move, so it expects
+    # nothing above `base`.
     assert expected == [GiB + most * MiB for most in (5, 5, 2, 9, 9, 0)]
 
 
@@ -90,7 +92,8 @@ def test_as_much_leaves_early_as_the_budget_lacks_and_the_first_saved() -> None:
     plan = Plan(BUDGET)
     program = Program([256 * MiB] * 20)
     program.step(plan, 0)
-    # 5 GiB are saved, and 4 GiB minus a margin of 8 MiB fit. So 1 GiB leaves early.
+    # 5 GiB are saved, and 4 GiB minus a margin of 8 MiB fit. So 1 GiB leaves early. The fifth
+    # storage is more than four times as large as the remaining 8 MiB, so it stays.
     assert program.step(plan, 0).early == [0, 1, 2, 3]
     assert program.step(plan, GiB).early == [*range(8)]
     assert program.step(plan, 2 * GiB).early == [*range(12)]

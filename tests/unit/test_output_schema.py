@@ -1,6 +1,7 @@
 """Tests that the published schema describes the output of `--json`.
 
-All tests compare the output of the commands that they run with this schema: tests/output_lines.py.
+If any test runs a command with `--json`, tests/output_lines.py compares the command's output with
+this schema.
 """
 
 from __future__ import annotations

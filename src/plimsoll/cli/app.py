@@ -261,7 +261,7 @@ def main() -> None:
             status = app(prog_name="plimsoll", standalone_mode=False)
         finally:
             if sys.stdout is not None:
-                sys.stdout.flush()  # errors of a flush at exit would come too late
+                sys.stdout.flush()  # Python's own flush at exit is too late to report an error
         sys.exit(status)
     except _UsageError as error:
         if len(sys.argv) == 1:  # `plimsoll` without arguments shows its help

@@ -39,10 +39,11 @@ def run_serving(
 
     Args:
         program: The engine with its arguments.
-        vary: The values of --vary. If there are none, plimsoll tries changes until the engine
-            serves.
-        gpus: The cards; None finds the smallest card that suffices.
-        bounds: The values that may be tried.
+        vary: The values of --vary. If they are empty and `gpus` is given, plimsoll tries other
+            options until the engine serves.
+        gpus: The cards to search on. If None, `fit_engine` chooses: an H100 if --vary names an
+            option to search, else the smallest card that suffices.
+        bounds: The values of the searched option that may be tried.
         headroom: The memory that must stay free under load.
         results: The file that keeps finished trials; None keeps none.
         as_json: Whether to print JSON.

@@ -41,7 +41,8 @@ def run_within(
     """Searches for changes with which the script fits, and prints the changes for each card.
 
     Raises:
-        typer.Exit: With status 1 if no plan fits one of the cards, with 130 after an interrupt.
+        typer.Exit: With status 1 if there is a card for which no changes make the script fit; with
+            status 130 after an interrupt.
     """
     from plimsoll.base.errors import InputError
     from plimsoll.prediction.fitting.plan_text import verdict_words
@@ -139,9 +140,9 @@ def _outcome(attempt: Attempt) -> str:
 
 
 def _with_less(attempt: Attempt) -> str:
-    """Returns, in parentheses, the name of the allocator that needs the least memory, and the size.
+    """Returns, in parentheses, the most frugal allocator and the memory that suffices with it.
 
-    Returns "" if that is the first allocator, PyTorch's own.
+    Returns "" if the most frugal allocator is PyTorch's own, the first in `attempt.allocators()`.
     """
     from plimsoll.prediction.fitting.plan_text import allocator_title
 

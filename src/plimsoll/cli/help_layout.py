@@ -25,7 +25,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 _OTHERS = "Options"
 _PURPOSE_OF = {name: purpose for purpose, names in OPTIONS.items() for name in names}
 _IN_WORDS = re.compile(r"(?<=\[default: )\((.*)\)")
-"""Matches the parentheses that typer puts around a default value if words describe that value."""
+"""Matches the parentheses that typer puts around a text given as `show_default`."""
 _NO_BRACES = str.maketrans("", "", "{}")
 _MANY = 15
 """A verb with at most this many parameters lists all its options under one heading."""
@@ -78,8 +78,8 @@ def epilog(example: str) -> str:
 
 
 def _purpose(verb: TyperCommand, name: str | None) -> str:
-    # In `fit`, these options belong to the changes of the script. In `predict`, they only show
-    # the answer.
+    # `fit` lists --plot and --view with its options for changes to the script. In `predict`, they
+    # only show the answer, so they stand under the general heading.
     if verb.name == "predict" and name in ("plot", "view"):
         return _OTHERS
     return _PURPOSE_OF.get(name or "", _OTHERS)

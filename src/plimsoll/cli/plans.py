@@ -24,7 +24,10 @@ PlanToWrite = Annotated[
 
 
 def tell_difference(plan: Plan, path: Path, program: MadeFor) -> None:
-    """Prints a note if the plan was made for a program other than `program`, which will use it."""
+    """Prints a note if the plan was made for a program other than `program`.
+
+    `program` is the program that will follow the plan.
+    """
     if difference := plan.made_for.difference(program):
         print(printable(f"note: {path} is a plan {difference}"), file=sys.stderr)
 

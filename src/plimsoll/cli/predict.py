@@ -180,7 +180,7 @@ def _check_plan(requests: Sequence[Request], output: Path, *, force: bool) -> No
 
 
 def _tell_plan(request: Request, path: Path | None) -> None:
-    """Prints a note if the plan of --plan was made for another program."""
+    """Prints a note if the plan of --plan was made for a program other than that of `request`."""
     if path is None:
         return
     from plimsoll.engine.plans.plan_file import read_plan

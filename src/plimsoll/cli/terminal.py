@@ -30,7 +30,7 @@ _STYLES = (
     (r"[^\s:]+\.py:\d+", "magenta"),
     (r"\b(?:does not fit|not enough for the request that failed|results differ)\b", "red"),
 )
-"""Patterns of words and their styles, which are applied in this order."""
+"""Patterns, each with the style of the words that it matches; applied in this order."""
 
 
 def console() -> Console:

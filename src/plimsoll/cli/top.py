@@ -168,7 +168,8 @@ def _print(machine: Machine, sort: SortKey, hosts: HostsWatch | None, remote: st
     from plimsoll.integrations.top.process_table import Order
     from plimsoll.integrations.top.text import render
 
-    # The table leaves out columns on a narrow terminal, so no minimum width applies here.
+    # `render` leaves out columns on a narrow terminal, so it needs the terminal's true width.
+    # `console().width` is never below a minimum.
     columns = get_terminal_size().columns if sys.stdout.isatty() else _WIDTH_OF_FILES
     view = render(machine, columns, Order(sort))
     console().print(view.text)
@@ -192,7 +193,10 @@ def _check_answers(hosts: HostsWatch) -> None:
 def _next_command(
     pid: int, host: str | None, hosts: HostsWatch | None, remote: str | None
 ) -> list[str]:
-    """Returns the command that tells more about a process, to be run on this machine."""
+    """Returns a command that the user can run on this machine to learn more about a process.
+
+    The process itself may run on another machine.
+    """
     if host is None or hosts is None:
         return ["plimsoll", "explain", str(pid)]
     there = ["--host", hosts.login(host), *([] if remote is None else ["--remote", remote])]

@@ -36,8 +36,8 @@ def current_engines() -> Engines | None:
 def allocator_name() -> str | None:
     """Returns the name of plimsoll's allocator that serves this process; None without plimsoll.
 
-    The name is "native" if the elastic allocator fell back to PyTorch's rules, because a driver
-    offers no virtual memory.
+    If a GPU's driver does not offer CUDA's virtual memory management, the elastic allocator falls
+    back to PyTorch's rules. The name is then "native".
     """
     if _engines is None:
         return None

@@ -16,7 +16,10 @@ AllocatorName = Literal["native", "elastic", "uncached"]
 """
 
 SimulatedAllocatorName = Literal["native", "elastic", "uncached", "wheel"]
-"""The allocators of a simulated program; "wheel" runs the compiled allocator in PyTorch's wheel."""
+"""The allocators of a simulated program.
+
+"wheel" runs PyTorch's own compiled allocator, which the installed CUDA build of PyTorch contains.
+"""
 
 LiveAllocatorName = Literal["elastic", "native"]
 """The allocators that serve PyTorch on a real GPU."""
@@ -83,10 +86,11 @@ class Engine(Protocol):
         """Returns all segments with their blocks."""
 
     def fragments_bytes(self) -> int | None:
-        """Returns the free bytes that cannot move, because they share a granule with a live block.
+        """Returns the free bytes in granules that also hold a live block.
 
-        A granule is a piece of 2 MiB, which the elastic allocator maps as a whole. Returns None if
-        counting would take long.
+        A granule is a piece of 2 MiB, which the elastic allocator maps as a whole. It cannot move
+        these free bytes to another address, so only requests that fit into them can use them.
+        Returns None if counting would take long.
         """
 
     def rebalance(self, most: int | None = None) -> int:
@@ -99,7 +103,9 @@ class Engine(Protocol):
         """Returns whether `pause` has moved the region off the card."""
 
     def require_pausable(self, region: int) -> None:
-        """Checks that `pause` can move the region; whether there is memory for it is not checked.
+        """Checks that the region is in a state in which `pause` can move it.
+
+        Does not check that host memory, or the file, has room for the region's content.
 
         Raises:
             ValueError: If the region is paused already, one of its blocks was exported, or a CUDA

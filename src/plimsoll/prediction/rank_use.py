@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class RankUse:
     """The memory that a rank used of its card, or of its fullest card if it used several.
 
-    Figures are None if the rank ended before its report, for example because another rank failed.
-    `card_used_bytes` is known even then.
+    Figures are None if the rank ended before it reported them, for example because another rank
+    failed. `card_used_bytes` is known even then.
 
     Attributes:
         rank: The rank in the job.
@@ -29,13 +29,13 @@ class RankUse:
         card_used_bytes: The most that nvidia-smi would show of all processes on that card at the
             same time.
         nccl_bytes: The part of `device_used_bytes` that NCCL takes.
-        nccl_range_bytes: As in a `PredictionParts`.
+        nccl_range_bytes: As the attribute of this name in `PredictionParts`.
         fits: Whether the rank gets all the memory that it requests, beside the other processes on
             its card; None if the rank ended before this was known.
-        peak_allocated_range_bytes: As in a `PredictionParts`; None if none of this rank's sizes
-            depends on data.
-        peak_reserved_range_bytes: As in a `PredictionParts`; None if none of this rank's sizes
-            depends on data.
+        peak_allocated_range_bytes: As the attribute of this name in `PredictionParts`; None if no
+            size in this rank depends on data.
+        peak_reserved_range_bytes: As the attribute of this name in `PredictionParts`; None if no
+            size in this rank depends on data.
         device_used_range_bytes: The range of `device_used_bytes`, from the ranges of NCCL's memory
             and of reserved memory; None if neither has a range.
         serving: How a serving engine divides the rank's card; None without one.
@@ -90,7 +90,11 @@ class SharedCard:
 
 
 def with_ranges(ranks: list[RankUse], trials: Iterable[list[RankUse]]) -> list[RankUse]:
-    """Returns the ranks, each with the ranges of its figures over all trials."""
+    """Returns the ranks with the ranges of their figures, taken over all trials.
+
+    `ranges.py` runs the job several times, each time with other contents of the data whose values
+    plimsoll does not know. Each of these runs is a trial.
+    """
     of_all = [each for trial in trials for each in trial]
     return [_with_range(each, [one for one in of_all if one.rank == each.rank]) for each in ranks]
 

@@ -92,6 +92,7 @@ def check_request(request: Request, recorded: Recording) -> Check:
     """Predicts the script of a request, and compares the prediction with a loaded recording."""
     truth = _fullest(recorded)
     # PyTorch's own recorder slows the host, and the host's pace decides when blocks can be reused.
+    # So if PyTorch made the recording, its recorder also runs during the prediction.
     by_pytorch = "allocator" not in recorded.settings
     request = replace(request, setup=replace(request.setup, is_recorded=by_pytorch))
     with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
@@ -152,7 +153,7 @@ def _trace(recording: Recording, device: int) -> DeviceTrace:
 
 
 def _request_sizes(trace: DeviceTrace) -> Counter[int]:
-    """Returns the number of requests of each size."""
+    """Returns how many allocations of each size the program requests."""
     sizes: Counter[int] = Counter()
     for batch in trace.batches():
         unique, counts = np.unique(batch.size[batch.action == 0], return_counts=True)
@@ -163,8 +164,8 @@ def _request_sizes(trace: DeviceTrace) -> Counter[int]:
 def _differences(mine: DeviceTrace, theirs: DeviceTrace) -> tuple[str, list[Held]]:
     """Compares the blocks that are live at the peaks of both traces.
 
-    Returns how the rows are grouped, "line" or "size", and the rows that differ. They are grouped
-    by size if the recording has no source lines.
+    Returns "line" or "size", and a `Held` for each source line, or for each size, whose bytes
+    differ. "size" is used if the recording has no source lines.
     """
     predicted, recorded = _at_peak(mine), _at_peak(theirs)
     held_by = "size" if set(recorded.by_line) <= {NO_LINE} else "line"

@@ -27,8 +27,8 @@ class Request:
         keep_writes: Whether the script's writes stay. Otherwise they are deleted after the run.
         network: Whether the script may reach other machines, even if its writes are deleted.
         report: The file for the answer; None to write no answer.
-        summary: The file to which the process appends its memory use, as with PLIMSOLL_REPORT; None
-            to append it nowhere.
+        summary: The file to which the process appends its memory use, as a process on a real GPU
+            does if PLIMSOLL_REPORT names a file; None to append it nowhere.
         record: The file for a recording of GPU memory; None to make no recording.
         parent: A process id. The script's process ends when the process with this id ends; None to
             let it run on.
@@ -37,14 +37,16 @@ class Request:
         nproc_per_node: The number of ranks of a job on each machine; None if the script is no job,
             or launches its ranks itself.
         nnodes: The number of machines of the job.
-        ranks: The ranks of the job that run; None for all. The others count as equal to these.
-        runs_distinct: Whether only one rank of each group of equal ranks runs. A first run finds
-            these ranks.
-        groups: The file for the process groups that a rank makes when it runs alone; None to write
-            no file.
+        ranks: The ranks of the job that run; None for all. plimsoll assumes that each of the
+            remaining ranks does the same as one that runs.
+        runs_distinct: Whether plimsoll runs only one rank of each group of equal ranks. To find the
+            groups, it first runs one rank alone.
+        groups: The file to which a rank that runs alone writes the process groups that it makes;
+            None for any other run.
         survey: The file for the survey, the parts of the program that could be changed; None to
             make no survey.
-        room: The memory that the survey assumes for the program; None for no bound.
+        room: The memory that the survey assumes to be there for PyTorch and NCCL; None for no
+            bound.
         finds_least: Whether to find the least GPU memory with which the script runs. The answer
             then has no verdicts on other cards.
         files: New texts for files that the script reads, by the file's absolute path. The files
@@ -77,7 +79,7 @@ class Request:
 
     @property
     def title(self) -> str:
-        """The script's path or name; the model's name for a recipe."""
+        """The script's name in messages: its path or module; for plimsoll's own, see `title_of`."""
         script = Path(self.script)
         name = script.name if is_kept(script) else self.script
         return title_of(self.script, self.arguments) or name

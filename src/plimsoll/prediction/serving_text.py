@@ -67,7 +67,10 @@ def serving_failure(use: ServingUse, *, ran_out: bool) -> str | None:
 
 
 def room_text(use: ServingUse) -> str:
-    """Returns words for the size of an engine's KV cache, in tokens and in longest requests."""
+    """Returns words for how many tokens an engine's KV cache holds, and how many longest requests.
+
+    A longest request has `max_model_len` tokens.
+    """
     tokens = f"{use.kv_tokens or 0:,} tokens of KV cache"
     if use.longest_requests is None:
         return tokens
@@ -100,7 +103,11 @@ def _options(use: ServingUse) -> tuple[str, str, str]:
 
 
 def serving_lines(p: PredictionParts) -> Iterator[str]:
-    """Yields how the engine divides the card, by its own figures, and its limit of requests."""
+    """Yields lines with the engine's own figures.
+
+    They tell how it divides the card, what limits parallel requests, and what stays on the card
+    while the engine sleeps.
+    """
     use = p.serving
     if use is None or all(size is None for _, size in _sizes(use)):
         return

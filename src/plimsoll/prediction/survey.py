@@ -29,7 +29,7 @@ class ArgumentUse:
 
     Attributes:
         names: All names of the option, such as "--batch-size".
-        value: The value in this trial; None also if the value is not plain data.
+        value: The option's value in the observed run; None also if the value is not plain data.
     """
 
     names: list[str]
@@ -127,7 +127,7 @@ class ModelUse:
             the expression, such as "model" or "self.net". The second is the function in which it
             is valid. The third is "" if the expression's value is the model; if the value is a
             wrapper, it is the wrapper's attribute that holds the model, such as "module".
-        calls: The script's functions that call it, the outermost first.
+        calls: The script's lines on the call stack when the model is called, the outermost first.
         batch: The first dimension of its input; None if unknown.
         is_transformers: Whether it is a `PreTrainedModel`.
         attention: The name of its attention implementation in Transformers, such as "sdpa"; None
@@ -135,7 +135,7 @@ class ModelUse:
         has_batch_statistics: Whether it normalizes by the batch's own statistics.
         has_dropout: Whether it draws random numbers in training.
         autocast: The data type of autocast during its call; None without autocast.
-        parameter_types: Bytes of parameters on GPUs by type.
+        parameter_types: The bytes of its parameters on GPUs, by data type.
         recomputations: The sets of modules that could be recomputed, the lowest peak first.
         blocks: The names of its lists of equal modules (its layers); "" for the model itself.
         is_wrapped: Whether the script calls it through a wrapper such as DistributedDataParallel.
@@ -183,8 +183,9 @@ class AllocatorUse:
         conf: Its settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         peak_allocated_bytes: The most bytes in live blocks.
         peak_reserved_bytes: The most bytes reserved from a driver with unlimited memory.
-        fits: Whether the given memory suffices for all requests, even if the work on other streams
-            finishes late. The allocator may release cached memory to serve a request.
+        fits: Whether the memory that `Request.room` leaves to the allocator suffices for all
+            requests, even if the work on other streams finishes late. The allocator may release
+            cached memory to serve a request.
         least_bytes: The least memory in which it serves all requests, rounded up to the driver's
             granularity; None if `fits`, or if no search was made.
     """

@@ -51,9 +51,10 @@ struct OutOfMemoryReport {
   bool is_rejected = false;
 };
 
-// Returns the part of PyTorch's messages that links to the documentation.
+// Returns the sentence of PyTorch's out-of-memory messages that links to the documentation.
 [[nodiscard]] std::string documentation(TorchVersion version);
-// Returns PyTorch's usual advice, in the words of that version.
+// Returns PyTorch's usual advice after a failed request (to try expandable segments), in the words
+// of that version of PyTorch.
 [[nodiscard]] std::string usual_advice(TorchVersion version);
 
 class OutOfMemory : public std::runtime_error {
@@ -155,8 +156,8 @@ class Allocator {
 
   [[nodiscard]] History& history() { return log_.history(); }
   [[nodiscard]] const History& history() const { return log_.history(); }
-  // Sends all events to `observer` from now on; null stops it. The observer outlives the allocator
-  // and must not call it.
+  // Sends all events to `observer` from now on; null ends this. The observer must outlive the
+  // allocator, and must not call the allocator.
   void set_observer(Observer* observer) { log_.set_observer(observer); }
   // Sets the caller's number for the current call stack. Later blocks and events store it.
   void set_context(std::uint32_t context) { log_.set_context(context); }
@@ -169,7 +170,8 @@ class Allocator {
  protected:
   // Updates `statistics_`. An allocator that keeps its counters elsewhere overrides this function.
   virtual void refresh_statistics() const {}
-  // Returns advice, with a leading space, for the message that a request for `tried` bytes failed.
+  // Returns advice for the out-of-memory message, with a leading space. The argument is
+  // `OutOfMemoryReport::tried`.
   [[nodiscard]] virtual std::string advice_against_failure(Bytes) const { return usual_advice({}); }
   void note(Action action, Address address, Bytes size, StreamId stream, PoolId pool = {},
             std::uint32_t context = 0, Bytes shared = 0) {

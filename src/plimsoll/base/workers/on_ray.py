@@ -62,7 +62,9 @@ def _done(number: int, ended: Any, result_type: type[Any]) -> Done[Any]:
 
 
 def _check_answers(address: str) -> None:
-    """Checks that the address accepts connections: otherwise Ray would end this process.
+    """Checks that the address accepts connections.
+
+    Without this check, Ray would end this process when it cannot connect.
 
     Raises:
         InputError: If the address accepts no connection.

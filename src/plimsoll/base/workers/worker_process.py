@@ -1,6 +1,6 @@
-"""A worker: reads items from its standard input, and writes the outcomes to its output.
+"""A worker process: calls a function with each item from stdin, and writes the outcomes to stdout.
 
-The parent sends the name of the function first. When the parent ends or sends SIGTERM, the worker
+The first message on stdin names this function. When the parent ends or sends SIGTERM, the worker
 undoes its unfinished work and ends.
 """
 

@@ -32,7 +32,7 @@ FOLDER_VARIABLE = "PLIMSOLL_CARDS"
 """The environment variable that names the folder with the cards' files."""
 _DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 _MOST_BYTES = 16 << 20
-"""The largest size of a file that is read."""
+"""A card's file that is larger than this is refused."""
 _MOST_NUMBER = 1 << 60
 _LONGEST_NAME = 100
 _SIZES = r"\d{1,12}(?:x\d{1,12}){0,4}"

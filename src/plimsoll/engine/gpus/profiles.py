@@ -163,7 +163,10 @@ def gpu_profiles(containing: str = "") -> list[GpuProfile]:
 
 @cache
 def _profiles() -> tuple[tuple[GpuProfile, tuple[str, ...]], ...]:
-    """Returns each profile with its aliases; a measured card replaces the built-in profile."""
+    """Returns each profile with its aliases.
+
+    If `plimsoll measure` measured a card, its figures replace the built-in profile of that card.
+    """
     found = {name_keys(profile.full_name): (profile, names) for profile, names in _built_in()}
     for card in measured_cards():
         key = name_keys(card.name)
@@ -237,7 +240,11 @@ def _parts_like(measured: dict[str, Any], context_bytes: int) -> dict[str, int]:
 
 @cache
 def _names() -> dict[str, GpuProfile]:
-    """Returns each profile by every key of its names. A measured card replaces a built-in one."""
+    """Returns the profiles by the keys of all their names.
+
+    If a measured profile and a built-in one have a key in common, the key leads to the measured
+    one.
+    """
     names: dict[str, GpuProfile] = {}
     for profile, aliases in sorted(_profiles(), key=lambda each: not each[0].measured):
         for name in (profile.name, profile.full_name, *aliases):

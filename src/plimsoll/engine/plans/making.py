@@ -20,8 +20,8 @@ def plan_of(recordings: Sequence[Recording], program: MadeFor | None = None) -> 
 
     Args:
         recordings: Each must begin with the first request of its process.
-        program: The program that the plan is for; by default the version of PyTorch and the card
-            that the first recording names.
+        program: The program that the plan is for. By default, the plan names only the version of
+            PyTorch and the card, as the first recording has them.
 
     Raises:
         InputError: If a recording begins after the first request, two recordings are of the same

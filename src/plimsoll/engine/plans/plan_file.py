@@ -29,7 +29,7 @@ _MOST_TEXT = 4096
 _MOST_ARGUMENTS = 1024
 _MOST_NUMBER = (1 << 63) - 1
 _ELSEWHERE = (1 << 64) - 1
-"""The offset in `_core` of a request without a planned place; the file has null instead."""
+"""In `_core`, this offset means that a request has no planned place. The file has null for it."""
 
 
 class _WrongError(Exception):

@@ -33,7 +33,9 @@ class MadeFor:
     gpu: str | None = None
 
     def difference(self, program: MadeFor) -> str | None:
-        """Returns one line that says how another program differs; None if all known values agree.
+        """Returns one line that says how this program differs from `program`.
+
+        Returns None if all values that are known of both programs agree.
 
         Args:
             program: The program that is to follow the plan.
@@ -101,7 +103,7 @@ class Plan:
 def made_for(
     script: str | None, arguments: tuple[str, ...] | None, torch: str | None, gpu: str | None
 ) -> MadeFor:
-    """Makes a `MadeFor` with the script's name without its folder."""
+    """Makes a `MadeFor`; removes the folder from the path of the script."""
     return MadeFor(None if script is None else Path(script).name, arguments, torch, gpu)
 
 

@@ -36,7 +36,11 @@ class PlanUse:
     def of_streams(
         cls, streams: Sequence[tuple[int, int, int, tuple[int, int, int] | None]]
     ) -> PlanUse:
-        """Adds up the figures of an engine's streams; only the first dropped plan is kept."""
+        """Adds up the figures of an engine's streams.
+
+        `dropped_after` and `dropped_share` describe only the first stream in `streams` whose plan
+        was dropped.
+        """
         dropped = next((each[3] for each in streams if each[3] is not None), None)
         return cls(
             requests=sum(each[0] for each in streams),

@@ -40,9 +40,11 @@ class EventSource(Protocol):
         """Returns all segments, and puts a `snapshot` event into the buffer at the same moment."""
 
     def settings(self) -> Mapping[str, Any]:
-        """Returns the `allocator_settings` of a snapshot, with the allocator's name as "allocator".
+        """Returns the allocator's settings, in the form that PyTorch's memory snapshots have.
 
-        Under the key "gpus" is a list with the `card_entry` of each card whose name is known.
+        A snapshot has them under the key `allocator_settings`. Two keys are added: "allocator" has
+        the allocator's name, and "gpus" has a list with the `card_entry` of each card whose name is
+        known.
         """
 
     def frames(self, stack: int) -> list[Frame]:

@@ -362,9 +362,9 @@ def _keep(
 
 
 def _before_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Returns a mask of the events before their device's newest snapshot.
+    """Returns a mask that selects, for each device, the events before its newest `snapshot` event.
 
-    If a device has no snapshot, the mask has all of its events.
+    If a device has no `snapshot` event, the mask selects all events of the device.
     """
     kept = np.ones(len(devices), dtype=np.bool_)
     for device in np.unique(devices[actions == Action.SNAPSHOT]):
@@ -375,9 +375,9 @@ def _before_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> 
 
 
 def _after_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Returns a mask of the events after their device's newest snapshot.
+    """Returns a mask that selects, for each device, the events after its newest `snapshot` event.
 
-    If a device has no snapshot, the mask has all of its events.
+    If a device has no `snapshot` event, the mask selects all events of the device.
     """
     kept = np.ones(len(devices), dtype=np.bool_)
     for device in np.unique(devices[actions == Action.SNAPSHOT]):

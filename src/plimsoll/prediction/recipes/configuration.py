@@ -68,7 +68,11 @@ def _in_folder(folder: Path, name: str) -> Path | None:
 
 
 def _found(name: str, files: dict[str, Path | None]) -> Configuration:
-    """Returns the configuration in these files. For a pipeline it is in the denoiser's folder."""
+    """Returns the configuration to which these files lead.
+
+    It is config.json itself. If a pipeline has only model_index.json, it is the config.json in the
+    folder of the pipeline's denoiser.
+    """
     subfolder, file = None, files[_FILE]
     if file is None and (index := files.get(_PIPELINE)) is not None:
         parts = _read(index)

@@ -17,7 +17,11 @@ _MAPPINGS = {
     "CausalLM": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "ImageClassification": "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
 }
-"""The `AutoModelFor...` classes in order of preference, each with its table of models."""
+"""The `AutoModelFor...` classes in order of preference.
+
+Each value is the name of a table in transformers' `modeling_auto`. The table lists the model
+classes that the `AutoModelFor...` class can make.
+"""
 _ENCODERS = ("MaskedLM", "ImageClassification")
 _ROTARY = ("rope_parameters", "rope_theta", "rope_scaling")
 
@@ -25,9 +29,9 @@ _ROTARY = ("rope_parameters", "rope_theta", "rope_scaling")
 def head_of(configuration: Configuration) -> str:
     """Returns the `AutoModelFor...` class that makes a model with a loss, such as "CausalLM".
 
-    If config.json names a model class with such a head, for example "LlamaForCausalLM", the
-    `AutoModelFor...` class of this model class is returned. Otherwise the first class of
-    `_MAPPINGS` that supports the model's type is returned.
+    config.json can name the model's own class, for example "LlamaForCausalLM". Then the result is
+    the `AutoModelFor...` class that makes it. Otherwise the result is the first class of
+    `_MAPPINGS` that supports the model's type.
 
     Raises:
         InputError: If there is no such class.
@@ -88,7 +92,8 @@ def _read(configuration: Configuration) -> Any:
     import transformers
 
     level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()  # the script's own run shows the warnings
+    # The recipe's script reads the configuration again. transformers shows its warnings then.
+    transformers.logging.set_verbosity_error()
     try:
         return transformers.AutoConfig.from_pretrained(configuration.file, trust_remote_code=False)
     except Exception as error:
@@ -98,7 +103,7 @@ def _read(configuration: Configuration) -> Any:
                 f"{configuration.name}: transformers {transformers.__version__} has no models of "
                 f"the type {model_type}, and code that comes with a model is not run"
             ) from None
-        # transformers raises errors of its own, caused by the first failure.
+        # transformers' error only wraps the first one, which tells the reason.
         first: BaseException = error
         while first.__cause__ is not None:
             first = first.__cause__

@@ -149,7 +149,10 @@ def recipe(
 
 
 def title_of(script: str | PathLike[str], arguments: Sequence[str]) -> str | None:
-    """Returns the title of a recipe's run, with model and recipe; None for any other script."""
+    """Returns the title of a run: "MODEL (RECIPE)" for a recipe, "vllm serve MODEL" for an engine.
+
+    The title is None if the script is not one of plimsoll's own.
+    """
     path = Path(script)
     if engine := engine_of_script(path):
         return served_title(engine, arguments)

@@ -153,7 +153,10 @@ def engine_cards(engine: Engine, arguments: Sequence[str]) -> int:
 _OWN_OPTIONS = (
     *("--gpu", "--json", "--quiet", "--vary", "--results", "--headroom", "--goal", "--prices"),
 )
-"""plimsoll's options that users put after the model, where the engine would misread them."""
+"""Options of plimsoll that a user may put after the model by mistake.
+
+The engine would take them for its own options.
+"""
 
 
 def check_engine(engine: Engine, arguments: Sequence[str]) -> None:

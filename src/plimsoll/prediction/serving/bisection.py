@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isqrt
 
 MOST_RUNS = 12
-"""The most tries of a search that is not exact."""
+"""The most tries of a search that need not give the exact answer (`is_exact` is false)."""
 _TOLERANCE = 100
 """A search that is not exact ends when the error of its answer is at most 1 part in this number."""
 _GROWTH = 2
@@ -21,9 +21,10 @@ class Bisection:
         at_most: The largest number that may be tried; None for no bound.
         is_exact: Whether to continue until neighbouring numbers enclose the answer, however many
             tries this takes.
-        is_near: Whether the answer is expected close to the start, as for a share of a card. This
-            decides how the search goes on while only one bound is known. If true, the distance
-            from this bound doubles with each try. If false, the tried number doubles or halves.
+        is_near: Whether the answer is expected close to the start, as it is for
+            `--gpu-memory-utilization`. This decides how the search goes on while only one bound is
+            known. If true, the distance from this bound doubles with each try. If false, the tried
+            number doubles or halves.
 
     Attributes:
         low: The largest number that is known not to be too much; 0 if there is none yet.

@@ -57,13 +57,14 @@ def fit_engine(
 
     Args:
         arguments: The arguments after `vllm serve`.
-        vary: The options to vary, as `Varied.parse` takes them. Without an option to search and
-            without choices, the search tries changes until the engine serves.
+        vary: The options to vary, as `Varied.parse` takes them. If it is empty and `gpu` is given,
+            plimsoll tries changes of the command until the engine serves.
         gpu: The card. If None, plimsoll takes an H100 if `vary` names an option to search;
             otherwise it looks for the smallest card.
         bounds: The values that may be tried.
         headroom: The memory that must stay free under load, such as "2GiB" or "5%" of the card.
-        results: The file (.parquet) with the table of finished trials, which sweeps also use.
+        results: A .parquet file that keeps the results of finished trials, so that a later search
+            does not run them again. A sweep can use the same file.
         progress: As for `EngineTrials`.
         options: The options of `predict`.
 
@@ -142,9 +143,10 @@ def _parallels(gpus: int | None, above: int = 0) -> list[int]:
 def _until_it_serves(
     search: EngineSearch, trials: EngineTrials, gpu: str, gpus: int | None
 ) -> Iterator[EngineBorder]:
-    """Yields the result of the unchanged command, and of changes until one serves.
+    """Yields the result of the unchanged command, and then of each change until one serves.
 
-    Changes that keep the results come first.
+    The first changes are another share of the card's memory and shorter requests, because they
+    leave the model's arithmetic as it is. Then come 8-bit formats, and at last more cards.
     """
     own = search.alone(gpu, {})
     yield own
@@ -172,7 +174,7 @@ def _until_it_serves(
 
 
 def _with_length(search: EngineSearch, gpu: str, settings: dict[str, str]) -> EngineBorder:
-    """Tries settings; if the engine refuses only the length of requests, finds the longest one."""
+    """Tries settings. If they fail only because requests are too long, finds the largest length."""
     border = search.alone(gpu, settings)
     if border.beyond is None or longest_request(border.beyond) is None:
         return border

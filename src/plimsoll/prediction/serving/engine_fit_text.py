@@ -155,7 +155,11 @@ def _others(fit: EngineFitParts) -> Iterator[str]:
 
 
 def _table(fit: EngineFitParts, width: int | None) -> Iterator[str]:
-    """Yields a table with a row for each trial. Columns whose cells are all equal are left out."""
+    """Yields a table with a row for each trial.
+
+    A column is left out if all its cells are equal. Only the column that tells how each trial ended
+    always stays.
+    """
     names = list(dict.fromkeys(name for trial in fit.tried for name in trial.settings))
     heads = (_CARD, *names, _ENDS, "to spare", "KV cache", "tokens", "requests")
     cells = [

@@ -32,10 +32,12 @@ class Bounds:
     """The values of an option that may be tried.
 
     Attributes:
-        start: The first value; None for the command's own value, or else the engine's default.
+        start: The first value to try; None for the command's own value, or else the engine's
+            default.
         at_most: The largest value; None for no bound.
         multiple_of: Only multiples of this number are tried.
-        is_exact: Whether to continue until the next value, or multiple, does not serve.
+        is_exact: Whether the search continues until the answer is exact. Then the next larger
+            multiple of `multiple_of` does not serve.
     """
 
     start: int | None = None

@@ -28,7 +28,7 @@ LEFT_OUT, WITHOUT_VALUE = "none", "on"
 
 
 def with_settings(arguments: Sequence[str], settings: Mapping[str, str]) -> list[str]:
-    """Returns the arguments of `vllm serve` with these options, replacing the given ones."""
+    """Returns the arguments of `vllm serve` after each setting has replaced its option there."""
     found = list(arguments)
     for name, value in settings.items():
         found = without(found, name)
@@ -44,13 +44,14 @@ class EngineTrials:
         arguments: The arguments after `vllm serve`.
         options: The options of each prediction, except the card.
         headroom: The memory that must stay free under load.
-        kept: The table of finished trials, which sweeps also use; None without a table.
+        kept: The file that keeps the results of finished trials, so that a later search does not
+            run them again; None to keep no results.
         progress: Called before a trial with the card, the settings and None, and after it with the
             card, the settings and the trial.
 
     Attributes:
         tried: The trials, in order, each command once.
-        not_kept: The guarantees that some trial could not give.
+        not_kept: The guarantees, such as exact figures, that at least one trial could not give.
     """
 
     def __init__(

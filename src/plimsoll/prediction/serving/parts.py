@@ -48,13 +48,14 @@ class EngineTrial:
 
 @dataclass(frozen=True)
 class EngineBorder:
-    """The result of one search: the last trial that serves, and the first that does not.
+    """The result of one search: the best value that serves, and the nearest that does not.
 
     Attributes:
         vary: The searched option, or "gpu" for the card; None if only `settings` were tried.
         settings: The options that were set throughout the search.
         trial: The trial of the answer; None if the engine never served.
-        beyond: The nearest trial with which the engine does not serve; None if there is none.
+        beyond: The trial of the nearest value with which the engine does not serve; None if there
+            is none.
         stopped: Why the search ended early; None if the values of `trial` and `beyond` are
             neighbours, or at most 1 % apart.
         value: The answer: the option's value, or the card; None if the engine never served, or if
@@ -96,11 +97,12 @@ class EngineFitParts:
         gpu: The card; None if the smallest card was looked for.
         vary: The option that was searched, or "gpu" for the card; None if there was no search, but
             only trials of the user's choices, or of changes that could make the engine serve.
-        found: The searches, the best first. Changes are in the order in which they were tried.
+        found: The results of the searches, or of the user's choices; the best first. If plimsoll
+            tried changes of the command, their results are in the order of the tries.
         tried: All trials, in order; each command once.
         stopped: Why plimsoll ended before it tried everything; None if it tried everything.
         seconds: The duration of the predictions.
-        not_kept: The guarantees that some trial could not give.
+        not_kept: The guarantees, such as exact figures, that at least one trial could not give.
     """
 
     command: list[str]

@@ -54,7 +54,10 @@ def why_hopeless(trial: EngineTrial, vary: str) -> str | None:
 
 
 def named_limit(trial: EngineTrial, low: int, high: int) -> int | None:
-    """Returns the largest number in the engine's error that may be the limit; None if none may be.
+    """Returns the option's limit, if the engine's error message seems to name it.
+
+    This is the largest number in the message that is at least `low` and less than `high`; None if
+    there is no such number.
 
     Args:
         trial: The trial.

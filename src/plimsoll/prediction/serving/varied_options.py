@@ -28,7 +28,8 @@ class Varied:
 
     Attributes:
         searched: The option whose largest or least value is searched; None if no option is.
-        choices: The combinations of values for the other options. Each is searched by itself.
+        choices: The combinations of values for the other options. plimsoll searches once with each
+            combination.
     """
 
     searched: str | None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def by_program(found: SweepParts) -> list[list[Row]]:
-    """Returns the rows of each script and recording, the best first, failed ones last."""
+    """Returns a list of rows for each script or recording: its best row first, failed ones last."""
     programs = dict.fromkeys(row.case.name for row in found.rows)
     return [
         best_first([row for row in found.rows if row.case.name == program], found.goal, found)

@@ -53,7 +53,8 @@ def prepared(case: Case, digests: ProgramDigests, options: Options | None = None
         case: The case to run.
         digests: The digests of all programs.
         options: The options of a prediction, including the case's card, configuration and
-            allocator. If None, these three are set, and other options have their defaults.
+            allocator. If None, these three come from the case, and the other options have their
+            defaults.
 
     Raises:
         InputError: If its program, card or configuration cannot be used.

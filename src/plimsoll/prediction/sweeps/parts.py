@@ -126,6 +126,6 @@ class SweepParts:
 
     @property
     def not_kept(self) -> list[NotKept]:
-        """The guarantees that some prediction could not give."""
+        """The guarantees, such as exact figures, that at least one prediction could not give."""
         found = [row.result for row in self.rows if isinstance(row.result, dict)]
         return each_once([NotKept(**each) for each in one.get("not_kept", [])] for one in found)

@@ -88,7 +88,7 @@ class ResultsFile:
                 self._write()
 
     def done(self, key: str) -> Row | None:
-        """Returns the kept row of a case that did not fail."""
+        """Returns the row kept under this key; None if there is none, or if its case failed."""
         row = self._rows.get(key)
         return None if row is None or row["error"] is not None else _row(row)
 

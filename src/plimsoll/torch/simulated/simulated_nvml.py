@@ -61,7 +61,7 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
     cards = simulation.profiles
 
     def of_card(answer: Callable[..., int]) -> Callable[..., int]:
-        """Returns a function that takes a card's handle, and calls `answer` with its number."""
+        """Returns a function that takes a card's handle and gives the card's number to `answer`."""
 
         def answered(handle: Any, *arguments: Any) -> int:
             device = (ctypes.cast(handle, ctypes.c_void_p).value or 0) - _FIRST_HANDLE
@@ -76,7 +76,7 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
 
 
 def _system_functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
-    """Returns the functions that take no handle of a card, by name."""
+    """Returns the simulated NVML functions that need no card's handle, each under its name."""
     cards = simulation.profiles
 
     def handle_by_index(index: Any, handle: Any) -> int:
@@ -117,9 +117,9 @@ def _system_functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
 
 
 def _card_functions(simulation: Simulation) -> dict[str, Callable[..., int]]:
-    """Returns NVML's functions of one card, by name.
+    """Returns the simulated NVML functions for one card, each under its name.
 
-    Here they take the card's number. In NVML they take its handle.
+    Each takes the card's number where NVML's own function takes the card's handle.
     """
     cards = simulation.profiles
 
@@ -179,7 +179,10 @@ def _card_functions(simulation: Simulation) -> dict[str, Callable[..., int]]:
 
 
 def _only_shows() -> bool:
-    """Returns whether the caller is `torch.cuda.device_memory_used`, which only shows the size."""
+    """Returns whether `torch.cuda.device_memory_used` asks NVML for a card's memory.
+
+    That function returns only the used bytes, so the program does not learn the card's size.
+    """
     callers = islice(walk_stack(sys._getframe(1)), _MOST_CALLERS)
     return any(frame.f_code.co_name == "device_memory_used" for frame, _ in callers)
 

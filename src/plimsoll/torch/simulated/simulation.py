@@ -59,8 +59,8 @@ class Simulation:
         watchers: Calls plimsoll's code that watches the program; its errors reach only the report.
         runners: Files whose code runs the program. Call stacks end before their frames.
         is_initialized: Whether PyTorch has initialized CUDA, and so made its allocators.
-        last_settings: The allocator settings that were applied last, whether the environment, the
-            command or the program sets them.
+        last_settings: The allocator settings that were applied last. They come from the
+            environment, the command or the program.
         captures: The number of captures of CUDA graphs that were begun.
         kernel_counts: Counts the launches of Triton's kernels.
         leftovers: Frees reference cycles that compiling leaves behind.
@@ -94,7 +94,8 @@ class Simulation:
         self.machine = SimulatedMachine(sizes, host_memory=memory, driver=setup.driver)
         self.limits: list[list[MemoryLimit]] = [[] for _ in profiles]
         self._wheel = own_allocator() if setup.wheel else 0
-        # check.py passes a `lib`, and may run before the wheel's library is built.
+        # check.py tests only the library that it passes as `lib`. The library with PyTorch's own
+        # allocator may not be built yet when check.py runs.
         if lib is None and not setup.wheel:
             self._wheel = allocator_of_unknown()
         self.allocators = self._make_allocators(setup.conf)
@@ -323,7 +324,11 @@ class Simulation:
         return {index: self.open(index) for index in range(len(self.allocators))}
 
     def watch_tiers(self) -> None:
-        """Applies the spill policy to `elastic`; warns if Windows' driver spills to host memory."""
+        """Prepares the GPUs for requests that spill to host memory.
+
+        If Windows' driver is simulated, plimsoll warns at the first spill. Otherwise the allocator
+        "elastic", if it is in use, gets the policy of `setup`.
+        """
         for engine in self.opened().values():
             if self.machine.driver == "wddm":
                 warn_of_spills(engine)
@@ -375,7 +380,10 @@ class Simulation:
         return bool(self.contexts)
 
     def end_with_sends(self, action: Callable[[], None]) -> None:
-        """Calls `action` when the program first sends or receives a message between two ranks."""
+        """Calls `action` when this rank sends a message to one other rank, or receives one.
+
+        `action` is expected to end the process. If it returns, the next message calls it again.
+        """
         self._on_letter = action
 
     def note_letter(self, members: list[int]) -> None:
@@ -386,11 +394,14 @@ class Simulation:
             self._on_letter()
 
     def nccl_bytes(self, device: int) -> int:
-        """Returns the bytes that NCCL has allocated on a device: the middle of their range."""
+        """Estimates NCCL's peak bytes on a device: the middle of the range `nccl_range_bytes`."""
         return self.communicators.middle_bytes(device)
 
     def nccl_range_bytes(self, device: int) -> tuple[int, int] | None:
-        """Returns the range of NCCL's bytes on a device; None if NCCL has allocated nothing."""
+        """Returns the lowest and the highest value that NCCL's peak bytes on a device may have.
+
+        Returns None if NCCL has allocated nothing there.
+        """
         most = self.communicators.most.get(device)
         return None if most is None else (most.low, most.high)
 
@@ -421,7 +432,7 @@ class Simulation:
         if part == "streams" and self.communicators.has_streams(device):
             return  # NCCL's communicators have already made the streams
         try:
-            if part in sizes:  # otherwise the context has a fixed size
+            if part in sizes:  # if not, the context's constant size includes the part
                 self.machine.gpus[device].take(sizes[part])
         except OutOfMemoryError as error:
             raise sys.modules["torch"].OutOfMemoryError(str(error)) from None
@@ -450,7 +461,7 @@ class Simulation:
             )
 
     def set_capturing(self, device: int, *, on: bool) -> int:
-        """Begins or ends the capture of a CUDA graph on a device, and returns its number."""
+        """Begins or ends the capture of a CUDA graph on a device; returns the capture's number."""
         (self.capturing.add if on else self.capturing.discard)(device)
         self.captures += on
         return int(self.library.lib.plimsoll_set_capturing(device, int(on)))

@@ -1,4 +1,6 @@
-"""Builds the library with PyTorch's own allocator once, and loads it once per process.
+"""Builds and loads a library that calls PyTorch's own allocator.
+
+A cache keeps the built library, and each process loads it only once.
 
 A program's `import torch` loads libc10_cuda with NVIDIA's CUDA runtime, and a link namespace holds
 only one libc10_cuda. plimsoll's library needs a second one that calls the simulated GPUs. So
@@ -92,15 +94,17 @@ def allocator_of_unknown() -> int:
 
 
 def build_ahead(*, is_asked_for: bool) -> None:
-    """Builds the library before a script's process starts.
+    """Builds the library before a script's process starts, if that process will need it.
 
-    If the script's writes are discarded, its process cannot keep the library in the cache.
+    If plimsoll discards what the script writes, that process cannot keep the library in the cache.
 
     Args:
-        is_asked_for: Whether the user chose this allocator, whatever PyTorch's version is.
+        is_asked_for: Whether the user chose PyTorch's own allocator. If not, this builds the
+            library only for a CUDA build of PyTorch that plimsoll does not know.
 
     Raises:
-        InputError: Like `own_allocator`, if it is asked for.
+        InputError: If `is_asked_for` is True and `build` raises the error. If it is False and
+            `is_unknown_cuda_build` raises the error.
     """
     if is_asked_for:
         build(_LIBRARY)
@@ -120,7 +124,10 @@ def is_unknown_cuda_build() -> bool:
 
 @contextmanager
 def _without_settings() -> Iterator[None]:
-    """Hides allocator settings from PyTorch's allocator; plimsoll passes on relevant ones."""
+    """Hides the environment's allocator settings from PyTorch's allocator, while dlmopen loads it.
+
+    plimsoll itself gives that allocator the settings that matter.
+    """
     hidden = {name: os.environ.pop(name) for name in _SETTINGS if name in os.environ}
     try:
         yield

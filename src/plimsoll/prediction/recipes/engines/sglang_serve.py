@@ -47,8 +47,8 @@ class LoadedScheduler(Scheduler):  # type: ignore[misc]
 
         Args:
             inbox: The address from which the scheduler takes requests.
-            lengths: The lengths of each prompt and answer; None for a load of a hundred steps with
-                requests of all lengths.
+            lengths: The lengths of each prompt and answer. None gives a load of a hundred steps:
+                first as many requests as can run at once, then requests of all lengths.
         """
         self.outbox: Any = get_zmq_socket(zmq.Context.instance(), zmq.PUSH, inbox, True)
         self.sent = self.steps = 0
@@ -174,7 +174,7 @@ def start_ranks(count: int, *shared: Any) -> None:
 
 
 def main() -> None:
-    """Runs a single rank in this process. Runs each of several ranks in its own process."""
+    """Serves the load. A single rank runs in this process; several run in one process each."""
     load, rest = asked_load(sys.argv[1:])
     settings = asked_settings(rest)
     shared = settings, PortArgs.init_new(settings), asked_lengths(load)

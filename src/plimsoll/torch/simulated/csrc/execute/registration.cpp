@@ -83,8 +83,9 @@ bool is_python_kernel(const c10::OperatorHandle& op) {
   return file.ends_with(".py") || file.starts_with('<');
 }
 
-// Collects operations that are registered after the start, for example by libraries imported later.
-// PyTorch tells a listener about the new schema only; the kernels are registered afterwards.
+// Collects operations that are registered after the call of `start`, for example by libraries that
+// the program imports later. PyTorch calls onOperatorRegistered when only an operation's schema is
+// registered; the operation's kernels are registered after that.
 class LateOperators final : public c10::OpRegistrationListener {
  public:
   void onOperatorRegistered(const c10::OperatorHandle& op) override {

@@ -76,7 +76,7 @@ c10::IValue make_result(const Call& call, std::size_t index) {
 
 void do_steps(Call& call);
 
-// Runs the steps of a call, one by one.
+// Runs one step of a call. std::visit selects the function for the step's type.
 struct Do {
   Call& call;
 

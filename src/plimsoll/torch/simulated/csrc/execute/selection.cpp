@@ -1,4 +1,5 @@
-// Implements aten::nonzero and selections, whose results' sizes depend on values.
+// Implements aten::nonzero, whose result's size depends on the tensor's values. Also implements
+// plimsoll::likely and plimsoll::mostly, which declare how often certain values occur.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/nonzero.h>
 
@@ -24,8 +25,8 @@ std::size_t count_scratch(std::int64_t numel, int multiprocessors) {
   return (static_cast<std::size_t>(multiprocessors) * 40 * 4 + 255) / 256 * 256 + 255;
 }
 
-// Returns the bytes of cub's temporary storage for selecting: the state of each tile, rounded up,
-// and room to align its address.
+// Returns the bytes of cub's temporary storage for selecting elements. The storage holds the states
+// of all tiles, rounded up to 256 bytes, and spare bytes so that cub can align addresses in it.
 std::size_t select_scratch(std::int64_t numel) {
   const std::size_t tiles = (static_cast<std::size_t>(numel) + 4223) / 4224 + 32;
   return (tiles * 8 + 255) / 256 * 256 + 256 + 255;
@@ -79,7 +80,8 @@ Selected select(const Tensor& self) {
   return {expected_true(known.description, self), {}};
 }
 
-// Implements aten::nonzero. The number of elements is exact if the values are known.
+// Implements aten::nonzero. If the tensor's values are known, the nonzero elements are counted.
+// Otherwise their number is estimated.
 Tensor nonzero(const Tensor& self) {
   check_access(self);
   const OperationScope scope(runtime().name("aten::nonzero"), Role::output);
@@ -118,17 +120,20 @@ Tensor nonzero(const Tensor& self) {
   return result;
 }
 
-// plimsoll::likely: declares that a fraction `share` of a boolean tensor is true, if its values
-// depend only on unknown data.
+// plimsoll::likely: declares that a fraction `share` of a boolean tensor is true. Does nothing
+// unless the tensor's values depend only on unknown data.
 void likely(const Tensor& truth, double share) {
   const Known known = known_of(truth);
   const bool is_open = !known.description.is_constant() && !known.description.is_random();
   if (known.source >= Source::assumed && is_open) note_described(truth, Description::likely(share));
 }
 
-// plimsoll::mostly: declares that a fraction `share` of the numbers equals `at`, if they depend
-// only on unknown data. A simulation that looks for the program's highest memory use assumes one
-// half instead of `share`, so that both equal and different numbers occur.
+// plimsoll::mostly: declares that a fraction `share` of the numbers equals `at`. Does nothing
+// unless the numbers depend only on unknown data.
+//
+// A simulation that looks for the program's highest memory use ignores `share`. It assumes that
+// half of the numbers equal `at`, so that numbers equal to `at` and other numbers both occur. A
+// simulation that looks for the lowest memory use ignores the whole declaration.
 void mostly(const Tensor& numbers, double at, double share) {
   const Known known = known_of(numbers);
   if (known.source < Source::assumed || unknown() == Unknown::least) return;

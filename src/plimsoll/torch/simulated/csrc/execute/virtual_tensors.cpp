@@ -23,7 +23,8 @@ namespace {
 using at::Tensor;
 
 constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
-// The budget for computed values counts the filling of one host element as this many operations.
+// When a host tensor is filled, each element costs this many operations of the budget for computing
+// values (values/budget.h).
 constexpr double kPerElement = 100;
 // Integers up to this size always get contents: they are often indices and counts, which programs
 // read.

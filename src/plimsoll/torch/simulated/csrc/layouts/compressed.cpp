@@ -68,7 +68,9 @@ void multiply_rows(const LayoutKernel& kernel, const Tensor& sparse, const Tenso
   if (!made.is_same(result)) result.copy_(made);
 }
 
-// Multiplies a block-sparse matrix. cuSPARSE reads and writes dense matrices column by column.
+// Multiplies a block-sparse matrix by a dense matrix. cuSPARSE writes the result column by column.
+// It reads a dense matrix that is stored by rows or by columns; any other dense matrix is copied
+// first.
 void multiply_blocks(const LayoutKernel& kernel, const Tensor& sparse, const Tensor& dense,
                      const at::Scalar& beta, const at::Scalar& alpha, const Tensor& result) {
   const auto in_columns = [](const Tensor& matrix) {

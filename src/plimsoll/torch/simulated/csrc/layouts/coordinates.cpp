@@ -319,8 +319,8 @@ Tensor& mul_out(const Tensor& self, const Tensor& other, Tensor& out) {
 
 // Tells which dimensions of a sparse COO tensor torch.sparse.sum sums over, and which it keeps.
 struct SummedDims {
-  std::vector<std::int64_t> kept;   // the sparse dimensions that it does not sum over
-  std::vector<std::int64_t> dense;  // the dense dimensions that it sums over, as dims of values()
+  std::vector<std::int64_t> kept;   // the sparse dimensions that are not summed
+  std::vector<std::int64_t> dense;  // the summed dense dimensions, numbered as in values()
   bool any_sparse = false;
 };
 

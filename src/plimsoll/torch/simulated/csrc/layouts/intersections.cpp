@@ -1,5 +1,5 @@
-// Operations on the coordinates that two sparse COO tensors have in common: products of their
-// elements, and masks (aten/src/ATen/native/sparse/SparseBinaryOpIntersectionCommon.h).
+// Operations that match the elements of two sparse COO tensors by their coordinates: the
+// elementwise product and masks (aten/src/ATen/native/sparse/SparseBinaryOpIntersectionCommon.h).
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/SparseTensorUtils.h>

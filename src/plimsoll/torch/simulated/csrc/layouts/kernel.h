@@ -1,5 +1,5 @@
-// Helps to write a kernel by hand: takes its memory, notes what is known of its results, and queues
-// its time.
+// Helpers for the hand-written kernels of this folder. They take a kernel's internal memory, queue
+// the kernel on the stream, and note what is known about the values of its results.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,9 +20,11 @@ class LayoutKernel {
   LayoutKernel(const char* name, const at::Tensor& on);
 
   [[nodiscard]] std::uint32_t name() const { return name_; }
-  // Takes internal memory of the kernel; destroying the result frees it.
+  // Takes internal memory of the kernel. The memory is freed when the returned pointer is
+  // destroyed.
   [[nodiscard]] at::DataPtr temporary(std::size_t bytes) const;
-  // Makes the host wait for the stream, for example to read a number of elements.
+  // Makes the host wait for the stream. PyTorch waits, for example, before it reads how many
+  // elements a kernel found.
   void wait() const { runtime().synchronize(device_index_); }
   // Queues the kernel, which reads and writes `bytes` in all.
   void launch(double bytes) const;
@@ -35,9 +37,9 @@ class LayoutKernel {
   DeviceScope device_;
 };
 
+using Computation = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 // Computes `result` on the host from the device tensors `of`, if their values are known and the
 // budget has `operations` left. Otherwise gives the result the description `otherwise`.
-using Computation = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 void compute(const at::Tensor& result, const std::vector<at::Tensor>& of, double operations,
              const Computation& computation, const Description& otherwise = {});
 

@@ -85,7 +85,7 @@ void register_layout() {
     if (op->hasKernelForDispatchKey(on_host) && !is_named(layout.own, full)) {
       put_kernel(name, layout.key,
                  c10::KernelFunction::makeFromBoxedFunction<&run_that_of_host<on_host>>());
-    } else if (op->hasKernelForDispatchKey(layout.key)) {  // only in a CUDA build of PyTorch
+    } else if (op->hasKernelForDispatchKey(layout.key)) {  // true only in a CUDA build
       put_kernel(name, layout.key, c10::KernelFunction::makeFromBoxedFunction<&refuse<index>>());
     }
   }

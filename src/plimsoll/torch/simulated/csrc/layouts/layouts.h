@@ -23,8 +23,8 @@ void add_nested_kernels(WrittenOut& kernels);
 void add_padding_kernels(WrittenOut& kernels);
 
 void register_layouts();
-// Returns whether an operation on strided tensors has one kernel for all devices, so that it need
-// not be simulated.
+// Returns whether an operation that makes or takes sparse or nested tensors calls only operations
+// on strided tensors. Then its host kernel runs unchanged on simulated tensors.
 bool is_composed(const std::string& full);
 
 }  // namespace plimsoll::simulated

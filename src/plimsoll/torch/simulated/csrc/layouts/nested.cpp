@@ -129,7 +129,8 @@ Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, doubl
       choose_attention({call_like(queries.rows), call_like(keys.rows), call_like(values), Tensor(),
                         dropout, is_causal, false});
   Tensor out;
-  // Half precision uses the flash kernel. cuDNN's kernel does not accept nested tensors.
+  // `choice` may be cuDNN's kernel, but that kernel does not accept nested tensors. So half
+  // precision always uses the flash kernel.
   if (query.scalar_type() != at::kFloat && query.scalar_type() != at::kDouble) {
     out = std::get<0>(at::_flash_attention_forward(queries.rows, keys.rows, values, queries.starts,
                                                    keys.starts, queries.longest, keys.longest,

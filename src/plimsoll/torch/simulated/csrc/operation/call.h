@@ -121,7 +121,7 @@ class Call {
   bool is_inferred_ = false;
   torch::jit::Stack shapes_;
   std::vector<c10::IValue> results_;
-  std::vector<bool> is_decided_;  // for each result: whether a step allocates it or the rule set it
+  std::vector<bool> is_decided_;  // for each result: true once it is set or a step allocates it
   std::vector<Step> steps_;
   std::vector<Kept> kept_;
   std::vector<Multiplication> multiplications_;
@@ -133,7 +133,7 @@ class Call {
 // The bytes of a call's tensors that the kernel reads or writes.
 struct Touched {
   double whole = 0;
-  double caches = 0;  // tensors of which the kernel may touch only a part
+  double caches = 0;  // bytes of tensors of which the kernel may touch only a part
 
   [[nodiscard]] double bytes() const { return whole + std::min(caches, whole); }
 };

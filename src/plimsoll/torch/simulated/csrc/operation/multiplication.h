@@ -18,7 +18,8 @@ struct Product {
   bool allows_tf32 = false;
   // Each row's address is a multiple of this many bytes. Tensor cores load 16 bytes at a time.
   std::int64_t alignment = 16;
-  double right_bytes = 0;  // the second operand's bytes if it has a smaller type; otherwise 0
+  // The second operand's bytes if its type is smaller than `type`; otherwise 0.
+  double right_bytes = 0;
 
   [[nodiscard]] double flops() const { return 2 * batch * rows * columns * terms; }
   [[nodiscard]] double bytes() const {

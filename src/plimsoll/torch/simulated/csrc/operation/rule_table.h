@@ -42,11 +42,12 @@ struct RuleRow {
   Traits traits = 0;  // joined by |
 };
 
-// Adds rows to the table when it is constructed. Names must live as long as the process.
+// The constructors add rows to one table that all objects of this class share. The rows' names must
+// live as long as the process.
 class RuleTable {
  public:
   RuleTable(std::initializer_list<RuleRow> rows);
-  // Adds a row with the same rule for each name.
+  // Adds one row for each name; all these rows have the rule `rule`.
   RuleTable(std::span<const char* const> names, Rule rule);
 };
 

@@ -4,9 +4,9 @@
 // thread first wakes the caller. It releases the pass only at the end of that iteration of the loop
 // (Engine::thread_main of torch/csrc/autograd/engine.cpp). Until then the pass holds the gradients
 // that it returned (GraphTask::mark_as_completed_and_run_post_processing). A failed pass also holds
-// the gradients that were never used (GraphTask::not_ready_). Without the wait, their memory would
-// be freed some events later, depending on the host's load. So the program waits for the next
-// iteration of the loop.
+// the gradients that were never used (GraphTask::not_ready_). Without a wait, the program would
+// already run on, and the host's load would decide when the gradients' memory is freed. So the
+// program waits for the next iteration of the loop.
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -43,9 +43,10 @@ Pointer make_turn() {
   }
 }
 
-// Runs the empty pass on a device's thread. The root's input selects the device's thread and the
-// caller's stream, so that streams do not wait for each other. The input has no storage, no
-// operation makes it, and profilers do not see it.
+// Runs the empty pass on a device's thread. The engine takes the thread and the stream from the
+// root's input: the thread of its device, and the caller's stream. As the pass uses no second
+// stream, the engine makes no stream wait for another. The input has no storage, no operation makes
+// it, and profilers do not see it.
 void wait_for_turn(c10::DeviceIndex index) {
   const at::DisableRecordFunctionGuard unseen;
   const at::Tensor gradient = at::detail::make_tensor<c10::TensorImpl>(

@@ -173,7 +173,8 @@ PLIMSOLL_EXPORT int plimsoll_set_device(int index) {
   runtime().set_device(static_cast<c10::DeviceIndex>(index));
   return 0;
 }
-// Returns CUDA's error for a missing device; the text stays valid until the thread's next call.
+// Returns CUDA's error for a missing device. The text stays valid until the same thread calls this
+// function again.
 PLIMSOLL_EXPORT const char* plimsoll_no_such_device(int index) {
   thread_local std::string text;
   text = runtime().no_such_device(index);
@@ -243,8 +244,9 @@ PLIMSOLL_EXPORT size_t plimsoll_copy_stack_times(int device, StackTime* to, size
 PLIMSOLL_EXPORT void plimsoll_clock(int device, Clock* clock) {
   *clock = runtime().clock(static_cast<c10::DeviceIndex>(device));
 }
-// Returns why a device failed, and writes the call stack's number to `stack`; null if no device
-// failed. The text stays valid until the thread's next call.
+// Returns why a device failed, or null if no device failed. If one failed, writes the number of the
+// failure's call stack to `stack`. The text stays valid until the same thread calls this function
+// again.
 PLIMSOLL_EXPORT const char* plimsoll_failure(uint32_t* stack) {
   thread_local std::string why;
   const auto failure = runtime().failure();

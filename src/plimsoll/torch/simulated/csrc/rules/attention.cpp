@@ -150,7 +150,9 @@ void efficient_forward(Call& call) {
   call.set_result(2, at::empty({}, at::TensorOptions().dtype(at::kLong)));
   call.set_result(3, at::empty({}, at::TensorOptions().dtype(at::kLong)));
   const Tensor value = call.tensor(2);
-  if (value.scalar_type() != at::kFloat && value.size(-1) > 128) {  // the sums exceed the registers
+  // Above a width of 128, the output's float32 sums do not fit into the registers. A float32 output
+  // holds the sums itself; any other output needs more memory for them.
+  if (value.scalar_type() != at::kFloat && value.size(-1) > 128) {
     call.temporary(elements(call.allocate(0)) * kFloat);
   }
 }

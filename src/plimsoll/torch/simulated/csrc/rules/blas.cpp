@@ -30,7 +30,8 @@ std::optional<std::size_t> configured_workspace() {
   return total;
 }
 
-// The sizes that the program set for cuBLAS and for cublasLt; negative if it set none.
+// The workspace sizes that the program set: first cuBLAS's, then cublasLt's. A size is negative if
+// the program did not set it.
 std::atomic<std::int64_t> set_bytes[2] = {-1, -1};
 
 std::size_t blas_workspace_bytes(c10::DeviceIndex device) {

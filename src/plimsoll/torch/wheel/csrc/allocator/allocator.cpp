@@ -187,7 +187,7 @@ struct Opened {
   void (*observe)(void* data, const plimsoll_event*) = nullptr;
   void* data = nullptr;
   std::uint64_t total = 0;  // memory of the card, which PyTorch reads only once
-  double fraction = -1;     // set before PyTorch's allocator began; -1 if it was not set
+  double fraction = -1;     // memory fraction that `begin` sets; -1 if it sets none
 };
 Opened gpus[kGpus];
 int count = 0;           // number of GPUs
@@ -309,7 +309,7 @@ int record_stream(int number, std::uint64_t address, std::uint64_t stream) {
 std::int64_t synchronizations(int number) {
   return allocator().getDeviceStats(index_of(number)).num_sync_all_streams;
 }
-// For each GPU, how often it was synchronized although another GPU's cache was to be emptied.
+// For each GPU, how often PyTorch synchronized it because plimsoll emptied another GPU's cache.
 std::int64_t for_others[kGpus];
 
 // Releases the cache of one GPU; plimsoll calls it once for each GPU. PyTorch's function releases
@@ -410,7 +410,7 @@ int reset_accumulated_statistics(int number) {
 
 int largest_free_block(int number, std::uint64_t* size) {
   return guarded_if_begun(number, [&] {
-    std::size_t largest = 1;  // 0 would ask for the device's free memory
+    std::size_t largest = 1;  // PyTorch would replace 0 by the device's free memory
     allocator().cacheInfo(index_of(number), &largest);
     *size = largest;
   });

@@ -21,7 +21,7 @@ inline constexpr int kGpus = 64;
 struct Gpu {
   const plimsoll_driver_api* api = nullptr;
   plimsoll_driver* driver = nullptr;
-  int number = 0;    // tells this driver from earlier drivers of the GPU; 0 without a driver
+  int number = 0;    // number of `driver`, which no earlier driver had; 0 without a driver
   int captures = 0;  // number of captures of CUDA graphs under way
 
   // Calls a function of the driver's table, and returns CUDA's code for the status.
