@@ -1,6 +1,6 @@
 """Tests that `torch._C` has every name of a CUDA build.
 
-On simulated GPUs, each function of such a build returns a result or raises a clear error.
+On simulated GPUs, each function of such a build returns a result or raises an error.
 """
 
 from __future__ import annotations
