@@ -20,17 +20,19 @@ struct Watched {
 
   int call;
   Effect effect;
-  // The three members below are numbers of the call's arguments, counted from 0, or kNone. `folder`
-  // is the descriptor to which the path is relative. If the call has no path, `folder` is the
-  // descriptor of the file itself. `flags` are those of open(2), or AT_ flags.
+  // Each of the three members below is an argument's position in the call, counted from 0. It is
+  // kNone if the call has no such argument. The argument at `folder` is the descriptor to which the
+  // path is relative. If the call has no path, this argument is the descriptor of the file itself.
+  // The argument at `flags` has the flags of open(2) or AT_ flags.
   signed char folder;
   signed char path;
   signed char flags = kNone;
-  bool follows = true;  // whether the call follows a link at the path's end, unless flags decide
+  // Whether the call follows a link at the path's end by default. The call's flags may change that.
+  bool follows = true;
 };
 
-// Calls that are newer than the oldest headers that plimsoll is built with. Their numbers are the
-// same on all machines.
+// The kernel headers that plimsoll is built with may be too old to define these calls. The numbers
+// of these calls are the same on all machines.
 inline constexpr int kFchmodat2 = 452;
 inline constexpr int kSetxattrat = 463;
 inline constexpr int kRemovexattrat = 466;

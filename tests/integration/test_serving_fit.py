@@ -1,4 +1,4 @@
-"""Tests `plimsoll fit` and `sweep` of `vllm serve`, with a small engine in place of vLLM."""
+"""Tests `plimsoll fit` and `plimsoll sweep` on `vllm serve`; a small engine takes vLLM's place."""
 
 from __future__ import annotations
 

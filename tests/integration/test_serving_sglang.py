@@ -107,7 +107,11 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 
 def predicted(folder: Path, *sizes: int) -> tuple[int, dict[str, Any], str]:
-    """Predicts an engine that takes the given GiB on an L4.
+    """Predicts on an L4 whether a small engine fits.
+
+    Args:
+        folder: The folder for the engine's files.
+        sizes: How many GiB the engine's cache, its CUDA graphs and one batch take, in this order.
 
     Returns:
         The exit status, the answer of `--json`, and the text of the answer without `--json`.

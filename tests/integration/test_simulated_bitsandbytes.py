@@ -1,4 +1,7 @@
-"""Tests a stand-in for bitsandbytes, whose kernels are called with addresses."""
+"""Tests how simulated GPUs run bitsandbytes's kernels, which take addresses instead of tensors.
+
+A small package stands in for bitsandbytes.
+"""
 
 from __future__ import annotations
 

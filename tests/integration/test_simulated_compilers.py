@@ -1,4 +1,7 @@
-"""Tests NVIDIA's Python bindings and kernels that libraries compile, both with stub packages."""
+"""Tests simulated GPUs with NVIDIA's Python bindings, and with kernels that libraries compile.
+
+Stub packages stand in for the bindings and for the libraries.
+"""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def test_pairs_and_triples_of_labels_are_counted() -> None:
     # plimsoll computes values up to a budget of bytes, which this tensor uses up.
     spent = torch.randn(8 << 20, device="cuda")
     kept = []
-    for _ in range(40):  # the budget suffices for the first values only
+    for _ in range(40):
         mask = labels[:, None] == labels[None, :]
         kept.append(mask)
         assert torch.where(mask)[0].numel() == same

@@ -112,7 +112,7 @@ def test_a_snapshot_is_written_with_python_stacks(tmp_path: Path) -> None:
     output_of(PROGRAMS / "simulated" / "snapshot_of_a_function.py", folder=tmp_path)
     (device,) = read_recording(tmp_path / "snapshot.pickle").devices
     frames = device.frames(int(device.load().stack[1]))
-    # plimsoll adds this frame, which names the pass that requested the memory
+    # plimsoll adds this frame. It tells whether a forward or a backward pass requested the memory.
     assert frames[0][0] == "<plimsoll>"
     assert [frame[2] for frame in frames][1:3] == ["make", "<module>"]
 

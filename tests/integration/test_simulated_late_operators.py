@@ -1,4 +1,4 @@
-"""Tests operations that are registered late, and moves of large host tensors to `meta`."""
+"""Tests operations registered after the first use of CUDA, and large tensors moved to `meta`."""
 
 from __future__ import annotations
 

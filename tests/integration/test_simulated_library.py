@@ -1,4 +1,4 @@
-"""Tests the simulated GPU's library together with its Python side."""
+"""Tests that Python and the simulated GPU's C++ library must agree on the structures they share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tests that `torch._C` has every name of a CUDA build; each answers or reports an error."""
+"""Tests that `torch._C` has every name of a CUDA build.
+
+On simulated GPUs, each function of such a build returns a result or raises an error.
+"""
 
 from __future__ import annotations
 

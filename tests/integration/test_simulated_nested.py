@@ -1,4 +1,4 @@
-"""Tests nested tensors on simulated GPUs: jagged ones, strided ones, and their results."""
+"""Tests nested tensors, both jagged and strided ones, on simulated GPUs."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_overlapping_writes_are_refused_where_those_of_the_host_are() -> None:
 
 
 class _Pointer:
-    """An array of another library that shares a tensor's memory."""
+    """Stands in for another library's array, which shares a tensor's memory."""
 
     def __init__(self, tensor: Any) -> None:
         self._tensor = tensor

@@ -37,7 +37,7 @@ def backward_of(out: torch.Tensor) -> list[int]:
 
 
 def holds(requests: list[int], expected: list[int]) -> bool:
-    """Returns whether the requests contain the expected ones, one after the other."""
+    """Returns whether `requests` contains `expected` as one unbroken sequence."""
     length = len(expected)
     return any(requests[i : i + length] == expected for i in range(len(requests)))
 
@@ -102,8 +102,8 @@ def test_many_short_rows_are_normalized_with_partial_gradients() -> None:
         begin = [input_bytes, *[384] * count, *[partial] * count]
         assert found[: len(begin)] == begin, found
         assert found.count(384) == 2 * count  # the sums of the partial gradients are new tensors
-        # PyTorch computes partial gradients only if a row has fewer blocks than half of the 132
-        # multiprocessors. A row of 2112 values has 66 blocks.
+        # PyTorch computes partial gradients only if a row has fewer than 66 blocks: half the number
+        # of an H200's multiprocessors. A row of 2112 values has 66 blocks of 32 values.
         wide = norm_of(2112, device="cuda")
         x = torch.empty(65568, 2112, device="cuda", requires_grad=True)
         assert backward_of(wide(x)) == [x.nbytes, *[8448] * count]

@@ -368,7 +368,7 @@ def test_a_classifier_with_batch_normalization_learns() -> None:
 
 
 class Attending(torch.nn.Module):  # type: ignore[name-defined,misc]
-    """An attention layer before a classifier."""
+    """A network: an attention layer, followed by a linear classifier."""
 
     def __init__(self, size: int, *, is_causal: bool) -> None:
         super().__init__()

@@ -20,9 +20,12 @@ torch = pytest.importorskip("torch")
 MIB = 1 << 20
 POOL = PROGRAMS / "sleeping" / "pool.py"
 WEIGHTS, CACHE = 432 * MIB, 700 * MIB
-"""Bytes of the program's pools: the weights in pieces of 2 MiB, and the cache."""
+"""Bytes of the program's two pools. Each weight is rounded up to a multiple of 2 MiB."""
 COPIES = (512 + 128 + 32 + 2) * MIB
-"""Bytes of the page-locked copies of the weights; each block is rounded up to a power of two."""
+"""Bytes of page-locked memory for copies of the weights.
+
+Each weight has its own copy, whose size PyTorch rounds up to a power of two.
+"""
 
 
 @pytest.fixture(scope="session")
@@ -194,7 +197,9 @@ def test_virtual_memory_is_taken_when_it_is_created_and_free_once_it_is_unmapped
     size, address, handle = ctypes.c_size_t(64 * MIB), ctypes.c_uint64(), ctypes.c_uint64()
     no = ctypes.c_uint64(0)
     assert driver.cuMemAddressReserve(ctypes.byref(address), size, no, no, no) == 0
-    properties = (ctypes.c_int * 8)(1, 0, 1, 0)  # pinned memory (1) on a device (1), number 0
+    # A CUmemAllocationProp: the type is pinned (1), no handle type is requested (0), and the
+    # location is a device (1) with the number 0.
+    properties = (ctypes.c_int * 8)(1, 0, 1, 0)
     assert driver.cuMemCreate(ctypes.byref(handle), size, properties, no) == 0
     assert free - torch.cuda.mem_get_info()[0] == 64 * MIB
     assert driver.cuMemMap(address, size, no, handle, no) == 0

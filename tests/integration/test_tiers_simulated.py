@@ -121,7 +121,8 @@ def test_tiers_are_set_while_a_script_runs() -> None:
     _first = empty(1000)
     with pytest.raises(torch.OutOfMemoryError, match=r"1024\.00 MiB|1\.00 GiB"):
         empty(200)  # the default policy, strict, raises instead of spilling
-    torch.cuda.set_per_process_memory_fraction(1.0)  # no effect: the lower of both limits counts
+    # This has no effect: of PyTorch's memory fraction and `dedicated`, the lower limit counts.
+    torch.cuda.set_per_process_memory_fraction(1.0)
     warnings.simplefilter("ignore")
     plimsoll.set_tiers(policy="spill")
     _second = empty(200)

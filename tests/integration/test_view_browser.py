@@ -55,7 +55,10 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def legend(page: Page) -> dict[str, str]:
-    """Returns the legend's groups with their sizes, read at once because the page may change."""
+    """Returns the legend's groups with their sizes.
+
+    One call reads all of them, because the page may change between two calls.
+    """
     pairs = page.locator(".legend tbody tr").evaluate_all(
         "rows => rows.map(row => [row.querySelector('th'), row.querySelector('td')]"
         ".map(cell => cell.innerText))"
@@ -278,7 +281,8 @@ def test_the_map_has_every_segment_and_block_to_scale(open_page: Open, tmp_path:
         (int(Action.ALLOC), BASE + 4 * MiB, 2 * MiB, 0, 0, 0),
     ]
     page = open_page(written(tmp_path, recording_of(rows)))
-    # chooses the layout with a row for each segment, at full width
+    # Each "m" switches the map to the next layout. The third layout draws each segment as a row of
+    # full width.
     press(page, "ArrowRight", "ArrowRight", "ArrowRight", "m", "m")
     said = re.compile(r"^1 segment, 8\.00 MiB reserved: 4\.00 MiB live \(50\.0%\)")
     expect(page.locator(".map .caption")).to_have_text(said)
@@ -528,7 +532,7 @@ def test_a_server_that_is_gone_is_missed(browser: Browser) -> None:
 
 
 def test_detail_from_blocks_is_what_the_overview_says(open_page: Open, tmp_path: Path) -> None:
-    """Zooms into a span of many events: the detail has the same peak at the same event."""
+    """Zooms in around the peak; checks the live bytes that the page shows at three events."""
     random = np.random.default_rng(2)
     rows: list[Row] = []
     for i in range(70_000):

@@ -109,7 +109,8 @@ def test_it_may_hang_on_the_pace_of_other_streams_whether_the_memory_suffices() 
     streams = SMALL / "streams.default.pickle.gz"
     (recorded,) = replay(streams)
     assert recorded.matches_recording
-    # a recorded run is replayed at its own pace only
+    # Without new settings, the replay tries only the recorded timing of the frees that wait for
+    # other streams.
     assert (recorded.fits, recorded.fits_at_any_pace) == (True, None)
     (enough,) = replay(streams, gpu_memory="1300MiB")
     assert (enough.fits, enough.fits_at_any_pace) == (True, True)

@@ -1,4 +1,4 @@
-"""Compares PyTorch's own allocator, from its wheel, with plimsoll's rules on the same programs."""
+"""Runs programs with the allocator of PyTorch's wheel, and with plimsoll's rewrite of it."""
 
 from __future__ import annotations
 

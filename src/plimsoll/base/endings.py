@@ -17,8 +17,9 @@ class Format:
         what: The format's name for people, in the plural.
         endings: The endings of its files' names; the usual one first.
         begins: The bytes with which a file of this format may begin.
-        reader: The module of `plimsoll.recordings` whose function `read` reads a file. Its
-            arguments are the path, the host memory that reading may use, and `needs_history`.
+        reader: The module of `plimsoll.recordings` whose function `read` reads a file. `read` gets
+            the path, the host memory that it may use, and `needs_history`: whether it must refuse a
+            snapshot without a history.
         goes_by: Whether the reader can stream the events, without holding all of them in memory.
     """
 
@@ -57,7 +58,7 @@ _FORMATS = {Path(f"name{ending}").suffix for ending in RECORDINGS} | {
 
 
 def is_recording_name(name: str | os.PathLike[str]) -> bool:
-    """Returns whether a file name has the ending of a recording, in any case."""
+    """Returns whether a file name has the ending of a recording, in small or capital letters."""
     return os.fspath(name).lower().endswith(RECORDINGS)
 
 

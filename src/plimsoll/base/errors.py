@@ -44,8 +44,8 @@ class ScriptError(RuntimeError):
 
     Attributes:
         status: The script's exit status; -n if signal n killed it.
-        unknown_read: The first line of the script that read a value which the simulation had not
-            computed. That may be the cause of the failure. None if no line read such a value.
+        unknown_read: The line at which the script first read a value that the simulation had not
+            computed. This read may be the cause of the failure. None if there was no such read.
         missed_network: Whether the script failed because plimsoll runs it without a network.
         refused: If plimsoll refused a change of a real file: the file, and the program that tried
             to change it. Else None.

@@ -115,10 +115,10 @@ def exists_already(path: Path, hint: str = "name another file") -> InputError:
 
 
 def _replaces(path: Path, *, force: bool | None) -> bool:
-    """Returns False if `path` is new, and True if it is a file that `force` allows to replace.
+    """Returns True if a file at `path` will be replaced, and False if nothing exists there.
 
     Raises:
-        InputError: If anything else exists at `path`.
+        InputError: If `path` exists, but is not a file or `force` is not set.
     """
     if path.is_dir():
         raise InputError(f"{path}: is a directory")

@@ -17,8 +17,9 @@ IN_A_PIPE = 100
 """The width of a picture when the output is not a terminal."""
 _CELL = r"(?:[\d.,]+ ?(?:bytes?|[KMGT]iB|us|ms|s|%)|[?-])"
 _BEFORE_WORDS = re.compile(rf" *(?:[a-z]  +)?(?:{_CELL}  +)+| *\d+\. | *")
-"""Matches the start of a line: its figures, its number or its indent. The text that follows is
-folded, and continues on the next lines at the column where this match ends."""
+"""Matches what stands before a line's words: the values of a table's row, the number of a list's
+item, such as "2. ", or an indent. `folded` indents the next lines by the width of the match. If the
+match is only an indent, the next lines are indented by two columns more."""
 _FIGURE = re.compile(r"(\d) (?=bytes?\b|[KMGT]iB\b|us\b|ms\b|s\b|%)")
 _TOGETHER = "\u00a0"
 _LEAST_NAME = 12
@@ -31,12 +32,14 @@ class Verbatim(str):
 
 
 def shown_width(width: int) -> int:
-    """Returns the width of text on a terminal with `width` columns: from NARROWEST to WIDEST."""
+    """Returns the columns that text uses: `width`, but at least NARROWEST and at most WIDEST."""
     return min(max(width, NARROWEST), WIDEST)
 
 
 def paragraphs(parts: Iterable[Iterable[str]], width: int | None = None) -> str:
-    """Joins paragraphs with empty lines; leaves out empty ones, and makes each line `printable`.
+    """Joins paragraphs, puts an empty line between them, and makes each line `printable`.
+
+    Paragraphs without text are left out.
 
     Args:
         parts: The lines of each paragraph.

@@ -26,7 +26,9 @@ def say_now_and_then(text: Callable[[], str], is_over: threading.Event) -> None:
         seconds = time.monotonic() - began
         if doing := text():
             line = printable(f"plimsoll: after {seconds:.0f} s: {doing}")
-            print(f"{line}\n", end="", file=sys.stderr, flush=True)  # one write: lines do not mix
+            # `print` writes `end` separately, and another thread could print before it. So the text
+            # itself ends the line.
+            print(f"{line}\n", end="", file=sys.stderr, flush=True)
 
 
 @contextmanager

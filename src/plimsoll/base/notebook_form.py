@@ -26,7 +26,7 @@ class NotebookForm(ABC):
 
     @abstractmethod
     def _repr_html_(self) -> str:
-        """Returns the tables of the most important figures."""
+        """Returns the HTML that a notebook shows for this result."""
 
     def _repr_mimebundle_(
         self,

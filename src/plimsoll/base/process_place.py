@@ -13,7 +13,8 @@ _MOST_RANKS = 1 << 31
 class ProcessPlace:
     """The host, the rank and the job of a process.
 
-    A value is None if it is unknown, or if the process is in no job.
+    A job is a group of processes that a launcher, such as torchrun, starts together. A value is
+    None if it is unknown. Values about the job are also None if the process belongs to no job.
 
     Attributes:
         rank: The rank in the job.

@@ -80,7 +80,7 @@ def module_file(name: str) -> Path:
 
 
 def kept_script(name: str) -> Path:
-    """Returns a file of a script that can be read several times, even if it came through a pipe.
+    """Returns a script's file. If the script comes through a pipe, copies it to a file first.
 
     Standard input (`-`), a named pipe and a shell's `<(...)` can be read only once. Their text is
     copied to a temporary file, which is deleted when this process ends.

@@ -79,7 +79,7 @@ def parse_memory(size: int | str) -> int:
 
 
 def _meant(number: str) -> str:
-    """Returns the size, with its unit, that a user probably meant by a number below 1 MiB."""
+    """Returns a question that adds the likely unit to a user's number: "did you mean 24GiB?"."""
     count = Decimal(number)
     unit = "GiB" if count < KiB else "MiB" if count < _MOST_MIB else "KiB"
     return f"did you mean {number}{unit}?"

@@ -1,7 +1,7 @@
 """Watchers: plimsoll's own code that runs inside a program's calls, to note what the program does.
 
-A watcher must not change the program. Each one is called through `Watchers.guarded`: its own errors
-never reach the program, and the report names the watcher and its first error.
+A watcher must not change the program. Each one is called through `Watchers.guarded`, so its own
+errors never reach the program. `Watchers.failures` keeps the first error of each watcher.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ def outside_compilers(
 
 
 def standing_in(original: Callable[..., Any], function: _Function) -> _Function:
-    """Makes a function look like the original that it replaces in the program, and returns it.
+    """Makes `function` look like `original`, which it replaces in the program. Returns `function`.
 
-    The function gets the original's name, documentation and signature. TorchScript compiles the
-    original instead, because it cannot compile the function that replaces it.
+    The function gets the original's name, documentation and signature. TorchScript cannot compile
+    the function, so it compiles the original.
     """
     functools.update_wrapper(function, original)
     function.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]

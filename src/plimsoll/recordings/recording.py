@@ -23,7 +23,8 @@ class DeviceTrace(ABC):
     Attributes:
         device: The device's number.
         event_count: The number of events.
-        segments: The segments at the end, by address; their `context` is a stack's number.
+        segments: The segments after the last event, sorted by address. The `context` of a segment
+            is the number of its call stack; `frames` returns the stack.
     """
 
     device: int
@@ -104,9 +105,9 @@ class Mark:
     """A named moment, such as the end of a training step.
 
     Attributes:
-        event: The number of events of `device` before it.
+        event: The number of events of `device` before the moment.
         time_us: Microseconds since the epoch.
-        name: "step" for the end of a step, or the program's own name.
+        name: "step" for the end of a step, or a name that the program chose for the moment.
         device: The device whose events `event` counts; None if the recording has only one device.
     """
 
@@ -126,7 +127,8 @@ class Recording:
         settings: `allocator_settings` of the snapshot; empty if it has none. A recording by
             plimsoll also has the "allocator", the "torch_version" and the "process".
         marks: Named moments, in order; PyTorch's snapshots have none.
-        labels: The labels of addresses, in order; only plimsoll records labels.
+        labels: Notes of what a block is used for, such as a parameter, in order. Only plimsoll
+            records them.
         dropped: The number of events lost because the writer was too slow.
         is_whole: Whether the recording was ended properly. False for a streaming trace that is
             truncated or damaged, or whose program was killed or still runs.
@@ -189,10 +191,11 @@ class Recording:
 
     @property
     def version(self) -> str:
-        """The version of PyTorch whose rules applied, as far as the recording shows it.
+        """The version of PyTorch in the recorded program, as far as the recording shows it.
 
-        PyTorch's own snapshots do not name the version, but their contents show whether it is 2.11
-        or older, 2.12 or 2.13, or newer. The newest version of that range is returned.
+        PyTorch's own snapshots do not name the version, but their contents show which of three
+        ranges it is in: up to 2.11, 2.12 to 2.13, or from 2.14 on. The answer is then the newest
+        known version in that range.
         """
         try:
             return _core.plain_version(str(self.settings["torch_version"]))

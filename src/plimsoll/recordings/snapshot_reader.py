@@ -116,7 +116,7 @@ def read_snapshot(
 
 
 def _labels(found: Any, ends: dict[int, int]) -> Iterator[Label]:
-    """Yields the labels in a snapshot's settings. They are about the state after the last event."""
+    """Yields the labels in a snapshot's settings. Each is placed after its device's last event."""
     for category, by_device in found.items():
         for device, addresses in by_device.items():
             for address in addresses:

@@ -163,7 +163,7 @@ class _Contents:
         checks.check_count(self.event_count + len(devices) + extra, self._memory)
 
         def before(row: int) -> dict[int, int]:
-            """Returns the number of events of each device before a row of the batch."""
+            """Counts each device's events from the start of the file to a row of the batch."""
             if not 0 <= row <= len(devices):
                 raise checks.DamageError("a mark or a label has an impossible place")
             here = {d: int(counts[row - 1]) if row else 0 for d, counts in within.items()}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from plimsoll.base.process_place import ProcessPlace
 
-_MOST_BYTES = 1 << 20  # the buffer that collects Arrow's small writes
+_MOST_BYTES = 1 << 20  # the size of the buffer that collects Arrow's small writes
 _NEW = np.uint32(0xFFFFFFFF)  # the number of a stack that the file does not contain yet
 
 

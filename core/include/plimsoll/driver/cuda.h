@@ -3,13 +3,14 @@
 //
 // Threads may call at the same time, with any context current or none: each call runs in the
 // primary context and leaves the caller's context as it was. While a thread captures a graph, CUDA
-// forbids every thread to allocate, free and query; each call lifts that ban for its own duration.
-// A call that would break the capture even then returns `not_permitted`.
+// forbids every thread to allocate, free and query; each call lifts that ban while it runs. Some
+// calls would break the capture all the same. These return `not_permitted`, except `synchronize`.
 //
-// Memory of Tier::shared is pinned host memory, beside the GPU's NUMA node if the driver can place
-// it there. At most half of the host's memory, or of the container's limit, may be shared. Streams
-// are `cudaStream_t` values; 0 is the legacy default stream. After CUDA has shut down in this
-// process, calls that free memory or wait succeed without doing anything.
+// Memory of Tier::shared is pinned host memory. It lies on the NUMA node closest to the GPU if the
+// driver can place it there. At most half of the host's memory, or of the container's limit, may be
+// shared. Streams are `cudaStream_t` values; 0 is the legacy default stream. After CUDA has shut
+// down in this process, the functions that free memory and the functions that wait do nothing and
+// return success.
 #pragma once
 
 #include <atomic>
@@ -45,7 +46,8 @@ class CudaDriver final : public Driver {
   Status create(Bytes size, Tier tier, Handle& handle) override;
   Status release(Handle handle) override;
   Status map(Address address, Bytes size, Handle handle) override;
-  // Gives access to this device and every enabled peer. The range must be mapped without holes.
+  // Lets this device, and every peer that `enable_peer` has enabled, access the range. The range
+  // must be mapped without holes.
   Status set_access(Address address, Bytes size) override;
   Status unmap(Address address, Bytes size) override;
   [[nodiscard]] bool has_virtual_memory() const override { return has_virtual_memory_; }

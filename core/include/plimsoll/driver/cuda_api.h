@@ -11,7 +11,7 @@
 
 namespace plimsoll::cuda {
 
-using Result = int;  // CUresult; cuda_errors.h explains each
+using Result = int;  // CUresult; cuda_errors.h explains its values
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kInvalidValue = 1;
 inline constexpr Result kOutOfMemory = 2;

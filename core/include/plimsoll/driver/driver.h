@@ -93,9 +93,9 @@ class Driver {
   // Gives another GPU of this process access to all memory of this GPU.
   virtual Status enable_peer(int) { return Status::not_supported; }
 
-  // Records an event. The event is complete once all work is complete that the stream had queued
-  // before it. Returns not_permitted on a stream that is being captured: work on that stream is not
-  // queued, so the event could never be complete.
+  // Records an event on `stream`. The event is complete once the device has finished all work that
+  // was queued on `stream` before the event. Returns not_permitted if `stream` is being captured:
+  // its work then goes into a graph and does not run, so the event could never be complete.
   virtual Status record(StreamId stream, Event& event) = 0;
   virtual Status query(Event event) = 0;  // returns success or not_ready
   // Returns the sorted set of streams whose events may be complete; the events of all other streams
@@ -103,7 +103,8 @@ class Driver {
   [[nodiscard]] virtual const std::set<StreamId>* streams_to_query() const { return nullptr; }
   virtual Status synchronize(Event event) = 0;
   virtual Status destroy(Event event) = 0;
-  // Makes all work queued on `stream` from now on wait for the event, on the device.
+  // Makes `stream` wait for the event: the device delays all work that is queued on `stream` after
+  // this call until the event is complete. The call itself does not wait.
   virtual Status wait(StreamId stream, Event event) = 0;
   virtual Status synchronize_stream(StreamId stream) = 0;
   // Waits until the device has finished everything queued so far, on every stream.

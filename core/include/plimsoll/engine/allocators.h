@@ -17,7 +17,8 @@ inline constexpr std::array<std::string_view, 3> kAllocatorNames{"native", "elas
 
 struct NamedAllocator {
   std::unique_ptr<Allocator> allocator;
-  // If `allocator` has one of these three types, that pointer points to it. The others are null.
+  // The pointer of `allocator`'s own type points to `allocator`; the other two are null. All three
+  // are null if `allocator` has another type.
   NativeAllocator* native = nullptr;
   ElasticAllocator* elastic = nullptr;
   WheelAllocator* wheel = nullptr;

@@ -8,9 +8,10 @@
 //   For the account, a second allocator with PyTorch's rules repeats the requests in the background
 //   on a simulated GPU of the same size. It shows what the program would have needed without
 //   plimsoll.
-// - On a simulated GPU that other users share, it makes one call at a time, because all GPUs of a
-//   simulated machine share one clock. It measures how much of each memory tier is in use, because
-//   a driver that moves requests to shared memory ("spills") does not report those amounts.
+// - On a shared simulated GPU (the engine does not own it, and other code may call it as well), the
+//   engine handles one call at a time, because all GPUs of a simulated machine share one clock. The
+//   engine also measures how much of each memory tier is in use, because a driver that moves
+//   requests to shared memory ("spills") does not report those amounts.
 //
 // Locks are taken in this order: `exclude_calls`, `mutex_`, the allocator's.
 #pragma once
@@ -68,8 +69,9 @@ class Engine final : private Observer {
   [[nodiscard]] bool excludes_calls() const { return gpu_ != nullptr; }
 
   // --- memory: see ProgramAllocator. `context` is the caller's number for the call stack. An
-  // engine on a shared simulated GPU stores the number with the block and the event. Without a
-  // `context`, it stores the number that was set last.
+  // engine on a shared simulated GPU passes it to Allocator::set_context, and the allocator stores
+  // it in the block and in the TraceEvent. If `context` is empty, the allocator stores the number
+  // that it was given last.
   using Context = std::optional<std::uint32_t>;
   [[nodiscard]] Address allocate(Bytes size, StreamId stream, Context context = {});
   void allocate_at(Address address, Bytes size, StreamId stream, PoolId pool);
@@ -98,8 +100,10 @@ class Engine final : private Observer {
   void empty_cache(PoolId pool);
   void release_pool(PoolId pool);
   void set_pool_option(PoolId pool, PoolOption option, bool on);
-  // From now on, the pool gets its segments from functions of the program instead of the driver.
-  // Throws std::invalid_argument if there is no such pool, or if the allocator is not `native`.
+  // Sets the source of a pool's segments. From now on, the pool's new segments come from the
+  // program's function `give` and go back to its function `take_back`; the driver makes none for
+  // this pool. Throws std::invalid_argument if there is no such pool, or if the allocator is not
+  // `native`.
   void set_pool_source(PoolId pool, PoolSource::Give give, PoolSource::TakeBack take_back);
 
   // Applies settings that the program makes while it runs, on top of earlier ones. Allocators that
@@ -107,8 +111,8 @@ class Engine final : private Observer {
   // Throws ConfigError.
   void configure(std::string_view settings);
 
-  // --- limits: the program may set a fraction at any time, and the user may set a limit. If both
-  // are set, the lower one applies.
+  // --- limits: `set_limit` and `set_fraction` set the program's limit, `set_dedicated_limit` sets
+  // the user's limit. The lower of the two limits applies; `limit` returns it.
   [[nodiscard]] std::optional<Bytes> limit() const { return hold()->limit(); }
   void set_limit(std::optional<Bytes> limit);
   // Sets the fraction like torch.cuda.set_per_process_memory_fraction.
@@ -120,8 +124,8 @@ class Engine final : private Observer {
   // Returns whether the driver or the allocator may serve a request from shared memory when
   // dedicated memory is full.
   [[nodiscard]] bool may_spill() const;
-  // Returns the watch for spills. Throws std::invalid_argument if neither the allocator nor the
-  // driver spills.
+  // Returns the object that reports the first spill. Throws std::invalid_argument if the driver
+  // does not spill and the allocator is not the elastic one.
   [[nodiscard]] SpillWatch& spill_watch();
   // Returns the peak of reserved dedicated memory, measured after each request. Throws
   // std::logic_error unless the engine is on a shared simulated GPU.
@@ -178,8 +182,10 @@ class Engine final : private Observer {
     std::shared_ptr<PoolSource> source;
     Address address = 0;
   };
-  // Gets the segment that the request needs from the pool's source, and offers it to the allocator.
-  // Returns the offer; nothing if the request needs no segment, or the source has none.
+  // Prepares a request to a pool that has a source. If the request needs a new segment, gets it
+  // from the source, offers it to the allocator, and returns the offer. Returns nothing if the
+  // request needs no segment, if the source has no memory, or if the segment would exceed the
+  // limit.
   [[nodiscard]] std::optional<Offer> offer_segment(Bytes size, StreamId stream);
   [[nodiscard]] std::optional<NativeAllocator::Lack> lack(Bytes size, StreamId stream);
   // Gives released segments back to their sources, and also `unused` if the allocator did not

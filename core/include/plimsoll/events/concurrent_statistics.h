@@ -7,8 +7,8 @@
 //
 // A shard that exceeds its bound first asks the other shards for room, one after the other. A shard
 // that is asked lowers its bound by half of the room that it has below the bound. If this is not
-// enough, the first shard's thread takes the lock, adds up all shards, raises the peak if
-// necessary, and spreads the room below the peak evenly.
+// enough, the thread of the asking shard takes `lock_`, adds up all shards, raises the peak if
+// necessary, and divides the room below the peak evenly among all shards.
 //
 //   sum over shards of bound <= peak, while no bound is locked
 //
@@ -66,17 +66,17 @@ class ConcurrentStatistics {
     friend class ConcurrentStatistics;
     using Value = std::atomic<std::int64_t>;
     enum Quantity : std::size_t { kBlocks, kSize, kRequested, kQuantities };
-    // The series of a Stat: all pools, the small pool, the large pool.
+    // How many series a PoolStat has: `all`, `small_pool` and `large_pool`, in this order.
     static constexpr std::size_t kSeries = 3;
     using PerSeries = std::array<std::array<std::int64_t, kQuantities>, kSeries>;
 
     // Counters of one pool, small or large. All except `pending` only grow.
     struct alignas(64) Pool {
       std::array<Value, kQuantities> allocated{};
-      // Blocks and sizes are counted when the free is requested, requested bytes when it is
-      // complete.
+      // A free adds to kBlocks and kSize when the program requests it, and to kRequested only when
+      // it is complete.
       std::array<Value, kQuantities> freed{};
-      std::array<Value, 2> pending{};  // blocks and sizes whose free is requested, not complete
+      std::array<Value, 2> pending{};  // kBlocks and kSize of incomplete frees
 
       [[nodiscard]] std::int64_t live(std::size_t quantity) const {
         return get(allocated[quantity]) - get(freed[quantity]);
@@ -117,7 +117,7 @@ class ConcurrentStatistics {
     std::atomic<Shard*> next_{nullptr};  // all shards form a ring
     Shard* lender_ = this;               // the shard that was asked last
     ConcurrentStatistics& owner_;
-    PerSeries seen_{};  // live values at the owner's last `look`
+    PerSeries seen_{};  // the live values that `look` found last
   };
 
   ConcurrentStatistics() = default;
@@ -135,7 +135,7 @@ class ConcurrentStatistics {
  private:
   static constexpr std::size_t kSeries = Shard::kSeries;
   static constexpr std::size_t kPools = 2;
-  // The counters that have a peak, in the order of Statistics' members.
+  // How many counters `read` sets. Arrays have them in the order of Statistics' members.
   static constexpr std::size_t kCounters = 5;
   using Peaks = std::array<std::array<std::int64_t, kSeries>, kCounters>;
   using Totals = std::array<std::array<std::int64_t, kPools>, kCounters>;
@@ -155,7 +155,7 @@ class ConcurrentStatistics {
   Shard::PerSeries live_{};  // sums over all shards at the last `look`
   Shard::PerSeries pending_{};
   Peaks peak_{};
-  Totals allocated_before_{};  // values at the last reset
+  Totals allocated_before_{};  // totals at the last `reset_accumulated`
   Totals freed_before_{};
 };
 

@@ -1,4 +1,5 @@
-// A ring buffer of the newest events of one device, oldest first, up to a maximum number.
+// The newest events of one device. A ring buffer keeps a limited number of them; index 0 is the
+// oldest event that it still has.
 #pragma once
 
 #include <cstddef>

@@ -55,8 +55,10 @@ struct PoolStat {
 };
 
 struct Statistics {
-  PoolStat allocation;       // live requests
-  PoolStat segment;          // driver allocations (elastic: handles), without expandable segments
+  PoolStat allocation;  // live requests
+  // Whole driver allocations (cudaMalloc). PyTorch does not count expandable segments here. The
+  // elastic allocator has no whole allocations, and counts the handles of its physical memory.
+  PoolStat segment;
   PoolStat active;           // blocks in use, or waiting for another stream
   PoolStat inactive_split;   // free blocks that cannot be returned to the driver
   PoolStat allocated_bytes;  // bytes in live blocks

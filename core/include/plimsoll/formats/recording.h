@@ -46,12 +46,13 @@ struct EventColumns {
 
 struct DeviceRecording {
   EventColumns events;
-  std::vector<SegmentInfo> segments;  // in order of address; contexts are stack numbers
+  // Sorted by address. Each `context` is an index of Recording::stacks.
+  std::vector<SegmentInfo> segments;
 };
 
 struct Recording {
   std::vector<DeviceRecording> devices;
-  std::vector<std::string> names;  // of files and functions, each stored once; [0] is empty
+  std::vector<std::string> names;  // names of files and functions, each stored once; [0] is empty
   std::vector<Frame> frames;
   std::vector<Stack> stacks;  // [0] is the empty stack
   // Features that show which version of PyTorch wrote the file.

@@ -40,7 +40,7 @@ struct PlanSection {
 struct StreamPlan {
   std::vector<PlanSection> sections;
   std::vector<PlanSlot> slots;  // of all sections, in order
-  Bytes outside = 0;            // the most bytes live at once outside the area
+  Bytes outside = 0;            // the most bytes that are live at one time outside the area
 
   // Returns the size of the area in bytes.
   [[nodiscard]] Bytes height() const;

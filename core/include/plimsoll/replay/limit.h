@@ -45,12 +45,14 @@ class LimitEvidence {
 
   const AllocatorConfig config_;
   Bytes reserved_;
-  Bytes largest_;  // the most memory that was granted: reserved bytes plus a request
+  // The most bytes that were within the limit for certain: the bytes reserved at the start, or
+  // those reserved before a growth plus the segment that the request needed.
+  Bytes largest_;
   std::vector<Refusal> refusals_;
   bool emptied_by_program_ = false;
   bool has_segments_ = false;
-  // The bytes that were reserved just before the first release, and just before the first growth.
-  // Both are noted anew after each request or free of the program.
+  // The bytes that were reserved just before the first release, and just before the first growth,
+  // since the program's last request or free. Each is empty until that release or growth happens.
   std::optional<Bytes> before_release_;
   std::optional<Bytes> before_growth_;
 };

@@ -39,8 +39,9 @@ class PlanMaker {
   Address freed_ = 0;        // the address that the last event asked to free
   std::size_t large_ = 0;    // number of large requests so far
   std::unordered_map<Address, Block> blocks_;
-  std::unordered_map<StreamId, std::uint32_t> numbers_;  // the number of each stream
-  std::vector<std::vector<TimedRequest>> requests_;      // by stream; `end` is 0 until the free
+  std::unordered_map<StreamId, std::uint32_t> numbers_;  // the index of each stream in `requests_`
+  // One list for each stream. The `end` of a request is 0 until its block is freed.
+  std::vector<std::vector<TimedRequest>> requests_;
 };
 
 }  // namespace plimsoll

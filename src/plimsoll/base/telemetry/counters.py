@@ -1,10 +1,10 @@
 """The counters of a process, in a small file that can be read while it is written.
 
 The file has a fixed layout and size. A sequence number guards it, as in a sequence lock: the number
-is odd during a write and has another value afterwards. A reader that sees the same even number
-before and after its read has a whole record. No reader can block the writer. A checksum over the
-sequence number and the record has two purposes: it confirms that the record is whole on processors
-that reorder memory accesses, and it detects files that are not counters files.
+is odd during a write, and every write ends with a new even number. A reader that sees the same even
+number before and after its read has a whole record. No reader can block the writer. A checksum over
+the sequence number and the record has two purposes: it confirms that the record is whole on
+processors that reorder memory accesses, and it detects files that are not counters files.
 
 Each read or write opens the file and uses plain system calls, for two reasons. The kernel kills a
 process that touches a memory mapping of a truncated file. And after a program has closed all its
@@ -102,9 +102,9 @@ class DeviceCounters:
 
     @property
     def cached_bytes(self) -> int:
-        """Free bytes kept for later requests, without fragments.
+        """Free bytes that the allocator keeps for later requests. Fragments are not counted.
 
-        If `fragments_bytes` is None, the fragments are included.
+        If `fragments_bytes` is None, fragments are counted, because their size is unknown.
         """
         return max(self.reserved_bytes - self.active_bytes - (self.fragments_bytes or 0), 0)
 
@@ -132,7 +132,8 @@ class ProcessCounters:
         pinned_bytes: Page-locked host memory that the process's allocator holds.
         shared_total_bytes: The host memory that GPUs may use.
         program: The script and its arguments.
-        allocator: "elastic", "native", "uncached" or "torch".
+        allocator: "torch" for PyTorch's own allocator; "elastic", "native" or "uncached" for one of
+            plimsoll's.
         devices: The counters of each GPU that the process uses.
         place: The process's host, and its rank in its job.
     """

@@ -1,4 +1,7 @@
-"""Reports, when a process ends, how it used each GPU: for PLIMSOLL_REPORT and `plimsoll run`."""
+"""Reports, when a process ends, how it used each GPU.
+
+The environment variable PLIMSOLL_REPORT asks for this report. `plimsoll run` sets the variable.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ class ExitSummary:
     """The use of one GPU by one process; None means unknown.
 
     Attributes:
-        allocator: "elastic", "native", "uncached" or "torch".
+        allocator: "torch" for PyTorch's own allocator; "elastic", "native" or "uncached" for one of
+            plimsoll's.
         rank: The rank of the process, if a launcher set one.
         process: The process id.
         device: PyTorch's number of the GPU.
@@ -95,7 +99,13 @@ def report_at_exit(read: Callable[[], Iterable[ExitSummary]], to: str) -> None:
 
 
 def make_summary(allocator: str, device: int, figures: dict[str, Any]) -> ExitSummary:
-    """Makes this process's summary of one GPU from an engine's figures."""
+    """Makes the summary of this process's use of one GPU.
+
+    Args:
+        allocator: The allocator's name, as in `ExitSummary`.
+        device: PyTorch's number of the GPU.
+        figures: The allocator's final counters by name, such as "peak_allocated_bytes".
+    """
     is_torch_known = figures.get("torch_stopped") is None
     return ExitSummary(
         allocator=allocator,

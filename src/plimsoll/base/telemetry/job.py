@@ -18,8 +18,8 @@ _LAUNCHERS = (
     ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),  # MPICH and Intel MPI
     ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
 )
-# The environment variables that name the job, best first: the user's own name, the scheduler's job
-# id, torchrun's run id.
+# The environment variables that name the job, best first: a name that the user chose, then the job
+# id of a scheduler, then the run id of torchrun.
 _JOBS = ("PLIMSOLL_JOB", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID")
 _NO_JOB = "none"  # torchrun's default run id
 

@@ -98,7 +98,10 @@ class Collector:
             yield pinned
 
     def _labels(self) -> dict[str, str]:
-        """Returns the labels for the job, rank and host; Prometheus drops empty labels."""
+        """Returns the labels for the job, rank and host.
+
+        An unknown value gets no label: to Prometheus, an empty label is the same as no label.
+        """
         place = place_of_process()
         job = self._job or place.job
         labels = {"job_id": job, "rank": place.rank, "host": place.host}

@@ -61,7 +61,7 @@ def plain_uuid(uuid: str) -> str:
 
 
 class Nvml:
-    """NVIDIA's management library; the first read opens it."""
+    """NVIDIA's management library (NVML). Each process opens it at the first call."""
 
     def __init__(self, library: Any = None) -> None:
         self._library = library

@@ -193,9 +193,10 @@ _has_hooks = False
 
 
 def publish(source: CounterSource, snapshot: Callable[[], dict[str, Any]]) -> None:
-    """Starts the publisher of this process; does nothing if it runs already.
+    """Starts the publisher of this process, unless one runs already.
 
-    No error is raised: a program must not fail because its counters cannot be published.
+    In either case, `source_of_process` returns `source` from now on. No error is raised: a program
+    must not fail because its counters cannot be published.
 
     Args:
         source: Reads the counters.

@@ -27,7 +27,7 @@ class EnginesInUse(Protocol):
 
     @property
     def allocator(self) -> str:
-        """The name of the engines' allocator."""
+        """The name of the allocator that `plimsoll.install` put in place, such as "elastic"."""
 
     def opened(self) -> dict[int, _core.Engine]:
         """Returns the engines of all GPUs used so far, by the GPU's number."""
@@ -43,7 +43,8 @@ class _Gpu:
 class _Gpus:
     """The GPUs as CUDA describes them, and the size of this process's context on each.
 
-    The driver is asked rarely, because its answer is slow and a context's size rarely changes.
+    The driver is asked for the size at most every 10 seconds, because the driver's answer is slow
+    and the size rarely changes.
     """
 
     def __init__(self) -> None:
@@ -93,7 +94,7 @@ class EngineCounters:
 
     @property
     def allocator(self) -> str:
-        """The name of the engines' allocator."""
+        """The name of the allocator that `plimsoll.install` put in place, such as "elastic"."""
         return self._engines.allocator
 
     def read(self) -> Counters:

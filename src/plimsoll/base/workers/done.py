@@ -70,5 +70,9 @@ def reason(error: BaseException) -> str:
 
 
 def worker_died(how: str) -> str:
-    """Returns the error of an item that every worker died on; `how` describes the last death."""
+    """Returns the error of an item at which every worker failed.
+
+    Args:
+        how: The last worker's failure, as a predicate such as "was killed by SIGKILL".
+    """
     return f"the process that worked on it {how}, {MOST_TRIES} times"

@@ -1,12 +1,14 @@
 """Serves CuPy's arrays through `cupy.cuda.set_allocator`.
 
-CuPy asks for bytes and gets memory with an owner, which is destroyed with the last array that uses
-it. As in CuPy's own pool, a block belongs to the stream that is current when it is requested. A
-program that uses the block on another stream has to synchronize the two streams.
+CuPy asks for a number of bytes and gets a block of memory. The block is freed when the last array
+that uses it is destroyed. As in CuPy's own pool, a block belongs to the stream that is current when
+CuPy requests it. A program that uses the block on another stream has to synchronize the two
+streams.
 
-CuPy destroys a stream with the last reference to it. plimsoll therefore keeps a reference to the
-first 32 streams of each GPU on which it allocates; each of them has its own free memory. Later
-streams, as in a program that makes a new stream for each step, get idle memory (`device_blocks`).
+CuPy destroys a stream with the last reference to it. On each GPU, plimsoll therefore keeps
+references to the first 32 streams that request memory, and each of these streams reuses its own
+free memory. A program may make more streams, for example a new one for each step. The further
+streams get idle memory, which `device_blocks` describes.
 """
 
 from __future__ import annotations

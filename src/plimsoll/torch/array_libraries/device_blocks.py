@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 DEFAULT_STREAM = 0
-_IDLE = 1  # the engine keeps idle memory under 1, which CUDA also uses for the default stream
+_IDLE = 1  # the engine's number for idle memory; CUDA's default stream is always 0 in the engine
 _MADE_BY_SOMEBODY = 3  # streams that a program made have this number or a higher one
 
 
@@ -38,7 +38,8 @@ class Memory(Protocol):
     def record_stream(self, address: int, stream: int) -> None:
         """Notes that a block is used on another stream.
 
-        The freed block is then reused only after the work that was queued there before the free.
+        After the block is freed, the engine waits before it reuses the block: until the work that
+        was queued on `stream` before the free is done.
         """
 
     def memory_info(self) -> tuple[int, int]:
@@ -63,7 +64,7 @@ class Order:
     Attributes:
         stream: The stream whose free memory serves the request.
         event_on: The stream whose queued work must finish before a freed block is reused. None if
-            only `stream` reuses the block, after its earlier work.
+            only `stream` reuses the block, because a stream does its work in order.
     """
 
     stream: int

@@ -1,4 +1,4 @@
-"""The array libraries that plimsoll can serve: checks them, and makes them use its engines."""
+"""Lists the array libraries that plimsoll can serve, and makes them use plimsoll's engines."""
 
 from __future__ import annotations
 

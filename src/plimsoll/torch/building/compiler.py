@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _INCLUDE = Path(__file__).parents[2] / "include"
-# The library exports only plimsoll's names. Otherwise its inline functions, made by another
-# compiler, could replace PyTorch's.
+# Each library exports only plimsoll's names. It also contains inline functions from PyTorch's
+# headers. If it exported these, they could replace PyTorch's own, which another compiler made.
 _EXPORTS = Path(__file__).parent / "exports.map"
 _FLAGS = ("-std=c++20", "-fPIC", "-fvisibility=hidden", "-w", "-pipe")
 _SECONDS_BETWEEN_NEWS = 10
@@ -53,9 +53,10 @@ class Recipe:
         flags: Compiler flags in addition to those of all libraries.
         libraries: The libraries of PyTorch that it is linked to.
         needs_cuda: Whether its sources include the headers of CUDA's runtime.
-        check: A Python module that tests the library, for a PyTorch newer than the known versions.
-            The module gets the library's file as an argument; if the library does not work, the
-            module fails and prints the reason as its last line.
+        check: A Python module that tests the library. plimsoll runs it after a build only if the
+            installed PyTorch is newer than `versions.NEWEST`. The module gets the library's file as
+            an argument. If the library does not work, the module fails and prints the reason as its
+            last line.
         tables: The folder of its data files. The sources include NAME.txt or NAME.csv as NAME.inc.
         exports: The linker's script with the names that the library exports.
     """
@@ -109,8 +110,8 @@ def build(recipe: Recipe) -> Path:
 
     Raises:
         InputError: If this is not Linux, if there is no compiler or it fails, or if there is no
-            safe folder for the library. Also if the built library does not work with a PyTorch
-            that is newer than the known versions.
+            safe folder for the library. Also if PyTorch is newer than `versions.NEWEST` and the
+            library was built but fails its test.
     """
     require_linux(recipe.purpose)
     found = find_built(recipe)
@@ -325,7 +326,7 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl
 
 
 def _ending_with_parent() -> Callable[[], None]:
-    """Returns a function that makes the kernel send SIGTERM to a process when its parent dies."""
+    """Returns a function; a process that calls it gets SIGTERM when its parent dies."""
     return partial(ctypes.CDLL(None).prctl, _SET_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
 
 

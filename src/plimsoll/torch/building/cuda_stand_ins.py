@@ -81,7 +81,7 @@ class _Symbol:
 
 
 _loaded: dict[str, ctypes.CDLL] = {}
-"""The stand-ins that are loaded, by the name of the missing library."""
+"""Maps the name of a missing library to the stand-in that was loaded for it."""
 _defined: set[_Symbol] = set()
 
 

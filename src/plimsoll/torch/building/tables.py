@@ -3,8 +3,8 @@
 A data file is UTF-8 with one row per line. Empty lines and lines that begin with # are ignored. In
 a .txt, a row is a name; it becomes `"aten::add",`. In a .csv, the first row names the columns. The
 column `name` has names, `words` has text with spaces, and all other columns have integers. A row
-becomes `{.name = "add", .batch = 64},`, so the compiler checks the columns against the struct's
-fields.
+becomes `{.name = "add", .batch = 64},`, which initializes a struct of the source. The compiler
+rejects a column that is not a field of this struct.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Finds the installed PyTorch's version and the rules for it, without importing PyTorch.
 
-include/plimsoll/torch_versions.inc lists the versions whose rules are known, and for each rule the
-first version that follows it. Under a newer PyTorch, plimsoll follows the rules of the newest known
-version, prints a notice, and tests the libraries that it builds. docs/versions.md lists the tests
-under each version.
+A rule is a way in which PyTorch behaves, for example how its allocator rounds sizes. plimsoll
+behaves in the same way. include/plimsoll/torch_versions.inc lists the versions whose rules plimsoll
+knows, and for each rule the first version that follows it. Under a newer PyTorch, plimsoll follows
+the rules of the newest known version, prints a notice, and tests the libraries that it builds.
+docs/versions.md shows with which versions plimsoll was tested, and how.
 """
 
 from __future__ import annotations

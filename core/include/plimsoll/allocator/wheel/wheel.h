@@ -1,9 +1,9 @@
 // PyTorch's own allocator, from the libc10_cuda of its wheel, as a plimsoll Allocator.
 //
-// src/plimsoll/torch/wheel builds and loads the library that contains it; `wheel_api.h` has the
-// table of its functions. PyTorch makes all decisions, counters and error texts. This class adds
-// what PyTorch does not keep: the number of the call stack that requested each block and segment,
-// and how many users each private pool has.
+// src/plimsoll/torch/wheel builds and loads a library that contains PyTorch's allocator.
+// `wheel_api.h` declares the functions of that library. PyTorch makes all decisions, counters and
+// error texts. This class adds what PyTorch does not keep: the number of the call stack that
+// requested each block and segment, and how many users each private pool has.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 
 namespace plimsoll {
 
-// Returns the driver functions that PyTorch's allocator calls. In them, a `plimsoll_driver*` points
-// to a `Driver`.
+// Returns the driver functions that PyTorch's allocator calls. Each function takes a
+// `plimsoll_driver*`, which points to a `Driver`.
 [[nodiscard]] const plimsoll_driver_api& driver_api();
 
 class WheelAllocator final : public Allocator {

@@ -342,7 +342,8 @@ std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle) {
 }
 
 void Allocator::enablePeerAccess(DeviceIndex index, DeviceIndex accessed) {
-  original_->enablePeerAccess(index, accessed);  // custom pools need CUDA's peer access too
+  // The first call is for the memory of custom pools, the second for the engine's memory.
+  original_->enablePeerAccess(index, accessed);
   device(accessed).add_peer(index);
 }
 

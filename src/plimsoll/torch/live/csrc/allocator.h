@@ -102,8 +102,9 @@ class Allocator final : public VersionedAllocator {
   void note_of_memory(const void* pointer, const std::string& text) override;
 
   void free(void* pointer);
-  // Takes over a GPU whose engine is already open, for example for another library. From now on
-  // PyTorch's statistics include the engine, and PyTorch's limit holds for it.
+  // Takes over a GPU whose engine is already open, for example because another library uses it.
+  // From now on PyTorch's statistics include the engine, and PyTorch's memory limit holds for the
+  // engine.
   void adopt(DeviceIndex index);
 
  private:

@@ -244,7 +244,8 @@ void Allocator::record(const HistoryRequest& request) {
 
 void Allocator::attachAllocatorTraceTracker(Tracker tracker) {
   history_.track(tracker);
-  // Both allocators report a snapshot, so one of the two reports is dropped.
+  // plimsoll and PyTorch's own allocator both report each snapshot. The report of PyTorch's
+  // allocator is dropped.
   original_->attachAllocatorTraceTracker([tracker = std::move(tracker)](const TraceEntry& entry) {
     if (entry.action_ != TraceEntry::SNAPSHOT) tracker(entry);
   });

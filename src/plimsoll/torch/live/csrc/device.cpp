@@ -24,7 +24,8 @@ plimsoll_engine* Device::open() {
   TORCH_CHECK(made != nullptr, "plimsoll cannot use GPU ", static_cast<int>(index_), ": ",
               problem.data());
   const std::scoped_lock lock(settings_);
-  if (engine_.load() == nullptr) {  // threads that open it at the same time all get this engine
+  // If several threads called `open_`, all got the same engine. The first to get here sets it up.
+  if (engine_.load() == nullptr) {
     apply_fraction(made);
     for (const int peer : peers_) check(api->enable_peer(made, peer));
     api->observe(made, observe_, observe_data_);

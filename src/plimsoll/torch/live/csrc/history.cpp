@@ -71,7 +71,7 @@ void History::record(const HistoryRequest& request) {
     const std::scoped_lock lock(log.mutex);
     log.ring.set_capacity(request.max_entries);
     if (clears) log.ring.clear();
-    if (!request.is_enabled) {  // no events come from now on, so freed blocks would stay here
+    if (!request.is_enabled) {  // without events, the log would never learn that blocks are freed
       log.blocks.clear();
       log.segments.clear();
     }

@@ -1,11 +1,11 @@
 // The history that torch.cuda.memory._record_memory_history asks for: each GPU's last events with
-// their stacks, the stacks of live blocks and segments, and annotations. It also calls trackers,
-// functions that PyTorch's code attaches and that get every event.
+// their stacks, the stacks of live blocks and segments, and annotations. The history also passes
+// every event to the trackers: these are functions that PyTorch's code attaches to the allocator.
 //
 // Engines report events only while the history or a tracker needs them. At other times only `Call`
 // runs, which costs one atomic load. The stack of a call is gathered before the engine is called,
-// because gathering may take the interpreter's lock. The events of the call then read the stack
-// from a thread-local variable.
+// because gathering may take the interpreter's lock. The stack waits in a thread-local variable,
+// where `observe` finds it when the engine reports the events of the call.
 #pragma once
 
 #include <array>
@@ -56,7 +56,8 @@ class Ring {
 
 class History {
  public:
-  // Gathers the call stack for the engine's call in this scope, if the history keeps such stacks.
+  // Gathers the call stack before the caller calls the engine, and drops it at the end of the
+  // scope. Does nothing if the history does not keep stacks of this `level`.
   class Call {
    public:
     Call(const History& history, RecordContext level)
@@ -117,9 +118,11 @@ class History {
   [[nodiscard]] Context block_context(DeviceIndex device, uint64_t address) const;
   [[nodiscard]] Context segment_context(DeviceIndex device, uint64_t address) const;
 
+  // Returns whether a segment whose stack is kept begins at `address`.
+  //
   // PyTorch keeps a segment's stack with the segment's first block. When a request splits that
   // block, the new first block has no segment stack. So a segment keeps its stack only until a
-  // request takes a part of it.
+  // request takes a part of it, which `note_first_block` notes.
   [[nodiscard]] bool is_segment(DeviceIndex device, uint64_t address) const;
   void note_first_block(DeviceIndex device, uint64_t address, uint64_t size);
 

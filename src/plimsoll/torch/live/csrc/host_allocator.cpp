@@ -65,8 +65,8 @@ void install_host_allocator(OpenEngine open) {
   at::setHostAllocator(c10::DeviceType::CUDA, new HostAllocator(original, open), kPriority);
 }
 
-// Returns a device's engine. The allocator of GPU memory uses the same engine. Whichever allocator
-// needs the engine first opens it.
+// Returns a device's engine. The allocator of GPU memory uses the same engine. The engine is opened
+// when one of the two allocators needs it for the first time.
 plimsoll_engine* HostAllocator::engine(DeviceIndex index) {
   auto& known = engines_.at(static_cast<size_t>(index));
   if (plimsoll_engine* engine = known.load(std::memory_order_acquire)) return engine;

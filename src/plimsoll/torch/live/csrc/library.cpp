@@ -8,8 +8,8 @@
 #define PLIMSOLL_EXPORT extern "C" __attribute__((visibility("default")))
 
 // Replaces PyTorch's allocator. Returns 0 on success, 1 if the table comes from another build of
-// plimsoll, 2 if PyTorch's allocator already holds memory, and 3 if CUDA failed; the reason is then
-// on stderr.
+// plimsoll, 2 if PyTorch's allocator already holds memory, and 3 if CUDA failed. Before it returns
+// 3, it prints the reason on stderr.
 PLIMSOLL_EXPORT int plimsoll_bridge_install(const plimsoll_engine_api* table,
                                             plimsoll::live::OpenEngine open) {
   try {

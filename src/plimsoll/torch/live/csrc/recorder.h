@@ -3,7 +3,8 @@
 // PyTorch calls trackers while it holds the allocator's lock, so a tracker must not wait for the
 // interpreter's lock. Therefore the call stack gets its number earlier, when PyTorch gathers the
 // stack of a request; the tracker reads the number from a thread-local variable. PyTorch never
-// removes a tracker: after the recording, its events still arrive here and are dropped.
+// removes a tracker, so it still calls this one after the recording. The tracker then drops the
+// events.
 #pragma once
 
 #include "plimsoll/recorder_api.h"
