@@ -32,7 +32,10 @@ RECORDINGS = ROOT / "examples" / "recordings"
 PROGRAM = ROOT / "build" / "benchmarks" / "allocator"
 STREAMS = 8
 OPERATION = np.dtype([("slot", np.uint32), ("stream", np.uint32), ("size", np.uint64)])
-"""The layout of `Operation` in scenarios.h: allocates a block for a slot, or frees it (size 0)."""
+"""The layout of the struct `Operation` in scenarios.h.
+
+An operation allocates a block for a slot. With size 0 it frees the slot's block.
+"""
 
 _PRINT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 

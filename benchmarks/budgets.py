@@ -47,7 +47,10 @@ def measured(script: Path, budget: float) -> int:
 
 
 def main(verb: str, out: Path, script: Path = SCRIPT) -> None:
-    """Runs and writes the results, or prints them."""
+    """Prints the table of predicted and measured peaks.
+
+    With `verb` "predict" or "measure", first finds these peaks and writes them to `out`.
+    """
     found = json.loads(out.read_text()) if out.exists() else {}
     if verb != "table":
         run = {"predict": predicted, "measure": measured}[verb]

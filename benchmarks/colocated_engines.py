@@ -22,12 +22,15 @@ WIDTH = 4096
 BATCH = 64
 PARAMETER_BYTES = 12  # a weight and both states of Adam, 4 bytes each
 BUCKET_BYTES = 256 * MiB
-_WORDS = 251  # a prime, so that swapped words change the digest
+# `digest` cuts a tensor into rows of this many words, and weights a word by its column. The number
+# is prime, so that two words of which one lies 2^n words after the other are in different columns.
+# If these are swapped, the digest changes.
+_WORDS = 251
 
 
 @dataclass
 class Moves:
-    """The moves in one direction: how long each took, and how many bytes it moved."""
+    """Calls that pause or resume regions: how long each took, and how many bytes it moved."""
 
     seconds: list[float] = field(default_factory=list)
     moved: list[int] = field(default_factory=list)
@@ -43,7 +46,7 @@ class Moves:
 
 
 def digest(tensors: Sequence[torch.Tensor]) -> int:
-    """Returns a digest of the contents: a weighted sum of their words."""
+    """Returns a digest of the tensors' contents: a weighted sum of their 32-bit words."""
     import torch
 
     weights = torch.arange(1, _WORDS + 1, device="cuda", dtype=torch.int64)
@@ -154,7 +157,7 @@ class Inference:
             own.copy_(new)
 
     def load_bucket(self, bucket: torch.Tensor, part: Sequence[int]) -> None:
-        """Copies some of the weights from a flat tensor of another process."""
+        """Copies the weights of the indices `part` from another process's flat tensor `bucket`."""
         offset = 0
         for number in part:
             own = self.weights[number]

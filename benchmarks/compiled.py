@@ -35,7 +35,7 @@ RESULTS = HERE / "results"
 MODES = ("compiled", "eager")
 TIMEOUT_SECONDS = 400
 LARGE = 1 << 20
-"""The results of the first step leave out requests of fewer bytes than this."""
+"""The record of the first step leaves out requests and frees of fewer bytes than this."""
 
 
 def run_here(path: Path, *, compiled: bool) -> dict[str, Any]:

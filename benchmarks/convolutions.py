@@ -53,13 +53,17 @@ def _searched(name: str) -> nn.Module:
 def _torchvision(name: str) -> nn.Module:
     import torchvision  # type: ignore[import-not-found]
 
-    # Built on the CPU first, because some networks compute their widths with tensors.
+    # Some networks compute their widths with tensors while they are built. Meta tensors have no
+    # values, so the network is built on the CPU and then moved.
     made: nn.Module = torchvision.models.get_model(name).to("meta")
     return made
 
 
 def networks_for_video(batch: int, frames: int) -> Iterator[Case]:
-    """Yields networks for video, whose kernels and inputs differ in size between time and space."""
+    """Yields networks for video.
+
+    Their inputs, and some of their kernels, are not of the same size in time as in space.
+    """
     for name in ("r3d_18", "mc3_18", "r2plus1d_18"):
         yield _torchvision(name), (batch, 3, frames, 112, 112)
 
@@ -126,7 +130,7 @@ def all_words() -> list[str]:
 
 
 def _calls(network: nn.Module, sizes: Sizes) -> list[tuple[Any, Sizes]]:
-    """Returns a network's convolutions, each with its input's shape."""
+    """Returns a network's convolutions except depthwise ones, each with its input's shape."""
     found: list[tuple[Any, Sizes]] = []
     hooks = [
         module.register_forward_pre_hook(
@@ -156,7 +160,14 @@ def _words(kind: str, conv: Any, sizes: Sizes) -> str:
 
 
 def measure(part: str, out: Path, workers: int, seconds: float) -> None:
-    """Measures in several processes; each takes its share of the convolutions."""
+    """Measures the convolutions of all networks, and writes the results to `out`.
+
+    Args:
+        part: What to measure: a key of `PARTS` in plimsoll.integrations.measuring.on_card.
+        out: The JSON file for the results.
+        workers: The number of processes, among which the convolutions are divided.
+        seconds: The time that each process may take.
+    """
     words = all_words()
     started = []
     for index in range(workers):

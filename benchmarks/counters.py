@@ -60,7 +60,10 @@ def processor_microseconds(work: Callable[[], object]) -> float:
 
 
 def simulated_source(gpus: int, blocks: int) -> Any:
-    """Returns allocators on simulated GPUs, each with `blocks` live blocks."""
+    """Returns an object that reads the memory counters of simulated GPUs.
+
+    Each GPU's allocator has `blocks` live blocks of 1 MiB.
+    """
     profile = gpu_profile("H100")
     machine = SimulatedMachine([profile.total_bytes] * gpus)
     allocators = [Allocator(gpu) for gpu in machine.gpus]

@@ -180,7 +180,7 @@ def copies_beside_computing(size: int, steps: int, repetitions: int) -> str:
     ]
     for ratio in RATIOS:
         products = computing.products(first_copy / ratio)
-        # the times of copying alone and computing alone, measured just before the loops
+        # the ms of copying alone and of computing alone; each repetition measures them first
         alone: list[tuple[float, float]] = []
         found: dict[str, list[float]] = {name: [] for name in METHODS}
         memory = dict.fromkeys(METHODS, 0.0)
@@ -222,7 +222,7 @@ class Images(torch.utils.data.Dataset):  # type: ignore[misc]
 
 
 def batches_of_workers(workers: int, batch: int, batches: int, repetitions: int) -> str:
-    """Returns a table of batches that workers load."""
+    """Returns the second table: each loader's time for a batch that DataLoader workers make."""
     settings: list[tuple[str, Any, dict[str, Any]]] = [
         ("non_blocking, pin_memory", plain, {"pin_memory": True}),
         ("tutorial, pin_memory", TutorialLoader, {"pin_memory": True}),
@@ -264,7 +264,7 @@ def batches_of_workers(workers: int, batch: int, batches: int, repetitions: int)
 
 
 def side_stream(data: list[Any]) -> Iterator[Any]:
-    """Loads on a side stream with record_stream, as prefetch_streams.py does."""
+    """Loads on a side stream with record_stream, as shared/workloads/prefetch_streams.py does."""
     copies = torch.cuda.Stream()
 
     def fetch(batch: Any) -> Any:
@@ -286,7 +286,10 @@ LOADERS = {"side stream": side_stream, "non_blocking": plain, "PrefetchLoader": 
 
 
 def train(loader: Callable[[list[Any]], Iterable[Any]], steps: int = 30) -> tuple[int, int]:
-    """Trains the model of prefetch_streams.py; returns the reserved and allocated peaks."""
+    """Trains the model of shared/workloads/prefetch_streams.py.
+
+    Returns the peaks of reserved and allocated memory.
+    """
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 64, 3, padding=1),

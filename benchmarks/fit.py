@@ -44,8 +44,9 @@ SCRIPTS = {
     **{path.stem: path for path in sorted(WORKLOADS.glob("*.py"))},
 }
 SHARES = (0.8, 0.6, 0.45)  # memory budgets, as parts of what the unchanged script takes
-# Scripts that `plan` also searches with the budget `FLOOR`. If no plan fits a budget, the copy that
-# needs the least memory runs under limits just below and just above that need.
+# For these scripts `plan` also tries the budget `FLOOR`, a tenth of the unchanged script's need.
+# If no plan fits one of their budgets, `measure` takes the copy with the least predicted need, and
+# runs it under two limits: 2 % below and 2 % above that need.
 FLOORS = ("bert_varlen_amp", "gpt2_adamw", "vision")
 FLOOR = 0.1
 AT_FLOOR = ("bert_varlen_amp-60", "gpt2_adamw-45", "lora-60", "mixtral_moe-80")
@@ -146,10 +147,11 @@ def _copies(search: Search, folder: Path, name: str) -> Iterator[dict[str, Any]]
 
 
 def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
-    """Runs the copies in forked processes that have already imported everything.
+    """Runs the copies in forked processes, so that none has to import PyTorch again.
 
-    Runs that only have to fit run in parallel, each in a process of its own. Timed runs come one
-    after another, in one process for each allocator, until the time is up.
+    First it runs copies under memory limits, to see whether they fit. These run in parallel, each
+    in a process of its own. Then it times copies, one after another, until `SECONDS` are over. All
+    timed copies with the same allocator and allocator settings share one process.
     """
     import torch  # noqa: F401
     import transformers  # noqa: F401
@@ -189,8 +191,8 @@ def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
 def _in_turns(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the copies in the order in which they are timed.
 
-    The first group has the copies that are plans, and all copies with at most one change. The
-    second group has the rest. Within a group, the scripts take turns.
+    The first group has the copy of each plan, and all copies with at most one change. The second
+    group has the other copies. Within a group, the scripts take turns.
     """
     first: dict[str, list[dict[str, Any]]] = {}
     rest: dict[str, list[dict[str, Any]]] = {}
@@ -259,7 +261,10 @@ def _run_beside(
 
 
 def torch_name() -> str:
-    """Returns the names of the card and PyTorch, read in a separate process."""
+    """Returns the card's name and PyTorch's version.
+
+    A separate process reads them, because this process must not use CUDA before it forks.
+    """
     import subprocess
 
     code = "import torch; print(torch.cuda.get_device_name(), torch.__version__)"
@@ -402,7 +407,11 @@ def table(path: Path) -> None:
 
 
 def _timed(found: dict[str, Any], run: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the measurements of a copy, or those of an equal copy that another plan has."""
+    """Returns the measurements of a copy; empty if there are none.
+
+    Plans may have copies with the same text, allocator and allocator settings. Only one of these is
+    timed, and its measurements count for all.
+    """
     for plan in found["plans"]:
         for other in plan["runs"]:
             same = other["sha"] == run["sha"] and other["use"]["conf"] == run["use"]["conf"]

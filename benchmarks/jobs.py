@@ -120,7 +120,10 @@ def _measured(name: str, nproc: int, most_seconds: float) -> Figures:
 
 
 def _ended(ranks: Sequence[subprocess.Popen[bytes]], said: Sequence[Path], most: float) -> str:
-    """Waits until all ranks have ended or one has failed; returns why it failed."""
+    """Waits until all ranks have ended, one has failed, or `most` seconds are over.
+
+    Returns why the job failed; "" if all ranks ended well.
+    """
     began = time.monotonic()
     while True:
         statuses = [process.poll() for process in ranks]
@@ -222,7 +225,10 @@ def _depends_on_data(assumptions: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _truths(kept: Mapping[str, Any], gpu: str, nproc: int) -> dict[str, dict[str, list[Figures]]]:
-    """Returns the runs measured on this card with so many ranks, keyed by machine, then by job."""
+    """Returns the runs that were measured on the card `gpu` with `nproc` ranks.
+
+    They are keyed as in jobs.json: by card, versions and number of ranks, then by job.
+    """
     return {
         key: jobs
         for key, jobs in kept.items()
@@ -250,7 +256,11 @@ def _beside(run: Figures, measured: Sequence[Figures]) -> list[str]:
 
 
 def _real(truth: Figures, name: str, run: Figures) -> int:
-    """Returns a measured figure; for NCCL, the memory outside PyTorch minus the CUDA context."""
+    """Returns a measured figure of a rank.
+
+    NCCL's memory is not measured itself. It is taken to be the memory that is in use outside
+    PyTorch's allocator, minus the CUDA context that the prediction `run` has.
+    """
     if name == "nccl_bytes":
         return int(truth["outside_bytes"]) - int(run["context_bytes"])
     return int(truth[name])

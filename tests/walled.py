@@ -28,7 +28,7 @@ class Ended(NamedTuple):
     output: str
     errors: str
     refused: list[tuple[str, str]]
-    """The path of each refused file, and the program that requested it."""
+    """For each refused call: the path that it would have changed, and the program that made it."""
 
 
 def library() -> ctypes.CDLL:
@@ -47,7 +47,7 @@ def run_walled(
     user: int | None = None,
     seconds: float = 120,
 ) -> Ended:
-    """Runs a program as this user or another one; it may change only files in `writable`."""
+    """Runs a program, as `user` if one is given. It can change only files in `writable`."""
     wall = _Wall(writable)
     ours, its = socket.socketpair()
     with (

@@ -407,7 +407,8 @@ TEST(tiers_block_at_a_place_in_spilled_memory_is_counted) {
   gpu.check_nothing_is_left();
 }
 
-// A simulated driver that can also export memory: as a copy of the descriptor of stderr.
+// A simulated driver that can export memory. The descriptor that it returns is only a copy of
+// stderr's descriptor.
 class ExportingDriver final : public LockedDriver {
  public:
   using LockedDriver::LockedDriver;

@@ -1,5 +1,5 @@
-// Tests the functions that an engine adds to its allocator: for engines that serve a process, and
-// for engines on a simulated GPU.
+// Tests what an engine adds to its allocator. One kind of engine serves the threads of a process.
+// The other kind runs on a simulated GPU that several users share.
 
 #include "plimsoll/engine/engine.h"
 
@@ -29,8 +29,8 @@ class OldDriver final : public LockedDriver {
   [[nodiscard]] bool has_virtual_memory() const override { return false; }
 };
 
-// Holds a GPU and its host for one engine. Engines are never destroyed, so each test needs another
-// device number and other addresses.
+// A simulated GPU and its host, for one engine. Engines are never destroyed, so no two engines may
+// have the same device number or the same addresses.
 struct Machine {
   Machine(Bytes dedicated, Bytes shared, int number)
       : device(number),

@@ -68,7 +68,7 @@ bool is_event(Event event) {
   return fake().events.contains(reinterpret_cast<std::uintptr_t>(event));
 }
 
-// Returns whether whole mappings fill the range.
+// Returns whether the range is a sequence of whole mappings without gaps.
 [[maybe_unused]] bool is_filled(DevicePointer address, std::size_t size) {
   const DevicePointer end = address + size;
   while (address < end) {

@@ -235,7 +235,8 @@ TEST(host_pool_says_that_shared_memory_is_spent) {
               "Shared GPU memory (page-locked host memory) is spent. Tried to lock 6.00 MiB for a "
               "request of 5.00 MiB. 4.00 MiB of 16.00 MiB can still be locked. This process has "
               "11.00 MiB of pinned memory in use, and 1024.00 KiB is locked but unallocated");
-  CHECK_EQUAL(machine.driver.calls(Call::allocate_host), 2U);  // the driver was not called
+  // The failed request did not reach the driver.
+  CHECK_EQUAL(machine.driver.calls(Call::allocate_host), 2U);
   machine.pool.set_limit(13_MiB);
   CHECK(contains(message_of<HostOutOfMemory>([&] { return machine.pool.allocate(2_MiB); }),
                  "can still be locked; 13.00 MiB allowed."));

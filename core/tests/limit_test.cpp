@@ -65,7 +65,8 @@ TEST(limit_does_not_show_when_the_program_empties_its_cache_by_itself) {
   Block* const block = gpu.malloc(50_MiB);
   gpu.free({gpu.malloc(40_MiB)});
   gpu.allocator.empty_cache();
-  // No request follows empty_cache, so the program itself emptied the cache.
+  // The next event after the empty_cache above is a free, not a request. So the recording shows
+  // that the program itself empties its cache.
   gpu.free({block});
   gpu.allocator.empty_cache();
   gpu.malloc(60_MiB);

@@ -24,7 +24,7 @@ namespace {
 constexpr Bytes kCell = 256_KiB;
 constexpr Address kBase = Address{1} << 40;
 constexpr Bytes kReservation = 48_MiB;
-constexpr Bytes kReservations = 2;  // a granule lies between the two
+constexpr Bytes kReservations = 2;  // an unused granule of addresses lies between the two
 
 enum class State : char { none = ' ', hole = '.', free = '-', lent = '#', retired = 'x' };
 
@@ -208,8 +208,9 @@ class SpaceProgram {
     space().return_piece(address, std::move(piece), age_);
   }
 
-  // Maps free pieces at retired addresses, one by one or all at once. `address_for` returns the new
-  // address of a piece. The pieces are in the order of their present addresses.
+  // Moves free pieces to retired addresses, one by one or all at once. `pieces` is sorted by the
+  // current addresses of the pieces. `address_for(piece)` returns the address to which a piece
+  // moves.
   template <typename Function>
   void return_all(const std::vector<FreePiece>& pieces, Function address_for) {
     if (random_.one_in(2)) {

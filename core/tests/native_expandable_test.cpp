@@ -101,7 +101,7 @@ TEST(native_unmaps_the_free_pages_of_an_expandable_segment) {
   CHECK_EQUAL(gpu.layout(), "[20M used] [20M used]");
   CHECK_EQUAL(gpu.driver.dedicated_used(), 40_MiB);
   gpu.allocator.check_invariants();
-  CHECK_EQUAL(gpu.malloc(20_MiB)->address, middle);  // fills the gap first
+  CHECK_EQUAL(gpu.malloc(20_MiB)->address, middle);  // in the gap, not at the segment's end
   CHECK_EQUAL(gpu.events(), "segment_map 20M, alloc 20M");
   CHECK_EQUAL(gpu.layout(), "[20M used, 20M used, 20M used]");
 }
@@ -248,7 +248,8 @@ TEST(native_stays_consistent_when_the_second_of_two_gaps_cannot_be_mapped) {
   const std::vector<Block*> blocks = allocate(gpu, 5, 20_MiB);
   gpu.free({blocks[1], blocks[3]});
   gpu.allocator.empty_cache();
-  gpu.free({blocks[2]});  // leaves 20 MiB each of used, unmapped, free, unmapped, used
+  gpu.free({blocks[2]});
+  // The segment now has five parts of 20 MiB: used, unmapped, free, unmapped, used.
   CHECK_EQUAL(gpu.layout(), "[20M used] [20M free] [20M used]");
   gpu.events();
   gpu.driver.inject({Call::create, 1, 1});

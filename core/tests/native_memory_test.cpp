@@ -47,7 +47,9 @@ TEST(native_returns_all_cached_blocks_when_the_oversize_ones_do_not_suffice) {
   Gpu gpu(100_MiB, "max_split_size_mb:32");
   gpu.free({gpu.malloc(512), gpu.malloc(30_MiB), gpu.malloc(40_MiB, 1)});
   gpu.events();
-  gpu.malloc(90_MiB);  // the first attempt may return free blocks of the same stream only
+  // PyTorch would first give back only oversize blocks of the request's stream. The only oversize
+  // block is on stream 1, so PyTorch gives back all cached blocks.
+  gpu.malloc(90_MiB);
   CHECK_EQUAL(gpu.events(),
               "segment_free 30M, segment_free 40M, segment_free 2M, segment_alloc 90M, alloc 90M");
   CHECK_EQUAL(gpu.allocator.statistics().num_alloc_retries, 1);
@@ -258,7 +260,7 @@ void fill_with_garbage(Gpu& gpu) {
   gpu.malloc(12_MiB);
   gpu.malloc(5_MiB, 1);
   gpu.free({old});
-  // Requests make the free blocks older.
+  // PyTorch counts the age of a free block in requests, so these requests make `old` older.
   for (int i = 0; i < 4; ++i) gpu.free({gpu.malloc(5_MiB, 1)});
   gpu.free({young});
   gpu.events();

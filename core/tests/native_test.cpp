@@ -169,7 +169,7 @@ TEST(native_never_splits_blocks_of_max_split_size) {
   Gpu gpu(1_GiB, "max_split_size_mb:32");
   gpu.free({gpu.malloc(40_MiB)});
   gpu.events();
-  gpu.malloc(30_MiB);  // the request is too small for such a block
+  gpu.malloc(30_MiB);  // a block of 32 MiB or more serves only requests of 32 MiB or more
   CHECK_EQUAL(gpu.events(), "segment_alloc 30M, alloc 30M");
   const Block* const large = gpu.malloc(34_MiB);
   CHECK_EQUAL(gpu.events(), "alloc 34M");
@@ -239,7 +239,7 @@ TEST(native_follows_a_new_configuration_from_then_on) {
   CHECK_EQUAL(gpu.events(), "alloc 40M");
   gpu.malloc(30_MiB);
   CHECK_EQUAL(gpu.events(), "segment_map 40M, alloc 30M");
-  gpu.allocator.configure(gpu.allocator.config().with(""));  // the setting stays on
+  gpu.allocator.configure(gpu.allocator.config().with(""));  // expandable segments stay on
   gpu.malloc(60_MiB);
   CHECK_EQUAL(gpu.events(), "segment_map 60M, alloc 60M");
   gpu.allocator.configure(gpu.allocator.config().with("expandable_segments:False"));

@@ -75,7 +75,8 @@ Bytes locked_bytes(const TieredGpu& gpu) {
 // driver's faults make them fail.
 class Disk final : public BackupStore {
  public:
-  // If `failing` is given, the read or write with that number fails.
+  // If `failing` is given, it is the number of the call that fails. The number counts calls of
+  // `read` and `write` together, from 0.
   explicit Disk(SimulatedDriver& driver, std::optional<int> failing = {})
       : driver_(driver), left_(failing) {}
   ~Disk() override {  // repeats calls that the driver refuses
@@ -272,9 +273,9 @@ TEST(pause_of_a_region_of_which_all_is_freed_takes_nothing_back) {
   CHECK_EQUAL(region.gpu.malloc_in(kRegion, 1_MiB)->size, Bytes{1_MiB});
 }
 
-// After the frees, the rest of two batches is small enough for one copy. But the rest's backup lies
-// in two adjacent allocations of host memory, and no copy may cross from one allocation to the
-// other.
+// After the frees, so little is left of two batches that one copy could bring both back. But their
+// backup lies in two adjacent allocations of host memory, and no copy may cross from one allocation
+// to the other.
 TEST(resume_copies_from_one_allocation_of_the_backup_at_a_time) {
   TieredGpu gpu(512_MiB, 1_GiB);
   std::vector<Block*> blocks;
@@ -357,7 +358,8 @@ TEST(pause_to_a_store_brings_the_content_back_and_holds_no_memory_meanwhile) {
 }
 
 TEST(pause_to_a_store_goes_on_with_as_little_page_locked_memory_as_there_is) {
-  Region region(512_MiB, 192_MiB + 20_MiB);  // the disk's memory and one buffer
+  // The simulated disk takes 192 MiB of host memory, which leaves 20 MiB for a buffer.
+  Region region(512_MiB, 192_MiB + 20_MiB);
   TieredGpu& gpu = region.gpu;
   gpu.allocator.pause(kRegion, disk_of(gpu));
   CHECK(gpu.pool.statistics().active_bytes.peak < std::int64_t{20_MiB});
@@ -562,7 +564,7 @@ TEST(resume_survives_every_driver_call_that_fails) {
           [&](Region& region) {
             TieredGpu& gpu = region.gpu;
             gpu.allocator.pause(kRegion, to_disk ? disk_of(gpu) : Backup{&gpu.pool});
-            gpu.free({gpu.malloc(400_MiB)});  // cached memory that is released first
+            gpu.free({gpu.malloc(400_MiB)});  // `resume` must first release this cached memory
           },
           [](Region& region) { region.gpu.allocator.resume(kRegion); }, true);
       CHECK(failures >= 8);
@@ -627,7 +629,7 @@ namespace {
 // A random program that knows the tag of each live block.
 class Sequence {
  public:
-  // Counts of successful operations.
+  // How often each operation succeeded, and how often an operation failed (`errors`).
   struct Counts {
     int pauses = 0;
     int resumes = 0;
@@ -647,7 +649,7 @@ class Sequence {
         step();
       } catch (const OutOfMemory&) {
       } catch (const HostOutOfMemory&) {
-      } catch (const BackupError&) {  // the host's memory is used up, or the disk is full
+      } catch (const BackupError&) {  // the driver refused a call of the simulated disk
         ++counts_.errors;
       } catch (const DriverError& error) {
         if (!fails) check::fail(__FILE__, __LINE__, error.what());
@@ -691,7 +693,7 @@ class Sequence {
         ++counts_.resumes;
       }
     } else if (choice < 94) {
-      gpu_.allocator.empty_cache();  // cached memory would leave no room on the card
+      gpu_.allocator.empty_cache();  // makes room on the card for the rebalance
       if (gpu_.allocator.rebalance(random_.below(64_MiB)) > 0) ++counts_.rebalances;
     } else if (choice < 97) {
       gpu_.allocator.empty_cache();
@@ -768,7 +770,7 @@ class Sequence {
           if (live_[i].region != region) free(i);
         }
         gpu_.allocator.resume(region);
-      } catch (const HostOutOfMemory&) {  // the host has no buffer to read a disk with
+      } catch (const HostOutOfMemory&) {  // `resume` needs a buffer to read the disk
         while (!live_.empty()) free(0);
         gpu_.allocator.resume(region);
       }

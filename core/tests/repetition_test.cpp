@@ -132,7 +132,7 @@ TEST(repetition_forgets_what_is_too_long_ago) {
   Program program(step);
   program.right_in_a_step();
   CHECK_EQUAL(program.right_in_a_step(), std::size_t{0});
-  // With half as many requests, the history holds both previous steps.
+  // The history has room for two of these shorter steps.
   step.resize(Repetition::kCapacity / 2 - 10);
   Program shorter(step);
   for (int i = 0; i < 3; ++i) shorter.right_in_a_step();

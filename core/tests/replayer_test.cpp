@@ -85,7 +85,9 @@ struct Setting {
   const char* config;
   TorchVersion version;
   std::optional<Bytes> limit;
-  bool is_clear = true;  // false if the program's calls may look like the allocator's own acts
+  // False if the events do not always show which acts are the program's and which are the
+  // allocator's own. Then the random program does not use streams or empty its cache.
+  bool is_clear = true;
 };
 
 const std::vector<Setting> kSettings{
@@ -351,7 +353,8 @@ TEST(replay_completes_frees_too_late_for_the_request_that_waited_for_them) {
   gpu.allocator.record_stream(block, 2);
   gpu.free({block});
   gpu.allocator.note_snapshot();
-  CHECK_THROWS(gpu.malloc(15_MiB), OutOfMemory);  // completes the free, but does not search again
+  // The request waits until the free is complete, but then does not look for a free block again.
+  CHECK_THROWS(gpu.malloc(15_MiB), OutOfMemory);
   Replay replay(kCompare, 20_MiB);
   replay.run(EventList(gpu.allocator.history()));
   CHECK_EQUAL(replay.difference(), "");
@@ -411,7 +414,8 @@ TEST(replay_sends_requests_to_their_recorded_pools) {
 }
 
 TEST(replay_releases_a_pool_that_was_emptied_and_lets_it_be_used_again) {
-  for (const Bytes limit : {1_GiB, 60_MiB}) {  // the program empties the pool, or the request does
+  // With 1 GiB, the program must have emptied the pool. With 60 MiB, the request for 40 MiB did it.
+  for (const Bytes limit : {1_GiB, 60_MiB}) {
     const std::vector<TraceEvent> events{segment_alloc(kA, 30_MiB, kPool),
                                          alloc(kA, 30_MiB, kPool),
                                          free_requested(kA, 30_MiB, kPool),

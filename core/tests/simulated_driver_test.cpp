@@ -420,7 +420,7 @@ TEST(simulated_driver_names_the_streams_of_which_an_event_may_be_complete) {
   CHECK(to_query == std::set<StreamId>{2});
   machine.driver.finish(5);
   CHECK(to_query == (std::set<StreamId>{2, 5}));
-  machine.driver.hold(5);  // events recorded before may still complete
+  machine.driver.hold(5);  // the event recorded before this hold is still complete
   CHECK(to_query == (std::set<StreamId>{2, 5}));
   CHECK_EQUAL(machine.driver.destroy(of_second), Status::success);
   CHECK(to_query == std::set<StreamId>{5});

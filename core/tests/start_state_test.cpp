@@ -13,8 +13,8 @@ namespace plimsoll {
 namespace {
 
 constexpr Address kA = 0x7f00'0000'0000;
-// Up to this version, PyTorch's allocator chooses between equal blocks by address only. Later
-// versions also use the age of segments, which a snapshot does not have.
+// Up to this version, PyTorch's allocator chooses between blocks of the same size by address only.
+// Later versions also use the age of segments, which a snapshot does not contain.
 constexpr TorchVersion kByAddress{2, 11};
 constexpr std::string_view kExpandable = "expandable_segments:True";
 
@@ -59,7 +59,8 @@ struct Setting {
   const char* config;
   Bytes memory;
   RandomProgram::Options options;
-  bool within_operations = true;  // whether a replay may start in the middle of an operation
+  // Whether the test also replays histories that begin in the middle of an operation.
+  bool within_operations = true;
   // Whether the start state shows where reserved address space begins. A replay is exact only if it
   // does.
   bool replays = true;
@@ -107,7 +108,8 @@ TEST(start_state_is_nothing_for_a_complete_history) {
   CHECK(start_of(gpu).empty());
   for (const std::size_t cut : {1U, 2U, 3U})
     CHECK(!starts_from_nothing(events.span(cut), segments));
-  CHECK(starts_from_nothing(events.span(1), {}));  // the final segments are unknown
+  // Without final segments, the events count as complete.
+  CHECK(starts_from_nothing(events.span(1), {}));
 }
 
 // --- ends of blocks ----------------------------------------------------------------------------
@@ -154,7 +156,7 @@ TEST(start_state_learns_nothing_from_what_follows_a_freed_block) {
   gpu.driver.finish(2);
   gpu.malloc(2_MiB);
   gpu.malloc(8_MiB + 512_KiB);
-  gpu.malloc(5_MiB);  // half a MiB behind the end of the first block, which is freed by now
+  gpu.malloc(5_MiB);  // begins about half a MiB after the former end of `block`
   CHECK_EQUAL(describe(start_of(gpu)), before);
 }
 

@@ -47,8 +47,9 @@ constexpr RegionId kRegions = 3;
 constexpr std::size_t kStreams = 12;
 constexpr Bytes kUnit = 512;
 constexpr std::size_t kWords = kGranule / kUnit / 64;
-constexpr std::size_t kGranules =
-    4 * (kMemory + kShared) / kGranule;  // enough for content that is off the card too
+// There are more granules than the memory has, because content that is off the card keeps its
+// granules.
+constexpr std::size_t kGranules = 4 * (kMemory + kShared) / kGranule;
 constexpr std::size_t kAddressGranules = std::size_t{1} << 21;  // 4 TiB of addresses
 
 using Time = std::int64_t;  // nanoseconds on the driver's clock
@@ -98,8 +99,8 @@ struct Granule {
   std::array<AtomicTime, kWords * 64> guest_until{};
 };
 
-// Holds a granule of address space. `memory` does not change while a block lies there, but `blocks`
-// does.
+// Describes a granule of address space. `memory` does not change while a block lies in this
+// granule. `blocks` is the number of blocks that lie in it.
 struct AddressGranule {
   std::atomic<std::uint32_t> memory{0};  // number of the granule mapped here, from 1 on
   std::atomic<std::uint32_t> blocks{0};
@@ -495,9 +496,9 @@ struct Mailbox {
   std::vector<Live> blocks;
 };
 
-// Makes a plan that no thread follows: its requests have sizes like those of the threads, but come
-// in another order and have random places. Places may overlap or be in use, and some requests still
-// get their planned place.
+// Makes a plan that does not fit the threads' requests. The planned sizes are like the requests',
+// but their order and places are random. A planned place may overlap another one or be in use. Even
+// so, some requests get their planned place.
 std::shared_ptr<const ProgramPlan> wrong_plan(Random& random) {
   auto plan = std::make_shared<ProgramPlan>();
   plan->streams.resize(1 + random.below(kStreams));

@@ -1,6 +1,6 @@
 """Lists the scripts that `make test` runs, and those that only `make test-all` runs.
 
-They need only PyTorch and transformers, or libraries that have stand-ins.
+All these scripts need only PyTorch and transformers, or libraries for which there are stand-ins.
 """
 
 QUICK = frozenset(

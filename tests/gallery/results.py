@@ -1,6 +1,6 @@
 """Reads and writes the gallery's results in benchmarks/results: measured and predicted.
 
-A later run replaces the results of its own scripts only.
+A run of `benchmarks/gallery.py` replaces only the results of the scripts that it runs.
 """
 
 from __future__ import annotations

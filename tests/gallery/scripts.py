@@ -28,7 +28,7 @@ _ALWAYS_THERE = ("torch", "numpy")
 
 
 class ScriptRuleError(ValueError):
-    """A file of the gallery breaks a rule."""
+    """A script breaks a rule that this module's docstring states."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,10 @@ class Script:
     last_line: str
 
     def missing(self) -> list[str]:
-        """Returns the libraries that are not installed here and have no stand-ins."""
+        """Returns the libraries that the script needs and that are not installed here.
+
+        A script that is only simulated misses none, because it runs with stand-ins.
+        """
         needs = () if self.only_simulated else self.needs
         return [name for name in needs if version_of(name) is None]
 

@@ -16,18 +16,19 @@ A program is named WORKLOAD.TAG and runs in a process of its own, because PyTorc
   program needs.
 
 In the JSON, ``fraction`` is the argument of ``set_per_process_memory_fraction`` before the first
-allocation (null if it was never called). ``error`` is the out-of-memory text that ended the program
-(null if it ran to its end). ``caught_errors`` lists the first errors that the program caught.
-``actions`` counts the events left in the history. Tensors still alive when a program ends are alive
-in its snapshot too. ``--list`` prints a note on each program. A note that begins with "changed"
-means that the program changes a limit, a setting or a counter in mid-run, which the history does
-not record.
+allocation (null if it was never called). ``error`` is the message of the out-of-memory error that
+ended the program (null if it ran to its end). ``caught_errors`` lists the first errors that the
+program caught. ``actions`` counts, by action, the events that the history still holds. Tensors
+still alive when a program ends are alive in its snapshot too. ``--list`` prints a note on each
+program. A note that begins with "changed" means that the program changes a limit, a setting or a
+counter in mid-run. The history does not record such a change.
 
 Sizes are drawn from seeded generators, so a run repeats itself except where GPU timing or thread
 scheduling decides. Limits are shares of the card's memory. Several programs run at once
 (``--jobs``). They share the card's memory, which suffices for all of them if it is 40 GiB or more.
 
-Exit status: 0 all recorded or not supported here, 1 some program failed, 2 bad input or no GPU.
+Exit status: 0 if each program was recorded or is not supported here, 1 if one failed, 2 if the
+input is bad or there is no GPU.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class Heap:
         return tensor
 
     def try_take(self, size: int) -> bool:
-        """Allocates `size` bytes; notes an out-of-memory error and returns False instead."""
+        """Allocates `size` bytes; if memory runs out, notes the error and returns False."""
         try:
             self.take(size)
         except torch.OutOfMemoryError as problem:
@@ -137,11 +138,10 @@ class Heap:
         return int(math.exp(self.rng.uniform(math.log(low), math.log(high))))
 
     def churn(self, steps: int, cap: int, high: int = 200 * MIB, period: int = 250) -> None:
-        """Allocates and frees at random, alternately growing and shrinking.
+        """Allocates and frees at random; the heap grows in one phase and shrinks in the next.
 
-        At most `cap` bytes are alive; `high` is the largest request and `period` the number of
-        steps in one phase. After an out-of-memory error, this frees a third of the tensors and
-        continues.
+        At most `cap` bytes are alive. `high` is the largest request. A phase has `period` steps.
+        After an out-of-memory error, the method frees a third of the tensors and continues.
         """
         for step in range(steps):
             growing = step // period % 2 == 0
@@ -204,14 +204,14 @@ def inside(pool: torch.cuda.MemPool, stream: torch.cuda.Stream | None = None) ->
 
 
 def churn(run: Run, steps: int = 4000, cap: float = 0.05, high: int = 200 * MIB) -> object:
-    """Allocates sizes from one byte up, and frees at random; `cap` is a share of the card."""
+    """Allocates and frees at random; at most the share `cap` of the card's memory is alive."""
     heap = Heap(run)
     heap.churn(steps, run.share(cap), high)
     return heap
 
 
 def limited_churn(run: Run, steps: int = 1500, most_ooms: int = 60) -> object:
-    """Asks for more than the limit allows; halves a refused request until it fits."""
+    """Requests more than the memory limit allows, and halves each refused request until it fits."""
     heap = Heap(run)
     for _ in range(steps):
         if run.rng.random() < 0.35:
@@ -359,7 +359,7 @@ def private_pools(run: Run) -> object:
 
 
 def graphs(run: Run) -> object:
-    """Captures a training step and a forward pass into one pool, replays and resets them."""
+    """Captures a training step and a forward pass in one pool; replays and resets both graphs."""
     heap = Heap(run)
     model = torch.nn.Sequential(
         torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 256)
@@ -557,7 +557,7 @@ def transformer(run: Run, steps: int = 3) -> object:
 
 
 def two_snapshots(run: Run) -> object:
-    """Takes a snapshot in mid-run, which leaves an event in the history of the final one."""
+    """Takes a snapshot in mid-run; the history then has an event for that snapshot."""
     heap = Heap(run)
     snapshot: Callable[[], object] = torch.cuda.memory._snapshot
     heap.churn(600, run.share(0.04))
@@ -567,7 +567,7 @@ def two_snapshots(run: Run) -> object:
 
 
 def boundaries(run: Run) -> object:
-    """Allocates sizes at and around every threshold, and frees them in several orders."""
+    """Allocates blocks at and around the allocator's size thresholds; frees in several orders."""
     edges = (512, MIB, 2 * MIB, 10 * MIB, 12 * MIB, 19 * MIB, 20 * MIB, 32 * MIB, 64 * MIB)
     sizes = [0, 0, 1, 1, *(edge + delta for edge in edges for delta in (-1, 0, 1, 512))]
     kept: list[torch.Tensor] = []

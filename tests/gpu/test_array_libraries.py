@@ -341,7 +341,7 @@ def test_numba_is_refused_once_it_has_memory_and_pytorch_is_left_alone() -> None
     with pytest.raises(InputError, match="Numba manages its GPU memory already"):
         plimsoll.install(numba=True)
     assert x.size == 1000
-    # PyTorch's own allocator, not plimsoll's
+    # Here "native" names PyTorch's own allocator, not plimsoll's native allocator.
     assert torch.cuda.memory.get_allocator_backend() == "native"
     plimsoll.install()
 

@@ -1,4 +1,4 @@
-"""Tests on a real GPU that memory behaves as under PyTorch's own allocator."""
+"""Tests on a real GPU that memory under plimsoll behaves as under PyTorch's own allocator."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ class Other:
 
 
 def infer(requests: Any, answers: Any) -> None:
-    """Runs the inference engine's process."""
+    """Acts as the inference engine: loads, pauses and resumes weights when the parent asks."""
     plimsoll.install()
     weights = full(200, 0, "weights")
     bucket = requests.get()
@@ -223,7 +223,7 @@ def test_weights_go_from_one_process_to_the_other_while_both_take_turns() -> Non
 
 
 def look(requests: Any, answers: Any) -> None:
-    """Holds the sent tensors until the parent asks for their release."""
+    """Receives a tensor from the parent, and holds it until the parent asks for its release."""
     plimsoll.install()
     tensor = requests.get()
     answers.put(int(tensor[-1]))

@@ -203,7 +203,7 @@ def test_workers_do_not_inherit_streams_that_wait_for_the_collector() -> None:
 
 
 class Collected(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
-    """Samples that collect garbage in the worker as they are read."""
+    """A dataset that runs Python's garbage collector in the worker whenever it reads a sample."""
 
     def __len__(self) -> int:
         return 16
@@ -234,7 +234,9 @@ def test_workers_write_into_page_locked_memory(workers: int) -> None:
                 differ.append((found["x"] != wanted[:, None]).sum() + (found["n"] != wanted).sum())
             assert len(differ) == 16
             assert sum(d.item() for d in differ) == 0
-    small = 2**20  # a buffer for a tensor `n`, which is in pageable memory without workers
+    # Without workers, `n` is in pageable memory, so PrefetchLoader copies it into a page-locked
+    # buffer. `small` allows for one such buffer.
+    small = 2**20
     assert ahead.statistics().pinned_bytes - before <= (256 * small if workers == 0 else 0)
 
 

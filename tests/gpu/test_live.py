@@ -1,4 +1,4 @@
-"""Tests on a real GPU that replaying a new recording of PyTorch gives the same addresses."""
+"""Tests on a real GPU that a replay gives the addresses that PyTorch has just recorded."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def test_what_reads_only_a_shape_takes_no_memory() -> None:
 
 
 def test_it_takes_turns_with_other_streams() -> None:
-    """Runs the forward pass on a side stream."""
+    """Trains on a side stream."""
     wanted = train(transformer, contextlib.nullcontext())
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())

@@ -64,7 +64,7 @@ def test_training_is_recorded(allocator: str, tmp_path: Path) -> None:
     (trace,) = recording.devices
     assert trace.start("", "2.13") == []
     events = trace.load()
-    # threads read the clock, so times may be slightly out of order
+    # Each thread reads the clock for its own events, so times may be slightly out of order.
     assert (np.diff(events.time_us) >= -1000).all()
     stacks = np.unique(events.stack[events.action == Action.ALLOC]).tolist()
     script = str(PROGRAM)

@@ -1,7 +1,7 @@
 """Tests on a real GPU that a pool with its own allocator can sleep and wake.
 
-The test runs under each of plimsoll's allocators and PyTorch's. It compares how much memory
-sleeping frees and waking takes with a run of the same program on a simulated GPU.
+The test runs a program under each of plimsoll's allocators and PyTorch's. Sleeping must free, and
+waking must take, as much memory as in a run of the same program on a simulated GPU.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiles the program's allocator without libcuda, which the program loads first."""
+    """Compiles the program's allocator.
+
+    The allocator is not linked with libcuda, because the program loads libcuda before it.
+    """
     made = tmp_path_factory.mktemp("sleeping") / "memory.so"
     command = ["g++", "-std=c++20", "-shared", "-fPIC", str(PROGRAM / "memory.cpp"), "-o"]
     subprocess.run([*command, str(made)], check=True)

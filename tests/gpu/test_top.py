@@ -59,7 +59,7 @@ def mine() -> ProcessCounters:
 
 
 def my_gpu() -> tuple[Any, Any]:
-    """Returns this process's GPU and its use, as `plimsoll top` shows them."""
+    """Returns this process's GPU and this process's entry there, as `plimsoll top` shows them."""
     mine()
     (found,) = (
         (gpu, one) for gpu in Watch().look().gpus for one in gpu.processes if one.pid == os.getpid()

@@ -1,9 +1,9 @@
-"""Runs recorded operations on a simulated GPU, and prints those that allocate differently.
+"""Runs recorded operations on a simulated GPU; prints those whose allocations are not as recorded.
 
 Run it as `plimsoll run --simulate H200 check_operations.py RECORDED.jsonl.gz`. Each line of the
 file has an operation with its inputs, and the allocations and frees of its forward and backward
-pass under PyTorch 2.11 on an H200. Each number of a pass is an allocation or a free: a positive
-number is the bytes of an allocation; -N frees the pass' Nth allocation.
+pass under PyTorch 2.11 on an H200. A pass is a list of numbers: a positive number is the bytes of
+an allocation, and -N frees the Nth allocation of the pass.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Events = list[Any]
 
 
 def make(spec: list[Any]) -> torch.Tensor:
-    """Returns a tensor of a shape, type and memory format. Integers are 0, a valid index."""
+    """Returns a tensor of a shape, type and memory format. Integers are 0: always a valid index."""
     shape, dtype, memory_format, needs_grad = spec
     kind = DTYPES[dtype]
     if kind.is_floating_point:

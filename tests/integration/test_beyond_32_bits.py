@@ -1,4 +1,4 @@
-"""Compares operations on tensors above 2**32 bytes with an H100 and PyTorch 2.11."""
+"""Tests operations on tensors above 2**32 bytes: peak memory is as on an H100 with PyTorch 2.11."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 torch = pytest.importorskip("torch")
 MEASURED = ROOT / "tests" / "data" / "beyond_32_bits.csv"
-"""Peak bytes and results of calls on an H100."""
+"""The peak bytes that calls took on an H100, with the memory of their results."""
 
 
 def zeros(*sizes: int, dtype: Any = None) -> Any:

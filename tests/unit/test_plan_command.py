@@ -1,4 +1,4 @@
-"""Tests the command that runs a changed script, and that its lines keep their old numbers."""
+"""Tests the command for a changed script, and that reports name the original script's lines."""
 
 from __future__ import annotations
 

@@ -89,7 +89,10 @@ def tiny_script(random: Random, *, has_modules: bool) -> TinyScript:
 
 
 def script_of(*phases: int, **saves: tuple[tuple[int, ...], float]) -> TinyScript:
-    """Makes a script from the MiB of each phase, and each change's cost and savings by phase."""
+    """Makes a script whose phases and savings are given in MiB.
+
+    Each of `saves` is a change: what it saves in each phase, and the seconds that it costs.
+    """
     return TinyScript(
         phases=tuple(size * MiB for size in phases),
         seconds=1.0,

@@ -38,7 +38,7 @@ RUN = Timeline(0, 100, {"activations": [GiB, 4 * GiB]}, [5 * GiB, 5 * GiB], 1, [
 
 
 def plan_of(**values: object) -> Plan:
-    """Returns a plan of two changes that fits."""
+    """Returns a plan that makes two changes, after which the script fits."""
     known = Plan(
         script="train.py", gpu="T4", within_bytes=6 * GiB, fits=True, plan=[FUSED, PARTS],
         allocator="native", conf="", command="python CHANGED.py --steps 3",

@@ -18,7 +18,7 @@ POOL = (0, 1)
 
 
 class Source:
-    """A source of memory: returns addresses from a range of its own, up to `room` bytes at once."""
+    """A program's own allocator. It refuses requests beyond `room` live bytes."""
 
     def __init__(self, room: int) -> None:
         self.live: dict[int, int] = {}

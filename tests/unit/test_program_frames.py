@@ -1,4 +1,4 @@
-"""Tests finding out whether a program decides by a value that it reads."""
+"""Tests finding out whether a program uses a value that `item()` returned in a condition."""
 
 from __future__ import annotations
 

@@ -81,7 +81,10 @@ def test_the_dashboards_panels_lie_beside_each_other() -> None:
 
 
 def unknown(given: Any, kept: Any, at: str = "") -> list[str]:
-    """Returns the paths of a dashboard's parts that Grafana's own types drop."""
+    """Returns the paths of the parts of `given` that differ in `kept` or are missing there.
+
+    `kept` is what remains of the dashboard `given` after Grafana's own types have read it.
+    """
     if isinstance(given, dict) and isinstance(kept, dict):
         lost = [f"{at}.{key}" for key in given.keys() - kept.keys()]
         both = given.keys() & kept.keys()

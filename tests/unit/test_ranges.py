@@ -1,6 +1,7 @@
-"""Tests the runs that assume the least and the most of unknown data.
+"""Tests the range of a prediction if sizes depend on data whose values are unknown.
 
-The tests check which ranks run, and the ranges that the runs give.
+One run assumes the values that give the smallest sizes; another, those that give the largest. The
+tests check which ranks run, and the ranges that result.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ def use(rank: int, size: int, stage: int = 0) -> RankUse:
 
 
 def of_ranks(size: int, ranks: list[int], assumptions: list[Assumed]) -> Prediction:
-    """Returns a prediction whose odd ranks hold a byte more; the last has the least headroom."""
+    """Returns a prediction for these ranks; the last one has the least headroom.
+
+    Even ranks hold `size` bytes, and odd ranks hold one byte more.
+    """
     uses = [use(rank, size, rank % 2) for rank in ranks]
     worst = ranks[-1]
     return replace(prediction(size), ranks=uses, worst_rank=worst, assumptions=assumptions)

@@ -126,8 +126,8 @@ def test_who_is_fragmented_by_chance_as_others_are_is_not_named(
 ) -> None:
     one = summary_of(Rank(10_000))
     usual = one.peak_reserved_bytes // 10
-    # One rank of eight loses much memory to fragments. In the other group no rank does (elsewhere
-    # False), or three do (True).
+    # In a group of eight ranks, one rank loses much memory to fragments. In a second group of the
+    # same size, three ranks lose much if `elsewhere` is 1, and no rank does if it is 0.
     lost = [usual + place for place in range(7)] + [6 * usual]
     others = [usual + place for place in range(5)] + [usual * (1 + 3 * elsewhere)] * 3
     summaries = [

@@ -77,7 +77,7 @@ def test_memory_does_not_grow_with_the_length(tmp_path: Path) -> None:
         assert found >= events
         assert steps == -(-events // 4500)
         most.append(resident)
-    # If the process held all events in memory, the difference would be four times as large.
+    # If the process held all events in memory, the difference would be four times this limit.
     assert most[1] - most[0] < 45 * MiB
 
 

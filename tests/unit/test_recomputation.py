@@ -1,4 +1,7 @@
-"""Tests which modules are recomputed: the least time for a saving, and the resulting peak."""
+"""Tests the choice of modules to recompute.
+
+The choice must cost the least time for what it saves, and its predicted peak must be right.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,14 @@ class Program:
 
 
 def chained(sizes: list[tuple[int, float]], result: int = 1) -> tuple[Program, int]:
-    """Returns layers in a row, each with (MiB kept, seconds), and their backward pass."""
+    """Returns a program that calls layers in a row and then frees their blocks in reverse order.
+
+    Also returns the event at which these frees, the backward pass, begin.
+
+    Args:
+        sizes: The MiB that each layer keeps, and the seconds that it takes.
+        result: The MiB of each layer's result.
+    """
     program = Program()
     held: list[tuple[int, int]] = []
     before = None
@@ -157,7 +167,8 @@ def test_no_set_of_layers_saves_as_much_in_less_time(sizes: list[tuple[int, floa
         saves = sum(sizes[int(name)][0] for name in plan.modules)
         spends = sum(sizes[int(name)][1] for name in plan.modules)
         assert plan.seconds == pytest.approx(spends)
-        # The search rounds savings to steps, so it may miss a better plan by this many MiB.
+        # The search counts savings in whole units of total/256. So it may miss a faster plan, but
+        # not one that saves this many MiB more.
         rounding = len(sizes) * -(-total // 256) + 1
         assert spends <= min(
             (seconds for size, seconds in options if size >= saves + rounding), default=spends

@@ -116,7 +116,7 @@ class TestMarks:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Slow(dict[str, int]):
-            """A slow dictionary, so that threads meet between lookup and entry."""
+            """A dictionary with a slow `setdefault`, so that several threads are in it at once."""
 
             def setdefault(self, key: str, default: int | None = None) -> int:
                 time.sleep(0.01)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check() -> int:
-    """Takes the stack in both ways, on the same line; returns its number."""
+    """Checks that plimsoll and `traceback` see the same stack here; returns plimsoll's number."""
     number, summary = _core.capture_stack(), traceback.extract_stack()
     wanted = [(frame.filename, frame.lineno, frame.name) for frame in reversed(summary)]
     assert _core.stack_frames(number) == wanted

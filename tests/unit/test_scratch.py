@@ -122,9 +122,14 @@ def trial(kind: Kind) -> Iterator[tuple[Path, Callable[[list[str]], tuple[str, O
 def in_a_trial(
     *expected: str, kinds: Sequence[Kind] = tuple(Kind)
 ) -> Callable[[Callable[[], None]], Callable[[Kind], None]]:
-    """Returns a decorator that runs a test in a new process, over real files that stay unchanged.
+    """Returns a decorator that runs a test as a trial, and checks what the trial wrote.
 
-    The arguments are the expected writes, such as "new second": a kind and a path.
+    The test runs in a new process, in a folder of real files. These files must not change.
+
+    Args:
+        *expected: The writes that the trial should report. Each is a kind and a path, such as
+            "new second" for the new file `second`.
+        kinds: The kinds of trials that run the test.
     """
 
     def decorate(test: Callable[[], None]) -> Callable[[Kind], None]:
@@ -621,7 +626,7 @@ def operate(seed: int, count: int, moves_folders: bool) -> None:
 @pytest.mark.parametrize("kind", Kind)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_trial_is_like_the_files_themselves(seed: int, kind: Kind) -> None:
-    """Compares a trial with a run of the same program that may change the files."""
+    """Runs a program in a trial, and again directly on equal files; compares the results."""
     with trial(kind) as (real, run_held):
         before = state_of(real)
         model = make_real(real.with_name("model"))

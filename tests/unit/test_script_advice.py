@@ -38,7 +38,11 @@ AS_IT_IS = {"allocated": "900MiB", "reserved": "920MiB", "seconds": 1.0, "shared
 
 
 class Runs:
-    """Replaces runs of the script; `said` has the results of the changes that have an effect."""
+    """Replaces runs of the script by prepared results.
+
+    A key of `said` is a part of a change's name; its value is the result of a run with that change.
+    Changes without such a key give the result of the unchanged script.
+    """
 
     at_a_time = 2
     said: dict[str, dict[str, Any]]

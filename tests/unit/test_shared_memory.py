@@ -1,8 +1,8 @@
 """Tests dedicated and shared memory, under Windows' driver and the elastic allocator.
 
 The first four tests are the experiments of an article on GPU memory in modern Windows: dedicated
-memory only, page-locked memory, dedicated memory that spills into shared memory, and more than
-both.
+memory only, page-locked memory, dedicated memory that spills into shared memory, and a request for
+more than dedicated and shared memory together.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ CONFS = [
 ]
 
 
-# Under max_split_size, the effects of a failed request depend on the memory that was freed before.
-# The last test of this file covers this.
+# The configurations for tests with random programs. Under max_split_size, what a failed request
+# changes depends on the frees before it. The last test of this file covers that.
 WITHOUT_OVERSIZE = [conf for conf in CONFS if "max_split" not in conf]
 
 Snapshot = dict[str, Any]

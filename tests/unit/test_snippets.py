@@ -1,4 +1,4 @@
-"""Tests finding code in sample articles: fenced, unfenced, and with lost indentation."""
+"""Tests finding code in articles: code in fences, without fences, and without its indentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests finding how much a program's memory grows in each step, and when its steps repeat."""
+"""Tests finding how much a program's memory grows in each step, and when it stops growing."""
 
 from __future__ import annotations
 

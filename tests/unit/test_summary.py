@@ -1,4 +1,4 @@
-"""Tests that counters and summary table equal PyTorch's, to the key and the character."""
+"""Tests that counters have PyTorch's keys, and that the summary table is exactly PyTorch's text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests NVML's figures, and the messages when they are missing."""
+"""Tests reading figures from NVML, and the messages if NVML or its Python package is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests the thread that publishes a process's memory counters, which no program may notice."""
+"""Tests the thread that publishes a process's memory counters; it must not disturb the program."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ REGION = 3
 
 
 class Machine:
-    """An engine on a simulated GPU of 1 GiB; the machine's host shares 2 GiB."""
+    """An engine on a simulated GPU of 1 GiB. Up to 2 GiB of host memory can be shared memory."""
 
     def __init__(self, kind: str, allocator: str = "elastic") -> None:
         self.gpu = SimulatedGpu("1GiB", host_memory="4GiB")

@@ -92,14 +92,14 @@ def told(app: TopApp) -> str:
 
 
 def order(text: str) -> list[str]:
-    """Returns the processes in the order of the screen's rows."""
+    """Returns the process ids in the order of the screen's rows."""
     lines = text.split("────")[0].splitlines()
     return [line.split()[0] for line in lines if line.startswith("   ") and "PID" not in line]
 
 
 @dataclass
 class Choices:
-    """A machine that shows one real process."""
+    """Gives the screen its data: a machine on which the real process `pid` uses the GPU."""
 
     pid: int
 

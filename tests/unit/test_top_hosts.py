@@ -77,7 +77,10 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """Puts a stub of ssh on the PATH; its folder has a short path, because sockets need that."""
+    """Puts a stub of ssh on the PATH; yields a cluster without hosts.
+
+    The hosts' folders will have short paths, because the path of a Unix socket must be short.
+    """
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "ssh").write_text(f'#!/bin/sh\nexec {sys.executable} {PROGRAMS}/stub_ssh.py "$@"\n')

@@ -1,4 +1,4 @@
-"""Tests the functions that reduce a training's memory: its results must stay the same."""
+"""Tests the functions that reduce memory in training: losses and gradients must stay the same."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TestCrossEntropy:
         torch.testing.assert_close(gradient, expected, rtol=0.02, atol=1e-5)
 
     def test_a_loss_is_counted_in_single_precision_whatever_the_default_type(self) -> None:
-        """Runs with half precision as the default type, as some scripts leave it."""
+        """Sets bfloat16 as PyTorch's default type, because some scripts do so."""
         logits = torch.randn(200, 50).requires_grad_()
         target = torch.randint(0, 50, (200,))
         expected = torch.nn.functional.cross_entropy(logits, target)
@@ -145,7 +145,9 @@ class TestRecompute:
 
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
             net(x)
-        assert 4 * 640 in saved  # the result of the recomputed part, which the last layer saves
+        # The last layer saves its input, the result of the recomputed block. Nothing else of this
+        # size is saved.
+        assert 4 * 640 in saved
         assert saved.count(4 * 640) == 1
 
     def test_without_gradients_the_module_is_called_once_as_before(self) -> None:

@@ -79,7 +79,7 @@ def test_the_order_of_addresses_makes_a_range_where_equal_blocks_are_free() -> N
             job.allocator.free(job.allocator.malloc(200 * MiB))
             used.append(job.allocator.malloc(120 * MiB))
         job.allocator.malloc(80 * MiB)  # goes to the segment with the lower address
-        # If the 80 MiB are in the other segment, the segment of used[0] is now free as a whole.
+        # This frees the whole first segment, unless the 80 MiB block is in it.
         job.allocator.free(used[0])
         job.allocator.malloc(200 * MiB)
         return job.range()

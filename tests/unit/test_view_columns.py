@@ -1,4 +1,4 @@
-"""Tests that columns survive being stored in a page's text."""
+"""Tests packing columns of integers into a page's text: unpacking must return the same numbers."""
 
 from __future__ import annotations
 

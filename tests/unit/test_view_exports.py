@@ -1,4 +1,4 @@
-"""Compares exports for other tools with the history itself."""
+"""Compares the exports of a recording for other tools with the history in the recording."""
 
 from __future__ import annotations
 

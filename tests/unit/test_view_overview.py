@@ -1,4 +1,8 @@
-"""Tests that spans, which sum up events for the page, keep every peak with its live memory."""
+"""Tests the page's overview of a history, and its tables of live memory by group.
+
+The overview divides the history into spans of many events. A span keeps its highest and lowest
+live memory, so no peak is lost.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests the HTML file that `plimsoll view` writes: contents, path, and what a small page lacks."""
+"""Tests the HTML file that `plimsoll view` writes: its path, contents, and joined scripts."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_what_cannot_be_joined_is_an_error(path: str, text: str, reason: str) ->
 
 
 def test_no_module_of_the_page_is_in_a_circle_or_unused() -> None:
-    """Counts imports that only types need, too."""
+    """Includes the imports in JSDoc comments, which only types need."""
     imports = {
         path: {(path.parent / name).resolve() for name in _FROM.findall(path.read_text())}
         for path in sorted(WEB.rglob("*.js"))

@@ -1,4 +1,4 @@
-"""Tests the server of `plimsoll view --serve`: which clients it answers, and what."""
+"""Tests the server of `plimsoll view --serve`: which requests it refuses, and its answers."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Walls(NamedTuple):
 
     @property
     def python(self) -> str:
-        """Returns this Python; the system's Python if this one is in root's home."""
+        """Returns the Python that runs the tests; the system's if `user` cannot reach that one."""
         own = Path(sys.executable).resolve()
         is_reached = self.user is None or all(each.stat().st_mode & 1 for each in own.parents)
         return sys.executable if is_reached else shutil.which("python3", path="/usr/bin") or ""
@@ -82,7 +82,11 @@ class Walls(NamedTuple):
 
 @pytest.fixture(params=USERS)
 def walls(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Walls]:
-    """Yields a user's files. A preloaded library redirects writes; the wall refuses the others."""
+    """Yields a user's files, which a preloaded library and the wall protect.
+
+    The library redirects writes to a scratch folder. The wall refuses the writes that the library
+    does not see.
+    """
     open_to_all(tmp_path)
     real, scratch = tmp_path / "real", tmp_path / "scratch"
     for folder in (real, real / "empty", real / "outside", scratch):
@@ -220,7 +224,9 @@ def test_a_wall_in_a_wall_is_not_possible(walls: Walls) -> None:
 def test_an_empty_environment_writes_nothing(walls: Walls) -> None:
     ended = walls.run(["/bin/sh", "-c", "env -i PATH=/bin:/usr/bin sh -c 'echo > f'; cat file"])
     assert ended.output == "kept\n"
-    assert ended.refused == []  # the preloaded library sets its variables again
+    # `env -i` drops the preloaded library's variables, but the library gives them to `sh` again. So
+    # the library redirects the write, and the wall has nothing to refuse.
+    assert ended.refused == []
     ended = walls.run(["/bin/sh", "-c", "echo > f"], layered=False)
     assert [path for path, _ in ended.refused] == [str(walls.real / "f")]
 

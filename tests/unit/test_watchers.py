@@ -72,7 +72,7 @@ WATCHERS = {
     "the configurations that it reads",
     "the sizes of loaders' batches",
 }
-"""Names of watchers, which the report shows if a watcher failed."""
+"""The name of each watcher. If a watcher fails, the report shows its name."""
 REGISTRATIONS = {
     "addaudithook", "on_first_use", "register_at_fork", "register_optimizer_step_post_hook",
     "register_optimizer_step_pre_hook", "Thread", "watch_calls", "watch_compiled",

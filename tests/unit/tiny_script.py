@@ -44,7 +44,7 @@ class Done:
 
     @classmethod
     def by(cls, changes: Changes) -> Done:
-        """Returns the state after a set of changes."""
+        """Makes a `Done` from the names of a set of changes."""
         plain = tuple(change.name for change in changes if change.kind not in _MEASURED)
         measured = {change.kind: change.name for change in changes if change.kind in _MEASURED}
         again = measured.get("recomputation", "recompute 0 modules").split()[1]
@@ -148,8 +148,9 @@ class TinyAttempts:
     Args:
         script: The script.
         room: The memory that the script may take.
-        interrupted_after: Interrupts after this number of runs; None for no interrupt.
-        refuses: Whether every run under a limit fails.
+        interrupted_after: The number of runs after which KeyboardInterrupt is raised; None for
+            never.
+        refuses: Whether `verify` always finds that the changed script does not fit.
 
     Attributes:
         count: The number of runs.

@@ -24,7 +24,7 @@ BASE = 0x7F00_0000_0000
 
 
 class MadeUpTrace(LoadedTrace):
-    """A history in memory whose stacks are given."""
+    """A history that was never in a file. The test gives the frames of its stacks."""
 
     stacks: dict[int, list[Frame]]
 
@@ -96,7 +96,7 @@ class Held:
 
 
 def held_after_each(rows: Sequence[Row]) -> list[dict[int, Held]]:
-    """Returns the held blocks by address after each event."""
+    """Returns a dictionary for each event: the blocks held after it, by their addresses."""
     now: dict[int, Held] = {}
     states = []
     for row in rows:

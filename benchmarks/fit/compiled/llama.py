@@ -38,7 +38,7 @@ class Block(nn.Module):
 
 
 def rotated(x: Tensor, turns: Tensor) -> Tensor:
-    """Applies rotary positions: rotates the two halves of the last dimension."""
+    """Applies rotary positions: rotates pairs, one value from each half of the last dimension."""
     first, second = x.float().chunk(2, -1)
     cosine, sine = turns.cos(), turns.sin()
     turned = torch.cat([first * cosine - second * sine, first * sine + second * cosine], -1)

@@ -45,7 +45,10 @@ MOST_AT_A_TIME = 4
 """The largest number of parallel runs. Each run holds PyTorch and the script's data in memory."""
 _SECONDS_TO_ANSWER = 60
 _MOST_FETCHED = 8
-"""The most repositories of the hub to fetch for a script. The script runs again after each."""
+"""How many repositories of the Hugging Face hub plimsoll fetches at most for one script.
+
+After each fetch the script runs again.
+"""
 _REPORT, _RECORDED = "report.json", "recorded.plim"
 _GROUPS, _SURVEY = "groups.json", "survey.json"
 
@@ -95,16 +98,17 @@ def started(
 ) -> Iterator[Callable[[], Prediction]]:
     """Starts a request's process, and yields the function that waits for its answer.
 
-    The process ends with the context. If the script fails because a model's configuration is
-    missing, the yielded function fetches it and starts the request again.
+    The process ends with the context. The yielded function raises the errors of `run`. If a script
+    fails because a model's configuration is missing, the yielded function fetches the configuration
+    and starts the request again.
 
     Args:
-        request: The request. The yielded function raises the errors of `run`.
+        request: The request.
         shows_output: As for `run`.
         is_aside: Whether the process runs in the background. If so, it reads no input, gets no
             Ctrl-C, and prints nothing about a failure.
         failed_output: The file for the output of a script that fails, if the output is not shown.
-            The default is stderr; with `is_aside` the output is dropped.
+            Without a file, the output goes to stderr, or is dropped with `is_aside`.
         fetched: The names of the hub's repositories that were fetched for this request so far.
 
     Raises:

@@ -52,8 +52,8 @@ class CompiledUse:
         launches: The number of launches of Triton kernels.
         first_calls_bytes: For each activity that happens only in first calls, such as autotuning:
             the most memory that it added to the blocks that were already live.
-        peak_in: The activity of a first call in which memory peaks; None if memory peaks outside
-            these activities.
+        peak_in: The activity, one of those in `first_calls_bytes`, during which memory peaks; None
+            if memory peaks outside these activities.
         eager: The memory and time without the compiler; None if the script does not use
             torch.compile, or does not run without it.
     """

@@ -37,7 +37,7 @@ class Roles:
 
 
 def find_roles(request: Request) -> Roles:
-    """Runs one rank of a job alone up to its first send, and chooses ranks by its process groups.
+    """Runs one rank alone, and chooses the ranks to run by the process groups that it reports.
 
     Raises:
         InputError: If the script cannot be simulated.
@@ -48,7 +48,7 @@ def find_roles(request: Request) -> Roles:
         file = Path(folder) / "groups.json"
         setup = replace(request.setup, unlimited=True)
         asked = replace(request, setup=setup, groups=str(file), summary=None)
-        # The run may end at the first send, because no other rank runs to receive it.
+        # The run may end at the rank's first send, because no other rank runs to receive it.
         with (
             started(asked, shows_output=False, is_aside=True) as answer,
             suppress(ScriptError, InputError),

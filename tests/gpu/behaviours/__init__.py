@@ -30,7 +30,7 @@ GROUPS = (  # the slow groups come first
 
 
 def load() -> list[Behaviour]:
-    """Imports the groups and returns all behaviours, in order."""
+    """Imports the groups; returns all behaviours in the order in which they were registered."""
     for group in GROUPS:
         import_module(f"tests.gpu.behaviours.{group}")
     return list(BEHAVIOURS.values())

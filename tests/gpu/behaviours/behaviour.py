@@ -36,9 +36,9 @@ def same_type(theirs: Any, ours: Any) -> bool:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """A program, and the relations between its observations under two allocators.
+    """A program, and the relations that its observations under two allocators must satisfy.
 
-    Observations without a relation must be equal.
+    Observations without a relation must be equal. The decorator `behaviour` explains the fields.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Behaviour:
     own_process: bool
 
     def differences(self, allocator: str, theirs: Observed, ours: Observed) -> list[str]:
-        """Returns lines that name the observations which break their relation."""
+        """Returns the names of observations that break their relation or lack a counterpart."""
         relations = dict(self.either)
         if allocator == "elastic":
             relations |= self.elastic

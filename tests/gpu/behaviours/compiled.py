@@ -13,7 +13,7 @@ from tests.gpu.behaviours.tools import stat
 
 
 def need_a_compiler() -> None:
-    """Raises UnavailableError without Triton or a C compiler."""
+    """Raises UnavailableError if Triton or a C compiler is missing."""
     if importlib.util.find_spec("triton") is None:
         raise UnavailableError("there is no Triton")
     if not any(map(shutil.which, ("gcc", "cc", "clang"))):

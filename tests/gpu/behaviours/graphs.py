@@ -128,7 +128,9 @@ def captured_memory_is_in_a_pool_of_its_own() -> Observed:
 def the_segments_of_a_capture_are_counted() -> Observed:
     names = ("segment.small_pool.current", "segment.large_pool.current")
     static = torch.zeros(128, device="cuda")
-    torch.cuda.empty_cache()  # because the capture itself begins by emptying the cache
+    # The capture begins by emptying the cache. Empty it before as well, so that the capture frees
+    # no segment that `before` counts.
+    torch.cuda.empty_cache()
     before = [stat(name) for name in names]
     graph, out = capture(lambda: static + torch.zeros(8 * MIB, device="cuda")[:128])
     during = [stat(name) for name in names]

@@ -45,7 +45,7 @@ def group() -> Iterator[Any]:
 
 
 def available(call: Callable[[], Any]) -> Any:
-    """Returns a call's result; raises UnavailableError with the first line of its error."""
+    """Returns a call's result; if the call fails, raises UnavailableError with the reason."""
     try:
         return call()
     except (AttributeError, RuntimeError) as error:

@@ -233,8 +233,8 @@ def host_statistics_are_pytorchs_own() -> Observed:
     after = torch.cuda.host_memory_stats()
     seen: Observed = {
         "keys": sorted(after),
-        # The peak is left out. PyTorch adds up the peaks of the size classes, and plimsoll reports
-        # the peak of their sum.
+        # `active_requests.peak` is left out. PyTorch adds up the peaks of its size classes, which
+        # can occur at different times. plimsoll reports the peak of the total.
         "changed": sorted(
             name
             for name in after

@@ -45,12 +45,13 @@ def in_threads(*functions: Callable[[], object]) -> list[str]:
 
 @behaviour()
 def recorded_streams_hold_memory_back() -> Observed:
-    # Fill the cache first: a call of the driver might wait for the running kernel.
+    # `spare` fills PyTorch's cache, so that `z` needs no call of the driver. Such a call might wait
+    # for the sleeping kernel.
     side = torch.cuda.Stream()
     x, spare = full(1.0), full(0.0)
     with torch.cuda.stream(side):
         y = full(0.0)
-    torch.mul(spare, 2, out=spare)  # loads the kernel now, which can take as long as the sleep
+    torch.mul(spare, 2, out=spare)  # loads its kernel now: loading can take as long as the sleep
     del spare
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated(), stat("active_bytes.all.current")
@@ -265,7 +266,7 @@ def fragmented_memory_keeps_its_contents() -> Observed:
 
 @behaviour(elastic={"peak_reserved": at_most})
 def holes_are_filled_without_loss() -> Observed:
-    # Free every second of 64 blocks, and then request larger blocks.
+    # Free every other one of 64 equal blocks, and then request larger and smaller ones.
     chance = random.Random(3)
     held = [full(float(i), MIB) for i in range(64)]
     for i in range(0, 64, 2):

@@ -69,7 +69,7 @@ def blocks(segments: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def pool_bytes(pool_id: tuple[int, int], key: str = "allocated_size") -> int:
-    """Returns a pool's bytes in a snapshot."""
+    """Returns the sum of `key` over a pool's segments, as a new snapshot shows them."""
     return sum(
         segment[key]
         for segment in torch.cuda.memory_snapshot()

@@ -1,4 +1,4 @@
-"""The verdict on a program of several processes, counting all processes on each card."""
+"""Decides whether all processes of a program fit on their cards together."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def verdict(
     """Returns the entries of a `PredictionParts` about whether all processes fit together.
 
     Args:
-        found: The prediction of one process, with the failures of all processes in it.
+        found: The prediction of one process. Its `out_of_memory` is set if any process failed.
         reports: All processes that used a GPU.
         cards: The used cards.
         request: The request that the program ran for.

@@ -23,8 +23,8 @@ def accepted_step(
         failed: The value that failed.
         accepted: Values that the script accepted.
         step: The step demanded so far.
-        tolerance: The largest step to guess. A larger step is guessed only if no step up to this
-            one explains the failure.
+        tolerance: A step above `tolerance` is guessed only if no step up to `tolerance` explains
+            the failure.
 
     Returns:
         A multiple of `step` that divides all accepted values but not the failed one. If the

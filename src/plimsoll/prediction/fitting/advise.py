@@ -1,4 +1,4 @@
-"""Tries the change for each cause of a prediction, by a simulation of the changed script."""
+"""Simulates the script with the change against each cause of its memory, one change at a time."""
 
 from __future__ import annotations
 

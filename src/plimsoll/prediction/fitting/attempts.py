@@ -44,7 +44,8 @@ class Attempt:
     Attributes:
         changes: The changes.
         prediction: The prediction; None if the script failed.
-        survey: The survey of the changed script; None if it failed.
+        survey: The observed parts of the changed script, such as its optimizers; None if the
+            script failed.
         failure: Why the script failed, or why a change cannot be made in it; None for a success.
     """
 
@@ -60,9 +61,10 @@ class Attempt:
 
     @property
     def step_seconds(self) -> float | None:
-        """How long the changed script takes for one step of the unchanged script; None if unknown.
+        """The time in which the changed script does the work of one step of the unchanged script.
 
-        A change may split one step into several, or take time that the simulation misses.
+        None if unknown. A change may split one step into several. It may also take time that the
+        simulation does not count.
         """
         if self.prediction is None or self.prediction.step_seconds is None:
             return None
@@ -72,7 +74,7 @@ class Attempt:
 
     @property
     def nccl_bytes(self) -> int:
-        """The memory of the card that NCCL takes."""
+        """How much of the card's memory NCCL takes."""
         return 0 if self.prediction is None else self.prediction.nccl_bytes
 
     def allocated_bytes(self) -> int:
@@ -99,7 +101,7 @@ class Attempt:
         return min(self.allocators(), key=lambda use: use.least_reserved_bytes)
 
     def least_bytes(self) -> int:
-        """Returns the memory of the card that suffices with the allocator of `least_use`."""
+        """Returns how much of the card's memory suffices with the allocator of `least_use`."""
         return self.outside_bytes() + self.least_use().least_reserved_bytes
 
 
@@ -182,7 +184,10 @@ class Attempts:
             return _finished(answer())
 
     def with_range(self, changes: Changes, use: AllocatorUse, found: Prediction) -> Prediction:
-        """Adds the range of the peaks to a prediction of `verify` if it depends on unknown data."""
+        """Adds the range of the peaks to `found`, a prediction by `verify`, if the peaks may vary.
+
+        They may vary if the script's behaviour depends on data that plimsoll does not know.
+        """
         if not found.needs_trials:
             return found
         self.count += 2
@@ -325,6 +330,6 @@ def _finished(found: Prediction) -> Prediction:
 def _reason(error: Exception) -> str:
     reason = str(getattr(error, "reason", None) or error)
     refusal = f"{InputError.__name__}: "
-    if reason.startswith(refusal):  # a function of plimsoll's that a change calls refuses it
+    if reason.startswith(refusal):  # the change calls plimsoll, which refuses the script
         return reason.removeprefix(refusal)
     return f"the script fails: {reason}"

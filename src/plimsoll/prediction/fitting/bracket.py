@@ -1,5 +1,7 @@
-"""Uses earlier results to choose the next values to try, until two values enclose the answer.
+"""Chooses the values to try in the search for the largest value with which a script fits.
 
+This largest value is called the answer. The search uses earlier results, and goes on until two
+tried values enclose the answer. A known value is one whose use of memory a run has measured.
 A scout is a run with unlimited memory, which only measures how much memory a value takes.
 """
 
@@ -20,8 +22,8 @@ _TOLERANCE = 100  # the search ends when the answer is known to one part in 100
 _MOST_GROWTH = 32  # a round tries values up to this many times the largest known value
 # If memory stays the same up to this many times a value, it does not depend on the value at all.
 _PATIENCE = 1024
-# An estimate is tried without a scout if it lies within this factor of a known value: the first
-# factor holds with one known value, the second with two, the third with more.
+# An estimate needs no scout if it lies within one of these factors of a known value: the first
+# factor if there is one known value, the second if there are two, the third if there are more.
 _NEAR = (1.1, 2.0, 2.5)
 _CLOSE = 1.1  # within this factor of a known value no scout is needed, even after wrong estimates
 _SURE = 0.95  # if no known value is near the estimate, the last try is this part of the estimate
@@ -247,7 +249,7 @@ class Bracket:
         return sqrt(value * known[1])
 
     def _nearest(self, value: float) -> tuple[int, float]:
-        """Returns the known value nearest to a value, and the factor between both."""
+        """Returns the known value nearest to `value`, and the factor between these two values."""
         distances = {
             each.value: max(each.value / value, value / each.value) for each in self._known
         }

@@ -1,4 +1,7 @@
-"""Estimates the value at which memory runs out, from what stays free with other values."""
+"""Estimates the value of an argument with which a script just uses up the memory.
+
+The estimate follows from the bytes that stay free with other values of the argument.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def _on_line(first: Sample, other: Sample) -> float | None:
 
 
 def _on_parabola(first: Sample, second: Sample, third: Sample) -> float | None:
-    """Returns the root nearest to `first`; None if none exists or the parabola rises at `first`."""
+    """Returns the parabola's root nearest to `first`; None if it has none or rises at `first`."""
     to_second = (second[1] - first[1]) / (second[0] - first[0])
     to_third = (third[1] - first[1]) / (third[0] - first[0])
     bend = (to_third - to_second) / (third[0] - second[0])

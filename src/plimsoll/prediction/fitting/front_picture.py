@@ -3,8 +3,8 @@
 The front has the attempts for which no other takes less memory and less time. The letters are also
 in the table of the front.
 
-All other attempts are dots, and the limit is a line. Letters that belong in the same cell are drawn
-side by side.
+All other attempts are dots, and the memory limit is a line. Letters that belong in the same cell
+are drawn side by side.
 """
 
 from __future__ import annotations

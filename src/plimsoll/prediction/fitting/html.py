@@ -1,4 +1,4 @@
-"""Fits and plans as HTML for notebooks."""
+"""Formats a `FitParts` or a `PlanParts` as HTML for notebooks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The memory and time of sets of changes, from attempts or estimates.
+"""The memory and time that a script takes with sets of changes, from attempts or estimates.
 
-An estimate starts with the largest subset of the set that was tried. For each other change, it
-subtracts the bytes that the change saved in an attempt of its own. Without such an attempt, it
-subtracts the most that the change can save.
+To estimate a set, plimsoll starts with the peak of an attempt: the one with the largest tried
+subset of the set. For each other change in the set, plimsoll subtracts the bytes that this change
+saved when it was tried alone. If it was not tried alone, plimsoll subtracts the most that the
+change can save.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _LEAST_REST = 0.985  # the share of its reserved memory that the elastic allocat
 PER_CHANGE = 0.005
 """A plan with one change fewer is preferred if its step is slower by no more than this share."""
 _THIN = 0.02  # a plan with enough headroom is preferred if slower by no more than this share
-# If measured changes save less than this share of the wanted bytes, they can save no more.
+# If measured changes save at most this share of what they were chosen to save, plimsoll assumes
+# that they can save no more.
 _FAR = 0.75
 
 
@@ -94,9 +96,10 @@ class Known:
         return max(inside, key=lambda attempt: len(attempt.changes))
 
     def estimate(self, changes: Changes, start: Attempt) -> tuple[int, float]:
-        """Estimates the peak of a set and the time of a step.
+        """Estimates a set's peak and step time from `start`, an attempt with some of its changes.
 
-        The estimated peak is no lower than that of any attempt with all of these changes and more.
+        If an attempt had all of these changes and others too, the estimated peak is at least its
+        peak.
         """
         allocated, seconds = start.allocated_bytes(), self.seconds(start)
         for change in set(changes) - set(start.changes):
@@ -156,7 +159,7 @@ class Known:
     def margin(self, chosen: Changes) -> int:
         """Returns the bytes by which measured changes have missed their wanted peak so far.
 
-        Only attempts whose other changes are `chosen` count.
+        An attempt counts only if its other changes, those that are not measured, are `chosen`.
         """
         return self._margins.get(frozenset(chosen), 0)
 

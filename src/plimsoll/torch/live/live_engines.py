@@ -4,9 +4,9 @@ PyTorch's allocator is replaced before the first allocation; PyTorch initialises
 initialises CUDA. A GPU's engine is made when the GPU is first used, because the engine makes a
 context on the GPU.
 
-If the bridge cannot be built, plimsoll uses PyTorch's interface for pluggable allocators instead.
-Allocating and freeing then works, but PyTorch has no statistics and no snapshots, and cannot share
-tensors between processes.
+The new allocator is in a C++ library, the bridge. If the bridge cannot be built for the installed
+PyTorch, plimsoll uses PyTorch's interface for pluggable allocators. Allocating and freeing then
+works, but PyTorch has no statistics and no snapshots, and cannot share tensors between processes.
 """
 
 from __future__ import annotations
@@ -108,7 +108,10 @@ class LiveEngines:
         return self._open[device]
 
     def _follow_plan(self, engine: _core.Engine, device: int) -> None:
-        """Makes the engine follow the plan of this rank and GPU; prints a line if there is none."""
+        """Makes the engine follow the plan of this rank and GPU, if a plan's file was given.
+
+        If the file has no plan for this rank and GPU, prints a line.
+        """
         if self._plan is None or engine.fell_back is not None:
             return
         rank = rank_of_process()
@@ -285,7 +288,7 @@ def _put_under_pytorch(engines: LiveEngines, conf: str | None) -> Any:
     if other != "native":
         raise InputError(f"PyTorch runs on the allocator {other!r} already; a process has one")
     if conf is not None:
-        _settings(torch)(conf)  # PyTorch's own settings, such as those of pinned memory
+        _settings(torch)(conf)  # PyTorch itself uses some settings, such as those of pinned memory
     tell_if_unknown()
     try:
         library = load(BRIDGE)
@@ -298,7 +301,11 @@ def _put_under_pytorch(engines: LiveEngines, conf: str | None) -> Any:
 
 
 def _check_sizes(tiers: Tiers, nvml: Nvml | None = None) -> None:
-    """Refuses sizes that no card has, and sizes above half of the host's memory."""
+    """Refuses sizes that are too large.
+
+    Dedicated memory must not be more than the largest card has, and shared memory must not be more
+    than half of the host's memory.
+    """
     host = _core.host_memory()[1] // 2
     if tiers.shared_bytes is not None and tiers.shared_bytes > host:
         raise InputError(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from plimsoll.recordings.events import Frame
 
 
-# The low bits of a request's number: autograd's state at the request (csrc/recorder.cpp). The high
-# bits are the number of the stack.
+# The bridge gives each request a number (csrc/recorder.cpp). Its `_BITS` low bits hold autograd's
+# state at the request; the higher bits hold the number of the call stack.
 _RECORDS, _IN_BACKWARD, _BITS = 1, 2, 3
 
 
@@ -66,7 +66,10 @@ class TorchEvents:
             self._torch._C._cuda_record_memory_history = self._record_memory_history
 
     def _watch_history(self) -> None:
-        """Notices when the program turns on PyTorch's memory history, which then gathers stacks."""
+        """Warns the user when the program turns on PyTorch's memory history.
+
+        From then on PyTorch gathers call stacks for its history, and no longer for plimsoll.
+        """
         self._record_memory_history = self._torch._C._cuda_record_memory_history
 
         def record_memory_history(*arguments: Any, **named: Any) -> Any:

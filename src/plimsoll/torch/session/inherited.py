@@ -1,8 +1,8 @@
-"""Gives simulated GPUs to every Python process that a program starts, by whatever method.
+"""Gives simulated GPUs to every Python process that a program starts.
 
-The new process inherits two environment variables. PYTHONPATH begins with a folder that contains a
-`sitecustomize`. PLIMSOLL_SIMULATED names, as JSON, the function that the process calls before it
-imports PyTorch.
+It does not matter how the program starts a process, because the process inherits two environment
+variables. PYTHONPATH begins with a folder that contains a `sitecustomize`. PLIMSOLL_SIMULATED
+names, as JSON, the function that the process calls before it imports PyTorch.
 """
 
 from __future__ import annotations

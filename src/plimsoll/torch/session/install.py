@@ -74,7 +74,7 @@ def install(
         dedicated: How much of each card's own memory PyTorch may use, in bytes or as "6GiB".
         shared: How much host memory each GPU may use; by default, half of the host's memory.
         rebalance: When spilled memory moves back to the card; see `plimsoll.set_tiers`.
-        plan: The file of a plan: an address for each large request, which "elastic" follows
+        plan: The file of a plan, for "elastic" only. A plan has an address for each large request
             (docs/plans.md). Simulated GPUs have their plan from the start.
         pytorch: Whether PyTorch uses the allocator. With False, PyTorch need not be installed; this
             is for programs that use only other libraries.
@@ -85,9 +85,10 @@ def install(
     Raises:
         InputError: If this is not Linux, PyTorch has no CUDA, or there is no GPU. If PyTorch or
             Numba has allocated GPU memory already, or `install` was called with other arguments. If
-            a library is missing, or is to use simulated GPUs. If a size is larger than the memory,
-            or the configuration is invalid. A size that is too large only for some of the cards
-            raises no error here: when such a card is first used, all requests on it fail.
+            a library is missing, or a library is named although the GPUs are simulated. If a size
+            is larger than the memory, or the configuration is invalid. A size that is too large
+            only for some of the cards raises no error here: when such a card is first used, all
+            requests on it fail.
     """
     if allocator not in _NAMES:
         raise InputError(f"unknown allocator {allocator!r}; there are {' and '.join(_NAMES)}")
@@ -121,7 +122,7 @@ def _check_pytorch() -> None:
 
 
 def _use_simulated(engines: Engines, allocator: LiveAllocatorName, tiers: Tiers) -> None:
-    """Refuses an `allocator` other than the one with which the GPUs are simulated."""
+    """Sets the tiers of simulated GPUs; refuses an `allocator` that is not the GPUs' own."""
     if engines.allocator != allocator:
         raise InputError(
             f"the simulated GPUs have the {engines.allocator} allocator: choose --allocator "
@@ -135,8 +136,8 @@ def install_from_environment() -> None:
     """Installs what PLIMSOLL_ALLOCATOR and similar variables ask for, or ends the process.
 
     PLIMSOLL_POLICY, _DEDICATED, _SHARED, _REBALANCE and _PLAN take the same values as the arguments
-    of `install`. PLIMSOLL_CUPY=1, _NUMBA=1 and _RMM=1 add libraries. In a process whose PyTorch has
-    no CUDA, or that has no GPU, nothing is installed, because the process uses no GPU.
+    of `install`. PLIMSOLL_CUPY=1, _NUMBA=1 and _RMM=1 add libraries. If the process has no GPU, or
+    its PyTorch has no CUDA, nothing is installed, because such a process uses no GPU.
     """
     name = os.environ.get("PLIMSOLL_ALLOCATOR") or "torch"
     try:
@@ -150,7 +151,8 @@ def install_from_environment() -> None:
 
         if torch.cuda.device_count() == 0:
             return
-        record_if_asked(torch)  # records from the first use of CUDA, after the installation
+        # Recording starts later: at the first use of CUDA, when the allocator is already installed.
+        record_if_asked(torch)
         if name != "torch":
             tiers = Tiers.parse(*(os.environ.get(f"PLIMSOLL_{key}") for key in _TIERS))
             asked = [one for one in _LIBRARIES if _is_on(f"PLIMSOLL_{one.upper()}")]

@@ -23,12 +23,16 @@ if TYPE_CHECKING:
 
 
 def tell_of_plan(engines: LiveEngines, plan: str, *, is_summarized: bool) -> None:
-    """Prints a line if the plan is for another program, and one at exit if the plan was dropped.
+    """Prints a line if the plan was made for another program.
+
+    At exit, prints a line for each GPU whose engine stopped following the plan, because too
+    little memory got its planned address.
 
     Args:
         engines: The engines that follow the plan.
         plan: The plan's file.
-        is_summarized: Whether the summary at exit already says how well the plan fitted.
+        is_summarized: Whether the summary at exit already says how well the plan fitted; if so,
+            nothing more is printed at exit.
     """
     if difference := read_plan(plan).made_for.difference(_running_program()):
         print(printable(f"plimsoll: {plan} is a plan {difference}"), file=sys.stderr)

@@ -60,7 +60,7 @@ def simulate_started(setup: Setup, watch: Callable[[Simulation], None] | None = 
         return
     try:
         simulation = Simulation(setup)
-        simulation.pretended_world = None  # None, because each rank runs in its own process
+        simulation.pretended_world = None  # no rank is pretended: each runs in its own process
         if watch is not None:
             watch(simulation)
         _simulate_here(simulation, record_if_asked)

@@ -1,4 +1,4 @@
-"""`plimsoll.simulated_operation`, by which a program describes its own operation."""
+"""`plimsoll.simulated_operation`, with which a program describes a custom PyTorch operation."""
 
 from __future__ import annotations
 

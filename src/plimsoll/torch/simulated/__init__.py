@@ -1,4 +1,4 @@
-"""PyTorch on CUDA devices without a GPU: begin with `simulation`.
+"""Simulates CUDA devices for PyTorch; no GPU is needed. Read `simulation` first.
 
 PyTorch computes the shapes, and the engine allocates the memory. `csrc` has the rules for kernels'
 memory and times, and computes values where that is cheap. `ranks` has the communication of a job's

@@ -1,9 +1,10 @@
-"""Tests whether simulated GPUs work with the installed PyTorch. `compiler.py` runs this program.
+"""Tests whether simulated GPUs work with the installed PyTorch.
 
     python -m plimsoll.torch.simulated.check LIBRARY
 
-It runs when the library is built for a PyTorch that plimsoll was not tested with. The last line on
-stderr names the failure.
+LIBRARY is the file of the simulated GPUs' C++ library. `building/compiler.py` runs this program
+when it has built that library for a PyTorch with which plimsoll was not tested. If the test fails,
+the last line on stderr names the failure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Properties of chips: the rows of data/chips.csv, which are also compiled into the library.
+"""Properties of chips: the rows of data/chips.csv.
 
-`csrc/chips` reads the same rows. If a chip has no row, `csrc/chips` adds a note to the report.
+The rows are also compiled into the C++ library, where `csrc/chips` reads them. If a chip has no
+row, `csrc/chips` adds a note to the report.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def _known(arguments: list[ArgumentUse], pattern: re.Pattern[str]) -> Iterator[t
 
 
 def has_trainer(script: ScriptText) -> bool:
-    """Returns whether the script makes Transformers' `TrainingArguments` or derived arguments."""
+    """Returns whether the script calls Transformers' `TrainingArguments` or a class like it."""
     return next(_trainer_calls(script), None) is not None
 
 

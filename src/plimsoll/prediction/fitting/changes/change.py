@@ -40,8 +40,8 @@ class Change:
         saves_bytes: The most by which it can lower the peak.
         costs_seconds: The estimated time that it adds to a step, used until a trial measures it;
             negative for a faster step.
-        unseen_seconds: The estimated computing time of the host in a step, which the simulation
-            does not count.
+        unseen_seconds: How long the host computes in a step, by an estimate. The simulation does
+            not count this time.
         excludes: The kinds that it cannot be combined with.
         short: A short name for narrow columns, such as "fused AdamW"; "" if `name` is short enough.
     """

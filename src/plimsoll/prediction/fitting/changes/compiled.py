@@ -31,11 +31,11 @@ def first_budgets(survey: Survey) -> tuple[float, ...]:
 
 
 def next_budgets(peaks: Mapping[float, int], most_bytes: int) -> list[float]:
-    """Returns the budgets to try next, between those that were tried.
+    """Returns the budgets to try next, each halfway between two tried budgets.
 
-    A larger budget does not always give a higher peak (pytorch #197838). So a budget above the
-    largest one that suffices may suffice too. If none suffices, the budgets on both sides of the
-    one with the lowest peak are tried.
+    If a tried budget suffices, the next try lies above the largest such budget. If none suffices,
+    the next tries lie on both sides of the budget with the lowest peak, because a larger budget
+    does not always give a higher peak (pytorch #197838).
 
     >>> next_budgets({1.0: 900, 0.5: 700, 0.25: 500, 0.0: 800}, 600)
     [0.375]

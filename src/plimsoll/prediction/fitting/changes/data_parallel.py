@@ -96,7 +96,10 @@ def _sharded(script: ScriptText, survey: Survey, wrapping: Wrapping) -> ScriptTe
 
 
 def _check(script: ScriptText) -> None:
-    """Raises a `CannotChangeError` if the script uses the whole model, which no rank would have."""
+    """Raises a `CannotChangeError` if the script uses what sharding takes away.
+
+    After sharding, no rank has the whole model, and DistributedDataParallel's methods are gone.
+    """
     for node in ast.walk(script.tree):
         if isinstance(node, ast.Attribute) and node.attr in _OF_WHOLE_MODELS:
             raise CannotChangeError(f"the script {_OF_WHOLE_MODELS[node.attr]}")

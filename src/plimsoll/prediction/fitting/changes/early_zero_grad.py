@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def gradient_changes(survey: Survey, _: int = 0) -> Iterator[Change]:
-    """Yields the change that frees gradients right after the step, if they would last longer."""
+    """Yields the change that frees gradients right after the optimizer's step.
+
+    Yields nothing if the gradients are already gone when the model is called for the next step.
+    """
     if len(survey.optimizers) != 1:
         return
     (use,) = survey.optimizers

@@ -1,6 +1,6 @@
 """Changes to FSDP's options: how long parameters stay whole, and where their shards are kept.
 
-They exist for both versions of FSDP.
+They can be made in scripts that use the first or the second version of FSDP.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _first(wrapping: Wrapping, settings: dict[str, str]) -> Callable[[ScriptText
 
 
 def _check_named(call: ast.Call, settings: dict[str, str]) -> None:
-    """Raises a `CannotChangeError` if one of these arguments is positional or in a mapping."""
+    """Raises a `CannotChangeError` if the call may set one of `settings` other than by its name."""
     if len(call.args) > 2 or any(keyword.arg is None for keyword in call.keywords):
         raise CannotChangeError(f"FSDP may be given {', '.join(settings)} without its name")
 

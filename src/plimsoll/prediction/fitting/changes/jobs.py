@@ -1,4 +1,4 @@
-"""The changes for jobs of several ranks, which shard memory over the ranks."""
+"""The changes for jobs of several ranks. They reduce what each rank keeps in memory."""
 
 from __future__ import annotations
 

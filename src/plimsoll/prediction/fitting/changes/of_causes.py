@@ -122,9 +122,10 @@ def _block_by_block(_: Cause, script: ScriptText) -> ScriptText:
 
 
 def _letting_go(cause: Cause, script: ScriptText) -> ScriptText:
-    """Detaches the values that a loop sums up or collects; moves collected ones to the host.
+    """Detaches values that the innermost loop around the cause's line would keep.
 
-    The loop is the innermost one around the cause's line.
+    If their autograd graphs are the cause, these are the values that the loop sums up or collects.
+    Otherwise only collected values are detached, and these are also moved to the host.
     """
     line = line_of(cause)
     if keeps_graph(cause):

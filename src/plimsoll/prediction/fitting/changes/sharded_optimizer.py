@@ -21,7 +21,10 @@ _LINK_RATE = 100e9  # approximate bytes per second between ranks
 
 
 def sharded_optimizer_changes(survey: Survey) -> Iterator[Change]:
-    """Yields the change by which each rank updates only some parameters and keeps their state."""
+    """Yields the change that makes each rank keep optimizer state for only some parameters.
+
+    The rank then updates only these parameters.
+    """
     if only_wrapping(survey, DATA_PARALLEL) is None or len(survey.optimizers) != 1:
         return
     (use,) = survey.optimizers
@@ -54,7 +57,10 @@ def _sharded(script: ScriptText, use: OptimizerUse) -> ScriptText:
 
 
 def _check_unsaved(script: ScriptText, optimizer: str) -> None:
-    """Raises a `CannotChangeError` if the script saves the state: no rank would have all of it."""
+    """Raises a `CannotChangeError` if the script saves the optimizer's state.
+
+    After the change, no rank has all of this state.
+    """
     own = optimizer.rpartition(".")[2]
     for node in ast.walk(script.tree):
         if not isinstance(node, ast.Attribute) or node.attr != "state_dict":

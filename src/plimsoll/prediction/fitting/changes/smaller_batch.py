@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import Survey
 
     Place = Callable[[int], Change]
-    """Returns the change that sets the batch size in one place to a smaller number."""
+    """A function that takes a smaller batch size and returns the change that sets it."""
 
 _KIND = "smaller batch"
 _MOST_PARTS = 8

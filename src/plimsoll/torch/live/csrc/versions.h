@@ -135,7 +135,8 @@ class VersionedAllocator : public torch_allocator::CUDAAllocator {
 #endif
 };
 
-// Calls PyTorch's own allocator by functions that are the same in all versions.
+// Calls PyTorch's own allocator. The functions of this class have the same signatures under every
+// PyTorch version.
 class Original {
  public:
   explicit Original(torch_allocator::CUDAAllocator* allocator) : allocator_(allocator) {}
@@ -204,8 +205,8 @@ inline void set_internal([[maybe_unused]] TraceEntry& entry, [[maybe_unused]] co
 #endif
 }
 
-// Sets the segment's number in the order in which the pool's segments were made. The order is the
-// same in all processes.
+// Sets a segment's `registration_counter`. In PyTorch's own allocator this number counts the
+// segments of a pool in the order in which they were made, which is the same in all processes.
 inline void set_registration([[maybe_unused]] SegmentInfo& segment, [[maybe_unused]] int number) {
 #if PLIMSOLL_TORCH_AT_LEAST(11)
   segment.registration_counter = number;

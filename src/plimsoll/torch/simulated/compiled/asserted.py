@@ -199,7 +199,8 @@ class _Evaluation:
         found = None if tensor is None else self._values(tensor)
         if found is None or found.dtype.kind not in "iub":
             raise _UndecidedError
-        # A kernel widens loaded values before it computes with larger numbers.
+        # The kernel itself converts loaded integers to a wider type before a result could
+        # overflow. plimsoll uses int64 in place of each such type.
         return found if found.dtype.kind == "b" else found.astype(np.int64)
 
 

@@ -2,9 +2,10 @@
 
 torch.compile(mode="reduce-overhead") records such trees.
 
-Each replay of a graph writes its results to the same addresses. After a replay the allocator counts
-these blocks of the graph's pool as free, although they hold results. Before PyTorch records another
-graph, it restores a checkpoint: the blocks that were live at the end of the first recording.
+Each replay of a graph writes its results to the same blocks of the graph's pool. After a replay the
+allocator counts these blocks as free, although they hold results. When PyTorch has recorded
+a graph, it therefore saves a checkpoint: the pool's live blocks. PyTorch restores the checkpoint
+before it records another graph.
 """
 
 from __future__ import annotations

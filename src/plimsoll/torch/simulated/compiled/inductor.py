@@ -57,10 +57,10 @@ def set_defaults(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def solve_with_values(library: Library, module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads AOTAutograd's partitioner, and makes plimsoll compute the values of its host tensors.
+    """Loads AOTAutograd's partitioner, and makes its computations on the host real.
 
-    The partitioner chooses the values that the forward pass saves for the backward pass. Normally
-    plimsoll gives large host tensors no contents.
+    The partitioner chooses which results the forward pass saves for the backward pass. It may
+    compute this choice with large host tensors, to which plimsoll normally gives no contents.
     """
     execute()
     choose = module.choose_saved_values_set
@@ -99,7 +99,10 @@ def benchmark_again(
 
 
 def tune_again(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._inductor.codecache`; its cache then refuses graphs with tuned products."""
+    """Loads `torch._inductor.codecache`; makes its cache refuse graphs with tuned matrix products.
+
+    Therefore each run tunes the products again.
+    """
     execute()
     check = module.FxGraphCache._check_can_cache
 
@@ -112,10 +115,10 @@ def tune_again(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def keep_artifacts(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._inductor.standalone_compile`, and enables AOTAutograd's cache in its calls.
+    """Loads `torch._inductor.standalone_compile`; its compilations use AOTAutograd's cache.
 
-    Callers save the compiled graphs, which PyTorch takes from this cache. Everywhere else plimsoll
-    disables the cache.
+    The caller of such a compilation can save the compiled graphs. PyTorch then takes the graphs
+    from this cache. For all other compilations plimsoll disables the cache.
     """
     execute()
     make = module.standalone_compile

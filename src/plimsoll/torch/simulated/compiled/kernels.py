@@ -120,9 +120,10 @@ def simulate_kernels(
 
 
 def _is_inductors(function: Any) -> bool:
-    """Returns whether Inductor made a kernel.
+    """Returns whether Inductor generated this kernel, rather than copied it from the program.
 
-    Inductor's files also contain the program's own kernels.
+    The names of the kernel's arguments show this. The file alone does not, because Inductor's files
+    also contain the program's own kernels.
     """
     code = getattr(getattr(function, "fn", None), "__code__", None)
     if code is None or not is_generated(str(code.co_filename)):
@@ -164,7 +165,10 @@ def _inline(ir: Any, context: Any, module: Any) -> None:
 
 
 def _named(src: Any, numbers: set[int] | None) -> set[str]:
-    """Returns the names of the arguments with these numbers; constants have no number."""
+    """Returns the names of the kernel's arguments at these positions; empty if unknown.
+
+    The positions do not count constant arguments.
+    """
     names = [name for name, kind in src.signature.items() if kind != "constexpr"]
     if numbers is None or max(numbers) >= len(names):
         return set()
@@ -239,12 +243,13 @@ class SimulatedKernel:
             return _ASSUMED
 
     def _init_handles(self) -> None:
-        """Checks whether a template's blocks fit into on-chip shared memory.
+        """Refuses a kernel whose blocks need more on-chip shared memory than the card has.
 
-        Triton calls this method to load a kernel's code; here there is none.
+        Only kernels that Inductor made from a template are checked. Triton calls this method to
+        load a kernel's code, but a simulated kernel has no code.
 
         Raises:
-            OutOfResources: Triton's error, if a template's blocks are too large for the card.
+            OutOfResources: Triton's error, if the blocks are too large for the card.
         """
         if self._template is None:
             return
@@ -358,7 +363,10 @@ class SimulatedKernel:
         return [tensor for tensor in _tensors(given) if tensor.is_cuda]
 
     def _multiplied(self, args: tuple[Any, ...]) -> tuple[list[float], list[int], Any]:
-        """Returns the matrix product's size, tile and type; empty if no template was used."""
+        """Returns the size, tile and dtype of the matrix product that the launch computes.
+
+        The size and the tile are empty if plimsoll finds no product.
+        """
         import torch
 
         if self._template is not None:

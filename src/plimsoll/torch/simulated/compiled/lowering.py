@@ -65,7 +65,8 @@ class Lowering:
         functions = self._backend.get_codegen_implementation(self._options)
         modules = self._backend.get_module_map()
         given = (self._target, self._options, functions, modules, context)
-        taken = len(inspect.signature(self._src.make_ir).parameters)  # no target up to Triton 3.5
+        # Up to Triton 3.5, `make_ir` does not take the target.
+        taken = len(inspect.signature(self._src.make_ir).parameters)
         return self._src.make_ir(*given[len(given) - taken :]), context
 
     def until(self, *ends: str) -> tuple[Any, dict[str, Any]]:

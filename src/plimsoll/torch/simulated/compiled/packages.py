@@ -38,7 +38,7 @@ def refuse_packages(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def _is_for_gpus(first: Any, *arguments: Any) -> bool:
-    """Returns whether a package, a graph or its inputs have code or tensors for GPUs."""
+    """Returns whether a graph or its inputs have GPU tensors, or a package has GPU code."""
     import torch
 
     if isinstance(first, torch.nn.Module):

@@ -44,7 +44,7 @@ def is_generated(file: str) -> bool:
 def triton_version() -> str | None:
     """Returns the version of the installed Triton; None without it."""
     found = importlib.util.find_spec("triton")
-    if found is None or found.origin is None:  # a folder named triton is no package
+    if found is None or found.origin is None:  # missing, or a folder without `__init__.py`
         return None
     try:
         return importlib.metadata.version("triton")

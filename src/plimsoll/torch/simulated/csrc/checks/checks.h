@@ -31,8 +31,9 @@ struct CheckRow {
   Check check;
 };
 
-// Adds rows to the table. The checks follow PyTorch's kernels (aten/src/ATen/native/cuda) and were
-// tried on an H100 with PyTorch 2.11; tests/data/device_checks.csv has the results.
+// Each object of this type adds its rows to the one table of all checks. The checks follow
+// PyTorch's kernels (aten/src/ATen/native/cuda) and were tried on an H100 with PyTorch 2.11;
+// tests/data/device_checks.csv has the results.
 using CheckTable = NamedRows<CheckRow>;
 
 // Adds the operations with which plimsoll's Python code makes checks.
@@ -53,20 +54,20 @@ std::string number_text(double number);
 // Returns a number of the tensor that is outside the limits or NaN. `operation` is the number of
 // the operation's name, as Runtime::name returns it.
 //
-// Returns nothing if all numbers are within the limits, or if the numbers are unknown; the report
-// then says that the check is undecided.
+// Returns nothing if all numbers are within the limits. If the numbers are unknown, and may be
+// outside the limits, it also returns nothing, and the report says that the check is undecided.
 std::optional<double> find_outside(std::uint32_t operation, const at::Tensor& tensor,
                                    const Limits& limits);
 
 // Returns the tensor's values if a GPU would have the same ones; otherwise undefined.
 at::Tensor known_values(const at::Tensor& tensor);
 
-// Ends the program with the error of a failed check on the device.
+// Throws c10::AcceleratorError, as for a failed check on the device. Every later CUDA call fails
+// too.
 [[noreturn]] void fail_device(std::uint32_t operation, const std::string& why);
 
-// Ends the program with the error of a failed check if a number of the tensor is outside the
-// limits. The error text contains `what`, such as "an index", and `of`, such as "dimension 0, whose
-// size is 3".
+// Calls fail_device if find_outside finds a number of the tensor. The error text contains `what`,
+// such as "an index", and `of`, such as "dimension 0, whose size is 3".
 void require_within(std::uint32_t operation, const at::Tensor& tensor, const Limits& limits,
                     const char* what, const std::string& of);
 

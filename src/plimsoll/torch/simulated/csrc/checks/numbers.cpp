@@ -20,8 +20,8 @@ void loss_of_chances(const Call& call) {  // (self, target, ...)
   require_within(call.info().name, call.tensor(1), kChances, "a target", kRange);
 }
 
-// Makes PyTorch's checks of a random operation's parameters, which are the same for all devices.
-// Some checks are in the Meta kernel, so the Meta kernel is run.
+// Lets PyTorch check the parameters of a random operation, by calling the operation with meta
+// tensors. PyTorch makes the same checks on all devices; some are in the Meta kernel.
 void drawn(const Call& call) {
   torch::jit::Stack stack;
   for (const c10::IValue& argument : call.arguments()) {
