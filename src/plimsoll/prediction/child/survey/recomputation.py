@@ -212,7 +212,7 @@ class _Choice:
         bytes: The bytes that its recomputation saves.
         seconds: The time that its calls took.
         inner: The choices within it.
-        place: The moment of the module's first call. Of two modules that save the same bytes in the
+        place: The moment of the module's first call. If two modules save the same bytes in the
             same time, the earlier one is the better choice: when the backward pass recomputes the
             earlier module, the blocks of the later module have been freed.
     """
@@ -253,7 +253,7 @@ def _choices(modules: list[Module], step: _Step, least: int) -> Iterator[_Choice
 class _Best:
     """The fastest plans. A plan is a set of modules to recompute.
 
-    Of all plans that save at least n units of bytes, the plan at index n takes the least time.
+    The plan at index n takes the least time of all plans that save at least n units of bytes.
     """
 
     def __init__(self, seconds: NDArray[np.float64], chosen: list[tuple[_Choice, ...]]) -> None:

@@ -9,11 +9,9 @@
 //   pieces   |     A     |     B     |  C   |   (D)   |              |  E   |
 //
 //   used     the program has the block, or freed it while other streams still use it.
-//   free     The memory is not used. Pieces that lie in free blocks as a whole can move: B and E,
-//            but not A.
-//   retired  The addresses of one piece, which serves elsewhere and is still mapped here: D can
-//            return without a call of the driver.
-//   hole     No memory is mapped.
+//   free     The memory is not used. B and E can move, because they lie in free blocks as a whole.
+//   retired  D serves elsewhere and is still mapped here. It can return without a driver call.
+//   hole     No memory is mapped here.
 //
 //   hole    -> free     a piece is mapped here              add_piece
 //   free   <-> used     a block is lent, or freed           take, free

@@ -33,8 +33,8 @@ Tensor plus(const Tensor& one, const Tensor& other) {
 struct CellStep {
   Tensor hidden;  // hidden state before the step
   Tensor cell;    // LSTM: cell state before the step
-  // LSTM: input, forget, cell, output. GRU: reset, update, new, and the product of the hidden state
-  // with the weights of `new`. Relu and tanh: the new hidden state.
+  // An LSTM has the gates input, forget, cell and output. A GRU has reset, update and new, and the
+  // product of the hidden state with the weights of `new`. Relu and tanh have the new hidden state.
   std::array<Tensor, 4> gates;
   Tensor next_hidden;  // before the projection
   Tensor next_cell;
