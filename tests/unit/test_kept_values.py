@@ -56,3 +56,18 @@ def test_what_is_no_source_is_not_read(name: str, text: str, tmp_path: Path) -> 
     (tmp_path / name).write_text(text)
     assert kept_value(f"{tmp_path / name}:4 main", is_number=True) is None
     assert kept_value(f"{tmp_path / 'missing.py'}:4 main", is_number=True) is None
+
+
+def test_a_value_that_is_computed_from_the_result_keeps_its_graph(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "for x, y in data:\n"
+        "    output = model(x)\n"
+        "    right = (output.argmax(1) == y).sum()\n"
+        "    correct += right\n"
+        "    loss = output.square().mean()\n"
+        "    total += loss\n"
+    )
+    found = kept_value(f"{script}:2 main", is_number=False)
+    assert found is not None
+    assert (found.patch, found.is_number) == ("total += loss.item()", True)

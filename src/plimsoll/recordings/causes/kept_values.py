@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _TENSORS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.BinOp)
 _PLAIN = ("item", "detach", "cpu", "tolist", "numpy", "len", "float", "int")
 """The functions and methods whose results keep no memory on the GPU, or no graph."""
+_WITHOUT_GRAPH = ("argmax", "argmin", "argsort", "bincount", "nonzero", "size", "sign", "bool")
+"""Methods and functions whose results have no grad_fn."""
 _LONGEST = 100
 _Loop = ast.For | ast.AsyncFor | ast.While
 
@@ -53,9 +55,9 @@ def kept_value(line: str, *, is_number: bool | None) -> KeptValue | None:
     try:
         tree = ast.parse("".join(linecache.getlines(place[1])))
         found = [
-            _changed(statement, value, is_number=is_number)
+            _changed(statement, value, is_number=is_number if is_own else None)
             for loop in _loops_around(tree, int(place[2]))
-            for statement, value in _kept_at(loop, int(place[2]))
+            for statement, value, is_own in _kept_at(loop, int(place[2]))
         ]
     except (SyntaxError, ValueError, RecursionError):
         return None
@@ -72,24 +74,51 @@ def _has(node: ast.stmt, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
-def _kept_at(loop: _Loop, line: int) -> list[tuple[ast.stmt, ast.expr]]:
-    """Returns the statements that keep the value that a line makes, each with the kept value.
+def _kept_at(loop: _Loop, line: int) -> list[tuple[ast.stmt, ast.expr, bool]]:
+    """Returns the statements that keep the value that a line makes, or a value computed from it.
 
     If the line itself has such a statement, returns only that. Otherwise returns the statements
-    that keep a name that the line assigns, in the order of the text.
+    that keep a name that the line assigns, in the order of the text. If there are none, returns
+    those that keep a name whose value is computed from such a name, as a loss is from an output.
+
+    Returns:
+        Each statement, the kept value, and whether that value is the line's own result.
     """
     kept = sorted(_keeping(loop), key=lambda each: each[0].lineno)
     own = [each for each in kept if _has(each[0], line)]
     if own:
-        return own
-    names = {
-        target.id
-        for node in ast.walk(loop)
-        if isinstance(node, ast.Assign) and _has(node, line)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    return [each for each in kept if isinstance(each[1], ast.Name) and each[1].id in names]
+        return [(*each, True) for each in own]
+    assigned = [node for node in ast.walk(loop) if isinstance(node, ast.Assign)]
+    names = _names(node for node in assigned if _has(node, line))
+    direct = [each for each in kept if isinstance(each[1], ast.Name) and each[1].id in names]
+    if direct:
+        return [(*each, True) for each in direct]
+    for node in sorted(assigned, key=lambda node: node.lineno):
+        if node.lineno > line and _keeps_graph(node.value, names):
+            names |= _names([node])
+    return [
+        (*each, False) for each in kept if isinstance(each[1], ast.Name) and each[1].id in names
+    ]
+
+
+def _names(assigned: Iterable[ast.Assign]) -> set[str]:
+    targets = (target for node in assigned for target in node.targets)
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _keeps_graph(value: ast.expr, names: set[str]) -> bool:
+    """Returns whether a value is computed from one of the names, and may have its graph."""
+    parts = list(ast.walk(value))
+    uses = any(isinstance(part, ast.Name) and part.id in names for part in parts)
+    breaks = any(isinstance(part, ast.Compare) or _is_without_graph(part) for part in parts)
+    return uses and not breaks
+
+
+def _is_without_graph(part: ast.AST) -> bool:
+    return isinstance(part, ast.expr) and (
+        _is_plain(part)
+        or (isinstance(part, ast.Call) and getattr(part.func, "attr", "") in _WITHOUT_GRAPH)
+    )
 
 
 def _keeping(loop: _Loop) -> Iterator[tuple[ast.stmt, ast.expr]]:
