@@ -75,6 +75,13 @@ def test_an_account_that_could_not_be_written_stops_nothing_later(
     assert done.stderr.count("\n") == 1
 
 
+def test_an_account_needs_a_file(script: Path) -> None:
+    done = run("--json", "--simulate", "H100", script)
+    assert done.returncode == 2
+    told = "--json takes a file, such as --json run.json, and got --simulate"
+    assert done.stderr == f"plimsoll: {told}\n"
+
+
 @pytest.mark.parametrize("target", ["there", "not_there"])
 def test_a_recording_is_not_written_through_a_link(
     script: Path, tmp_path: Path, target: str
