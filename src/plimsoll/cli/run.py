@@ -91,9 +91,9 @@ def run(
         own = own[1:]
     elif simulate is None:
         _check_place(script, own, is_module=module)
+    _check_json(json)
     if not module:
         script = str(script_file(script))
-    _check_json(json)
     if record is not None:
         check_new_recording(record)
         check_is_new(record)
