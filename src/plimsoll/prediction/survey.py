@@ -125,8 +125,8 @@ class ModelUse:
         kind: Its class.
         names: Three strings for each expression by which the script names the model. The first is
             the expression, such as "model" or "self.net". The second is the function in which it
-            is valid. The third is "" if the expression's value is the model; if the value is a
-            wrapper, it is the wrapper's attribute that holds the model, such as "module".
+            is valid. The third is the path from the outermost module to the expression's value: ""
+            for the outermost module itself, "module" for the module inside a wrapper.
         calls: The script's lines on the call stack when the model is called, the outermost first.
         batch: The first dimension of its input; None if unknown.
         is_transformers: Whether it is a `PreTrainedModel`.
