@@ -49,7 +49,8 @@ def measured(script: Path, budget: float) -> int:
 def main(verb: str, out: Path, script: Path = SCRIPT) -> None:
     """Prints the table of predicted and measured peaks.
 
-    With `verb` "predict" or "measure", first finds these peaks and writes them to `out`.
+    If `verb` is "predict", first predicts the peaks, and writes them to `out`. If it is "measure",
+    first measures the peaks, and writes them to `out`.
     """
     found = json.loads(out.read_text()) if out.exists() else {}
     if verb != "table":

@@ -1,4 +1,4 @@
-"""Measures programs on one card, and predicts them with and without the file of that card.
+"""Measures the memory of programs on one card, and compares it with plimsoll's predictions.
 
     python benchmarks/cards.py measure
     python benchmarks/cards.py compare [--gpu H100] [--cards FOLDER]

@@ -22,9 +22,9 @@ WIDTH = 4096
 BATCH = 64
 PARAMETER_BYTES = 12  # a weight and both states of Adam, 4 bytes each
 BUCKET_BYTES = 256 * MiB
-# `digest` cuts a tensor into rows of this many words, and weights a word by its column. The number
-# is prime, so that two words of which one lies 2^n words after the other are in different columns.
-# If these are swapped, the digest changes.
+# `digest` cuts a tensor into rows of this many words. It multiplies each word by a factor that
+# depends on the word's column. The number is prime: two words at a distance of 2^n words are never
+# in the same column. So the digest changes if these two words are swapped.
 _WORDS = 251
 
 
@@ -152,12 +152,17 @@ class Inference:
         return bool(torch.allclose(by_graph, without, rtol=0.05, atol=0.05))
 
     def load(self, weights: Sequence[torch.Tensor]) -> None:
-        """Copies new weights from tensors of this process."""
+        """Replaces the engine's weights by those of a trainer in this process."""
         for own, new in zip(self.weights, weights, strict=True):
             own.copy_(new)
 
     def load_bucket(self, bucket: torch.Tensor, part: Sequence[int]) -> None:
-        """Copies the weights of the indices `part` from another process's flat tensor `bucket`."""
+        """Replaces some of the engine's weights by those of a trainer in another process.
+
+        Args:
+            bucket: The flat tensor into which the other process copied the new weights.
+            part: The indices of these weights, in their order in `bucket`.
+        """
         offset = 0
         for number in part:
             own = self.weights[number]

@@ -8,8 +8,9 @@
 Each script runs twice, compiled and eagerly, each time in a process of its own and with empty
 caches of the compiler. `measure` writes compiled.json with the peaks of each run. For a compiled
 run the file also has the requests (positive sizes, in bytes) and frees (negative sizes) of the last
-step. `compare` runs the scripts on a simulated GPU and prints the predictions beside the
-measurements. A script has `main(steps, compile, on_step)`, and calls `on_step` after each step.
+step, and the large ones of the first step. `compare` runs the scripts on a simulated GPU and prints
+the predictions beside the measurements. A script has a function `main(steps, compile, on_step)`,
+which calls `on_step` after each step.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ RESULTS = HERE / "results"
 MODES = ("compiled", "eager")
 TIMEOUT_SECONDS = 400
 LARGE = 1 << 20
-"""The record of the first step leaves out requests and frees of fewer bytes than this."""
+"""Bytes. `run_here` leaves smaller requests and frees out of the list for the first step."""
 
 
 def run_here(path: Path, *, compiled: bool) -> dict[str, Any]:

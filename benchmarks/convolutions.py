@@ -39,7 +39,10 @@ Case = tuple[nn.Module, Sizes]
 
 
 def searched_networks(batch: int | None) -> Iterator[Case]:
-    """Yields the networks of benchmarks/searches.py, with their own or the given batch size."""
+    """Yields the networks of benchmarks/searches.py, for inputs of the batch size `batch`.
+
+    If `batch` is None, each network's batch size is the one in benchmarks/searches.py.
+    """
     for name, (_, (own_batch, *sizes)) in SEARCHED.items():
         yield _searched(name), (batch or own_batch, *sizes)
 
@@ -62,7 +65,8 @@ def _torchvision(name: str) -> nn.Module:
 def networks_for_video(batch: int, frames: int) -> Iterator[Case]:
     """Yields networks for video.
 
-    Their inputs, and some of their kernels, are not of the same size in time as in space.
+    Their inputs and some of their kernels have a length in time that differs from the height and
+    the width.
     """
     for name in ("r3d_18", "mc3_18", "r2plus1d_18"):
         yield _torchvision(name), (batch, 3, frames, 112, 112)
@@ -120,7 +124,10 @@ def cases() -> Iterator[Case]:
 
 
 def all_words() -> list[str]:
-    """Returns the convolutions of all networks, in single precision and in bfloat16."""
+    """Returns all networks' convolutions as texts, in the notation of `_words`, without repeats.
+
+    There are two texts for each convolution: one for float32, one for bfloat16 with channels last.
+    """
     found: dict[str, None] = {}
     for network, sizes in cases():
         calls = _calls(network, sizes)

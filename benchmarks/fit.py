@@ -1,7 +1,7 @@
 """Checks on a GPU the memory and the step time that `plimsoll fit` predicts for its plans.
 
 A plan is the set of changes that `plimsoll fit` proposes so that a script fits a memory budget.
-`plan` searches without a GPU, and writes each changed copy of a script that the search tried.
+`plan` searches without a GPU. It writes a copy of the script for each set of changes that it tried.
 `measure` times all copies on a machine with a GPU. It also runs each plan's copy under a hard
 memory limit. `table` compares predictions and measurements.
 
@@ -50,16 +50,17 @@ SHARES = (0.8, 0.6, 0.45)  # memory budgets, as parts of what the unchanged scri
 FLOORS = ("bert_varlen_amp", "gpt2_adamw", "vision")
 FLOOR = 0.1
 AT_FLOOR = ("bert_varlen_amp-60", "gpt2_adamw-45", "lora-60", "mixtral_moe-80")
-"""Plans that also run under two other limits: 2 % below and 2 % above the predicted peak.
+"""Plans, each named by its script and its budget in percent of the unchanged script's need.
 
-Plans that copy tensors to the host are not in the list, since their result would depend on the
-host's speed.
+`measure` runs every plan under its budget. It runs these plans under two more limits: 2 % below and
+2 % above the plan's predicted peak of reserved memory. Plans that copy tensors to the host are not
+in the list, since their result would depend on the host's speed.
 """
 GPU = "H200"
 PASSES = int(os.environ.get("PASSES", "2"))
 SECONDS = float(os.environ.get("SECONDS", "3600"))  # no timed run starts after this many seconds
 AT_A_TIME = 8
-ROOM = 120 << 30  # bytes of the card for runs in parallel
+ROOM = 120 << 30  # the most bytes to which the limits of parallel runs may add up
 STEPS = 9  # steps of a timed copy
 
 
@@ -191,8 +192,8 @@ def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
 def _in_turns(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the copies in the order in which they are timed.
 
-    The first group has the copy of each plan, and all copies with at most one change. The second
-    group has the other copies. Within a group, the scripts take turns.
+    The first group has the copies that `plimsoll fit` proposes, and all copies with at most one
+    change. The second group has the other copies. Within a group, the scripts take turns.
     """
     first: dict[str, list[dict[str, Any]]] = {}
     rest: dict[str, list[dict[str, Any]]] = {}
@@ -230,10 +231,10 @@ def _limited(plans: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, dict[s
 
 
 def least_reserved(use: dict[str, Any]) -> int:
-    """Returns the least memory in which an allocator can serve a copy's requests.
+    """Returns the fewest bytes of memory in which an allocator can serve all requests of a script.
 
     Args:
-        use: The fields of an `AllocatorUse`.
+        use: The fields of the `AllocatorUse` that was predicted for the script.
     """
     from plimsoll.prediction.survey import AllocatorUse
 

@@ -137,7 +137,10 @@ def measured(script: Script, record: Path | None) -> Figures:
 
 
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""Variables that name the compilers' cache folders. Each run gets empty ones, as predictions do."""
+"""Variables that name the compilers' cache folders.
+
+Each measured run gets empty folders, because predictions also begin with empty caches.
+"""
 
 
 def measure(scripts: list[Script], results: Path, jobs: int, record: Path | None) -> None:
@@ -215,7 +218,7 @@ def _shown(found: Figures) -> str:
 def _each(
     scripts: list[Script], run: Callable[[Script], Figures], jobs: int
 ) -> Iterator[tuple[Script, Figures]]:
-    """Runs scripts, up to `jobs` at a time; yields each script and its result when it ends."""
+    """Runs scripts, up to `jobs` at a time. When a script ends, yields it and its result."""
     with ThreadPoolExecutor(jobs) as pool:
         runs = {pool.submit(run, script): script for script in scripts}
         for done in as_completed(runs):

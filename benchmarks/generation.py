@@ -96,7 +96,10 @@ def measure(kind: str) -> None:
 
 
 def read(path: str) -> dict[str, dict[str, Any]]:
-    """Returns the results of a file by kind; the last line of each kind counts."""
+    """Returns the results in a file, by kind of cache.
+
+    If the file has several lines for a kind, the last one counts.
+    """
     lines = Path(path).read_text().splitlines()
     rows = [json.loads(line.removeprefix("RESULT ")) for line in lines if line.strip()]
     return {row["kind"]: row for row in rows}

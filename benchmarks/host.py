@@ -218,7 +218,7 @@ CASES: list[Callable[[], Callable[[Callable[[str], None]], None]]] = [
 
 
 def times(now: Callable[[], float], repetitions: int) -> dict[str, float]:
-    """Returns the median time of each part of the cases; `now` is the clock and gives the unit."""
+    """Returns the median time of each part of each case, in the unit of the clock `now`."""
     found: dict[str, list[float]] = {}
     for case in CASES:
         run = case()

@@ -8,10 +8,10 @@ The jobs are in benchmarks/jobs. `measure` runs the jobs in several rounds, on -
 machine (default: all). Each rank is a process with the environment that torchrun gives. `measure`
 needs only PyTorch and transformers, and cards without other programs. After each run it writes
 jobs.json among the results, keyed by the card's name, the versions of PyTorch and NCCL, and the
-number of ranks. Results of other machines stay; earlier results of this machine are replaced. No
-run begins after --seconds. `compare` predicts the jobs under the installed PyTorch, compares each
-rank with the measurements of that card and number of ranks, and writes jobs_predicted.json.
-`table` writes the table of docs/jobs.md from both files.
+number of ranks. A job's new results replace its old ones under the same key; other results stay.
+No run begins after --seconds. `compare` predicts the jobs under the installed PyTorch, and writes
+jobs_predicted.json. It compares each rank with the measurements on the card --gpu with the same
+number of ranks. `table` writes the table of docs/jobs.md from both files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BEGIN, END = "<!-- jobs: begin -->", "<!-- jobs: end -->"
 MIB = 1 << 20
 MOST_SECONDS = 600
 CLOSE = {"allocated_bytes": 0.005, "reserved_bytes": 0.015, "device_used_bytes": 0.02}
-"""The largest relative error that a prediction may have."""
+"""For each figure, the largest relative error with which a prediction counts as close."""
 FITTED = ("ddp_gpt2", "fsdp1_full", "hybrid_mesh", "pipeline_1f1b", "tensor_parallel")
 """The jobs whose measurements may be used to derive the rule for NCCL's memory."""
 HELD_OUT = ("checkpoint", "ddp_compressed", "experts", "fsdp2_llama", "sequence_exchange")
@@ -45,7 +45,10 @@ HELD_OUT = ("checkpoint", "ddp_compressed", "experts", "fsdp2_llama", "sequence_
 FIGURES = ("allocated_bytes", "reserved_bytes", "device_used_bytes", "nccl_bytes")
 
 Figures = dict[str, Any]
-"""The figures of one rank, by name; NAME_range holds a pair, the lowest and the highest."""
+"""The figures of one rank, by name, or one run of a job with the figures of all its ranks.
+
+If the figure NAME is predicted as a range, NAME_range holds its lowest and its highest value.
+"""
 
 
 def names(only: str) -> list[str]:

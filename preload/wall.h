@@ -2,10 +2,10 @@
 // trial's processes cannot change files outside the writable folders, whatever they call and
 // whichever program they run.
 //
-// Landlock enforces this for the contents and names of files, but not for their metadata. A seccomp
-// filter therefore holds calls until a supervisor has answered them. The supervisor itself refuses
-// forbidden changes of metadata. Landlock decides about all other calls; the supervisor only notes
-// the program and the file of each refusal.
+// Landlock enforces this for the contents and names of files, but not for their metadata. So a
+// seccomp filter also holds each call that could change a file, until a supervisor has answered the
+// call. The supervisor refuses each call that it judges forbidden, and notes the file and the
+// program. Landlock still applies to each call that the supervisor lets through.
 //
 // Python code calls these functions with ctypes, in processes that do not use the scratch layer
 // (layer.h) themselves. All functions return a negative errno if they fail.

@@ -1,4 +1,4 @@
-"""Trains adapters of a Llama whose own bfloat16 weights are frozen, with checkpointing."""
+"""Trains adapters in a bfloat16 Llama: its own weights are frozen, its layers are checkpointed."""
 
 import torch
 from torch import nn

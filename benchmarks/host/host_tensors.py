@@ -1,4 +1,4 @@
-"""Builds a model of 1.3 GB in host memory, moves it to the device, and keeps a copy."""
+"""Builds a model of 1.3 GB on the host, keeps a clone there, and moves the model to the device."""
 
 import sys
 

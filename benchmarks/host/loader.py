@@ -1,4 +1,4 @@
-"""Reads images in a numpy array through a DataLoader. Arguments: DEVICE WORKERS [IMAGE_SIDE]."""
+"""Loads images from a numpy array with a DataLoader. Arguments: DEVICE WORKERS [IMAGE_SIDE]."""
 
 import sys
 import time

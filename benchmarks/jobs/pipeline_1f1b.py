@@ -1,4 +1,4 @@
-"""Trains a pipeline with a stage per rank and 8 microbatches by 1F1B; PyTorch infers the shapes."""
+"""Trains a pipeline by 1F1B: a stage per rank, 8 microbatches, shapes inferred by PyTorch."""
 
 import common
 import torch

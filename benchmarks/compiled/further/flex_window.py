@@ -1,4 +1,4 @@
-"""Trains flex_attention with a sliding window and grouped heads in bf16."""
+"""Trains a bf16 attention layer: flex_attention with a sliding window and grouped queries."""
 
 import torch
 from torch import nn

@@ -30,7 +30,7 @@ _LACKS_RANK = re.compile(
     r"KeyError: '(LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE)'"
     r"|environment variable (RANK|WORLD_SIZE|MASTER_ADDR) expected"
 )
-"""How a script fails that expects the variables of torchrun."""
+"""Matches the error of a script that needs torchrun's environment variables but lacks them."""
 
 
 class ScriptError(RuntimeError):

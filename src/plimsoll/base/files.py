@@ -118,7 +118,7 @@ def _replaces(path: Path, *, force: bool | None) -> bool:
     """Returns True if a file at `path` will be replaced, and False if nothing exists there.
 
     Raises:
-        InputError: If `path` exists, but is not a file or `force` is not set.
+        InputError: If `path` exists, unless it is a file and `force` is True.
     """
     if path.is_dir():
         raise InputError(f"{path}: is a directory")

@@ -1,4 +1,4 @@
-"""Writes JSON for other programs: an object on each line, with the version of its schema."""
+"""Makes lines of JSON for other programs. Each line is an object; `schema` is its first key."""
 
 from __future__ import annotations
 

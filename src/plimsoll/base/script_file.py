@@ -55,7 +55,7 @@ def script_file(name: str) -> Path:
 
 
 def module_file(name: str) -> Path:
-    """Returns the file that `python -m` runs for a module's name, without importing its packages.
+    """Returns the file that `python -m` runs for a module's name. Imports nothing.
 
     Args:
         name: The module's name, such as "trainer.main", or a package whose `__main__` is run.

@@ -1,6 +1,7 @@
 """Returns standard error as a stream or a descriptor to which a script's output can be copied.
 
-A script's output is bytes. A notebook's `sys.stderr` takes only text, so the stream decodes them.
+A script's output is bytes. A notebook's `sys.stderr` takes only text, so the stream decodes these
+bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def stderr_bytes() -> BinaryIO:
 
 
 def stderr_file() -> int:
-    """Returns the descriptor of standard error for a child process; 2 if `sys.stderr` has none."""
+    """Returns the descriptor of `sys.stderr`, to give to a child process; 2 if it has none."""
     try:
         return sys.stderr.fileno()
     except (AttributeError, OSError):

@@ -99,8 +99,8 @@ def format_size(size: int) -> str:
 def format_range(bounds: tuple[int, int] | None, by: str = "") -> str:
     """Returns the bounds of a size in parentheses, to put after the size.
 
-    Returns "" if there are no bounds, or if both read the same. `by` is text that follows them and
-    says what they depend on.
+    Returns "" if there are no bounds, or if both give the same text, such as "1.00 MiB". `by` is
+    text that follows the bounds and says what they depend on.
 
     >>> format_range((1 << 20, 3 << 20), ", by data")
     '  (1.00 MiB to 3.00 MiB, by data)'

@@ -237,7 +237,7 @@ def _root(
 
 
 def _file_of(error: OSError) -> str:
-    """Returns the name of the file on which an operation failed; "" if it is not known."""
+    """Returns "NAME: " for the file on which an operation failed; "" if the file is unknown."""
     if error.filename is not None:
         return f"{error.filename}: "
     try:

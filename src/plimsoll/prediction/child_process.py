@@ -224,8 +224,8 @@ class _Run:
         status, is_interrupted = _wait(self._process, seconds, is_held=is_held)
         outcome = self._outcome() if is_held else None
         self._move(_GROUPS, request.groups)
-        # With `is_aside` the process has a session of its own, which Ctrl-C never reaches. If
-        # plimsoll was interrupted, drop that process's report.
+        # With `is_aside` the process has its own session, so Ctrl-C interrupts only plimsoll. The
+        # caller wants no answer then, even if the process wrote its report.
         if is_interrupted and (self._is_aside or not report.exists()):
             raise KeyboardInterrupt
         try:
@@ -285,7 +285,7 @@ def _threads_aside() -> int:
 
 
 def _by_itself(request: Request, written: list[Written]) -> list[Written]:
-    """Returns the files that the script wrote, without `request.files`, which plimsoll changed."""
+    """Returns what the script wrote, except those whose text plimsoll had replaced."""
     given = set(request.files)
     return [one for one in written if str(Path(one.path).absolute()) not in given]
 
@@ -368,7 +368,8 @@ def _result(request: Request, status: int, path: Path, outcome: Outcome | None) 
     if report["error"] == "other":
         if report["missing"] is not None:
             missing = HubRepository(**report["missing"])
-            if request.keep_writes or request.network:  # the script asked the hub itself
+            if request.keep_writes or request.network:
+                # The script had network access, so the hub itself gave this answer.
                 raise InputError(missing.missing_text(request.title))
             missing = replace(missing, reason="plimsoll runs scripts offline, unless --network")
             raise MissingRepositoryError(missing, request.title)
@@ -407,7 +408,7 @@ def _taken(prediction: dict[str, Any]) -> str | None:
 
 
 def _refused(outcome: Outcome | None) -> str | None:
-    """Returns the first write that the trial refused, in words; None if it refused none."""
+    """Returns, in words, the first write to a real file that the kernel refused, or None."""
     if outcome is None or outcome.kept_apart is None or not outcome.kept_apart.refused:
         return None
     first = outcome.kept_apart.refused[0]

@@ -11,7 +11,7 @@ class CompiledFunction:
     """One of the script's functions, or the part of a function after a graph break.
 
     Attributes:
-        line: The function's first line.
+        line: The function's first line, as "file:line function".
         graphs: The number of the function's graphs.
         recompilations: The number of graphs made because the guards of an earlier graph failed.
         reason: The reason for the first recompilation, in one line; None if there was none.
@@ -25,7 +25,7 @@ class CompiledFunction:
 
 @dataclass(frozen=True)
 class EagerUse:
-    """The memory and time of the same script without its compiler.
+    """The memory and time of the script when it runs without torch.compile.
 
     Attributes:
         peak_allocated_bytes: The most bytes in live blocks.

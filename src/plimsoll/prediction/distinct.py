@@ -37,7 +37,9 @@ class Roles:
 
 
 def find_roles(request: Request) -> Roles:
-    """Runs one rank alone, and chooses the ranks to run by the process groups that it reports.
+    """Chooses the ranks to run.
+
+    Runs one rank alone first. The choice follows from the process groups that this rank reports.
 
     Raises:
         InputError: If the script cannot be simulated.

@@ -35,7 +35,7 @@ MAX_DEVICES = 64
 
 _HEAD = struct.Struct("<8sII")  # magic bytes, version, size of the file
 _SEQUENCE = struct.Struct("<Q")
-_GUARD = struct.Struct("<II")  # checksum and size of the record
+_GUARD = struct.Struct("<II")  # the checksum, then the record's size
 _SEQUENCE_AT = _HEAD.size
 _GUARD_AT = _SEQUENCE_AT + _SEQUENCE.size
 _RECORD_AT = _GUARD_AT + _GUARD.size
@@ -102,9 +102,9 @@ class DeviceCounters:
 
     @property
     def cached_bytes(self) -> int:
-        """Free bytes that the allocator keeps for later requests. Fragments are not counted.
+        """Free bytes that the allocator keeps for later requests, without the fragments.
 
-        If `fragments_bytes` is None, fragments are counted, because their size is unknown.
+        If the fragments' size is unknown (`fragments_bytes` is None), the value includes them.
         """
         return max(self.reserved_bytes - self.active_bytes - (self.fragments_bytes or 0), 0)
 
@@ -157,7 +157,10 @@ class ProcessCounters:
         return start_ticks(self.pid) == self.start_ticks
 
     def silent_seconds(self) -> float | None:
-        """Returns the seconds since the last write if the next write is overdue; else None."""
+        """Returns the seconds since the last write if the writer is silent; else None.
+
+        A writer is silent if it has not written for `SILENT_INTERVALS` times its interval.
+        """
         silent = time.monotonic_ns() - self.heartbeat_ns
         return silent * 1e-9 if silent > self.SILENT_INTERVALS * self.interval_ns else None
 

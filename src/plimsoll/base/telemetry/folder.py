@@ -25,7 +25,10 @@ _NAME = re.compile(r"([0-9]{1,10})-([0-9]{1,20})\.(counters|socket)")
 
 
 def folders() -> list[Path]:
-    """Returns the folders that may hold counters, best first; they need not exist."""
+    """Returns the folders that may hold counters, in the order in which a writer tries them.
+
+    The folders need not exist.
+    """
     user = os.geteuid()
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     found = [Path(runtime) / "plimsoll"] if Path(runtime).is_absolute() else []

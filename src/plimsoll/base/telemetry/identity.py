@@ -17,8 +17,8 @@ def start_ticks(pid: int) -> int | None:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:
         return None
-    # The name, in parentheses, may contain any character, even parentheses. So the fields are
-    # counted from the last parenthesis.
+    # The file gives the program's name in parentheses. The name may contain any character, even
+    # parentheses. So the fields are counted from the last parenthesis.
     state, *fields = text[text.rfind(")") + 1 :].split()
     return None if state in _ENDED else int(fields[18])
 

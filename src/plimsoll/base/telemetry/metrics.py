@@ -47,7 +47,7 @@ class Collector:
 
     Args:
         source: The source of the counters; by default the allocator that serves this process.
-        job: The job's name, instead of the launcher's; see `metrics`.
+        job: The job's name; the default is that of `metrics`.
     """
 
     def __init__(self, source: CounterSource | None = None, *, job: str | None = None) -> None:

@@ -109,7 +109,7 @@ class Nvml:
         return None
 
     def _parts(self, handle: Any) -> Iterator[Any]:
-        """Yields the GPU's handle, or with MIG the handle of each of its instances."""
+        """Yields the GPU's handle, or, if MIG is on, a handle for each of the GPU's instances."""
         nvml = self._library
         mode = self._ask(nvml.nvmlDeviceGetMigMode, handle)
         if not mode or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:

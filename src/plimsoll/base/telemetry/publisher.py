@@ -44,9 +44,9 @@ class Publisher:
     Args:
         source: Reads the counters.
         snapshot: Makes a snapshot in PyTorch's format, with the history if the process records one.
-        folder: The private folder for the files; by default the best of `folders`. If that folder
-            is deleted, the next best one is used. (A system may delete a user's runtime folder
-            after the last login session.)
+        folder: The private folder for the files. By default it is the first of `folders` that can
+            be used; if that folder is deleted, the next write chooses again. (A system may delete a
+            user's runtime folder after the last login session.)
         interval_seconds: The time between two writes.
     """
 

@@ -1,7 +1,7 @@
 """Snapshots on request: a program that runs plimsoll sends its user a snapshot of GPU memory.
 
-The process listens on a Unix socket, in the folder where it publishes its counters. Only the same
-user and root can connect; the kernel reports the peer's user. The answer is a line of JSON,
+The process listens on a Unix socket, in the folder where it publishes its counters. It answers only
+its own user and root; the kernel tells it which user has connected. The answer is a line of JSON,
 `{"size": N}` or `{"error": "..."}`. If the line has a size, N bytes follow: a pickle in PyTorch's
 format, which a reader must treat as untrusted.
 """

@@ -1,4 +1,4 @@
-"""Calls a function with many items, in processes of this machine or on Ray.
+"""Calls a function once for each of many items, in parallel processes on this machine or on Ray.
 
 Begin with `everywhere`.
 """

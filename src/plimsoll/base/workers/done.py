@@ -62,7 +62,10 @@ def done_with(index: int, answered: Any, result_type: type[Any]) -> Done[Any]:
 
 
 def reason(error: BaseException) -> str:
-    """Returns an error's type and its message's first line; for plimsoll's errors, no type."""
+    """Returns the error's type and the first line of its message.
+
+    The type is left out if it is one of plimsoll's own.
+    """
     text = str(error).strip().partition("\n")[0]
     if type(error).__module__ == "plimsoll.base.errors":
         return printable(text)
@@ -70,7 +73,7 @@ def reason(error: BaseException) -> str:
 
 
 def worker_died(how: str) -> str:
-    """Returns the error of an item at which every worker failed.
+    """Returns the error text for an item that `MOST_TRIES` workers have failed to finish.
 
     Args:
         how: The last worker's failure, as a predicate such as "was killed by SIGKILL".

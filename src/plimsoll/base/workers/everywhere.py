@@ -27,7 +27,7 @@ def run_all(
     processes: int | None = None,
     address: str | None = None,
 ) -> Iterator[Done[Result]]:
-    """Calls a function with each item, many at a time, and yields the outcomes as they complete.
+    """Calls a function once for each item, in parallel, and yields outcomes as calls complete.
 
     If a worker dies, another gets its item; after three deaths the item fails. The workers end
     when the caller stops iterating, even by an interrupt.

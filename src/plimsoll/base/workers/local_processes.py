@@ -1,8 +1,8 @@
 """Runs work in processes of this machine, with the standard library alone.
 
-Each worker process has a thread in the caller, which sends it one item at a time. Workers are
-started as programs and not forked or spawned by multiprocessing, so the caller's main module needs
-no `__main__` guard. Ctrl-C in the terminal reaches only the caller, which then ends the workers.
+Each worker process gets its items, one at a time, from a thread of its own in the caller's process.
+The workers are started as programs, without multiprocessing, so the caller's main module needs no
+`__main__` guard. Ctrl-C in the terminal reaches only the caller, which then ends the workers.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _OverError(Exception):
 
 
 class _Crew:
-    """The worker processes, one for each thread."""
+    """The worker processes. Each thread that `run_locally` starts has one of its own."""
 
     def __init__(self, function: Callable[[Any], Any], result_type: type[Any]) -> None:
         self._task = (function.__module__, function.__qualname__, sys.path)

@@ -82,7 +82,7 @@ def _check_answers(address: str) -> None:
 
 @contextmanager
 def _connected(processes: int | None, address: str | None) -> Iterator[None]:
-    """Connects to Ray while the context lasts, unless the program is connected already."""
+    """Connects to Ray for a `with` block, unless the program is connected already."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray sends no usage statistics
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray

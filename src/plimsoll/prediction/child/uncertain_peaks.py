@@ -8,9 +8,10 @@ expected size.
 
 In a job, a block that NCCL's streams also use can be reused only when these streams are done. The
 host's pace decides how many requests the program makes before that. So the run is also replayed
-with other delays between the free of such a block and its reuse. The delay is counted in events: it
-is 0, 3 or 10 times that of the simulation. If ranks send to each other (send/recv), it is also 40
-times as long, because a rank then waits for its neighbours.
+with other delays between the free of such a block and its reuse. A delay is counted in events. One
+replay drops the delays of the simulation (factor 0), one multiplies them by 3, and one by 10. If
+ranks send to each other (send/recv), a rank waits for its neighbours, so a further replay
+multiplies the delays by 40. Other replays draw a factor at random for each block.
 
 Up to PyTorch 2.11 the driver's addresses decide which of equally large free blocks is taken. With
 one GPU the addresses always descended in our measurements. With several GPUs they do not, so a job
@@ -98,7 +99,7 @@ def uncertain_peaks(
     Args:
         simulation: The run.
         device: The device's number.
-        peak: The device's peaks in the run itself.
+        peak: The device's peaks in the simulated run, before any replay.
         room_bytes: The memory that PyTorch's allocator can reserve on the device.
     """
     memory = [each for each in simulation.library.uncertain_memory() if each.device == device]
@@ -169,7 +170,10 @@ class _Draw:
 
 
 def _paces(later: Sequence[int], count: int) -> Iterator[NDArray[np.float64]]:
-    """Yields arrays with a factor for each delayed free: first equal factors, then random ones."""
+    """Yields arrays with a factor for each delayed free.
+
+    In the first arrays, all frees have the same factor. Later, each factor is drawn at random.
+    """
     if count == 0:
         return
     for factor in later:

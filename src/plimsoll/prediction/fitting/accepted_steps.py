@@ -1,4 +1,7 @@
-"""Finds the number whose multiples a script accepts, from a value with which the script fails."""
+"""Finds the number whose multiples a script accepts, such as 8 for a batch of 8, 16, 24, ….
+
+Takes a value with which the script fails, and infers from it what the script demands.
+"""
 
 from __future__ import annotations
 

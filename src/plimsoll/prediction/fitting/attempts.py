@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 Changes = tuple["Change", ...]
 
 _STEPS_TO_COMPARE = 2
-"""How many steps of its optimizer a run needs: the first step creates the optimizer's state, and
-the memory of the second step includes it."""
+"""How many optimizer steps a run needs before it is compared with the unchanged script's run.
+
+If the unchanged script makes fewer steps, its number of steps counts instead. The optimizer creates
+its state in the first step, so only later steps have the state in memory from their start.
+"""
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Attempt:
         return self.prediction.context_bytes + self.nccl_bytes
 
     def allocators(self) -> list[AllocatorUse]:
-        """Returns the use of each allocator, PyTorch's own first."""
+        """Returns what the script takes with each allocator. PyTorch's own allocator is first."""
         return [] if self.survey is None else self.survey.allocators
 
     def fitting(self) -> AllocatorUse | None:

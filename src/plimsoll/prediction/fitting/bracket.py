@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 MOST_RUNS = 8
 """The most runs of a search, unless the caller asks for the exact answer."""
 _TOLERANCE = 100  # the search ends when the answer is known to one part in 100
-_MOST_GROWTH = 32  # a round tries values up to this many times the largest known value
+# Until some value is too large, each round tries at most this many times the largest known value.
+_MOST_GROWTH = 32
 # If memory stays the same up to this many times a value, it does not depend on the value at all.
 _PATIENCE = 1024
 # An estimate needs no scout if it lies within one of these factors of a known value: the first
 # factor if there is one known value, the second if there are two, the third if there are more.
 _NEAR = (1.1, 2.0, 2.5)
 _CLOSE = 1.1  # within this factor of a known value no scout is needed, even after wrong estimates
-_SURE = 0.95  # if no known value is near the estimate, the last try is this part of the estimate
+# If no known value is near the estimate, the last round tries this safe part of the estimate.
+_SURE = 0.95
 _GROWTH = 4  # the first scout is this many times the first value
 # A value is rounded by up to 1/4 of the tolerance, the value of a scout by up to 1/2 of itself.
 _LEEWAY, _SCOUTS_LEEWAY = 4, 2
@@ -100,7 +102,10 @@ class Bracket:
 
     @property
     def high(self) -> int | None:
-        """The smallest tried value above `low` that does not fit or fails, or None."""
+        """The smallest tried value above `low` with which the script does not fit, or fails.
+
+        None if there is no such value.
+        """
         failed = [each.value for each in self.points if each.fits is False]
         above = (value for value in (*failed, *self.broken) if value > self.low)
         return min(above, default=None)
@@ -144,7 +149,7 @@ class Bracket:
         return same if known[-1].value >= _PATIENCE * same else None
 
     def first(self, value: int, count: int) -> list[Try]:
-        """Returns the first try and, if `count` is above 1, a scout that measures the growth."""
+        """Returns the first try. If `count` is above 1, adds a scout to measure memory's growth."""
         if self.at_most is not None:
             value = min(value, self.at_most)
         value = max(value // self.step, 1) * self.step
@@ -238,9 +243,10 @@ class Bracket:
         return [sqrt(nearest * value), value][-count:] if known == 1 else [value]
 
     def _bend(self) -> float | None:
-        """Returns a value to scout between the answer and a far larger known value, or None.
+        """Returns a value to scout between the estimate and a far larger known value, or None.
 
-        Interpolation between two known values is worst there if memory does not grow linearly.
+        If memory does not grow linearly, the interpolation between the two known values is wrong by
+        the most in this range.
         """
         known = sorted(each.value for each in self._known)
         value = self._estimate()

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
 
-_STEPS = 256  # the dynamic programming counts saved bytes in this many units
+# The dynamic programming counts saved bytes in units. This many units are the most that any set of
+# modules can save.
+_STEPS = 256
 _PLANS = 24
 _SMALLEST_SHARE = 2e-4  # modules that save less than this share of the peak are left out
 
@@ -53,7 +55,7 @@ class Call:
 
 @dataclass
 class Module:
-    """A module of a model, with those inside it.
+    """A module of a model, and the modules that it calls.
 
     Attributes:
         name: Its name in the model.
@@ -160,9 +162,10 @@ def recomputations(
     begin: int,
     end: int,
 ) -> list[Recomputation]:
-    """Returns sets of modules to recompute, from none to all.
+    """Returns up to `_PLANS` sets of modules to recompute.
 
-    Each set takes the least extra time for the bytes that it saves.
+    They range from a set that saves few bytes to one that saves as many as possible. Each set takes
+    the least extra time for the bytes that it saves.
 
     Args:
         modules: The outermost modules, which the model itself calls.
@@ -282,7 +285,7 @@ class _Best:
     def or_all(self, choice: _Choice, units: int) -> _Best:
         """Adds the plan that recomputes the whole module of `choice` and so saves `units`.
 
-        Leaves it out if the plan that is already at this index takes no more time.
+        If a plan is already at index `units`, only the faster of the two stays there.
         """
         count = max(len(self.seconds), units + 1)
         seconds = np.full(count, np.inf)

@@ -101,7 +101,10 @@ def _operand(script: ScriptText, value: ast.expr) -> str:
 
 
 def _number(value: ast.expr | None, default: int) -> int | None:
-    """Returns the value of an expression that is a plain number; None for any other."""
+    """Returns the number that an expression states; `default` if there is no expression.
+
+    None if the expression is not a plain number.
+    """
     if value is None:
         return default
     if isinstance(value, ast.Constant) and isinstance(value.value, int):

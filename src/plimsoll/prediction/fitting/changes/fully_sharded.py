@@ -84,7 +84,7 @@ def _first(wrapping: Wrapping, settings: dict[str, str]) -> Callable[[ScriptText
 
 
 def _check_named(call: ast.Call, settings: dict[str, str]) -> None:
-    """Raises a `CannotChangeError` if the call may set one of `settings` other than by its name."""
+    """Raises a `CannotChangeError` if the call may set one of `settings` by position or by `**`."""
     if len(call.args) > 2 or any(keyword.arg is None for keyword in call.keywords):
         raise CannotChangeError(f"FSDP may be given {', '.join(settings)} without its name")
 

@@ -1,4 +1,7 @@
-"""Computes the loss over many classes in chunks, alone or with the layer that makes the logits."""
+"""Computes the loss over many classes in chunks.
+
+The layer that makes the logits can run in the same chunks, so that all logits never exist at once.
+"""
 
 from __future__ import annotations
 

@@ -124,8 +124,8 @@ def _block_by_block(_: Cause, script: ScriptText) -> ScriptText:
 def _letting_go(cause: Cause, script: ScriptText) -> ScriptText:
     """Detaches values that the innermost loop around the cause's line would keep.
 
-    If their autograd graphs are the cause, these are the values that the loop sums up or collects.
-    Otherwise only collected values are detached, and these are also moved to the host.
+    If the cause is a kept autograd graph, these are the values that the loop sums up or appends to
+    lists. For any other cause, only appended values are detached, and they are moved to the host.
     """
     line = line_of(cause)
     if keeps_graph(cause):

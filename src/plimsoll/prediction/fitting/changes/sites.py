@@ -98,7 +98,8 @@ class Named:
 
     Attributes:
         name: The expression, such as "model" or "self.net".
-        path: The attribute of the variable that is the model; "" if the variable is the model.
+        path: Where the module that the variable holds lies within the model that runs, such as
+            "module" within DistributedDataParallel; "" if the variable holds the whole model.
         statement: The statement after which the variable holds the model.
     """
 
@@ -167,7 +168,7 @@ def _targets(statement: ast.stmt) -> Iterator[ast.expr]:
 
 
 def find_optimizer_call(script: ScriptText, use: OptimizerUse) -> tuple[ast.Call, ast.stmt]:
-    """Returns the expression that makes an optimizer, and its statement.
+    """Returns the call that makes an optimizer, and the statement that contains this call.
 
     Raises:
         CannotChangeError: If the script does not call the optimizer's class by its name.

@@ -1,4 +1,4 @@
-"""Changes that replace Adam by an optimizer with less state, which gives other results."""
+"""Changes that replace Adam by an optimizer with less state. The results then differ."""
 
 from __future__ import annotations
 

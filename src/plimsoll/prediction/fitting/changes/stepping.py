@@ -20,7 +20,7 @@ _STATE_COSTS = 1 / 25e9  # seconds per byte that crosses the bus
 
 
 def optimizer_changes(survey: Survey, _: int = 0) -> Iterator[Change]:
-    """Yields changes to the script's optimizer, if it has one."""
+    """Yields changes to the optimizer, if the script makes exactly one, of `torch.optim`."""
     if len(survey.optimizers) != 1:
         return
     (use,) = survey.optimizers

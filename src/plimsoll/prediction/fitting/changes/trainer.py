@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def trainer_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
-    """Yields changes to the arguments of Transformers' Trainer, which has its own optimizer."""
+    """Yields changes to the arguments of Transformers' Trainer, if a library made the optimizer."""
     if len(survey.optimizers) != 1:
         return
     (use,) = survey.optimizers

@@ -27,7 +27,7 @@ def only_wrapping(survey: Survey, kind: str) -> Wrapping | None:
 
 
 def find_wrapping(script: ScriptText, wrapping: Wrapping) -> tuple[ast.Call, ast.stmt]:
-    """Returns the expression that wraps the model, and its statement.
+    """Returns the call that wraps the model, and the statement that contains this call.
 
     Raises:
         CannotChangeError: If the script does not call the wrapper by its name.
