@@ -572,7 +572,10 @@ def cases(only: str) -> Iterator[Case]:
 
 
 def measure_case(case: Case, sleep: float) -> tuple[float, float]:
-    """Returns the GPU's time and the host's time for the call, in ns; medians of three runs."""
+    """Returns one call's time on the GPU and its time on the host, in ns.
+
+    Each time is the median of three runs, which repeat the call.
+    """
     call = case.make()
     for _ in range(3):
         call()

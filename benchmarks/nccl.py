@@ -170,7 +170,10 @@ class _Rank:
             work.wait()
 
     def send_alone(self, size: int) -> None:
-        """Sends from rank to rank by single operations, as an unbatched pipeline does."""
+        """Receives from the previous rank, then sends to the next, by two separate operations.
+
+        A pipeline that does not batch its operations does the same.
+        """
         if self.rank:
             self.dist.recv(self._bytes(size), self.rank - 1)
         if self.rank + 1 < self.count:
@@ -301,7 +304,7 @@ def _shown(found: dict[str, Any]) -> str:
 
 
 def compare(gpu: str, counts: Sequence[int], results: Path) -> None:
-    """Runs the experiments on simulated GPUs; prints simulated beside measured memory."""
+    """Runs the experiments on simulated GPUs; prints their memory next to the measured memory."""
     measured = json.loads(results.read_text())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "simulated.json")

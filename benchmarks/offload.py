@@ -43,8 +43,8 @@ class Setting:
     Attributes:
         method: "plain" is the unchanged script. "save_on_cpu" runs it under
             `save_on_cpu(pin_memory=True)`, "offload" under `plimsoll.offload`. "placed" keeps the
-            optimizer's state in host memory, which the optimizer's kernels read and write over the
-            bus. "both" does what "offload" and "placed" do.
+            optimizer's state in host memory; the optimizer's kernels read and write that state over
+            the bus. "both" does what "offload" and "placed" do.
         allocator: "torch", or one of plimsoll's.
         card_bytes: The most that the process may take from the GPU; 0 is all of it.
         budget_bytes: The budget of `plimsoll.offload`.
@@ -70,7 +70,7 @@ class OffloadRun(Run):
     Attributes:
         out_bytes: Bytes moved to host memory in the last step.
         back_bytes: Bytes moved back in that step.
-        waited_ms: How long the GPU waited for these moves.
+        waited_ms: How long the GPU waited for moves in that step, in ms.
     """
 
     out_bytes: int = 0
@@ -79,7 +79,7 @@ class OffloadRun(Run):
 
 
 def run_here(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
-    """Runs a script in this process, which has done nothing else."""
+    """Runs a script in this process, which must be a new one."""
     import torch
 
     import plimsoll
@@ -87,10 +87,11 @@ def run_here(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
     if setting.deterministic:
         # deterministic cuBLAS needs this workspace
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-        # Raises if an operation has no deterministic kernel. With warn_only, attention would not be
-        # deterministic.
+        # After this, PyTorch raises an error for an operation that has no deterministic kernel.
+        # With warn_only it would only warn, and attention would not be deterministic.
         torch.use_deterministic_algorithms(True)
-        torch.backends.cuda.enable_cudnn_sdp(False)  # cuDNN's backward pass adds in any order
+        # The backward pass of cuDNN's attention adds in an order that can differ in each run.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     if setting.allocator != "torch":
         plimsoll.install(setting.allocator)  # type: ignore[arg-type]
     if setting.method in ("placed", "both"):
@@ -139,7 +140,7 @@ def run_apart(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
 
 
 def describe(runs: list[OffloadRun], wanted: list[float]) -> str:
-    """Describes how a setting's runs ended."""
+    """Says that a run of a setting failed or, if none did, how far the losses are from `wanted`."""
     failed = [run for run in runs if run.error is not None]
     if failed:
         return f"out of memory after {len(failed[0].results)} steps"
@@ -155,7 +156,10 @@ def step_ms(runs: list[OffloadRun]) -> float | None:
 
 
 def row(setting: Setting, runs: list[OffloadRun], first: list[OffloadRun]) -> str:
-    """Returns one line of the table, which compares the step with that of the unchanged script."""
+    """Returns one line of the table.
+
+    It has the ratio of the setting's step time to the step time of `first`, the unchanged script.
+    """
     line = setting.title()
     step, plain = step_ms(runs), step_ms(first)
     line += " {:>8}".format("-" if step is None else f"{step:.2f}")

@@ -62,7 +62,11 @@ MOST_TAKEN, USUAL_TAKEN, SLACK_MIB = 1.02, 1.015, 16
 
 @dataclass(frozen=True)
 class Pair:
-    """One row of pairs.csv: the mean steps in milliseconds, memory in MiB."""
+    """One row of pairs.csv.
+
+    Fields that end in `_ms` are mean step times in milliseconds; those that end in `_mib` are
+    memory in MiB.
+    """
 
     date: str
     card: str
@@ -134,7 +138,7 @@ def forked(path: Path, allocator: str, kernels: str) -> Run:
 
 
 def use_deterministic_kernels(*, warn_only: bool) -> None:
-    """Selects deterministic kernels, in a process that has not touched the GPU."""
+    """Makes PyTorch use deterministic kernels. Call it before the process touches the GPU."""
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     import torch
 

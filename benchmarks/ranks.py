@@ -46,7 +46,10 @@ GiB = 1 << 30
 
 
 class Footprint:
-    """The peak memory of this process and its children. A shared page counts for each process."""
+    """The peak memory of this process and its children.
+
+    A page that several processes share is counted once for each of them.
+    """
 
     def __init__(self) -> None:
         self.most_bytes = 0
@@ -81,7 +84,8 @@ def _resident_bytes(process: int) -> Iterator[int]:
 def shards(random: np.random.Generator, ranks: int) -> list[float]:
     """Returns each rank's shard size relative to the largest.
 
-    At random, all shards are equal, all are uneven, one is smaller, or a quarter are larger.
+    The function chooses one of four cases at random: all shards are equal; all sizes differ; one
+    shard is smaller than the rest; or a quarter are larger than the rest.
     """
     kind = int(random.integers(4))
     if kind == 0:
@@ -128,7 +132,11 @@ def job(
 
 
 def look(folder: Path, processes: int | None = 2) -> set[tuple[int, str]]:
-    """Returns the rank and kind of each outlier in a folder."""
+    """Explains the job in a folder.
+
+    Returns:
+        A pair for each rank that stands out: its number, and in what way, such as "leak".
+    """
     read = read_job(folder, processes=processes)
     assert not read.not_read, read.not_read
     return {(one.rank, one.kind) for one in read.outliers}

@@ -39,7 +39,7 @@ from plimsoll.torch.session.record import record
 
 BLOCK_STEPS = 20
 NOT_COUNTED = 2
-FIRST_BLOCKS = 2  # a process's first blocks of steps do not count, and neither does its last
+FIRST_BLOCKS = 2  # this many blocks at a process's start do not count, nor does its last block
 LEAST_STEPS = 4 * (FIRST_BLOCKS + 2) * BLOCK_STEPS
 ORDER = (True, False, False, True)
 EVENTS = 4200
@@ -51,7 +51,7 @@ A program whose steps take 29 ms and have 2,500 events each makes about as many 
 
 @dataclass(frozen=True)
 class Setting:
-    """An allocator, and what is recorded of it."""
+    """The allocator that a run uses, and whether a recording of the run has call stacks."""
 
     title: str
     allocator: str = ""  # name of a plimsoll allocator, or ""

@@ -36,7 +36,10 @@ SHIPPED = ROOT / "examples" / "recordings" / "gpt2_adamw.pickle.gz"
 
 
 def engine_rate(recording: Recording, runs: int = 15) -> tuple[float, float]:
-    """Returns the engine's median and best events per second; checks each replay."""
+    """Returns the engine's median and best events per second.
+
+    Ends the program if a replay does not match the recording.
+    """
     rates = []
     for _ in range(runs):
         (result,) = replay(recording)
@@ -111,7 +114,12 @@ def write_long_trace(recording: Recording, path: Path, events: int) -> int:
 
 
 def stream(path: Path) -> tuple[float, float, int]:
-    """Replays a trace in a fresh process; returns wall and engine seconds, peak resident bytes."""
+    """Replays a trace in a new process.
+
+    Returns:
+        The seconds to import plimsoll and replay the trace; the seconds of the engine alone; and
+        the peak resident bytes of the process.
+    """
     program = (
         "import json, pathlib, sys, time\n"
         "start = time.perf_counter()\n"

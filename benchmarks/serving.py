@@ -491,7 +491,7 @@ def prompts(chosen: Configuration) -> list[dict[str, Any]]:
 
 
 def run_load(llm: Any, chosen: Configuration) -> None:
-    """Sends all requests at once; each generates 64 tokens, or one vector when pooling."""
+    """Sends all requests at once. Each gets 64 tokens, or one vector from an embedding model."""
     from vllm import PoolingParams, SamplingParams
 
     if chosen.options.get("runner") == "pooling":
@@ -520,7 +520,11 @@ def start(chosen: Configuration, folder: Path) -> Any:
 
 
 def load_here(llm: Any, chosen: Configuration, steps: Steps) -> list[dict[str, Any]]:
-    """Runs the load, and reads the card before and after; returns [], since there are no ranks."""
+    """Sends the requests, and reads the card's memory before and after them.
+
+    Returns:
+        An empty list: the model runs in this process, so no rank has figures of its own.
+    """
     import torch
 
     steps.readings["init"] = reading()
@@ -532,7 +536,7 @@ def load_here(llm: Any, chosen: Configuration, steps: Steps) -> list[dict[str, A
 
 
 def load_ranks(llm: Any, chosen: Configuration) -> list[dict[str, Any]]:
-    """Runs the load, and returns the figures of each rank, which its worker reads."""
+    """Sends the requests; returns each rank's figures, which the rank's worker process reads."""
     llm.collective_rpc("read_card", args=("init",))
     run_load(llm, chosen)
     llm.collective_rpc("read_card", args=("load",))

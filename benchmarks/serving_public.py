@@ -269,7 +269,11 @@ def figure_line(name: str, seen: float, ours: float) -> str:
 
 
 def verdict(near: list[bool]) -> str:
-    """Returns the verdict; `near` says for each try whether the cache is near the posted one."""
+    """Returns the verdict on all tries for one row.
+
+    `near` has a value for each try that can be compared: whether it predicts a cache size near the
+    posted one.
+    """
     if not near:
         return "no cache to compare"
     if near[0]:

@@ -121,7 +121,10 @@ def read_results(path: Path) -> list[dict[str, Any]]:
 
 
 def compare(predicted: Path, measured: Path) -> None:
-    """Prints for each step the bytes in use, and their change, as predicted and as measured."""
+    """Prints a row for each step: the predicted and the measured bytes in use after it.
+
+    Each row but the first also has the change since the step before, predicted and measured.
+    """
     foreseen = {each["eager"]: each["taken"] for each in read_results(predicted)}
     for result in read_results(measured):
         print(

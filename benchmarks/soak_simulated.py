@@ -146,7 +146,7 @@ class Program:
     def capture_into_a_region(self) -> None:
         """Allocates from a region's pool, as the capture of a CUDA graph does.
 
-        The pool counts the graph as one use, until the next call makes another graph.
+        The graph then holds the pool. The next call, which makes another graph, ends this hold.
         """
         if plimsoll.is_paused("graphs"):
             return

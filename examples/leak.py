@@ -1,4 +1,4 @@
-"""A training loop that keeps one tensor each step, hidden among 10,000 healthy allocations.
+"""A training loop with a leak: each step keeps one tensor, among 10,000 healthy allocations.
 
 The script keeps the outputs on the GPU, to look at them later. Run it
 without a GPU, and have the recording explained:

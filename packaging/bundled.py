@@ -1,4 +1,7 @@
-"""Lists other projects' libraries in the Linux wheels; writes their licences and an SBOM."""
+"""Lists the libraries of other projects that Linux wheels contain.
+
+Writes the licences of these libraries, and an SBOM (a list of the libraries for programs to read).
+"""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ caller's PATH, so that pip can build a source distribution.
 
     python packaging/try_wheel.py --torch 2.13.0 dist/plimsoll_gpu-0.1.0-cp311-…-x86_64.whl
 
-With `--torch` it also installs PyTorch, and predicts an example script. If no compiler is on the
-PATH, the prediction uses the library that the wheel contains.
+With `--torch` it also installs PyTorch, and runs `plimsoll predict` on an example script. If no
+compiler is on the PATH, this command uses the compiled library that the wheel contains.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 The compiler is the clang of the package `ziglang`. It can compile for every glibc since 2.17, and
 it keeps the building machine's compiler and libraries out of the wheels. Wheels are built from the
-source distribution. From Python 3.12 on, one wheel serves all versions, by Python's stable ABI. It
-holds small libraries that read interpreter frames: one for each Python version that the command
-line names and whose frames bindings/known_frames.h can read. auditwheel and abi3audit refuse a
-wheel that needs more than its name says. The wheels for x86-64 also hold the library of the
-simulated GPU for each release of PyTorch that the command line names. `prebuilt.py` builds these
-libraries.
+source distribution. One wheel serves Python 3.12 and all later versions, by Python's stable ABI.
+This wheel also holds small libraries that read interpreter frames. Each is for one of the Python
+versions that the command line names; a version whose frames bindings/known_frames.h does not know
+gets none. auditwheel and abi3audit refuse a wheel that needs more than its name says. The wheels
+for x86-64 also hold the library of the simulated GPU for each release of PyTorch that the command
+line names. `prebuilt.py` builds these libraries.
 
     python packaging/wheels.py dist/*.tar.gz --python python3.11 --python python3.12 --torch 2.15.0
 """
@@ -113,7 +113,10 @@ def build(
     libraries: dict[str, Path],
     output: Path,
 ) -> Path:
-    """Builds a wheel for one kind of machine, and for one Python or its stable ABI.
+    """Builds a wheel for one processor, and returns the wheel's path.
+
+    If `python` has the stable ABI, the wheel serves this Python version and later ones. Otherwise
+    it serves only this version.
 
     Args:
         sdist: The source distribution.
@@ -149,7 +152,7 @@ def build(
             SETUPTOOLS_EXT_SUFFIX=f".{python.soabi.replace(os.uname().machine, machine)}.so",
         )  # fmt: skip
         (made,) = (place / "built").glob("*.whl")
-        # auditwheel writes the oldest glibc that suffices into the wheel's name.
+        # auditwheel finds the oldest glibc that the wheel works with, and names the wheel after it.
         run("auditwheel", "repair", *_FROM_PYTORCH, "-w", place / "checked", made)
         (wheel,) = (place / "checked").glob("*.whl")
         needed = max(map(int, re.findall(r"manylinux_2_(\d+)", wheel.name)))

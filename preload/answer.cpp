@@ -39,8 +39,9 @@ bool is_listed(const struct stat& status, const Writable& writable) {
   return false;
 }
 
-// Returns whether the path lies below a writable folder, judged by its text alone. This is fast and
-// finds most folders; `is_writable` also finds those that the list names by another path.
+// Returns whether the path's text alone shows that the path lies below a writable folder. This is
+// fast. It misses a folder that the list names by another path, such as one through a link;
+// `is_writable` finds such a folder too.
 bool is_beneath(const Path& path, const Writable& writable) {
   for (int at = 0; at < writable.count; ++at) {
     const std::size_t size = std::strlen(writable.paths[at]);
@@ -149,9 +150,9 @@ class Call {
   [[nodiscard]] bool changes_contents() const {
     return watched_.effect == Effect::opens || watched_.effect == Effect::truncates;
   }
-  // Returns whether the call is allowed on a path of the writable list itself, and not only on
-  // files below it. No call may rename or remove a listed folder, or change a listed device's
-  // metadata.
+  // Returns whether the call may change a file or folder that the writable list names. The call may
+  // change files below a listed folder in any case. No call may rename or remove a listed folder,
+  // or change a listed device's metadata.
   [[nodiscard]] bool may_be_listed(const Meant& meant) const {
     return changes_contents() ||
            (watched_.effect == Effect::metadata && S_ISDIR(meant.status.st_mode));

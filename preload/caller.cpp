@@ -158,8 +158,8 @@ Meant::Is Caller::walk(const Path& root, Path& pending, bool follows, Meant& mea
 }
 
 // Follows the link `meant`, which a walk has reached. Sets `meant` to the place from which the walk
-// continues. Puts the names of the link's target before those in `pending`, except for the special
-// links of /proc.
+// continues, and puts the names of the link's target before those in `pending`. For a special link
+// of /proc, `meant` becomes the file that the link leads to, and `pending` does not change.
 Meant::Is Caller::follow(const Path& root, const Path& parent, Path& pending, Meant& meant) const {
   if (is_itself(meant.path)) return Is::found;
   Path target;

@@ -93,7 +93,8 @@ bool is_plain_writer(const char* mode) {
   return mode[0] == 'w' || mode[0] == 'a' || (mode[0] == 'r' && std::strchr(mode, '+') != nullptr);
 }
 
-// Replaces the six X before the suffix by random letters and calls `make`, until the name is new.
+// Replaces the six X before the suffix by random letters and digits, and calls `make` with the
+// name. If a file with this name exists already, tries again with others.
 template <typename Make>
 int make_named(char* pattern, int suffix, Make make) {
   constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
@@ -121,8 +122,8 @@ int make_temporary(char* pattern, int suffix, int flags) {
   });
 }
 
-// Opens a file without a name in the layer's folder. Libc's own tmpfile makes its file in /tmp,
-// whatever TMPDIR says.
+// Makes a file in the layer's folder and removes the file's name at once; returns its descriptor.
+// Libc's own tmpfile would make the file in /tmp, whatever TMPDIR says.
 int open_unnamed() {
   Path name;
   if (new_name(name) != 0) return -1;

@@ -421,7 +421,8 @@ int copy_folder(const Path& path) {
   }
 }
 
-// Copies the bytes from the current offset of both files up to `end`.
+// Copies bytes until the offset in `from` is `end`. Reading and writing begin at each file's
+// current offset.
 int copy_up_to(int from, int to, off_t end) {
   while (true) {
     const off_t left = end - lseek(from, 0, SEEK_CUR);

@@ -29,7 +29,8 @@ inline constexpr char kMark[] = "/.//.";
 // and the pass.
 [[nodiscard]] const Path& given_folders();
 
-// A program's path, looked up as the kernel would.
+// The place to which a path in one of the program's calls leads. The layer looks the path up name
+// by name, as the kernel does.
 struct Place {
   enum class Lies { real, bridge, copied };
 

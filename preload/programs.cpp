@@ -52,8 +52,8 @@ bool has_layer(char* const* environment) {
   return (has_folder && has_preload) || preload[0] == '\0';
 }
 
-// Copies the environment with the layer's variables to `result`, which has room for two more
-// entries.
+// Copies the environment to `result`, and sets the layer's two variables in the copy. `result` has
+// room for two entries more than `environment` has.
 void add_layer(char* const* environment, char** result) {
   std::size_t size = 0;
   for (std::size_t at = 0; at < count(environment); ++at) {
@@ -73,8 +73,8 @@ int with_layer(char* const* environment, Call call) {
   return call(more);
 }
 
-// Returns the path of a program or library on the disk; null if it is not found. A name without a
-// slash stays as it is, because libc searches for it.
+// Returns where a program or library lies on the disk; null if the lookup of `path` fails. Returns
+// a name without a slash as it is, because libc searches for it in several folders.
 const char* file_of(const char* path, Place& place) {
   if (path == nullptr || std::strchr(path, '/') == nullptr) return path;
   int folder = AT_FDCWD;
@@ -110,9 +110,9 @@ int run_named(const char* name, char* const* arguments, char* const* environment
   return kept == nullptr ? path : kept;
 }
 
-// Holds the socket address that replaces the program's address. It contains the path of the socket
-// on the disk. If that path is too long for an address, the address names the path's folder as
-// /proc/self/fd/N instead.
+// Holds the socket address that the layer passes on instead of the program's. It contains the path
+// at which the socket lies on the disk. If that path is too long for an address, the address names
+// the path's folder as /proc/self/fd/N.
 class Address {
  public:
   Address() = default;
@@ -220,9 +220,10 @@ STANDS_FOR(int, posix_spawn_file_actions_addopen, posix_spawn_file_actions_t* ac
   return libc(actions, file, path, flags, mode);
 }
 
-// libc's dlopen searches the RUNPATH of the library that called it, which it finds by the return
-// address. The call below is the last statement, so the compiler makes it a jump. Therefore, libc
-// sees the return address of the code that called this function.
+// libc's dlopen searches the RUNPATH of the library that called dlopen. The return address tells
+// libc which library that is. The call of libc's dlopen below is the last statement, so the
+// compiler makes it a jump. Therefore, libc sees the return address of the code that called this
+// function.
 STANDS_FOR(void*, dlopen, const char* path, int flags) {
   static constinit Next<void*(const char*, int)> libc("dlopen");
   if (path != nullptr && std::strchr(path, '/') != nullptr) path = library_path(path);

@@ -72,10 +72,10 @@ long make_as_it_is(long call, const long (&a)[6]) {
   return syscall(call, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
-// Waits on a futex that has no timeout, but only for a short time. Then fails with EAGAIN, as if
-// the futex's value had changed, and the caller checks the value again, as futexes require. Without
-// this, an OpenMP thread twice missed its wake-up under Linux 6.18 and waited for ever; the cause
-// is unknown.
+// Makes a futex call that asks to wait without a timeout, but waits at most `kAtMost`. If no
+// wake-up came by then, fails with EAGAIN, as if the futex's value had changed: the caller must
+// then check the value again. Without this limit, an OpenMP thread twice missed its wake-up under
+// Linux 6.18 and waited for ever; the cause is unknown.
 long wait_a_while(const long (&a)[6]) {
   constexpr timespec kAtMost{0, 100'000'000};
   const long result = syscall(SYS_futex, a[0], a[1], a[2], &kAtMost);

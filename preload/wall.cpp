@@ -68,7 +68,8 @@ int allow(int ruleset, const char* path) {
              : -errno;
 }
 
-// Makes a Landlock ruleset with the writable paths, and returns its descriptor.
+// Makes a Landlock ruleset that allows writes only to the writable paths and below them. Returns
+// the ruleset's descriptor, or a negative error number.
 int make_ruleset(const char* const* writable, int count) {
   landlock_ruleset_attr handled{};
   handled.handled_access_fs = kWriteFolder;

@@ -1,4 +1,4 @@
-"""Trains a network on graphs of 60 sizes: messages along edges, summed at the nodes."""
+"""Trains a graph neural network on graphs of 60 sizes; each node sums its incoming messages."""
 
 import torch
 from torch import nn

@@ -1,8 +1,10 @@
 // Plays the same memory requests to several allocators in turn, and times them.
 //
 // A sequence is a prepared list of one thread's requests and frees, so that nearly all time is the
-// allocator's. It ends with all blocks freed, so each round finds the same cache as the one before.
-// As soon as one round makes no driver call, no later round makes one. Only later rounds are timed.
+// allocator's. `play` plays a scenario once, and frees all blocks at the end. So each play finds
+// the same cache as the play before, and after one play without driver calls, the next ones make
+// none either. `warm_up` repeats the scenario up to that point, at most ten times. Only the plays
+// after the warm-up are timed.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +27,7 @@
 
 namespace plimsoll::benchmark {
 
-// An allocator as a program calls it. Streams are numbered from 0.
+// The interface through which the benchmark calls an allocator. Streams are numbered from 0.
 class Subject {
  public:
   Subject() = default;
@@ -59,7 +61,8 @@ struct Sequence {
   std::vector<Operation> reserve;
   std::vector<Operation> before;  // played once, before the rounds of `timed`; not timed
   std::vector<Operation> timed;
-  std::size_t rounds = 1;  // how often `timed` is played; `timed` frees all that it allocates
+  // How often `timed` is played. If more than once, `timed` must free all that it allocates.
+  std::size_t rounds = 1;
   std::size_t slots = 0;
 };
 
@@ -70,7 +73,7 @@ struct Scenario {
 };
 
 struct Sample {
-  double ns_per_unit = 0;  // the elapsed time, divided by the units of one thread
+  double ns_per_unit = 0;  // the elapsed time, divided by the number of units in one thread
   std::uint64_t driver_calls = 0;
   std::uint64_t heap_allocations = 0;
 };

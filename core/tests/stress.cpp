@@ -47,8 +47,8 @@ constexpr RegionId kRegions = 3;
 constexpr std::size_t kStreams = 12;
 constexpr Bytes kUnit = 512;
 constexpr std::size_t kWords = kGranule / kUnit / 64;
-// There are more granules than the memory has, because content that is off the card keeps its
-// granules.
+// The number of `Granule` objects. It exceeds the number of granules of physical memory, because
+// content that is off the card keeps the objects that it had on the card.
 constexpr std::size_t kGranules = 4 * (kMemory + kShared) / kGranule;
 constexpr std::size_t kAddressGranules = std::size_t{1} << 21;  // 4 TiB of addresses
 
@@ -95,7 +95,7 @@ struct Granule {
   std::atomic<StreamId> owner{0};
   std::array<AtomicTime, kStreams> used_until{};  // when each stream's work on freed blocks ends
   AtomicTime guests_until{0};
-  // For each unit: when the streams that `record_stream` named end their work on the unit.
+  // For each unit: until when it may be in use by a stream that `record_stream` named.
   std::array<AtomicTime, kWords * 64> guest_until{};
 };
 
@@ -147,7 +147,8 @@ class StressDriver final : public LockedDriver {
   [[nodiscard]] Time busy_until(StreamId stream) const { return busy_until_[stream].load(); }
   [[nodiscard]] Time now() const { return now_.load(); }
 
-  // Calls function(granule, address granule, first unit, end unit) for each part of a block.
+  // Calls function(granule, address granule, first unit, end unit) once for each granule that the
+  // block occupies in whole or in part. The units are the block's, counted within that granule.
   template <typename Function>
   void for_each_part(Address address, Bytes size, Function function) {
     for (const Address end = address + size; address < end;) {
@@ -360,7 +361,7 @@ struct Live {
   Address address = 0;
   Bytes requested = 0;
   StreamId stream = 0;
-  std::uint32_t guests = 0;  // a bit for each other stream that uses the block (record_stream)
+  std::uint32_t guests = 0;  // bit N: besides `stream`, stream N uses the block
   RegionId region = kNoRegion;
   std::uint64_t tag = 0;  // the content's tag; 0 if no thread wrote one
   [[nodiscard]] Bytes size() const { return round_up(requested, kUnit); }
@@ -415,8 +416,8 @@ void enter(StressDriver& driver, const Live& block) {
   check_stream_order(driver, block);
 }
 
-// Marks the block as free in the shadow, and notes until when queued work uses its memory. The
-// caller frees it afterwards.
+// Marks the block as free in the shadow, and notes until when queued work uses its memory. Call
+// this before the allocator frees the block.
 void leave(StressDriver& driver, const Live& block) {
   const Time own = driver.busy_until(block.stream);
   Time guests = 0;
@@ -496,9 +497,9 @@ struct Mailbox {
   std::vector<Live> blocks;
 };
 
-// Makes a plan that does not fit the threads' requests. The planned sizes are like the requests',
-// but their order and places are random. A planned place may overlap another one or be in use. Even
-// so, some requests get their planned place.
+// Makes a random plan, without knowledge of the requests that the threads will make. The plan's
+// sizes lie in the range of the larger requests, so some requests do get a planned place. Planned
+// places may overlap each other, and a block may already lie in one.
 std::shared_ptr<const ProgramPlan> wrong_plan(Random& random) {
   auto plan = std::make_shared<ProgramPlan>();
   plan->streams.resize(1 + random.below(kStreams));
@@ -532,8 +533,9 @@ struct Machine {
   ElasticAllocator elastic{driver, AllocatorConfig{}};
   ElasticAllocator& allocator = elastic;
   std::vector<Mailbox> boxes;
-  // The numbers of captures that have begun and ended. A `record_stream` that may happen during a
-  // capture is not checked, because the captured graph orders that stream's work.
+  // How many captures have begun, and how many have ended. If a capture may be running when a
+  // thread calls `record_stream`, the test does not check that the stream has finished before the
+  // memory is used again, because the captured graph itself orders the stream's work.
   std::atomic<std::uint64_t> captures_begun{0};
   std::atomic<std::uint64_t> captures_ended{0};
   std::vector<std::vector<Live>> live_of;  // the live blocks of each thread

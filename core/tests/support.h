@@ -97,7 +97,7 @@ struct Gpu {
     return text;
   }
 
-  // Returns the segments by address, and their blocks: "[5M used, 15M free] [2M free]".
+  // Returns each segment's blocks in brackets, sorted by address: "[5M used, 15M free] [2M free]".
   [[nodiscard]] std::string layout() const {
     std::string text;
     for (const SegmentInfo& segment : allocator.segments()) {

@@ -11,7 +11,8 @@
 
 namespace plimsoll {
 
-// While an object of this class lives, this thread's requests go to a region or a tier.
+// While an object of this class lives, the thread that made it allocates in the given region, and
+// takes memory of the given tier first.
 class Placed {
  public:
   explicit Placed(RegionId region, Tier prefer = Tier::dedicated) {

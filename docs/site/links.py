@@ -1,9 +1,9 @@
 """Makes links from pages to files outside of `docs` work on the site.
 
-The pages' links are written for readers of the repository, so their targets differ on the site.
+The links lead to the places that files have in the repository; the site has them in other places.
 PAGES names the Markdown files in the project's root that become pages of the site. Any other linked
 file, such as a results file or an example, is copied to the site below `files`. A link to a missing
-file gives a warning, which ends a strict build.
+file gives a warning, and `mkdocs build --strict` then fails.
 """
 
 from __future__ import annotations

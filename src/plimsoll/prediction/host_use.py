@@ -60,9 +60,10 @@ class HostUse:
 
 
 def host_peak(uses: Iterable[HostUse]) -> tuple[int, tuple[int, int]] | None:
-    """Returns the host memory of the fullest machine and its range; None if there is no process.
+    """Returns the peak host memory of the machine with the highest peak, and that peak's range.
 
     It assumes that all processes reach their peaks at the same time. Mapped files count once.
+    Returns None if `uses` is empty.
     """
     by_host: dict[int, list[HostUse]] = {}
     for use in uses:

@@ -29,7 +29,7 @@ def is_job(p: PredictionParts) -> bool:
 
 
 def card_of(p: PredictionParts) -> str:
-    """Returns the card's name and, if requests can spill into host memory, that memory's size."""
+    """Returns the card's name and, if blocks can spill into host memory, that memory's size."""
     if p.shared is None:
         return p.gpu
     return f"{p.gpu} with {format_size(p.shared.total_bytes)} of shared memory"
@@ -48,7 +48,7 @@ def job_verdict(p: PredictionParts, width: int | None = None) -> Iterator[str]:
 
 
 def shared_card_rows(p: PredictionParts) -> Iterator[str]:
-    """Yields a line for each card that several processes use, with their memory together."""
+    """Yields a line for each card that several processes use, with their highest sum of memory."""
     for card in p.shared_cards:
         where = f"GPU {card.device}" + (f" of host {card.host}" if _hosts(p.ranks) > 1 else "")
         ranks = [f"ranks {_numbers(card.ranks)}"] if card.ranks else []

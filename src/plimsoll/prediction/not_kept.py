@@ -1,7 +1,7 @@
 """Guarantees that a prediction could not give: exact figures, and isolation of a script's writes.
 
-JSON has them under the key `not_kept`, and plimsoll prints a line on stderr for each. Most of them
-follow from assumptions of the simulation, which reports also list.
+JSON has them under the key `not_kept`, and plimsoll prints a line on stderr for each. In most
+cases an assumption of the simulation is the reason. Reports list these assumptions too.
 """
 
 from __future__ import annotations

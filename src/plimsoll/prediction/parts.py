@@ -137,10 +137,10 @@ class StepTime:
     """The time of a step by the simulated clock. Times are estimates, while bytes are exact.
 
     Attributes:
-        what: "step", from the end of one optimizer's step to the next. Programs without an
-            optimizer have "call of generate()" or "call of the model".
+        what: "step": the time between the ends of two successive calls of the optimizer's `step`.
+            Programs without an optimizer have "call of generate()" or "call of the model".
         seconds: The time of the median step.
-        seconds_range: The range in which measured times lie.
+        seconds_range: The range in which the time of a step on a real GPU is expected to lie.
         compute_seconds: The part in which kernels run.
         copies_seconds: The part in which only copies run, between host and devices or among
             devices.
@@ -213,8 +213,8 @@ class PredictionParts:
             that requests may spill into. If the program's own limit leaves less, this is the rest
             of the limit. Negative if memory is missing. All processes that use the card count.
         limit_bytes: The program's own limit on PyTorch's reserved memory, as set by
-            `set_per_process_memory_fraction`. If there are several, this is
-            the one with the least room left. None if the program set no limit.
+            `set_per_process_memory_fraction`. If the program set several limits, this is the one
+            with the least room left. None if the program set no limit.
         used_bytes: The memory of the card that other programs already have, outside `total_bytes`.
         least_reserved_bytes: An estimate of the least memory with which PyTorch can serve the same
             requests, releasing cached memory to the driver when needed; None if no replay found it.
@@ -232,7 +232,8 @@ class PredictionParts:
         step_peaks_bytes: The peak of each step that an optimizer ended.
         step_seconds: The estimated time of a step; None if there were fewer than three steps, or
             the script does not fit.
-        step_seconds_range: The range in which measured times lie.
+        step_seconds_range: The range in which the time of a step on a real GPU is expected to lie;
+            None if `step_seconds` is None.
         step: `step_seconds` in detail.
         other_cards: For other cards, whether the same run fits if all the program's GPUs are such
             cards and nothing spills.

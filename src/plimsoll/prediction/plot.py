@@ -118,7 +118,10 @@ def _what(timeline: Timeline) -> str:
 
 
 def _columns(timeline: Timeline, count: int) -> list[int]:
-    """Returns the index of one point for each column: the one with the most memory."""
+    """Returns, for each column, the index of the point that it shows.
+
+    A column covers one or more points of the timeline, and shows the one with the most memory.
+    """
     allocated = timeline.allocated_bytes
     points = len(allocated)
     shown = []

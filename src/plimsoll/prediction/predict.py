@@ -180,7 +180,10 @@ def predict_request(
 
 
 def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Prediction:
-    """Predicts a job from one rank of each group of equal ranks; a first run finds the groups."""
+    """Predicts a job from a run of one rank of each group of ranks that should use equal memory.
+
+    An earlier run, of one rank only, finds these groups.
+    """
     with said_when_long(f"running the first rank of {request.title}, to see which ranks differ"):
         roles = find_roles(request)
     asked = replace(request, ranks=roles.ranks, runs_distinct=False)
@@ -283,9 +286,10 @@ def _with_outside(found: Prediction) -> list[Cause]:
 
 
 def _with_verdicts(needed: Prediction, result: Prediction) -> list[RankUse]:
-    """Returns each rank's use from the run `needed`, which had unlimited memory, and sets `fits`.
+    """Returns what each rank used in the run `needed`, which had unlimited memory.
 
-    `fits` is False for a rank that failed in the run `result`, or that needs more than its card.
+    A rank's `fits` says whether the rank fits the real card. It is False if the rank failed in the
+    run `result`, or if it used more memory than the card and the shared memory have together.
     """
     failed = {use.rank for use in result.ranks if use.fits is False}
     room = _room(result)

@@ -68,7 +68,7 @@ class Known:
         self._learn(attempt)
 
     def replace(self, attempt: Attempt, by: Attempt) -> None:
-        """Replaces an attempt by one with more figures."""
+        """Replaces an attempt by the same attempt with new figures from another run."""
         self.attempts[self.attempts.index(attempt)] = by
 
     def aim(self, changes: Changes, with_bytes: int, without_bytes: int) -> None:
@@ -98,8 +98,8 @@ class Known:
     def estimate(self, changes: Changes, start: Attempt) -> tuple[int, float]:
         """Estimates a set's peak and step time from `start`, an attempt with some of its changes.
 
-        If an attempt had all of these changes and others too, the estimated peak is at least its
-        peak.
+        If an attempt had all of the set's changes and further ones, the estimated peak is no lower
+        than that attempt's peak.
         """
         allocated, seconds = start.allocated_bytes(), self.seconds(start)
         for change in set(changes) - set(start.changes):
@@ -144,9 +144,10 @@ class Known:
         return self.seconds(attempt) * (1 + PER_CHANGE * len(attempt.changes))
 
     def price(self, attempt: Attempt, use: AllocatorUse) -> float:
-        """Returns the cost, raised if the plan leaves little memory or must release cached memory.
+        """Returns the cost of an attempt, raised if it would fill the GPU, or almost fill it.
 
-        Such a plan may not fit a real GPU, where workspaces and the host's pace may differ.
+        If the GPU is full, PyTorch must release cached memory to continue. Such a plan may not fit
+        a real GPU, because the workspaces and the speed of the host may differ there.
         """
         most = (1 - LITTLE) * self._room
         is_thin = use.peak_reserved_bytes + attempt.nccl_bytes > most
@@ -157,9 +158,10 @@ class Known:
         return int((self._room - self.base.nccl_bytes) * _LEAST_REST) - MiB
 
     def margin(self, chosen: Changes) -> int:
-        """Returns the bytes by which measured changes have missed their wanted peak so far.
+        """Returns by how many bytes the attempts so far have exceeded their wanted peaks, in sum.
 
-        An attempt counts only if its other changes, those that are not measured, are `chosen`.
+        An attempt counts only if it has measured changes and if all its changes that are not
+        measured are exactly `chosen`.
         """
         return self._margins.get(frozenset(chosen), 0)
 

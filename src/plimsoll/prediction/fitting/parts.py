@@ -56,11 +56,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class FitParts:
-    """The result for one card.
+    """The result of a fit for one card.
 
     Attributes:
         gpu: The card.
-        vary: The argument.
+        vary: The name of the script's argument for which the fit tried values.
         largest: The largest tried value that fits; None if none did.
         smallest_failing: The smallest value above `largest` that does not fit, or with which the
             script fails; None if there was none.

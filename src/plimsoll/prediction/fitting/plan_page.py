@@ -32,7 +32,7 @@ def write_plan_page(
     If the plan has no changes, it runs the script only once.
 
     Args:
-        attempts: Runs the script with its changes.
+        attempts: Makes the requests that run the script, unchanged and with the plan.
         base: The unchanged script. The page shows its run with unlimited memory.
         chosen: The script with the plan.
         use: The plan's allocator.

@@ -40,7 +40,11 @@ class Watcher(Protocol):
     """Gets the progress of a search."""
 
     def begins(self, names: Sequence[str]) -> None:
-        """Called when a trial begins, with its changes' labels; none for the unchanged script."""
+        """Called when a trial begins.
+
+        Args:
+            names: The labels of the trial's changes; empty for the unchanged script.
+        """
 
     def ended(self, attempt: Attempt) -> None:
         """Called when a trial has ended."""
@@ -184,7 +188,10 @@ class Search:
         self._take_best()
 
     def fits(self, attempt: Attempt) -> bool:
-        """Returns whether an attempt fits with an allocator that has not failed under the limit."""
+        """Returns whether an attempt fits with at least one allocator.
+
+        An allocator does not count if the attempt failed with it in a run under the memory limit.
+        """
         return bool(self._uses(attempt))
 
     def _sweep_budgets(self) -> None:
@@ -242,7 +249,7 @@ class Search:
         return MOST_SIMULATIONS - 1 - self._attempts.count
 
     def _branch(self, items: Sequence[Change]) -> None:
-        """Tries sets of changes, the most promising first; if none fits, tries all changes."""
+        """Tries sets of changes, the most promising first; if none fits, tries all at once."""
         turns = 0
         while self._left() > 0:
             self._take_best()

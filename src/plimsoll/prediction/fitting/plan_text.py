@@ -133,7 +133,10 @@ def _changes(plan: PlanParts) -> Iterator[str]:
 
 
 def _own_options(plan: PlanParts) -> Iterator[str]:
-    """Yields a line about the best attempt, besides the plan, that fits and only sets options."""
+    """Yields a line about an attempt that fits, is not the plan, and only sets script options.
+
+    If there are several, attempts that keep the results come first, then the fastest.
+    """
     fitting = [
         (not each.keeps_results, each.step_seconds or 0.0, each.device_used_bytes, each.options)
         for each in plan.tried

@@ -51,7 +51,7 @@ class ScriptText:
 
     @classmethod
     def of(cls, text: str) -> ScriptText:
-        """Returns the unchanged script with this text."""
+        """Returns `text` as the text of an unchanged script."""
         lines = tuple(text.removesuffix("\n").split("\n"))
         return cls(lines, tuple(range(1, len(lines) + 1)))
 

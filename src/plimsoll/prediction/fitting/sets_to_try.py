@@ -42,7 +42,8 @@ class Sets:
         script: The script.
 
     Attributes:
-        further: Changes that only this search tries, such as compiling.
+        further: Changes that `items` yields besides those that it finds itself. The search puts
+            compiled variants of the model here.
     """
 
     def __init__(self, known: Known, script: ScriptText) -> None:

@@ -40,8 +40,8 @@ class Outcome:
 def slots(request: Request, most: int = MOST_AT_A_TIME) -> int:
     """Returns how many trials of a request can run in parallel: one for each core, up to `most`."""
     if request.nproc_per_node is not None or request.keep_writes:
-        # A single job uses all cores already. Parallel trials that keep writes would read each
-        # other's files.
+        # The ranks of a single job already use all cores. If writes are kept, parallel trials would
+        # read each other's files.
         return 1
     return min(most, len(os.sched_getaffinity(0)))
 

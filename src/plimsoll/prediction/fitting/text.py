@@ -87,7 +87,7 @@ def answer_text(fit: FitParts) -> str:
 
 
 def _unknown(fit: FitParts, value: int) -> bool:
-    """Returns whether a value was tried without the result that it fits or does not fit."""
+    """Returns whether a value was tried and the trial could not tell whether it fits."""
     return any(trial.value == value and trial.why_unknown is not None for trial in fit.curve)
 
 
@@ -155,7 +155,11 @@ def _used(trial: Trial, total_bytes: int) -> str:
 
 
 def _verdict(trial: Trial, failing: int | None = None) -> str:
-    """Returns the result in words. A value above the value `failing` does not fit either."""
+    """Returns the result of a trial in words.
+
+    If the trial left open whether its value fits, but the smaller value `failing` does not fit, the
+    trial's value does not fit either.
+    """
     if trial.error is not None:
         return "the script fails"
     if trial.why_unknown is not None:

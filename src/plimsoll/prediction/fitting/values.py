@@ -38,9 +38,11 @@ if TYPE_CHECKING:
 _FIXED = ("parameters", "gradients", "optimizer_state", "workspaces")
 """Kinds of memory that a larger batch does not increase."""
 _STEP_TOLERANCE = 4
-"""The largest number to guess if a script accepts only multiples of a number and does not name it.
+"""The largest step that plimsoll normally guesses, in units of the search's tolerance.
 
-The unit is the search's tolerance. A wrong guess costs two runs.
+Some scripts accept only multiples of a number, the step. If the script's error does not name the
+step, plimsoll guesses it. plimsoll guesses a larger step than this only if no smaller one explains
+the failure. A wrong guess costs two runs.
 """
 
 
@@ -282,8 +284,9 @@ class _Search:
             return Point(each.value, fits=False)
         fits: bool | None = found.fits and found.headroom_bytes >= needed
         if each.scouts and (not fits or found.shared is not None or found.shared_cards):
-            # The result is unknown: with the card's real memory PyTorch would release cached
-            # memory, or other processes would take a part of the card.
+            # This trial had unlimited memory, so it does not show whether the value fits. With the
+            # card's real memory PyTorch would release cached memory, or other processes would take
+            # a part of the card.
             fits = None
         if not found.fits:
             return Point(each.value, fits)
