@@ -63,9 +63,9 @@ def parse(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def run_here(path: Path, options: dict[str, Any], *, profiled: bool) -> dict[str, Any]:
-    """Runs a script in this process; returns its step times, process time and peak memory.
+    """Runs a script in this process; returns its step times, CPU seconds and peak memory.
 
-    With `profiled`, the result also has the calls and GPU time of each operation.
+    With `profiled`, the result also has the number of calls and the GPU time of each operation.
     """
     import torch
 
@@ -137,7 +137,7 @@ def names_of(folder: Path, only: str) -> list[str]:
 
 
 def measure(folder: Path, only: str, results: Path, *, profiled: bool) -> None:
-    """Measures all scripts on a GPU."""
+    """Runs each selected script on a GPU, and saves the measurements in steps.json."""
     import torch
 
     path = results / "steps.json"
@@ -156,7 +156,7 @@ def measure(folder: Path, only: str, results: Path, *, profiled: bool) -> None:
 
 
 def compare(folder: Path, only: str, gpu: str, results: Path) -> None:
-    """Compares the simulated clock with the measurements."""
+    """Runs each measured script on a simulated GPU; prints measured and simulated step times."""
     rows = json.loads((results / "steps.json").read_text())
     errors = []
     for name in names_of(folder, only):

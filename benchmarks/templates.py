@@ -1,4 +1,4 @@
-"""Times the matrix product templates of PyTorch's compiler on a GPU, by tile size.
+"""Times on a GPU the templates by which PyTorch's compiler makes kernels for matrix products.
 
     python benchmarks/templates.py [FILE]
 

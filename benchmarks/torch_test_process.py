@@ -29,14 +29,14 @@ Problem = (
 
 
 def installed_allocator() -> str:
-    """Returns the name of plimsoll's allocator in this process, or "torch"."""
+    """Returns the name of plimsoll's allocator, or "torch" if this process uses PyTorch's."""
     module: Any = sys.modules.get("plimsoll.torch.live.live_engines")
     installed = None if module is None else module._installed
     return "torch" if installed is None else str(installed.choice.allocator)
 
 
 def where(folder: Path, problem: Problem) -> str:
-    """Returns the innermost line in the tests' own files, and the error's message."""
+    """Returns an error's place (the innermost frame in the tests' own files), type and message."""
     kind, error, trace = problem
     frames = traceback.extract_tb(trace)
     own = [frame for frame in frames if Path(frame.filename).parent == folder]

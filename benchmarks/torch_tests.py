@@ -169,7 +169,7 @@ class Runner:
 
 
 def batches(names: Sequence[str], size: int) -> list[list[str]]:
-    """Splits tests into groups of about equal duration."""
+    """Splits tests into groups of at most `size`, and spreads neighbours over the groups."""
     count = -(-len(names) // size)
     return [list(names[first::count]) for first in range(count)]
 

@@ -183,7 +183,7 @@ def load_main(path: Path) -> Any:
 
 
 def card_in_use(torch: Any) -> int:
-    """Returns the bytes of the card in use by all programs."""
+    """Returns how many bytes of the card's memory all programs together use."""
     free, total = torch.cuda.mem_get_info()
     return int(total - free)
 
@@ -315,7 +315,11 @@ def describe(runs: list[Run], wanted: list[float]) -> str:
 
 
 def row(setting: Setting, runs: list[Run], first: list[Run]) -> str:
-    """Returns a setting's line of the table. Ratios are of its step times to those of `first`."""
+    """Returns a setting's line of the table.
+
+    `first` holds the runs of the setting in the table's first line. The ratios are the step times
+    of `runs`, divided by those of `first`.
+    """
 
     def median(of: list[Run], what: Callable[[Run], float]) -> float:
         return statistics.median(what(run) for run in of)

@@ -77,7 +77,7 @@ class Training:
         self.events = 0
 
     def setup(self) -> EventBatch:
-        """Returns the segments, and the parameters with their optimizer's states."""
+        """Returns the events that allocate segments, then parameters, then optimizer states."""
         actions, addresses, sizes, stacks = [], [], [], []
         for arena, base in ARENAS.items():
             actions.append(Action.SEGMENT_ALLOC)
@@ -106,8 +106,9 @@ class Training:
         small = 512 + self._random.integers(0, 2048, (3, len(runs))) * 8
 
         alloc, free = [Action.ALLOC], [Action.FREE_REQUESTED, Action.FREE_COMPLETED]
-        # Forward: allocate two temporaries and the activation; only the activation stays. Backward:
-        # allocate one temporary, then free the activation.
+        # Forward, each operation allocates its activation, which stays. Then it allocates and frees
+        # one temporary after another, two in all. Backward, each operation allocates and frees one
+        # temporary, and then frees its activation.
         forward = self._weave(
             [(alloc, place, size, stack), (alloc + free, scratch, small[0], stack + 4000),
              (alloc + free, scratch, small[1], stack + 8000)]
@@ -272,7 +273,7 @@ async ({ frames, input }) => {
 
 
 def frame_rates(page: Page) -> list[tuple[str, float, float]]:
-    """Returns for each movement the frame rate, on average and in the slowest 5 % of frames."""
+    """Returns each movement's average frame rate, and the rate that 95 % of its frames reach."""
     rows = []
     for name, script in (
         ("zoom in, from all to single events", ("zoomIn", 130)),

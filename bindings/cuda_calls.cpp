@@ -224,8 +224,8 @@ Result synchronize() {
 
 // --- allocations that include an address (cuMemAlloc, cuMemFree) --------------------------------
 
-// Sets the free and total memory of the current card. The total is that of its profile, even if the
-// simulated memory is unlimited.
+// Tells the program the free and total memory of the current card. The total is what a real card of
+// this kind has, even if the simulated memory is unlimited.
 Result memory_info(std::size_t* free, std::size_t* total) {
   Card* const current = current_card();
   if (current == nullptr) return kInvalidDevice;

@@ -27,8 +27,9 @@ nb::object decoded(std::string_view text) {
       PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
 }
 
-// Converts settings to plain Python objects. A pickle can refer to one value many times, so a small
-// file can expand to huge objects. This class refuses values larger than any real settings.
+// Converts the allocator settings in a snapshot file to plain Python objects. The file is a pickle,
+// and a pickle can refer to one value many times, so a small file can expand to huge objects. This
+// class refuses values larger than any real settings.
 class PlainData {
  public:
   explicit PlainData(const PickleDocument& document) : document_(document) {}
@@ -132,7 +133,7 @@ class SnapshotFile {
   }
 
   Recording recording_;
-  std::vector<nb::object> names_;  // the recording's names that were requested so far
+  std::vector<nb::object> names_;  // entry n: name n of the recording, null until requested
   nb::object settings_ = nb::none();
 };
 

@@ -72,7 +72,7 @@ int instruction_of(PyFrameObject* frame) { return PyFrame_GetLasti(frame); }
 
 #endif
 
-// Reads the frames with Python's own functions.
+// Reads the calling thread's frames through Python's C API.
 void ask_for_frames(Stack& stack) {
   stack.clear();
   if (PyGILState_GetThisThreadState() == nullptr) return;

@@ -1,4 +1,4 @@
-// Reads the frames of the calling thread, and their lines.
+// Reads the Python frames of the calling thread, and finds the line number of each.
 #pragma once
 
 #include "stacks.h"
@@ -9,7 +9,7 @@ namespace plimsoll::python {
 // Python whose frame layout is not known here.
 void gather_frames(Stack& stack);
 
-// Returns the line of a frame, -1 for none. Needs the interpreter's lock.
+// Returns a frame's line number; -1 if its instruction has none. Needs the interpreter's lock.
 int line_of(const Frame& frame);
 
 }  // namespace plimsoll::python

@@ -1,6 +1,7 @@
-// Reads a thread's frames in the interpreter's own layout, which is known for some versions of
-// Python. The code is compiled for one version at a time: as part of a `_core` for that version or,
-// if `_core` uses Python's stable ABI, as a small library that `_core` loads from its own folder.
+// Reads a thread's frames directly from the interpreter's memory. Their layout is known for some
+// versions of Python, and the code is compiled for one version at a time. If the extension module
+// `_core` is built for a single version of Python, the code is part of it. If `_core` uses Python's
+// stable ABI, the code is a small library, which `_core` loads from its own folder.
 #pragma once
 
 #include <Python.h>

@@ -9,9 +9,9 @@ namespace plimsoll::python {
 
 // Each tuple describes one stream. Its first three values are the number of large requests, their
 // bytes, and how many of these bytes lie where the stream's plan says. The fourth value is None if
-// the allocator still follows the plan. If the allocator dropped the plan, it is a tuple: the
-// number of requests before the drop, the bytes requested in the last step before the drop, and how
-// many of these bytes lay where the plan says.
+// the allocator still follows the plan. If the allocator dropped the plan, the fourth value is a
+// tuple: the number of requests before the drop, the bytes requested in the last step before the
+// drop, and how many of these bytes lay where the plan says.
 inline constexpr const char* kPlanUseSignature =
     "def plan_use(self) -> list[tuple[int, int, int, tuple[int, int, int] | None]]";
 

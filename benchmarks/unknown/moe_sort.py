@@ -1,4 +1,7 @@
-"""Sorts tokens by expert, reads the counts on the host, and multiplies once for each expert."""
+"""Sorts tokens by expert, and multiplies once for each expert.
+
+The host reads how many tokens each expert gets, because the sizes of the products depend on it.
+"""
 
 import torch
 from torch import nn

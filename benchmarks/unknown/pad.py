@@ -1,4 +1,4 @@
-"""Draws lengths on the device, pads to the longest, and packs the valid tokens by a mask."""
+"""Draws sequence lengths on the GPU, pads to the longest, and selects valid tokens by a mask."""
 
 import torch
 from torch import nn

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def recorded_causes(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bool) -> list[Cause]:
-    """Finds the causes of the explained device's memory, the most telling first.
+    """Finds the causes of the explained device's memory use; the best explanation comes first.
 
     Args:
         usage: The memory of the explained device.
@@ -103,9 +103,10 @@ def card_parts(card: CardUse, failed: OutOfMemory, error: str | None) -> CardPar
 
 
 def with_savings(causes: Iterable[Cause], advice: Sequence[Advice]) -> list[Cause]:
-    """Returns the causes with `saves_bytes`, taken from the advice, which was tried already.
+    """Returns the causes with their `saves_bytes` set.
 
-    A cause gets the saving of the advice against this cause, or None without such advice.
+    Each piece of advice has been tried already, so its saving is known. A cause gets the saving of
+    the advice that acts against it, or None if no advice does.
     """
     by_kind: dict[str, int] = {}
     for one in advice:

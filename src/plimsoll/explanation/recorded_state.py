@@ -4,9 +4,9 @@ This works for every allocator.
 
 Segment events give the reserved memory; live blocks lie at the addresses recorded for them. Under
 the elastic allocator all figures are exact: each segment event is about one piece, which moves or
-is released as a whole, and block sizes are multiples of 512 bytes. Under PyTorch's allocator a
-block may be larger than its request, if the rest was too small to split off. Events do not show
-that rest, so here it counts as a fragment.
+is released as a whole, and block sizes are multiples of 512 bytes. PyTorch's allocator may
+serve a request with a larger block, if the part that is not needed is too small to split off.
+Events do not show that part, so here it counts as a fragment.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class RecordedPast(Past):
         self.peak = self._breakdown(event)
 
     def _level(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the sum of the sizes of reserved ranges after each event."""
+        """Returns, for each event, the sum of the `sizes` of the ranges reserved after it."""
         count = self.trace.event_count
         change = np.zeros(count + 1, dtype=np.int64)
         np.add.at(change, np.maximum(self._ranges.start, 0), sizes)
@@ -143,7 +143,10 @@ class RecordedPast(Past):
         )
 
     def after(self, event: int) -> list[_core.SegmentInfo]:
-        """See `Past.after`; joins adjacent mapped ranges of one stream and pool to one segment."""
+        """See `Past.after`.
+
+        Adjacent mapped ranges become one segment if they have the same stream and the same pool.
+        """
         found: list[_Range] = []
         for new in self._ranges_after(event):
             if found and found[-1].continues_in(new):
@@ -153,7 +156,11 @@ class RecordedPast(Past):
         return self._with_blocks(found, event)
 
     def units(self, event: int) -> list[_core.SegmentInfo]:
-        """See `Past.units`; memory reserved before the first event is split into granules."""
+        """See `Past.units`.
+
+        If the allocator moves memory, a range that was reserved before the first event is split
+        into granules.
+        """
         found: list[_Range] = []
         for one in self._ranges_after(event):
             found += one.granules() if self.moves and not one.was_seen else [one]
@@ -194,7 +201,8 @@ class RecordedPast(Past):
             parts: list[_core.BlockInfo] = []
             at = one.address
             for row in range(first, last):
-                # Blocks of a damaged history may overlap; the overlap counts for the first block.
+                # Blocks of a damaged history may overlap. The bytes that two blocks share then
+                # count for the block at the lower address.
                 low, high = max(int(begin[row]), at), min(int(end[row]), one.end)
                 if high <= low:
                     continue

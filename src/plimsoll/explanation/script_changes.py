@@ -208,7 +208,7 @@ def _notes(change: Change, attempt: Attempt, base: Attempt) -> Iterator[str]:
 
 
 def _times_the_step(attempt: Attempt, base: Attempt) -> float | None:
-    """Returns a step's time relative to the unchanged script; None if unknown."""
+    """Returns a step's time as a multiple of a step in the unchanged script; None if unknown."""
     if attempt.step_seconds is None or not base.step_seconds:
         return None
     return attempt.step_seconds / base.step_seconds

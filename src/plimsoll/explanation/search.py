@@ -81,7 +81,8 @@ class Search:
 
     Attributes:
         recording: The recording.
-        limit: The most that may be reserved, unless a setting has a lower limit.
+        limit: The most that may be reserved in a trial whose setting has no limit; None for the
+            recording's own limit.
         trials: The trials, in order.
         ended_early: Whether trials were left out because they had too many events.
     """
@@ -100,7 +101,7 @@ class Search:
         Args:
             recording: The recording.
             version: The version of PyTorch.
-            limit: The most that may be reserved, unless a setting has a lower limit; None for the
+            limit: The most that may be reserved in a trial whose setting has no limit; None for the
                 recording's own limit.
             events: The number of events that may be replayed; by default `SEARCH_EVENTS`. A trial
                 uses up as many events as it replays. If frees wait for other streams, it uses up
@@ -176,7 +177,7 @@ class Search:
 def _frees_wait(trace: DeviceTrace) -> bool:
     """Returns whether any free waits for another stream.
 
-    The completion of such a free does not directly follow its request.
+    If a free waits, its FREE_COMPLETED event does not directly follow its FREE_REQUESTED event.
     """
     waiting: int | None = None
     for batch in trace.batches():
@@ -199,7 +200,7 @@ def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
     The trial that reserves the least memory comes first.
 
     Args:
-        search: The replays.
+        search: Runs the trials and keeps count of the events that they may still replay.
         base: The replay under the recorded settings. A combined trial keeps the recorded settings
             that it does not replace.
     """

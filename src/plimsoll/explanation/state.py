@@ -90,7 +90,7 @@ class Past(ABC):
         return recorded_failures(self.trace)
 
     def round_request(self, size: int) -> int:
-        """Returns the bytes of the block that serves a request."""
+        """Returns the size in bytes of the block that serves a request."""
         if self._is_torch:
             return self._config.round_request(size)
         return -(-size // _ALIGNMENT) * _ALIGNMENT

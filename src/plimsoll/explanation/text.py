@@ -22,8 +22,8 @@ _ALLOCATORS = {
     "elastic": "plimsoll's elastic allocator",
     "uncached": "an allocator that keeps nothing",
 }
-# These kinds of advice use the elastic allocator, whose retries wait for other streams and return
-# no cached memory.
+# These kinds of advice use the elastic allocator. When it retries a request, it waits for other
+# streams, but does not return cached memory to the driver as PyTorch's allocator does.
 _OTHER_RETRIES = ("elastic", "spill")
 _MOST_LEAKS = 5
 _INDENT = "  "

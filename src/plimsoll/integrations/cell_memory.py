@@ -22,11 +22,11 @@ _MOST_LINES = 6
 
 
 class NamesCells:
-    """Names cells as IPython shows them, "In[3]", in place of IPython's temporary file names.
+    """Replaces the temporary file name that IPython gives a cell by the cell's name, as "In[3]".
 
     Args:
-        format_code_name: IPython's function, which returns ("Cell", "In[3]") for such a file, or
-            None.
+        format_code_name: IPython's function. For the file name of a cell, it returns a pair such as
+            ("Cell", "In[3]"); for other file names None.
     """
 
     def __init__(self, format_code_name: Callable[[str], tuple[str, str] | None]) -> None:

@@ -24,7 +24,8 @@ class GpuMemory:
     """The state of one GPU of this process.
 
     Attributes:
-        counters: The counters of its allocator; peaks count since the program last reset them.
+        counters: The counters of its allocator; peaks are those since the program
+            last reset them.
         headroom_bytes: The bytes of the card that would be free if this process were at its peak
             again, and other processes kept their present memory.
     """
@@ -33,7 +34,10 @@ class GpuMemory:
     headroom_bytes: int
 
     def figures(self) -> dict[str, float]:
-        """Returns the figures by the names that a run's logger shows; sizes are in GiB."""
+        """Returns the figures for a run's logger, each under the name to log it by.
+
+        Sizes are in GiB.
+        """
         sizes = {name: getattr(self.counters, name) for name in _SIZES}
         sizes["headroom_bytes"] = self.headroom_bytes
         of_gpu = {name.replace("_bytes", "_gib"): size / GiB for name, size in sizes.items()}
@@ -48,7 +52,10 @@ class GpusInUse:
         self._torch = TorchCounters()
 
     def read(self) -> list[GpuMemory]:
-        """Returns the state of each GPU in use, by number; empty before CUDA is initialized."""
+        """Returns the state of each GPU in use, lowest number first.
+
+        The list is empty before CUDA is initialized.
+        """
         now = (source_of_process() or self._torch).read()
         return [_gpu_memory(device) for device in now.devices if device.peak_reserved_bytes]
 

@@ -134,10 +134,10 @@ class MemoryWatch:
         self._opened.close()
 
     def figures(self) -> dict[str, float]:
-        """Returns each GPU's memory now by names such as "gpu0_memory/peak_allocated_gib".
+        """Returns each GPU's present memory, and its peaks since the program last reset them.
 
-        Sizes are in GiB. Peaks count since the program last reset them. This call also warns if the
-        headroom is low.
+        The keys are names such as "gpu0_memory/peak_allocated_gib". Sizes are in GiB. This call
+        also warns if the headroom is low.
         """
         gpus = self._gpus.read()
         for gpu in gpus:

@@ -42,7 +42,7 @@ class PeakChange:
 
     @property
     def grown_bytes(self) -> int | None:
-        """Returns the growth of the script's memory on the card; None without both predictions."""
+        """Returns how much the script's memory on the card grew; None unless both are predicted."""
         if isinstance(self.before, str) or isinstance(self.after, str):
             return None
         return _on_card(self.after) - _on_card(self.before)
@@ -70,7 +70,7 @@ def find_change(command: str, before: Path, after: Path, *, gpu: str) -> PeakCha
     """Predicts a script in two folders.
 
     Args:
-        command: The script, relative to either folder, and its arguments.
+        command: The script's path, which is the same in both folders, and its arguments.
         before: The folder with the program before the change.
         after: The folder with the program after the change.
         gpu: The card.
@@ -183,9 +183,10 @@ def _details(change: PeakChange) -> Iterator[str]:
 
 
 def _by_function(prediction: Prediction) -> Counter[str]:
-    """Returns the bytes of the source lines that hold the most, summed by "file function".
+    """Adds up the bytes of `prediction.top_lines` for each function.
 
-    Line numbers are left out, because almost any edit of a file changes them.
+    Returns them under keys that name the file and the function, such as "train.py forward". Line
+    numbers are left out, because almost any edit of a file changes them.
     """
     held: Counter[str] = Counter()
     for share in prediction.top_lines:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecordedPeak:
-    """The peak of the GPU on which the process held the most memory.
+    """The peak of allocated memory, on the GPU on which the process held the most.
 
     Attributes:
         device: The GPU's number in PyTorch.

@@ -65,7 +65,11 @@ class SimulatedTests:
         self._endings: dict[str, str] = {}  # the exit status and output of each test's process
 
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Runs all waiting tests if this test has no result yet; then reports its result."""
+        """Reports the result of this test.
+
+        If the test has no result yet, first runs it, together with all other tests without a
+        result. A pytest-xdist worker runs only this test.
+        """
         if item.nodeid not in self._names:
             return None
         while item.nodeid not in self._reports:

@@ -1,4 +1,7 @@
-"""Measures a program's own memory, without saved storages, by the allocator's counters."""
+"""Measures a program's own memory, from the allocator's counters.
+
+Own memory is all allocated memory except the storages that autograd saved, which offloading moves.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class Allocated(NamedTuple):
 
 
 class ProgramMemory:
-    """Measures the program's own memory between two events.
+    """Measures the peak of the program's own memory, from a call of `settle` to one of `measure`.
 
     Attributes:
         device: The device.

@@ -134,9 +134,9 @@ class SavedStorages:
         self._residency.forget_addresses()
 
     def _observe(self) -> None:
-        """Removes deleted storages, and records how much memory the program used.
+        """Removes deleted storages, and records the peak of the program's own memory.
 
-        The figure is the peak of the program's own memory since the last save or use.
+        The peak counts from the time when a storage was last saved or used.
         """
         while self._residency.dead:
             serial, buffer = self._residency.remove_dead()

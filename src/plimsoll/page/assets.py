@@ -1,10 +1,11 @@
 """Joins the page's files, in `web/`, into one HTML text with one style sheet and one script.
 
-`web/index.html`, and `web/ranks.html` for many ranks, name the style sheets in order and the first
-module. Modules import each other as browsers expect, `import { names } from "./module.js";`, and
-export functions, classes and constants at their declaration. In the page each module becomes a
-function that returns the module's exports; the modules that it imports stand before it. Names that
-a module does not export stay private. This file leaves out lines that are only comments with types.
+`web/index.html` is the page of a recording, and `web/ranks.html` that of many ranks. Each names its
+style sheets, in order, and the module that starts the page's script. Modules import each other as
+browsers expect, `import { names } from "./module.js";`, and export functions, classes and constants
+at their declaration. In the page each module becomes a function that returns the module's exports;
+the modules that it imports stand before it. Names that a module does not export stay private. Lines
+that are only comments with types are left out of the page.
 
 Browsers could load the modules themselves from an import map of data: URLs. But the page's policy
 allows scripts by hash, and then the import map needs `integrity`, which browsers support only since

@@ -1,4 +1,4 @@
-"""Packs blocks for a page: all that are held in a range of events, or the largest that fit."""
+"""Packs blocks for a page: those held within a range of events, or the largest ones that fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _MULTIPLE = 512
 
 
 def pack_blocks(view: DeviceView, rows: NDArray[np.int64]) -> dict[str, Any]:
-    """Returns the columns of some blocks, packed; `rows` has the blocks' indices in order.
+    """Returns the packed columns of some blocks.
+
+    `rows` are these blocks' indices in the view's `lifetimes`, in increasing order. `start`, `end`
+    and `completed` are indices of events.
 
     `rounding` is what the allocator's rounding adds beyond the next multiple of 512 bytes, usually
     0. `life` is `end` - `start` + 1, or 0 if the block was never freed. `wait` is `completed` -

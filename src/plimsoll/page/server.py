@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.recording import Recording
 
 _MOST_EVENTS = 1 << 24
-"""The most events between the begin and the end of a request for blocks."""
+"""The most events that the range in a request for blocks may have."""
 
 _MOST_UNREAD = 1 << 24
 """The most bytes of a refused request's body that the server reads."""

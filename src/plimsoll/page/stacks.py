@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class StackTable:
     """Stacks that share their outer frames.
 
-    Node 0 is the empty stack; every other node adds one frame inside its parent. All arrays are
-    int64.
+    Node 0 is the empty stack. Every other node is the stack of its parent plus one frame, which the
+    parent's innermost frame called. All arrays are int64.
 
     Attributes:
         strings: File and function names.
@@ -82,7 +82,7 @@ class StackTable:
 
 
 def make_stack_table(stacks: Iterable[Sequence[Frame]]) -> StackTable:
-    """Makes the tables of some stacks. The innermost frame of each stack comes first in `stacks`.
+    """Makes the tables of some stacks. Each stack lists its innermost frame first.
 
     All text in the tables is made printable.
     """

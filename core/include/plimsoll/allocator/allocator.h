@@ -26,7 +26,7 @@ namespace plimsoll {
 
 struct SharedMemoryReport {
   Bytes reserved = 0;
-  Bytes allowed = 0;  // the most that the limit and the host's memory allow
+  Bytes allowed = 0;  // the limit on shared memory, or the driver's total if that is less
   Bytes free = 0;     // the unused part of `allowed`
 };
 
@@ -118,9 +118,9 @@ class Allocator {
   }
   // Between `begin` and `end`, requests that pass the filter are served from the private pool.
   // `begin` creates the pool if it is new and counts one use; `release_pool` subtracts one. A pool
-  // with 0 uses may be emptied. Between the two calls a graph capture may be running, which an
-  // event query would break. So the allocator queries no events, unless it knows whether a capture
-  // is running.
+  // with 0 uses may be emptied. Between `begin` and `end` a graph capture may be running, and a
+  // query of an event would break the capture. So the allocator queries no events in that time,
+  // unless it knows whether a capture is running.
   virtual void begin_allocate_to_pool(PoolId pool, Filter filter) = 0;
   virtual void end_allocate_to_pool(PoolId pool) = 0;
   // Called at the beginning and the end of a graph's capture, in addition to
@@ -159,7 +159,8 @@ class Allocator {
   // Sends all events to `observer` from now on; null ends this. The observer must outlive the
   // allocator, and must not call the allocator.
   void set_observer(Observer* observer) { log_.set_observer(observer); }
-  // Sets the caller's number for the current call stack. Later blocks and events store it.
+  // Sets the number that the caller has given to the current call stack. Each block that is
+  // allocated and each event that happens from now on stores this number.
   void set_context(std::uint32_t context) { log_.set_context(context); }
   // Notes in the history that the program took a snapshot.
   void note_snapshot();

@@ -1,7 +1,8 @@
 // A block: a piece of a segment, either in use by the program or free.
 //
 // The blocks of a segment form a list in address order without gaps:
-// next->address == address + size, and two free neighbours of the same kind are always merged.
+// next->address == address + size. Two neighbours are merged if both are free and have memory; a
+// pool with PoolOption::no_split need not merge them.
 #pragma once
 
 #include <cstdint>
@@ -38,10 +39,10 @@ struct Block {
   // searched for a free block, and elastic counts the frees in its arena.
   std::uint64_t age_base = 0;
   Bytes shared = 0;  // elastic: bytes of a used block in shared memory
-  // Elastic: if the block may lie in shared memory, a number that grows with each such block that
-  // the program gets. 0 if the block is always on the card.
+  // Elastic: numbers the blocks that may lie in shared memory, from 1, in the order in which the
+  // program gets them. 0 if the block is always on the card.
   std::uint64_t lent = 0;
-  std::uint32_t context = 0;  // the call stack of the last request, as a number in the history
+  std::uint32_t context = 0;  // Allocator::set_context's number for the last request's stack
   std::uint32_t segment_context = 0;  // the call stack of the request that made the segment
   // Streams that used the block inside a graph capture, which orders these uses itself. In native,
   // as in PyTorch, an entry stays until the Block is dropped, so a later use can be mistaken for
@@ -53,7 +54,7 @@ struct Block {
   // piece is still mapped there.
   bool mapped = true;
   bool retired = false;   // elastic: still mapped, but its memory now serves another address
-  bool borrows = false;   // elastic: may hold pieces that go home once it is freed (lending.h)
+  bool borrows = false;   // elastic: when freed, may have pieces to return (lending.h)
   bool exported = false;  // elastic: the used block was exported to other processes
 
   [[nodiscard]] bool is_split() const { return previous != nullptr || next != nullptr; }

@@ -30,7 +30,8 @@ _MOST_COMPARED = 1 << 15  # the most passages that are compared
 _LEVELS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 """The tolerances to try: each is the share of passages that may differ within a group."""
 _MOST_BESIDE = 0.75  # a tolerance is large enough if groups hold this share of all ranks
-_LEAST_SHARE = 0.05  # a group has at least this share of all ranks, or evenly spaced ranks
+# A group with a smaller share of all ranks than this must have evenly spaced ranks.
+_LEAST_SHARE = 0.05
 # The relative gaps that split a group: in the allocations per step, and in the kept memory.
 _OTHER_COUNT, _OTHER_MEMORY = 0.02, 0.2
 
@@ -101,7 +102,7 @@ class Shared:
         common = (rows @ rows.T).astype(np.float64)
         own = np.maximum(np.diag(common), 1)
         missing = 1 - common / own[:, None]
-        missing[np.diag(common) == 0] = 0  # ranks without passages count as equal to all
+        missing[np.diag(common) == 0] = 0  # a rank without passages has none that others lack
         place = place.reshape(-1)
         return np.asarray(missing[np.ix_(place, place)])
 

@@ -153,7 +153,7 @@ def _busiest(recording: Recording) -> tuple[DeviceTrace, BlockHistory]:
 
 def _reserved(recording: Recording, most: int | None, allocated: int) -> tuple[int, int]:
     """Returns the most reserved bytes, and their excess over the most allocated bytes."""
-    if most is None:  # a replay finds the peak if no segments are recorded
+    if most is None:  # no segments are recorded, so replay the allocations to find the peak
         try:
             result = max(replay(recording), key=lambda one: one.peak_reserved_bytes)
         except InputError:

@@ -34,7 +34,10 @@ def ranks_text(e: RanksParts, width: int | None = None) -> str:
 
 
 def answer_line(e: RanksParts) -> str:
-    """Returns the first line: the rank that first ran out of memory, or that stands out most."""
+    """Returns the first line of the text.
+
+    It describes the most important outlier. Without outliers, it names the fullest rank.
+    """
     said = answer_of(e.outliers, e.ranks)
     return said if e.outliers else f"{said} {_fullest(e)}"
 

@@ -43,7 +43,7 @@ _INSTALLERS = {
     "pacman": "-S --noconfirm gcc",
     "apk": "add g++",
 }
-"""The programs that install packages, each with its command for a compiler."""
+"""The programs that install packages, each with the arguments that install a C++ compiler."""
 
 
 def doctor() -> Diagnosis:

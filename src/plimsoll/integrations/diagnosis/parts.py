@@ -8,7 +8,7 @@ PREDICTING = "predict, fit, run --simulate"
 """The name of the ability that decides the exit status of `plimsoll doctor`."""
 
 NO_GPU = "there is no NVIDIA GPU here"
-"""The note on an ability that needs a GPU, on a machine without one. This is no fault."""
+"""The note on an ability that does not work because this machine has no GPU to use."""
 
 
 @dataclass(frozen=True)

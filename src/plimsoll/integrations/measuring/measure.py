@@ -33,12 +33,15 @@ from plimsoll.torch.simulated.ranks.nccl import Communicator
 _ON_CARD = "plimsoll.integrations.measuring.on_card"
 _SAYS = "plimsoll: "
 _HAS_ANSWER = (0, 1, 3)
-"""The exit statuses of a prediction that has a result: fits, does not fit, unknown."""
+"""The exit statuses with which `plimsoll predict` prints a prediction.
+
+0 means that the program fits on the card, 1 that it does not, and 3 that plimsoll cannot tell.
+"""
 _PREDICT = (sys.executable, "-m", "plimsoll", "predict", "--json")
 _MOST_PREDICTIONS = 4
 """The most predictions that run at the same time."""
 _MOST_SECONDS = 900
-"""Seconds after which a part's process is stopped."""
+"""Seconds after which a process that measures one part, such as the card's speed, is stopped."""
 _CONVOLUTION_SECONDS = {False: 60.0, True: 400.0}
 _SEARCH_SECONDS = {False: 20.0, True: 100.0}
 """The seconds for measuring the searches of `cudnn.benchmark`.
@@ -93,7 +96,7 @@ class _Machine:
     environment: dict[str, str] = field(default_factory=dict)
 
     def run(self, part: str, **arguments: Any) -> Any:
-        """Measures a part in a process of its own.
+        """Measures one part, such as the card's speed, in a process of its own.
 
         Raises:
             InputError: If the process fails, or another program used the card.
@@ -328,9 +331,9 @@ def _with_convolutions(
 
 
 def _checked(found: CardFile, machine: _Machine, part: str) -> CardFile:
-    """Measures a part on the real and on the simulated card.
+    """Measures a part, such as attention, on the card and on its simulation.
 
-    Returns the card's figures with both results added.
+    The simulation uses the card's figures so far. Returns these figures with both results added.
     """
     simulated = _Machine("", found.name, environment=machine.environment).run(part)
     measured: Mapping[str, int] = machine.run(part)

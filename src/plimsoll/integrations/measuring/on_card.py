@@ -46,7 +46,7 @@ def card() -> dict[str, Any]:
 
 
 def _next_uuid(torch: Any, name: str) -> str:
-    """Returns the UUID of a second visible card of the same name; "" if there is none."""
+    """Returns the UUID of the second visible card if it is called `name`, else ""."""
     if torch.cuda.device_count() < 2:
         return ""
     found = torch.cuda.get_device_properties(1)

@@ -23,7 +23,7 @@ _manual: set[int] = set()  # handles of engines that rebalance only on request
 
 
 def set_rebalance(engine: Engine, when: RebalanceTime) -> None:
-    """Sets when memory returns: after steps, or only when `rebalance` is called."""
+    """Sets when spilled memory moves back to the card: after steps, or only by `rebalance`."""
     if when == "manual":
         _manual.add(engine.handle)
     else:

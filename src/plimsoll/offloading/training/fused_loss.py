@@ -26,10 +26,10 @@ _SLICED = "slice_logits_to_keep(hidden_states, logits_to_keep)"
 def fuse_loss(model: torch.nn.Module) -> None:
     """Makes a causal language model of Transformers compute its logits and loss in eight chunks.
 
-    In a call with `labels` while gradients are recorded, the model takes an eighth of the tokens at
-    a time: it multiplies them with its head, computes the loss and its gradients, and drops the
-    logits. The output of such a call has no `logits`. All other calls are unchanged. The loss and
-    the gradients differ by rounding.
+    This applies to a call with `labels` while autograd records gradients. For an eighth of the
+    tokens at a time, the model computes the logits from the last hidden states, then the loss and
+    the gradients of the loss, and drops the logits. The output of such a call has no `logits`. All
+    other calls are unchanged. The loss and the gradients differ from the usual ones by rounding.
 
     >>> plimsoll.fuse_loss(model)  # doctest: +SKIP
 

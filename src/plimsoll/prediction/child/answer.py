@@ -373,11 +373,14 @@ def _used_gpu(
 
 
 def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdict]:
-    """Returns, for each known card with similar kernels, whether the run would fit on such cards.
+    """Returns, for each kind of card that plimsoll knows, whether the run would fit on such cards.
 
-    It fits if the card has room for all reserved memory. With less room it may still fit, if the
-    allocator releases cached memory in time. To find out, plimsoll replays the requests of each GPU
-    with that card's memory.
+    Leaves out cards whose attention kernels are of another kind than those of the simulated card,
+    see `_has_fused_attention`.
+
+    The run fits if the card has room for all reserved memory. With less room it may still fit, if
+    the allocator releases cached memory in time. To find out, plimsoll replays the requests of each
+    GPU with that card's memory.
     """
     recordings: dict[int, Recording] = {}
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def summary_at_exit(simulation: Simulation, high_water: HighWaterMarks, to: str) -> None:
-    """Makes this process report its use when it ends.
+    """Makes this process, when it ends, report the memory that it used of each GPU.
 
     Args:
         simulation: The process's GPUs, before their first use.

@@ -61,10 +61,11 @@ def number_of_card(device: int) -> int:
 
 
 def _card_of(device: int) -> tuple[int, str]:
-    """Returns the number that the machine gives to a card, and "" or the card's identifier.
+    """Returns the number that the machine gives to a card, and a text for the name of its file.
 
-    CUDA_VISIBLE_DEVICES renumbers the cards of a process. If it names cards by identifiers, their
-    numbers are unknown, and the number returned is 0.
+    CUDA_VISIBLE_DEVICES renumbers the cards of a process. If it names a card by an identifier, the
+    card's number is unknown: the number returned is 0, and the text is the identifier. If the
+    variable has too few entries for this card, the text is "unseen". In all other cases it is "".
     """
     text = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     visible = [each.strip() for each in text.split(",")] if text else []

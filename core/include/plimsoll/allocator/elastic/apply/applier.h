@@ -34,8 +34,8 @@ class Applier {
   [[nodiscard]] Status create(const MappedSpace& space, std::vector<Filling>& fillings,
                               Bytes shared_room, NewPieces& made);
   [[nodiscard]] Status clear(MappedSpace& space, std::vector<Address> retired);
-  // Maps every filling that is not mapped yet. If a call fails, unmaps them again; ranges that the
-  // driver then refuses to unmap are retired.
+  // Maps every filling that is not mapped yet. If a driver call fails, this function unmaps what
+  // it has mapped; a range that the driver refuses to unmap is retired.
   [[nodiscard]] Status map(MappedSpace& space, const std::vector<Filling>& fillings,
                            const NewPieces& made);
   void commit(MappedSpace& space, const std::vector<Filling>& fillings, NewPieces made);

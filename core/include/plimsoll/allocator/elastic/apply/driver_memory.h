@@ -28,7 +28,8 @@ class DriverMemory {
   void set_limit(std::optional<Bytes> limit) { limit_ = limit; }
   void set_shared_limit(std::optional<Bytes> limit) { shared_limit_ = limit; }
   [[nodiscard]] std::optional<Bytes> shared_limit() const { return shared_limit_; }
-  // Return how many more bytes the limit allows and the driver has free.
+  // Return how many more bytes each tier can get: what the driver has free, but no more than the
+  // tier's limit still allows.
   [[nodiscard]] Bytes dedicated_room() const;
   [[nodiscard]] Bytes shared_room() const;
   [[nodiscard]] bool limit_allows(Bytes dedicated) const {

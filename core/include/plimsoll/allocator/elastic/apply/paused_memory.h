@@ -70,7 +70,7 @@ class PausedMemory {
   static constexpr Bytes kMostChunk = 128 * kMiB;
 
   using Batch = std::span<PausedPiece>;
-  struct Chunk {  // a part of the backup
+  struct Chunk {  // memory of the pool, and the part of the backup that it holds
     Bytes offset = 0;
     Address address = 0;
     Bytes size = 0;
@@ -95,7 +95,7 @@ class PausedMemory {
   Driver& driver_;
   Backup backup_;
   std::vector<PausedPiece> pieces_;
-  // The pool's memory that holds the content if there is no store. Sorted by offset, without gaps.
+  // Hold the content if there is no store. Sorted by offset; together they cover the whole backup.
   std::vector<Chunk> chunks_;
 };
 
