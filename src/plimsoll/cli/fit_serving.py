@@ -43,7 +43,7 @@ def run_serving(
             options until the engine serves.
         gpus: The cards to search on. If None, `fit_engine` chooses: an H100 if --vary names an
             option to search, else the smallest card that suffices.
-        bounds: The values of the searched option that may be tried.
+        bounds: The values that plimsoll may try for the option that --vary names.
         headroom: The memory that must stay free under load.
         results: The file that keeps finished trials; None keeps none.
         as_json: Whether to print JSON.

@@ -73,7 +73,7 @@ class VerbsHelp(TyperGroup):
 
 
 def epilog(example: str) -> str:
-    """Returns the end of a verb's help. The example stays on one line."""
+    r"""Returns the end of a verb's help: an example. The `\b` stops click from wrapping it."""
     return f"\b\nExample:\n  {example}"
 
 

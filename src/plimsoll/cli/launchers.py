@@ -1,6 +1,6 @@
-"""Recognises launchers on a command line, such as torchrun, and servers such as `vllm serve`.
+"""Finds a launcher (such as torchrun) or a server (such as `vllm serve`) on a command line.
 
-All words behind the name of a launcher or server belong to it.
+All words behind the launcher's or server's name are its own arguments.
 """
 
 from __future__ import annotations

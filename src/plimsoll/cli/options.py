@@ -254,9 +254,9 @@ SIMULATION: Mapping[str, tuple[Any, Any]] = {
     "keep_writes": (KeepWrites, False),
     "network": (Network, False),
 }
-"""The type and the default of each simulation option, by name.
+"""The type and the default of each simulation option, by the option's name.
 
-They are the fields of `plimsoll.prediction.options.Options`, except `gpu`.
+The names are those of the fields of `plimsoll.prediction.options.Options`, without `gpu`.
 """
 
 

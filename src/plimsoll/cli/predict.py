@@ -160,8 +160,9 @@ def predict(
 def _status(results: Sequence[Prediction]) -> int:
     """Returns the exit status.
 
-    If the script was interrupted, its rest could need more memory, so "fits so far" does not count
-    as yes. "Does not fit" stays a no, because the rest cannot lower the peak.
+    The part of an interrupted script that did not run could need more memory. So a script that
+    fitted until the interrupt gets status 130, not 0. A script that already did not fit gets status
+    1, because the missing part cannot lower the peak.
     """
     from plimsoll.prediction.parts import INTERRUPTED
 
@@ -230,19 +231,22 @@ def _show(results: list[Prediction], program: Program, *, plots: bool, quiet: bo
 
 
 def _follow(p: Prediction, program: Program) -> list[str]:
-    """Returns the next useful command; [] for a script from a stream: it cannot be read again."""
+    """Returns the command that the user probably wants next.
+
+    Returns [] if the script came from a stream, because a stream cannot be read again.
+    """
     from plimsoll.base.script_file import is_stream
 
     return [] if is_stream(program.words[-1]) else _next_step(p, program)
 
 
 def _next_step(p: Prediction, program: Program) -> list[str]:
-    """Returns the next useful command; nothing if there is none.
+    """Returns the command that the user probably wants next; [] if there is none.
 
-    If memory grows from step to step, the command makes a recording, which shows the line that
-    keeps the memory. If the script does not fit, the command searches for changes that make it fit.
-    If it fits and has an argument for the batch size, the command searches for the largest batch.
-    Otherwise the command records a run.
+    If memory grows from step to step, the command records a simulated run. The recording shows the
+    line that keeps the memory. If the script does not fit, the command searches for changes that
+    make it fit. If the script fits and has an argument for the batch size, the command searches for
+    the largest batch. Otherwise the command records a run on a real GPU.
     """
     from plimsoll.prediction.step_growth import growth_bytes
 

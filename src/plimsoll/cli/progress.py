@@ -17,7 +17,7 @@ _SOON_SECONDS = 0.5
 
 
 class Progress:
-    """Shows progress for as long as the context lasts.
+    """A context manager that shows progress while the body of its `with` statement runs.
 
     Args:
         doing: The work, in words.

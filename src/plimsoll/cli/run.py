@@ -160,7 +160,11 @@ def _run_live(
     libraries: dict[str, bool],
     plan: Path | None,
 ) -> NoReturn:
-    """Replaces this process by the script's: signals, stdin and exit status are the script's."""
+    """Runs the script in this process, in place of plimsoll's command.
+
+    The process ID stays the same. So signals and stdin reach the script, and the caller of plimsoll
+    gets the script's exit status.
+    """
     from plimsoll.engine.plans.plan_file import read_plan
     from plimsoll.engine.plans.program_plan import require_elastic
     from plimsoll.offloading.tiers.limits import Tiers

@@ -82,8 +82,8 @@ def device_number(device: int | None = None) -> int:
         InputError: If there is no such GPU.
     """
     torch = sys.modules.get("torch")
-    # device_count() suffices: is_available() may initialize CUDA, which breaks CUDA in forked
-    # processes.
+    # Calls device_count() to find out whether there is a GPU. torch.cuda.is_available() may
+    # initialize CUDA, and then CUDA fails in forked processes.
     if torch is not None and (count := torch.cuda.device_count()) > 0:
         index = torch.cuda.current_device() if device is None else device
     else:
@@ -100,7 +100,7 @@ def opened_engine(device: int) -> Engine | None:
 
 
 def engines_in_use() -> Mapping[int, Engine]:
-    """Returns the engines of all GPUs used so far.
+    """Returns the engine of each GPU that plimsoll's allocator has used so far, by GPU number.
 
     Raises:
         InputError: If plimsoll's allocator is not installed.

@@ -88,9 +88,9 @@ class Engine(Protocol):
     def fragments_bytes(self) -> int | None:
         """Returns the free bytes in granules that also hold a live block.
 
-        A granule is a piece of 2 MiB, which the elastic allocator maps as a whole. It cannot move
-        these free bytes to another address, so only requests that fit into them can use them.
-        Returns None if counting would take long.
+        A granule is a piece of 2 MiB, which the elastic allocator maps as a whole. Because of the
+        live block, the allocator cannot move the granule's free bytes to another address. So only
+        requests that fit into these bytes can use them. Returns None if counting would take long.
         """
 
     def rebalance(self, most: int | None = None) -> int:

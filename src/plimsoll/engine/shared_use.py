@@ -24,7 +24,7 @@ class SharedUse:
 
     Attributes:
         total_bytes: The size of shared memory.
-        peak_dedicated_bytes: The most reserved in dedicated memory.
+        peak_dedicated_bytes: The most reserved in dedicated memory, which is the card's own.
         peak_bytes: The most reserved in shared memory.
         peak_allocated_bytes: The most that live blocks took of shared memory.
         num_spills: Requests that got shared memory because dedicated memory was used up.

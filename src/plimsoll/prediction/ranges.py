@@ -25,10 +25,10 @@ _ENDS: tuple[UnknownName, ...] = ("most", "least")
 
 
 def with_range(request: Request, found: Prediction) -> Prediction:
-    """Adds the range over all contents of unknown data, if a size depends on such data.
+    """Returns the prediction, with ranges of its figures if sizes depend on unknown data.
 
-    This takes two more trials: one with the contents that give the smallest sizes, one with those
-    that give the largest.
+    A range covers all contents that the data can have. To find it, plimsoll runs two more trials:
+    one with the contents that give the smallest sizes, one with those that give the largest.
 
     Args:
         request: The request.

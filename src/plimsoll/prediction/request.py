@@ -45,10 +45,9 @@ class Request:
             None for any other run.
         survey: The file for the survey, the parts of the program that could be changed; None to
             make no survey.
-        room: The memory that the survey assumes to be there for PyTorch and NCCL; None for no
-            bound.
-        finds_least: Whether to find the least GPU memory with which the script runs. The answer
-            then has no verdicts on other cards.
+        room: The GPU memory that the survey assumes PyTorch and NCCL can use; None for no bound.
+        finds_least: Whether to find the least GPU memory with which the script runs. If true, the
+            answer does not say on which cards, apart from the requested one, the script fits.
         files: New texts for files that the script reads, by the file's absolute path. The files
             themselves stay as they are.
         scratch: The temporary folder in which the script runs, or None.
@@ -79,7 +78,10 @@ class Request:
 
     @property
     def title(self) -> str:
-        """The script's name in messages: its path or module; for plimsoll's own, see `title_of`."""
+        """The script's name in messages: its path or module.
+
+        For a script that comes with plimsoll, it is the result of `title_of`.
+        """
         script = Path(self.script)
         name = script.name if is_kept(script) else self.script
         return title_of(self.script, self.arguments) or name

@@ -18,9 +18,9 @@ _MOST_UNEVEN = 2
 _FEWEST_STEPS = 4
 """The fewest steps for a result: the first is unusual, and the last may have a short batch."""
 _AT_LEAST, _LEAST_SHARE = 2, 1 / 8
-"""Memory counts as steady from a step on only if enough of these steps reach their largest peak.
+"""Bounds for `steady_from`: how many steps must reach the largest peak of the steps that it judges.
 
-At least two of the steps, and at least an eighth of them, must reach it.
+At least two of these steps must reach it, and at least an eighth of them.
 """
 _ROUNDING = 1e-3
 """Peaks whose relative difference is less than this count as equal.

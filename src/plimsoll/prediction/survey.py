@@ -29,7 +29,7 @@ class ArgumentUse:
 
     Attributes:
         names: All names of the option, such as "--batch-size".
-        value: The option's value in the observed run; None also if the value is not plain data.
+        value: The option's value in the observed run; None if it is None or not a `Scalar`.
     """
 
     names: list[str]

@@ -57,7 +57,7 @@ def prediction_text(
     Args:
         prediction: The prediction.
         width: The number of columns; None does not fold lines.
-        follow: The arguments of the next useful plimsoll command.
+        follow: The words of the command that the user probably wants next; empty if there is none.
     """
     if not prediction.uses_cuda:
         first = f"{prediction.script} never touches CUDA: it needs no GPU memory."
@@ -104,7 +104,7 @@ def short_text(
 
 
 def answer_lines(p: PredictionParts, follow: Sequence[str]) -> Iterator[str]:
-    """Yields the lines after the verdict: the cause, and the next command or code."""
+    """Yields the reason for the verdict, and a change to try or else the next command to run."""
     line = _why(p)
     if line is not None:
         yield line
@@ -119,7 +119,7 @@ def verdict_words(p: PredictionParts, follow: Sequence[str]) -> dict[str, str | 
 
     Args:
         p: The prediction.
-        follow: The words of the next useful command; empty for a script without a name.
+        follow: The words of the command that the user probably wants next; empty if there is none.
     """
     if p.fits is None:
         why_it_is = p.why_unknown
@@ -508,7 +508,7 @@ def written_lines(written: list[Written]) -> Iterator[str]:
 
 
 def kept_apart_lines(kept_apart: KeptApart | None) -> Iterator[str]:
-    """Yields lines with the writes that the kernel refused."""
+    """Yields lines with the writes that failed because plimsoll could not redirect them."""
     if kept_apart is None or not kept_apart.refused:
         return
     yield (

@@ -18,8 +18,8 @@ class Observer {
 
 class EventLog {
  public:
-  // Takes a driver that gives each event its time. If the driver spills, it also tells how much of
-  // a block lies in shared memory.
+  // Takes a driver that gives each event its time. Some drivers put blocks into shared memory by
+  // themselves (`Driver::spills`). Such a driver also tells how much of a block lies there.
   explicit EventLog(Driver& driver) : driver_(driver) {}
 
   [[nodiscard]] History& history() { return history_; }

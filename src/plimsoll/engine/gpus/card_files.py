@@ -57,7 +57,7 @@ CONTEXT_PARTS = (
     *("kernels", "streams", "blas", "blas_handle", "stacks", "solver", "solver_handle"),
     "fourier",
 )
-"""The parts of a process's context on a card. The driver adds each part when it is first used.
+"""The parts of a process's CUDA context. The driver adds a part when the process first uses it.
 
 - kernels: PyTorch's kernels.
 - streams: PyTorch's pool of streams.
@@ -185,10 +185,10 @@ def write_card(found: CardFile, path: Path) -> None:
 
 
 def measured_cards() -> list[CardFile]:
-    """Returns one file for each measured card.
+    """Returns the content of one file for each measured card.
 
-    If a card has several files, one per driver, the file for this machine's driver is returned. If
-    there is none, the newest file is returned.
+    A card can have several files, one for each driver version. Then this takes the file for this
+    machine's driver. If no file is for this driver, it takes the file with the latest date.
 
     Raises:
         InputError: If a file cannot be read, or is not a card file.

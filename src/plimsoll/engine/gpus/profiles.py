@@ -228,7 +228,7 @@ def _parts_like(measured: dict[str, Any], context_bytes: int) -> dict[str, int]:
     """Returns `context_parts` for a context of this size, in the proportions of a measured card.
 
     The bytes of a new context ("made") and of the parts that a training step loads add up to
-    `context_bytes`. The other parts are rounded to 2 MiB, the driver's unit.
+    `context_bytes`. All parts except "made" are rounded to 2 MiB, the driver's unit.
     """
     share = context_bytes / measured["context_bytes"]
     parts = {

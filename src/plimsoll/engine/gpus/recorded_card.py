@@ -37,7 +37,10 @@ class RecordedCard:
 
     @property
     def usable_bytes(self) -> int:
-        """The most that an allocator can reserve: the total minus the CUDA context, if known."""
+        """The most that an allocator can reserve: the card's memory minus the CUDA context.
+
+        If the card has no profile, the size of the context is unknown and counts as 0.
+        """
         context = 0 if self.profile is None else self.profile.context_bytes
         return max(self.total_bytes - context, 1)
 

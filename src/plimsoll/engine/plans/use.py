@@ -22,8 +22,8 @@ class PlanUse:
         dropped_after: If the allocator dropped a stream's plan, the number of the stream's requests
             until then; else None. A plan is dropped if less than 80 % of a step's bytes got their
             planned place.
-        dropped_share: The share of that step's bytes that got their planned place, from 0 to 1;
-            None if no plan was dropped.
+        dropped_share: For the step that made the allocator drop the plan, the share of its bytes
+            that got their planned place, from 0 to 1. None if no plan was dropped.
     """
 
     requests: int

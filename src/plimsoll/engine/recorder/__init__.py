@@ -1,1 +1,1 @@
-"""Records the events of a running program to a file, in a thread; begin with `recorder`."""
+"""Records a running program's events. A thread writes them to a file. Begin with `recorder`."""

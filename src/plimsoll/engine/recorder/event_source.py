@@ -51,4 +51,7 @@ class EventSource(Protocol):
         """Returns the call stack that events refer to by this number, innermost frame first."""
 
     def when_torch_is_there(self, action: Callable[[], None]) -> None:
-        """Calls `action` once PyTorch is imported. A source without PyTorch never calls it."""
+        """Calls `action` as soon as PyTorch is imported.
+
+        A source without PyTorch never calls it.
+        """

@@ -290,7 +290,7 @@ class Recorder(NotebookForm):
         self, *, start: Segments | None = None, end: Segments | None = None, ended: bool = False
     ) -> None:
         assert self._buffer is not None
-        devices, *columns = self._buffer.drain()  # in the order of EventBatch's fields
+        devices, *columns = self._buffer.drain()  # `columns`: in the order of EventBatch's fields
         self.dropped = self._buffer.dropped
         events = EventBatch(*columns)
         marks: list[tuple[int, int, str]] = []

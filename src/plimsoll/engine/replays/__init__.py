@@ -1,4 +1,4 @@
-"""Replays a recorded history with any allocator, configuration, limit and size of GPU.
+"""Replays recorded memory events with any allocator, configuration, limit and GPU memory size.
 
 Begin with `replay`.
 """

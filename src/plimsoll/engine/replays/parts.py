@@ -131,8 +131,8 @@ class ReplayResult:
         driver_seconds: Time that the driver calls would take on a GPU, by plimsoll's cost model of
             the driver.
         matches_recording: Whether every address, segment and failure was as recorded. None if the
-            run differs from the recording on purpose, or if the recording has no segments to
-            compare.
+            replay has an allocator or settings other than the recorded ones, if the recorded
+            allocator is not PyTorch's, or if the recording has no segments to compare.
         first_difference: The first difference from the recording, if there is one.
         reconstructed_start: Whether the history begins after the first allocation. The blocks from
             before are then derived from the final segments, and counters start at the first

@@ -36,10 +36,10 @@ def _device_text(ranked: Sequence[ReplayResult], width: int | None) -> str:
 
 
 def answer_of(ranked: Sequence[ReplayResult]) -> str:
-    """Returns one line: how the best replay went, and how much less it reserves than another.
+    """Returns one line about the best replay.
 
-    The other is the replay under the recorded configuration. Without such a replay among the
-    others, it is the worst of the replays that fit.
+    If other replays fit too, the line says how much less memory the best one reserves than one of
+    these: the replay under the recorded configuration if it is among them, or else the worst.
     """
     best = ranked[0]
     within = "" if best.limit_bytes is None else f" in {format_size(best.limit_bytes)}"

@@ -94,7 +94,8 @@ class Allocator:
             uses directly. The "elastic" allocator spills by itself; with "native" and "uncached"
             only a GPU's `wddm` driver can spill. By default the driver's kind decides: `wddm`
             spills, `linux` does not.
-        shared_limit: The most shared memory that "elastic" reserves; by default all of it.
+        shared_limit: The most shared memory that "elastic" reserves; by default all that the
+            machine has.
         conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF; "elastic" uses only
             per_process_memory_fraction.
         version: The PyTorch version whose rules are followed, such as "2.11"; by default the newest
@@ -150,7 +151,7 @@ class Allocator:
             raise InputError(
                 f"the {self.name} allocator cannot spill, only a driver can under it: wddm"
             )
-        # The elastic allocator chooses dedicated or shared memory, even under the wddm driver.
+        # The elastic allocator itself decides what spills, even if the driver is wddm.
         if self.name == "elastic":
             self.engine.spills = by_driver or policy == "spill"
 
@@ -282,7 +283,10 @@ class Allocator:
 
     @property
     def shared_limit_bytes(self) -> int | None:
-        """The most shared memory that may be reserved; None for no limit."""
+        """The most shared memory that "elastic" may reserve.
+
+        None if there is no limit, or if the allocator is not "elastic".
+        """
         return self.engine.shared_limit if self.name == "elastic" else None
 
     def rebalance(self, most: int | str | None = None) -> int:
@@ -375,7 +379,7 @@ class Allocator:
         return self.engine.statistics()["reserved_bytes.all.peak"]
 
     def reset_peak_memory_stats(self) -> None:
-        """Resets each peak to its current value."""
+        """Sets the peak of each counter to the counter's current value."""
         self.engine.reset_peak_statistics()
 
     def reset_accumulated_memory_stats(self) -> None:

@@ -1,1 +1,1 @@
-"""plimsoll's own scripts, for users who name only a model. Begin with `recipe`."""
+"""plimsoll's own scripts, for users who name only a model. The function `recipe` finds one."""

@@ -1,4 +1,4 @@
-"""Finds the task of a transformers configuration, and how many tokens the model takes."""
+"""Reads from a transformers configuration the model's task and the longest input it allows."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _read(configuration: Configuration) -> Any:
     import transformers
 
     level = transformers.logging.get_verbosity()
-    # The recipe's script reads the configuration again. transformers shows its warnings then.
+    # Warnings are hidden here: the user sees them when the recipe's script reads this file again.
     transformers.logging.set_verbosity_error()
     try:
         return transformers.AutoConfig.from_pretrained(configuration.file, trust_remote_code=False)
@@ -103,7 +103,7 @@ def _read(configuration: Configuration) -> Any:
                 f"{configuration.name}: transformers {transformers.__version__} has no models of "
                 f"the type {model_type}, and code that comes with a model is not run"
             ) from None
-        # transformers' error only wraps the first one, which tells the reason.
+        # The error from transformers can wrap another error. The innermost one tells the reason.
         first: BaseException = error
         while first.__cause__ is not None:
             first = first.__cause__

@@ -186,7 +186,7 @@ def _check_libraries(name: str, script: Path) -> None:
 def _for_transformers(
     name: str, found: Configuration, seq_len: int | None, arguments: Sequence[str]
 ) -> list[str]:
-    """Returns the arguments that set the model's class and the length of its samples."""
+    """Returns the arguments that set the model's class and the number of tokens in a sample."""
     most, takes_no_more = most_tokens(found)
     given = next((value for option, value in pairwise(arguments) if option == "--head"), None)
     head = head_of(found) if given is None else given

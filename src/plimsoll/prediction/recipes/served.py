@@ -75,7 +75,7 @@ def engine_of(script: str | None, arguments: Sequence[str], *, module: bool) -> 
 
     Args:
         script: The command's program, or a module's name.
-        arguments: Its arguments.
+        arguments: The arguments of that program or module.
         module: Whether `script` is a module's name.
     """
     for engine in ENGINES:

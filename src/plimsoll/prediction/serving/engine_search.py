@@ -47,7 +47,7 @@ class Bounds:
 
 
 class EngineSearch:
-    """Searches for the values with which an engine just serves, by running it.
+    """Runs an engine to find an option's best value, or the smallest card, with which it serves.
 
     After an interrupt a search returns the result so far.
 
@@ -89,7 +89,7 @@ class EngineSearch:
             return self._interrupted(vary, settings, *_around(tried))
 
     def least(self, gpu: str, settings: Mapping[str, str], counts: Sequence[int]) -> EngineBorder:
-        """Finds the first tensor parallelism of `counts` with which the engine serves."""
+        """Tries the numbers in `counts`, in order, as tensor parallelism; ends once one serves."""
         beyond = None
         try:
             for count in counts:

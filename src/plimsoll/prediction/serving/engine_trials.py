@@ -28,7 +28,12 @@ LEFT_OUT, WITHOUT_VALUE = "none", "on"
 
 
 def with_settings(arguments: Sequence[str], settings: Mapping[str, str]) -> list[str]:
-    """Returns the arguments of `vllm serve` after each setting has replaced its option there."""
+    """Returns `arguments` after each option that `settings` names was set to the value given there.
+
+    Args:
+        arguments: The arguments of `vllm serve`.
+        settings: A value for each option's name; see `EngineTrial.settings`.
+    """
     found = list(arguments)
     for name, value in settings.items():
         found = without(found, name)

@@ -30,7 +30,8 @@ class EngineTrial:
         total_bytes: The card's memory; None if the engine failed for another reason than memory.
         error: The engine's error, if it failed for another reason than memory; otherwise None.
         seconds: The duration of the prediction.
-        is_kept: Whether an earlier command made the trial, so that its kept result was reused.
+        is_kept: Whether plimsoll read the result of this trial from the results file, and did not
+            run the engine.
     """
 
     gpu: str
@@ -95,8 +96,9 @@ class EngineFitParts:
     Attributes:
         command: The command, from `vllm serve` on.
         gpu: The card; None if the smallest card was looked for.
-        vary: The option that was searched, or "gpu" for the card; None if there was no search, but
-            only trials of the user's choices, or of changes that could make the engine serve.
+        vary: The option that was searched, or "gpu" for the card; None if the user asked for no
+            search. plimsoll then tried the values that the user listed, or else changes of the
+            command.
         found: The results of the searches, or of the user's choices; the best first. If plimsoll
             tried changes of the command, their results are in the order of the tries.
         tried: All trials, in order; each command once.

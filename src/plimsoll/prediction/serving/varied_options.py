@@ -19,7 +19,7 @@ PARALLEL = "--tensor-parallel-size"
 PARALLELS = (1, 2, 4, 8)
 """The values of `PARALLEL` to try, each of which needs that number of cards."""
 PERCENT = 100
-"""The search for `SHARE` goes in steps of one hundredth."""
+"""The number of steps between 0 and 1 in the search for the best value of `SHARE`."""
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,11 @@ def check_prices(gpus: Iterable[str], prices: Mapping[str, float], path: str) ->
 
 
 def _rank(row: Row, goal: str, prices: Mapping[str, float]) -> tuple[float, ...]:
-    """Returns a sort key, lower for a better row. Rows without the goal's figure rank by memory."""
+    """Returns a sort key, lower for a better row.
+
+    Rows that fit come first, failed ones last. Among the rows that fit, those that lack the figure
+    for the goal come last, sorted by the memory that they use.
+    """
     used = math.inf if row.device_used_bytes is None else row.device_used_bytes
     samples = -(row.samples_per_second or 0.0)
     first = {

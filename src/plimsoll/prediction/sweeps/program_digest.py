@@ -71,7 +71,12 @@ def own_modules(script: str) -> list[str]:
 
 
 def _imported(file: Path, package: str) -> Iterator[str]:
-    """Yields the names that a file of a package imports, and the packages that contain them."""
+    """Yields each name that a file imports. For "a.b.c", yields "a", "a.b" and "a.b.c".
+
+    Args:
+        file: The Python file.
+        package: The package to which the file belongs; "" for none.
+    """
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):  # the run itself reports the error

@@ -69,7 +69,7 @@ class ResultsFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         check_ending(self.path, ".parquet", what="a table of results")
-        self._rows: dict[str, dict[str, Any]] = {}  # by key, with the columns of the table
+        self._rows: dict[str, dict[str, Any]] = {}  # a row's key: its columns and values
         if self.path.exists():
             self._rows = {str(row["key"]): row for row in _read(self.path)}
         check_can_be_made(self.path, force=True)
@@ -130,7 +130,10 @@ class ResultsFile:
 
 
 def is_sound(row: Row) -> bool:
-    """Returns whether a table can hold a row. A worker of another version may send any values."""
+    """Returns whether the values of a row have the types of the table's columns.
+
+    A Ray worker may run another version of plimsoll than this process and send other types.
+    """
     try:
         pa.Table.from_pylist([_flat(row)], _SCHEMA)
     except (pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError):

@@ -1,4 +1,4 @@
-"""The plan of a sweep, read from TOML or from Python's data, and its cases."""
+"""Reads the plan of a sweep from TOML or a Python mapping, and lists the plan's cases."""
 
 from __future__ import annotations
 

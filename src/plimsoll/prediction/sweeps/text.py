@@ -112,7 +112,7 @@ def _figure(row: Row, goal: str, found: SweepParts) -> str:
 
 
 def row_name(row: Row) -> str:
-    """Returns what tells a row from other rows: arguments, card, settings and allocator."""
+    """Returns a row's name in the picture: its arguments, card, settings and allocator."""
     parts = [shlex.join(row.case.arguments), row.case.gpu, _conf(row), _allocator(row)]
     return ", ".join(part for part in parts if part) or row.case.name
 
@@ -126,9 +126,9 @@ def _allocator(row: Row) -> str:
 
 
 def table_rows(found: SweepParts) -> list[tuple[str, ...]]:
-    """Returns the table's head and rows, the best first.
+    """Returns the table: the heads of its columns, then its rows, each program's best row first.
 
-    A column is left out if all its values are equal.
+    A column whose values are all equal is left out, except "on the card" and "fits".
     """
     rows = [row for rows in by_program(found) for row in rows]
     cells = [_cells(row, found) for row in rows]

@@ -164,14 +164,14 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   // requests at another address.
   [[nodiscard]] std::uint64_t moves() const { return ledger_.moves(); }
 
-  // Requests up to this size are small. A space (mapped_space.h) has either small or large requests
-  // only, and each piece for small requests is one granule.
+  // Requests up to this size are small. A space (mapped_space.h) never mixes small and large
+  // requests. Each piece for small requests is one granule.
   static constexpr Bytes kSmallRequest = AllocatorConfig::kSmallRequest;
 
  private:
   static constexpr Bytes kAlignment = 512;
-  // A larger request fails at once. The value is larger than any card's memory, and smaller than
-  // any address.
+  // A request for more bytes than this fails at once. No card has that much memory, and every
+  // address is a larger number.
   static constexpr Bytes kMostRequest = Bytes{1} << 46;
   static constexpr std::size_t kMostFreeBlocks = 4096;  // the most that `fragments` looks at
 

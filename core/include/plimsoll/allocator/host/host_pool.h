@@ -47,7 +47,9 @@ struct CallTime {
 struct HostStatistics {
   Stat active;  // blocks in use by the program or by work that was queued before their free
   Stat active_bytes;
-  Stat segment;  // chunks; `allocated` and `freed` count the driver's calls
+  // Chunks. Its `allocated` counts the driver calls that locked a chunk, its `freed` those that
+  // unlocked one.
+  Stat segment;
   Stat reserved_bytes;
   CallTime allocate_time;
   CallTime deallocate_time;
@@ -90,7 +92,7 @@ class HostPool {
   void empty_cache();
 
   // A graph is captured between `begin` and `end`. Each `begin` counts one use of the pool, and
-  // each `release_pool` subtracts one. Freed blocks of the pool are reused only when it has no use
+  // each `release_pool` subtracts one. Freed blocks of the pool are reused only when its count is 0
   // and the GPUs that replayed the graph have finished. `empty_cache`, a request that lacks memory,
   // and the next `begin` wait for those GPUs.
   void begin_allocate_to_pool(PoolId pool);

@@ -1,4 +1,4 @@
-"""The load under which a serving engine runs: its options, and the lengths of its requests."""
+"""Parses the options for a serving engine's load; makes the lengths and tokens of its requests."""
 
 import argparse
 import sys

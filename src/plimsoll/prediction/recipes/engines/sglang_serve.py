@@ -174,7 +174,7 @@ def start_ranks(count: int, *shared: Any) -> None:
 
 
 def main() -> None:
-    """Serves the load. A single rank runs in this process; several run in one process each."""
+    """Serves the load. One rank runs in this process. Several ranks get a process each."""
     load, rest = asked_load(sys.argv[1:])
     settings = asked_settings(rest)
     shared = settings, PortArgs.init_new(settings), asked_lengths(load)

@@ -22,7 +22,7 @@ class QueuedWork {
 
   // Frees a block that other streams used, as soon as these streams are done with it.
   void wait_to_free(Block* block);
-  // Notes that `stream` uses the block, if a capture is running. Does nothing otherwise.
+  // During a graph capture, notes that `stream` uses the block. Otherwise does nothing.
   void note_use(Block* block, StreamId stream);
 
   // Frees the blocks whose streams are done. Does nothing during a graph capture, when no event may

@@ -33,9 +33,9 @@ class Release {
   // Waits for all streams and unmaps all retired addresses, so that every piece is mapped only
   // where it serves.
   void clear_all_retired();
-  // To be called once the arena's plan was dropped: waits for the arena's stream, and releases the
-  // free memory of the planned area. Returns false if the driver failed; then some of that memory
-  // may be left.
+  // Waits for the arena's stream, and then releases the free memory of the arena's `planned` space.
+  // The caller has already dropped the arena's plan. Returns false if the driver failed; then some
+  // of that memory may be left.
   [[nodiscard]] bool release_planned(Arena& arena);
   // Releases the free pieces of the pool to the driver. Call `clear_all_retired` first. Throws
   // DriverError.

@@ -35,9 +35,10 @@ class TierMover {
  private:
   // A piece of shared memory that is to move to the card.
   struct Move {
-    std::uint64_t lent = 0;  // `lent` of the block that uses the piece; low for old blocks
+    // Copied from the block that uses the piece. Blocks that were lent earlier have lower numbers.
+    std::uint64_t lent = 0;
     Piece* piece = nullptr;
-    std::unique_ptr<Piece> by = {};  // the new memory that replaces the piece's
+    std::unique_ptr<Piece> by = {};  // new memory on the card; null if none could be created
     bool is_done = false;            // whether `by` is mapped at the piece's address
   };
 

@@ -66,7 +66,8 @@ struct alignas(64) Arena {
     MappedSpace* space = nullptr;
     AddressRange range;
   };
-  // The last freed block that borrowed pieces, until these pieces go home (lending.h).
+  // The addresses of the block that borrowed pieces (lending.h) and was freed last. Unset once
+  // these pieces have gone home or were lent again.
   std::optional<Borrowed> borrowed;
 
   // The block that was freed last. A request of the same size gets it at once. Every other use of
@@ -89,13 +90,14 @@ struct alignas(64) Arena {
   // first. Every `kFreesPerTake` frees allow one more, but never more than `kTakesAtFirst` at once.
   static constexpr std::uint64_t kTakesAtFirst = 512;
   static constexpr std::uint64_t kFreesPerTake = 64;
-  // How much of the allowance is used. An allowance beyond `kTakesAtFirst` is lost: it counts as
-  // used. Set to 0 when the driver or the limit refuses new memory.
+  // How many of the allowed pieces the arena has taken. At most `kTakesAtFirst` that it has not
+  // taken stay allowed; any beyond these count as taken. Set to 0 when the driver or the limit
+  // refuses new memory.
   std::uint64_t taken = 0;
   void count_taken() { taken = std::max(taken, age / kFreesPerTake) + 1; }
 
-  // Returns a free block, cut to size. Returns null if it is not enough to change the records, for
-  // example if a driver call is needed. This is the hot path: it allocates nothing on the heap.
+  // Returns a free block, cut to size. Returns null if the request needs more than a change of the
+  // records, for example a driver call. This is the hot path: it allocates nothing on the heap.
   Block* take_at_once(Bytes size, bool is_small) {
     MappedSpace& space = space_for(is_small);
     if (!is_small && is_planned()) return take_planned_at_once(size);
@@ -128,7 +130,7 @@ struct alignas(64) Arena {
     plan->note(block.size, block.address);
     if (!plan->is_followed()) planned_gives = keeps_dropped_area = true;
   }
-  // Makes a freed block the resting one. No other block may rest.
+  // Makes a freed block the resting one. Call this only while no block rests.
   void rest(Block* block) {
     block->age_base = ++age;
     resting = block;
@@ -195,8 +197,8 @@ struct ElasticPool : PoolBase {
   bool is_paused = false;
   [[nodiscard]] bool is_default() const { return id.is_default(); }
   [[nodiscard]] bool is_region() const { return is_region(id); }
-  // Returns whether graphs or MemPools may remember addresses of this pool. The first use of a
-  // region is the region's own and does not count.
+  // Returns whether graphs or MemPools may remember addresses of this pool. `uses` counts these
+  // graphs and MemPools. In a region's pool, it also counts the region itself.
   [[nodiscard]] bool is_held() const { return uses > (is_region() ? 1 : 0); }
   void require_not_paused() const {
     if (is_paused) throw std::invalid_argument("the region is paused: it has no memory now");

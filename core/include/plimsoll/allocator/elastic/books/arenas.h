@@ -45,8 +45,8 @@ class Arenas {
   [[nodiscard]] Arena& of(ElasticPool& pool, StreamId stream);
   // Returns the arena; null if the pool never served the stream.
   [[nodiscard]] Arena* find(const ElasticPool& pool, StreamId stream) const;
-  // Returns arenas that are not const, because locking an arena changes it: Arena::Guard frees the
-  // block that was freed last to its space.
+  // The returned arenas are not const, because locking an arena changes it: `Arena::Guard` also
+  // frees the arena's resting block.
   [[nodiscard]] std::deque<Arena>& all() const { return arenas_; }
   // Calls function(Arena&) for each arena of the pool.
   template <typename Function>
@@ -82,7 +82,8 @@ class Arenas {
   // Call the functions of the same names in `private_pools_`, and update `has_captures_`.
   void begin_capture(PoolId pool, Allocator::Filter filter);
   void end_capture(PoolId pool);
-  // Creates the pool of a region at its first use, and counts that use as the region's own.
+  // If `pool` is a region's and does not exist yet, creates it. Its `uses` is then 1, for the
+  // region itself.
   void know_region(PoolId pool);
   // Drops the pool, unless it has memory or retired addresses. Returns whether it dropped it.
   bool forget_if_unused(ElasticPool& pool);

@@ -57,7 +57,7 @@ struct FreePiece {
   Block* block = nullptr;
 };
 
-// The return of a free piece to addresses where it is retired.
+// A free piece that is to return to retired addresses, where it is still mapped.
 struct Return {
   FreePiece free;
   Address to = 0;
@@ -187,7 +187,8 @@ class MappedSpace {
   // keep the age at which they were freed. To remove several pieces that one call of `free_pieces`
   // returned, go by ascending address and call nothing else in between.
   [[nodiscard]] std::unique_ptr<Piece> remove_piece(const FreePiece& piece);
-  // Lets a removed piece serve at `address`, where it is retired. Its memory is free there.
+  // Lets a removed piece serve at the retired `address`, where it is still mapped. The memory is
+  // then free.
   void return_piece(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
   // Moves free pieces of this space back to retired addresses in this space, as each `Return` says.
   // `pieces` is sorted by the present address. Adjacent pieces move in one step.
@@ -227,7 +228,8 @@ class MappedSpace {
   }
   // Turns the retired block at `address` into a hole. The caller has unmapped its addresses.
   void clear(Address address);
-  // Does what `clear` does, and counts that the address gave way to another piece.
+  // Does what `clear` does, and counts the call for this address. Call it instead of `clear` when
+  // another piece needs the addresses.
   void give_way(Address address);
   // Returns how often `give_way` was called for the address.
   [[nodiscard]] Bytes times_given_way(Address address) const {
@@ -287,8 +289,8 @@ class MappedSpace {
   using Mappings = FlatMap<Mapping>;
 
   [[nodiscard]] Block* make(Address address, Bytes size);
-  // Returns the block where the previous step had the request, cut to size; null if that place is
-  // unknown or not free.
+  // Returns a free block, cut to size, where the previous step had the request, or else where the
+  // step before that one had it. Returns null if neither place is known and free.
   [[nodiscard]] Block* take_expected(Bytes size);
   Block* take_best_fit(Bytes size) {
     Block* const block = free_.take(size);
@@ -324,8 +326,8 @@ class MappedSpace {
   // Takes exactly this range out of the free block that contains it. The search for that block
   // begins at the block `first`. The returned block is not in `free_`.
   Block* take_out(Block* first, const AddressRange& range);
-  // Moves the piece that serves at `from` to `to`, where it is retired. Retires the block `left`,
-  // where the piece served until now. Returns the block at `to`.
+  // Moves the piece that serves at `from` back to the retired address `to`, where it is still
+  // mapped. Retires the block `left`, where the piece served until now. Returns the block at `to`.
   Block* exchange(Mappings::iterator from, Mappings::iterator to, Block* left);
   void hold(Address address, std::unique_ptr<Piece> piece);
   void retire(Block* block);
@@ -351,7 +353,7 @@ class MappedSpace {
   BestFitIndex free_;           // exactly the free blocks
   Holes holes_;                 // exactly the holes
   // Keyed by address, without overlaps. Where a piece serves, piece->space == this and
-  // piece->address == the key; a retired block is one piece's addresses.
+  // piece->address == the key. Each retired block covers exactly one old mapping.
   Mappings mappings_;
   std::size_t pieces_away_ = 0;                   // pieces with home != address
   std::size_t retired_count_ = 0;                 // number of retired blocks

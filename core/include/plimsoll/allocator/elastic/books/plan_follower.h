@@ -118,7 +118,8 @@ class PlanFollower {
   [[nodiscard]] Address address_of(std::uint32_t slot) const {
     return base_ + plan_.slots[slot].offset;
   }
-  // Returns whether the slot has a place of which the request needs at least half.
+  // Returns whether the slot has a place, and a request of this size fits into it and fills at
+  // least half of it.
   [[nodiscard]] bool may_lie_in(std::uint32_t slot, Bytes size) const {
     if (slot >= slots() || plan_.slots[slot].is_elsewhere()) return false;
     const Bytes planned = plan_.slots[slot].size;

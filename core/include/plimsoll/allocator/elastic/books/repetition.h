@@ -38,7 +38,8 @@ class Repetition {
   // A past request is followed if the kContext requests before it had the sizes of the last
   // kContext requests.
   static constexpr std::size_t kContext = 7;
-  // If the past request was at least `kLeastStep` requests ago, this many equal sizes suffice.
+  // If the past request is at least `kLeastStep` requests old, it is enough that the kShortContext
+  // requests before it had the sizes of the last kShortContext requests.
   static constexpr std::size_t kShortContext = 4;
   static constexpr std::size_t kLeastStep = 32;
 
@@ -89,10 +90,9 @@ class Repetition {
   class Index {
    public:
     void open() { latest_.assign(std::size_t{1} << kSlotBits, 0); }
-    // Returns 1 + the number of the latest request with this size and context, cut to 32 bits; 0 if
-    // there is none.
-    // Requests whose hashes fall into the same slot share one number, so the result may be another
-    // request's.
+    // Returns the lowest 32 bits of n + 1, where n is the number of the latest request with this
+    // size and context. Returns 0 if there is none. A slot keeps one number, so the result may
+    // belong to another request whose hash falls into the same slot.
     [[nodiscard]] std::uint32_t find(Bytes size) const { return latest_[slot_of(size)]; }
     // Notes the request `number`. `oldest` is the size that leaves the context.
     void note(Bytes size, Bytes oldest, std::size_t number) {
@@ -125,7 +125,7 @@ class Repetition {
   Index<kContext> by_context_;
   Index<kShortContext> by_short_context_;
   std::size_t count_ = 0;  // number of requests so far
-  // The request that the last look-up found; the next look-up begins there.
+  // While `is_following_`: the number of the past request that the next request should repeat.
   mutable std::size_t followed_ = 0;
   mutable bool is_following_ = false;
   mutable std::size_t followed_for_ = 0;  // requests in a row that repeated the past

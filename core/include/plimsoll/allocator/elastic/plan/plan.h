@@ -26,7 +26,7 @@ struct Filling {
   Tier tier = Tier::dedicated;
   FreePiece from = {};     // null for new memory
   bool is_mapped = false;  // the piece is still mapped at `address`: no driver call
-  Bytes gap = 0;           // for new memory: size of the gap that it is for; 0 if it stays whole
+  Bytes gap = 0;           // for new memory: size of the whole gap; 0 if the memory is one piece
   Bytes missing = 0;       // for new memory: bytes that the gap still lacks, from `address` on
 
   [[nodiscard]] bool is_new() const { return from.piece == nullptr; }
@@ -58,10 +58,11 @@ struct Plan {
 // request of the step may need the memory of that block.
 [[nodiscard]] std::optional<Plan> plan_sure_return(const MappedSpace& space, Bytes size);
 
-// Returns whether to wait for the stream: after the wait, the request can lie where the previous
-// step had it, and at least 16 pieces return there. Mapping as many pieces elsewhere would take the
-// host longer, and the stream has work during the wait. A request that lies elsewhere would also
-// displace other requests, whose memory would then have to be mapped again.
+// Returns whether the caller should wait for the stream. It should if the wait lets the request lie
+// where the previous step had it, and lets at least 16 pieces return there. Mapping as many pieces
+// elsewhere would take the host longer, and the stream has work during the wait. A request that
+// lies elsewhere would also displace other requests, whose memory would then have to be mapped
+// again.
 [[nodiscard]] bool gains_by_waiting(const MappedSpace& space, Bytes size);
 
 // Returns a plan that fills a place with pieces that return, other free pieces and new memory. The
