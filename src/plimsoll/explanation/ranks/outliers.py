@@ -195,8 +195,8 @@ def _fragmented(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
     for team, lost, elsewhere in known:
         reserved = middle(np.array([_reserved(one) for one in team], dtype=np.float64))
         least = max(_LEAST_LOST * reserved, float(_SEGMENT + 1))
-        # If a rank allocates more than the others, it usually has more unused memory, too. So that
-        # memory is divided by the ratio of the rank's peak to the group's median peak.
+        # If a rank allocates more than the others, it usually has more unused memory, too. The
+        # unused memory is therefore divided by the rank's peak relative to the group's median peak.
         peaks = np.array([_peak(one) for one in team], dtype=np.float64)
         lost = lost / np.maximum(peaks / middle(peaks), 1)
         for place in np.flatnonzero(beyond(lost, least, elsewhere)).tolist():
@@ -293,10 +293,10 @@ def _values(
 ) -> Iterator[tuple[Sequence[RankSummary], NDArray[np.float64], float]]:
     """Yields each group of two ranks or more, its ranks' values, and the spread of such values.
 
-    The spread is found from the ranks of all groups. Groups with larger ranks also have larger
-    deviations. So each value's deviation from its group's median is first divided by the group's
-    size, the median of `of` over the group's ranks. The spread of these shares is then multiplied
-    by the size of the group that is yielded.
+    The spread is found from the ranks of all groups. If a group's ranks use more memory, their
+    values also deviate more. So each value's deviation from its group's median is first divided by
+    the group's scale, which is the median of `of(rank)`. The spread of these shares is then
+    multiplied by the scale of the group that is yielded.
     """
     known = [team for team in teams if len(team) > 1]
     values = [np.array([value_of(one) for one in team], dtype=np.float64) for team in known]
