@@ -6,7 +6,10 @@ from typing import Any
 
 
 def storage_address(tensor: Any) -> int:
-    """Returns the address of a tensor's storage; 0 if it has none, as inside `vmap`."""
+    """Returns the address of a tensor's storage.
+
+    Returns 0 if PyTorch cannot give an address, for example for a tensor inside `vmap`.
+    """
     part = getattr(tensor, "_local_tensor", tensor)  # a DTensor's local tensor
     try:
         return int(part.untyped_storage().data_ptr())

@@ -64,7 +64,10 @@ class TensorUses:
         self._look_again()
 
     def tell_all(self, torch: ModuleType) -> None:
-        """Searches the whole program and reports every tensor, even if it was reported before."""
+        """Searches the whole program for modules and optimizers, and reports their tensors.
+
+        Tensors that were reported before are reported again.
+        """
         self._torch = torch
         self._said.clear()
         self._look_at_all()
@@ -74,7 +77,7 @@ class TensorUses:
         self._look_before_step(optimizer)
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
-        """Calls the `after_step` of `__init__`, and reports new tensors in an optimizer's state."""
+        """Calls the `after_step` function that `__init__` got, then reports new state tensors."""
         self._step_ends(optimizer)
         self._look_after_step(optimizer)
 
@@ -106,7 +109,10 @@ class TensorUses:
         self._note_gradients()
 
     def note_module(self, module: Any, tensors: Iterable[Any] | None = None) -> None:
-        """Starts to follow a module, and reports `tensors`, by default all of the module's."""
+        """Starts to follow a module, and reports `tensors`.
+
+        The default for `tensors` is all parameters and buffers of the module, without submodules.
+        """
         self._look_at_module(module, tensors)
 
     def _note_module(self, module: Any, tensors: Iterable[Any] | None = None) -> None:

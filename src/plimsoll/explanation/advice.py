@@ -1,10 +1,10 @@
 """Finds advice, and tests each piece of it by a replay.
 
 The search replays the recorded requests without the leaks. It also replays them under other
-settings of PyTorch's allocator, alone and combined, and under plimsoll's elastic allocator. It
-tries smaller limits, the larger limit that a failed request needed, and shared memory to spill
-into. It also frees gradients earlier, where the program could call `zero_grad`. Each trial is
-compared with a replay under the recorded settings.
+settings of PyTorch's allocator, alone and combined, and under plimsoll's elastic allocator. Other
+replays lower the limit on reserved memory, raise it until a failed request succeeds, or let memory
+spill into shared memory. Others free gradients earlier, where the program could call `zero_grad`.
+Each of these replays is compared with one under the recorded settings.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def find_devices(
     """Examines each device, and chooses the one to explain.
 
     Args:
-        recording: All devices.
+        recording: The recording, with all its devices.
         device: The device to explain. None chooses the device with the most memory in use, but a
             device with a failed request comes before all others.
         card: The card of all devices; None for the cards that the recording names.
@@ -204,7 +204,9 @@ def _past(
 def _under(
     recording: Recording, limit: int, version: str | None
 ) -> tuple[Past, ReplayResult, list[str]]:
-    """Returns the states under a limit, for a recording of an allocator other than PyTorch's.
+    """Replays a recording under a limit; the recorded allocator is not PyTorch's own.
+
+    Returns the allocator's states during the replay, the replay, and notes.
 
     Raises:
         InputError: If the recording cannot be replayed.
@@ -223,10 +225,10 @@ def _under(
 
 
 def _peak_allocated_bytes(past: Past, recording: Recording, version: str | None) -> int:
-    """Returns the peak of live blocks as recorded, with their rounding if that is known.
+    """Returns the most bytes that live blocks had at once in the recorded run.
 
-    States under another limit cannot be used: their replay may end early, or serve requests that
-    failed in the recording.
+    Rounding is included if it is known. `past` is not used if it was replayed under a given limit:
+    that replay may end early, or serve requests that failed in the recorded run.
     """
     if not past.is_what_if:
         return past.peak_allocated_bytes

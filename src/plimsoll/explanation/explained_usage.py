@@ -71,8 +71,9 @@ class ExplainedUsage:
 class Owners:
     """Finds the names of the blocks that were live at one moment.
 
-    A block is found by its address. In a replay that gives blocks other addresses, it is found by
-    its size, unless blocks of that size have several names.
+    A block is found by its address. If a replay gave blocks other addresses than the recorded ones,
+    a block is found by its size. Its name is "blocks of SIZE" if blocks of that size have several
+    names.
     """
 
     def __init__(self, usage: ExplainedUsage, event: int) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def first_lines(e: ExplanationParts) -> Iterator[str]:
-    """Yields the lines of `answers`, the reason for them, and advice."""
+    """Yields the lines of `answers`, then the reason for what they report, then advice."""
     yield from answers(e)
     found = e.causes[0] if e.causes else None
     if e.leaks and not e.out_of_memory and not (found and found.growth_bytes):
@@ -40,7 +40,10 @@ def first_lines(e: ExplanationParts) -> Iterator[str]:
 
 
 def answers(e: ExplanationParts) -> Iterator[str]:
-    """Yields the answer to --limit if it was given, otherwise the main finding.
+    """Yields the most important statement about the program.
+
+    If --limit was given, this statement says whether the program fits in that limit. Otherwise it
+    is the main finding, such as a failed request or a leak.
 
     If the script of --script does not seem to be the recorded program, a line that says so comes
     first. If the categories are a guess, the first line says so at its end.

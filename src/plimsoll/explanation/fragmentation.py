@@ -25,8 +25,8 @@ def find_fragmentation(past: Past, event: int, owner: Callable[[int, int], str])
     """Finds the free memory after an event, and the segments that live blocks keep reserved.
 
     Args:
-        past: The history.
-        event: The event.
+        past: The states of the allocator, one after each event.
+        event: The index of the event.
         owner: A function that returns the name of a live block, given its address and size.
     """
     segments, units = past.after(event), past.units(event)

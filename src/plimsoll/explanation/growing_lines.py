@@ -1,4 +1,4 @@
-"""Gives advice on lines whose memory grows, while the program runs.
+"""Gives a running program advice on its source lines whose memory grows.
 
 The advice comes from recognisers, functions that each find one cause in a recording; nothing is
 replayed. Errors of a recogniser are suppressed, so that they never stop the program.

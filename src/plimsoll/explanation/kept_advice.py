@@ -52,8 +52,8 @@ class KeptAdvice:
             what: The change in words.
             how: The setting or the call.
             trial: The trial; None if the change was not tried.
-            note: Further advice.
-            against: The trial to compare with; None for `base`.
+            note: A remark that the user reads with the advice, such as a doubt or a cost; or "".
+            against: The replay that `trial` is compared with; None for `base`.
         """
         if trial is None or not trial.works:
             return

@@ -1,4 +1,7 @@
-"""Gives advice against leaks: a change at the line, and how much the change would have saved."""
+"""Gives advice against leaks.
+
+The advice is a change of the line that keeps the memory, and how much the change would have saved.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class FoundLeak:
 
     Attributes:
         leak: The growth of the memory that one source line, or requests of one size, keep.
-        is_of_line: A mask of the blocks that grow.
+        is_of_line: A mask over all blocks of the device: True for the blocks of that line or size.
         cause: Why the memory is kept.
     """
 

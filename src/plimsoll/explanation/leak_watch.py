@@ -67,7 +67,8 @@ class LeakWatch:
         Args:
             steps: The number of steps to watch.
             allocator: A `plimsoll.Allocator` to watch instead of the process's GPUs.
-            record: A file to keep the recording in, as `plimsoll.record` makes it.
+            record: The path of a file in which the recording is kept. The file's format is that of
+                `plimsoll.record`.
 
         Raises:
             InputError: If there are too few steps to tell growth from chance, or the file's name
@@ -154,7 +155,10 @@ class LeakWatch:
                 recorder.flush()
                 self._last_look(recorder.path)
         elif self._steps >= self._next_look:
-            self._next_look *= 2  # doubling intervals bound the time of all analyses
+            # Each analysis reads the whole recording so far. The next analysis comes when
+            # twice as many steps are done. So all analyses together take about twice as long as the
+            # last one.
+            self._next_look *= 2
             recorder.flush()
             self._look(recorder.path)
 

@@ -27,7 +27,7 @@ def explain_failure(
     """Explains why a request failed.
 
     Args:
-        past: The history.
+        past: The states of the allocator, one after each event.
         event: The failed request's event: an `oom`, or a request that does not fit under a limit.
         limit: The most that the program could reserve, if known.
         line_of: A function that returns the source line of a stack, given its number.

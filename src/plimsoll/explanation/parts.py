@@ -163,7 +163,7 @@ class StepsFound:
     Attributes:
         count: The number of steps; 0 if none were found.
         source: "marks" if the program marked its steps, "rhythm" if they were detected.
-        confidence: From 0 to 1.
+        confidence: How certain plimsoll is that these are the steps, from 0 to 1.
     """
 
     count: int
@@ -246,7 +246,7 @@ class Advice:
         driver_seconds: How much longer the driver calls take in the trial than without the change,
             by plimsoll's cost model of the driver.
         bus_seconds: The least time that spilled bytes take over the bus.
-        note: Further advice, or "".
+        note: A remark that the user reads with the advice, such as a doubt or a cost; or "".
     """
 
     kind: AdviceKind

@@ -3,7 +3,7 @@
 The costs, lowest first:
 
 - "nothing": the program computes the same at the same speed; only its first steps may take longer,
-  because memory grows to its peak by driver calls;
+  because the allocator calls the driver until it has reserved the most memory that it needs;
 - "time": the allocator has to release cached memory to the driver in order to serve requests, as
   under a limit; or a step of the changed script takes more than 1 % longer, or an unknown time;
 - "bus": memory is written to host memory and read from there;
@@ -55,13 +55,14 @@ def needed(
     used_bytes: int,
     room_bytes: int | None = None,
 ) -> list[Advice]:
-    """Returns the advice without the needless pieces.
+    """Returns the advice without the needless pieces, and adds notes to some of the rest.
 
-    A setting, a limit or the elastic allocator is needed only if the program uses at least a tenth
-    of the card. Host memory is needed only if the program uses nearly the whole card. If the
-    program's memory grows without end, settings and the elastic allocator only delay the failure.
-    In that case they are left out if a request failed; otherwise their text says so. The text also
-    says so if a setting serves the failed request and leaves hardly any memory free.
+    If no request failed, a setting, a limit or the elastic allocator is needed only if the program
+    uses at least a tenth of the card, and host memory only if the program uses nearly the whole
+    card. If the program's memory grows without end, changes of the allocator only delay the
+    failure. In that case a note says that they do. If a request also failed, settings and the
+    elastic allocator are left out. Another note warns if advice serves the failed request but
+    leaves hardly any memory free.
 
     Args:
         advice: The advice.

@@ -38,9 +38,10 @@ class PoolSource {
 
   // --- Exchange with the allocator, under its lock.
 
-  // Offers a segment: `accept` returns it to the next request of this size and stream.
+  // Stores a segment that `give` returned, so that the allocator can get it from `accept`.
   void offer(const Segment& segment) { offered_.push_back(segment); }
-  // Returns the address of an offered segment; 0 if there is none.
+  // Returns the address of an offered segment of exactly this size and stream, which is then no
+  // longer on offer; 0 if there is none.
   [[nodiscard]] Address accept(Bytes size, StreamId stream);
   // Counts an offered segment as released, because the allocator did not accept it.
   void withdraw(Address address);

@@ -1,9 +1,11 @@
-// The private pools of an allocator: counts their uses and chooses the requests that go to them.
+// Keeps the private pools of an allocator. Counts the uses of each pool, and chooses the pool that
+// serves a request.
 //
-// A pool is created at its first use. The allocator may drop the pool once it has 0 uses. Between
-// `begin_capture` and `end_capture`, as during the capture of a CUDA graph, requests that pass a
-// filter go to the pool. If the filters of several captures match a request, the capture that began
-// last gets the request (from PyTorch 2.10 on).
+// A pool is created at its first use. The allocator may drop the pool once it has 0 uses. A capture
+// lasts from `begin_capture` to `end_capture`, for example while PyTorch captures a CUDA graph. It
+// has a filter and a pool: the requests that pass the filter go to the pool. If a request passes
+// the filters of several captures, the capture that began last gets it; before PyTorch 2.10, the
+// capture that began first.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// An allocator as a program uses it: by address, from any thread.
+// An allocator as a program uses it: the program names a block by its address, and calls from any
+// thread.
 //
 // Functions that take or return an address are here; `hold` gives access to Allocator's other
 // functions. A function that fails throws the same exception as Allocator's, and has changed
@@ -74,8 +75,8 @@ class ProgramAllocator {
   [[nodiscard]] virtual ExportedMemory export_memory(Address address) = 0;
 
   // Locks the allocator, and returns access to its pools, limits, segments, observers and resets of
-  // statistics. Destroy the result before you call a function above that takes an address: it would
-  // wait for the same lock.
+  // statistics. Destroy the result before you call a function above that takes an address: that
+  // function may wait forever for the lock that the result holds.
   [[nodiscard]] virtual Held hold() = 0;
   [[nodiscard]] virtual Statistics statistics() const = 0;
 };

@@ -6,9 +6,10 @@
 // deferred until no capture is left. Then it waits only for the uses outside captures: a capture
 // orders the uses inside it.
 //
-// A block's `stream_uses` are only read here: they keep the block active until the allocator takes
-// it back. A function throws DriverError if a driver call fails; unfinished frees then keep
-// waiting. An allocator with several threads makes all calls under one lock.
+// A block stays active while its `stream_uses` are not empty. This class only reads them; the
+// allocator clears them when it takes the block back. A function throws DriverError if a driver
+// call fails; unfinished frees then keep waiting. An allocator with several threads makes all calls
+// under one lock.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +28,8 @@ namespace plimsoll {
 
 class WaitingFrees {
  public:
-  // The allocator takes a block back in `finish`, which is called once the block's wait is over.
+  // When the wait for a block is over, this class calls `finish(block)`, in which the allocator
+  // takes the block back.
   WaitingFrees(Driver& driver, std::function<void(Block*)> finish)
       : driver_(driver), finish_(std::move(finish)) {}
 

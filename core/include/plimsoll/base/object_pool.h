@@ -1,5 +1,5 @@
-// Makes objects of one type from slabs. Their addresses are stable, and once enough slabs exist,
-// nothing is allocated on the heap.
+// Makes objects of one type from slabs, which are arrays of such objects. The address of an object
+// never changes. Once enough slabs exist, nothing more is allocated on the heap.
 #pragma once
 
 #include <cstddef>

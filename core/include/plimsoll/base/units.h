@@ -1,4 +1,4 @@
-// Bytes, addresses and the granule: the types that every layer shares.
+// Defines sizes, addresses, the granule and pool identifiers. Every layer uses them.
 //
 // Sizes are bytes and addresses are device addresses, both unsigned 64-bit. A stream's identifier
 // is the value of its handle (`cudaStream_t`); 0 is the default stream.

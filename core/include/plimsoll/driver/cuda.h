@@ -4,7 +4,8 @@
 // Threads may call at the same time, with any context current or none: each call runs in the
 // primary context and leaves the caller's context as it was. While a thread captures a graph, CUDA
 // forbids every thread to allocate, free and query; each call lifts that ban while it runs. Some
-// calls would break the capture all the same. These return `not_permitted`, except `synchronize`.
+// calls would break the capture all the same. They do nothing and return `not_permitted`. Only
+// `synchronize()`, which waits for the whole device, runs and breaks the capture.
 //
 // Memory of Tier::shared is pinned host memory. It lies on the NUMA node closest to the GPU if the
 // driver can place it there. At most half of the host's memory, or of the container's limit, may be
@@ -100,7 +101,8 @@ class CudaDriver final : public Driver {
   // `what` returns.
   template <typename Body, typename What>
   Status call(Body body, What what) const;
-  // Runs `body` like `call`, but succeeds if the driver has shut down.
+  // Runs `body` like `call`, but returns success instead of `driver_gone`: when the driver is gone,
+  // nothing is left to free or to wait for.
   template <typename Body, typename What>
   Status finish(Body body, What what) const;
   template <typename What>
@@ -125,7 +127,7 @@ class CudaDriver final : public Driver {
 
   std::atomic<Bytes> locked_bytes_ = 0;
   std::mutex mappings_mutex_;    // protects the next four members
-  LockedMemory locked_handles_;  // handles that were not released
+  LockedMemory locked_handles_;  // host memory's handles, until they are released
   LockedMemory host_allocations_;
   Mappings mappings_;
   std::vector<cuda::Device> accessors_;  // this device, followed by its peers

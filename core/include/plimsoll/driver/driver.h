@@ -1,6 +1,6 @@
 // The interface of a GPU's driver: the operations that it offers to an allocator on one device.
 //
-// Calls mirror CUDA's: whole allocations (cudaMalloc, cudaFree), page-locked host memory
+// The functions mirror CUDA's: whole allocations (cudaMalloc, cudaFree), page-locked host memory
 // (cudaHostAlloc), virtual memory management (cuMemAddressReserve, cuMemCreate, cuMemMap,
 // cuMemSetAccess, cuMemUnmap, cuMemRelease), copies, and events that show a stream's progress. No
 // call throws; each returns a Status, and a call that fails has changed nothing. A driver knows
@@ -24,7 +24,7 @@ enum class Status : std::uint8_t {
   not_supported,
   not_permitted,  // a stream is being captured, or two GPUs cannot reach each other
   device_lost,    // no call on this device will succeed again in this process
-  driver_gone,    // the process is ending, or the device was reset: its memory is gone
+  driver_gone,    // all memory is gone: the process is ending, or the device was reset
   failed,         // any other failure; `last_error` explains it
 };
 

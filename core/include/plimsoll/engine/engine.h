@@ -51,7 +51,7 @@ class Engine final : private Observer {
  public:
   struct Options {
     std::string allocator;  // one of kAllocatorNames
-    std::string conf;       // PYTORCH_CUDA_ALLOC_CONF
+    std::string conf;       // settings in the form of PYTORCH_CUDA_ALLOC_CONF
     TorchVersion version;
     int device = 0;
     bool account = false;
@@ -136,8 +136,8 @@ class Engine final : private Observer {
   // Returns the bytes that the pool of page-locked memory holds; on a simulated GPU, those of the
   // whole machine.
   [[nodiscard]] Bytes host_reserved_bytes() const;
-  // Makes a store that keeps the content of paused memory in `file`. The memory of a simulated GPU
-  // has no content, so its file stays empty.
+  // Makes a store for the content of paused memory (ElasticAllocator::pause), in the open file with
+  // the descriptor `file`. The memory of a simulated GPU has no content, so its file stays empty.
   [[nodiscard]] std::unique_ptr<BackupStore> store_in(int file) const;
 
   // --- statistics, segments and events
@@ -164,8 +164,9 @@ class Engine final : private Observer {
     std::int64_t num_device_free = 0;
     std::int64_t num_alloc_retries = 0;
     std::int64_t num_ooms = 0;
-    // Set only if an account was requested. `card_peak` is the most that the whole card had in use;
-    // it is sampled whenever this engine took memory.
+    // Set only if an account was requested. `card_peak` is the most memory that was in use on the
+    // card, by all processes together. The engine measures it each time that it has taken memory
+    // from the driver for a request.
     std::optional<Bytes> card_peak;
     std::optional<ShadowResult> torch;
   };

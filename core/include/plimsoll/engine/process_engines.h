@@ -11,8 +11,8 @@ namespace plimsoll {
 
 class ProcessEngines {
  public:
-  // Adds an engine, in place of the earlier one of its device. Throws std::invalid_argument if no
-  // GPU has such a number.
+  // Makes the engine serve its device from now on, in place of an earlier engine if there is one.
+  // Throws std::invalid_argument unless the device's number is between 0 and 63.
   static Engine& add(std::unique_ptr<Engine> engine);
   // Returns the engine of a device; null if there is none.
   [[nodiscard]] static Engine* on(int device);

@@ -5,10 +5,11 @@
 // To avoid computing the sum, each shard has a bound, and all bounds together are at most the peak.
 // While no shard exceeds its bound, the sum cannot exceed the peak.
 //
-// A shard that exceeds its bound first asks the other shards for room, one after the other. A shard
-// that is asked lowers its bound by half of the room that it has below the bound. If this is not
-// enough, the thread of the asking shard takes `lock_`, adds up all shards, raises the peak if
-// necessary, and divides the room below the peak evenly among all shards.
+// A shard's room is its bound less its value. If a shard exceeds its bound, its thread goes through
+// the other shards and moves room from each to this one. It does so by lowering the other bound and
+// raising this one by the same amount; then both shards have equal room, or the other has none. If
+// the room from all other shards is not enough, the thread takes `lock_`, adds up all shards,
+// raises the peak if necessary, and divides the room below the peak evenly among all shards.
 //
 //   sum over shards of bound <= peak, while no bound is locked
 //
@@ -115,7 +116,7 @@ class ConcurrentStatistics {
     alignas(64) std::array<std::array<Value, kQuantities>, kSeries> bound_{};
     SpinLock bound_lock_;                // held while the bound changes
     std::atomic<Shard*> next_{nullptr};  // all shards form a ring
-    Shard* lender_ = this;               // the shard that was asked last
+    Shard* lender_ = this;               // the shard that was last asked for room
     ConcurrentStatistics& owner_;
     PerSeries seen_{};  // the live values that `look` found last
   };

@@ -44,7 +44,7 @@ class Passages:
     Attributes:
         hashes: The hash of each passage, sorted. uint64.
         event: The event of the passage's last allocation. int64.
-        line: The number of that allocation's source line. int32.
+        line: The source line of that allocation, as an index into `RankSummary.names`. int32.
         bytes: The size of that allocation. int64.
         complete_below: A bound for hashes. Every passage of the row whose hash is below this bound
             is included.
@@ -94,7 +94,8 @@ class BehaviourInTheMaking:
         """Returns the passages of all stretches added so far.
 
         Args:
-            line_of: A function that returns the line numbers of blocks.
+            line_of: A function that returns the source line of each block, as an index into
+                `RankSummary.names`.
         """
         lines = self._lines.passages(line_of) if self._has_stacks else None
         return Behaviour(self._lives.passages(line_of), lines)

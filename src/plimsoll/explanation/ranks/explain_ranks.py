@@ -71,8 +71,9 @@ def explain_ranks(
         advice: Whether to also search for advice for each rank that is explained.
         search_events: The number of events that each of these searches may replay, as for
             `explain`.
-        memory: The memory for reading one recording, as for `explain`. Without it, a rank
-            whose recording has more than ten million events is not explained.
+        memory: The most host memory that the contents of one recording may take, as for
+            `read_recording`. If it is not given, a rank whose recording has more than ten million
+            events is not explained.
         processes: The number of files to read at once; by default one for each processor.
         address: The address of a Ray cluster whose workers read the recordings.
         progress: A function that is called with two numbers: recordings read, and recordings in

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.steps import Steps
 
 LEAST_STEPS = 4
-"""The fewest steps to examine. The first step (warm-up) and an unfinished last one are skipped."""
+"""A recording with fewer steps than this is not examined.
+
+In any other recording, the first step (warm-up) and an unfinished last step are skipped.
+"""
 _MOST_NAMED = 20
 
 
@@ -52,8 +55,8 @@ def find_kept(
     Args:
         lifetimes: The blocks. Blocks that are freed before the `kept_moment` may be left out.
         steps: The program's steps.
-        group: The number of each block's line.
-        names: The lines by number.
+        group: The source line of each block, as an index into `names`.
+        names: The source lines.
     """
     if len(steps) < LEAST_STEPS:
         return []

@@ -195,7 +195,8 @@ def _fragmented(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
     for team, lost, elsewhere in known:
         reserved = middle(np.array([_reserved(one) for one in team], dtype=np.float64))
         least = max(_LEAST_LOST * reserved, float(_SEGMENT + 1))
-        # A rank that allocates more usually also has more unused memory, so scale by the peaks.
+        # If a rank allocates more than the others, it usually has more unused memory, too. The
+        # unused memory is therefore divided by the rank's peak relative to the group's median peak.
         peaks = np.array([_peak(one) for one in team], dtype=np.float64)
         lost = lost / np.maximum(peaks / middle(peaks), 1)
         for place in np.flatnonzero(beyond(lost, least, elsewhere)).tolist():
@@ -216,8 +217,8 @@ def _full(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
         if kept.all():
             scale = np.maximum(kept / middle(kept), 1)
             passing = peaks - kept
-            # A rank that keeps more memory usually has larger shards. So it may need proportionally
-            # more memory within a step. That part is subtracted.
+            # If a rank keeps more memory than the others, its shards are usually larger. It may
+            # then need more memory within a step, in the same ratio. This excess is subtracted.
             over = passing - (scale - 1) * middle(passing)
             found |= beyond(over, _LEAST_PASSING * usual, elsewhere) & (peaks > usual)
         for place in np.flatnonzero(found).tolist():
@@ -240,8 +241,8 @@ def _different(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
                 found.setdefault(_rank(one), _out_of_order(one, passages[place], new[place]))
     everybody = sorted(_rank(one) for team in teams for one in team)
     odd = sorted(found)
-    # Evenly spaced ranks may be a pipeline stage, and the first and the last rank the pipeline's
-    # ends. Such ranks differ from the others by design.
+    # Evenly spaced ranks may form one stage of a pipeline. The first and the last rank may be the
+    # pipeline's ends. Such ranks differ from the others by design.
     if not (is_even(odd) or odd == [everybody[0], everybody[-1]]):
         yield from (found[rank] for rank in odd)
 
@@ -251,8 +252,8 @@ def _new_passages(
 ) -> list[NDArray[np.int64]]:
     """Returns for each rank the indices of its passages that few other ranks have.
 
-    Passages that begin after almost all other recordings have ended are left out, because the other
-    ranks may have had the same passages after their recordings ended.
+    A passage is left out if it lies beyond the end of almost all other recordings. The other ranks
+    may have had the same passage after their recordings ended.
     """
     shared = Shared(passages)
     few = max(2, math.ceil(_FEW_HAVE * len(team)))
@@ -290,11 +291,12 @@ def _values(
     of: Callable[[RankSummary], int],
     spread: Callable[[NDArray[np.float64]], float] = deviation,
 ) -> Iterator[tuple[Sequence[RankSummary], NDArray[np.float64], float]]:
-    """Yields each group of two ranks or more, its ranks' values, and a spread of values.
+    """Yields each group of two ranks or more, its ranks' values, and the spread of such values.
 
-    The spread comes from all groups. To make groups comparable, each deviation from a group's
-    median value is divided by the group's median of `of`. The spread of these shares is then
-    multiplied by the median of `of` in the group that is yielded.
+    The spread is found from the ranks of all groups. If a group's ranks use more memory, their
+    values also deviate more. So each value's deviation from its group's median is first divided by
+    the group's scale, which is the median of `of(rank)`. The spread of these shares is then
+    multiplied by the scale of the group that is yielded.
     """
     known = [team for team in teams if len(team) > 1]
     values = [np.array([value_of(one) for one in team], dtype=np.float64) for team in known]

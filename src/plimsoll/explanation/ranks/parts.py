@@ -55,8 +55,8 @@ class RanksParts:
         outliers: Ranks that stand out in their group, the most important first.
         fullest: The rank with the highest peak relative to its card. If the cards are unknown, the
             rank with the highest peak.
-        explanations: The explanations of the groups' representatives and of the first outlier that
-            ran out of memory, keyed by rank.
+        explanations: The explanations of the largest groups' representatives and of the first rank
+            in `outliers`, keyed by rank.
         not_read: A line for each file that could not be used.
     """
 

@@ -137,7 +137,7 @@ class Lines:
             self._sizes = np.unique(np.concatenate([self._sizes, *(one.size for one in parts)]))
 
     def table(self) -> LineTable:
-        """Returns all lines by number."""
+        """Returns the collected lines."""
         if self._stacks.any():
             numbers, names = source_lines(self._stacks, self._trace.frames)
             return LineTable("stack", self._stacks, numbers, names)
@@ -147,12 +147,12 @@ class Lines:
 
 @dataclass(frozen=True)
 class LineTable:
-    """The lines of a history, by number.
+    """The source lines of a history, with a table that finds the line of a block.
 
     Attributes:
-        told_by: The column of blocks that determines the line: "stack" or "size".
-        values: All values of this column, sorted.
-        numbers: The line of each value. int64.
+        told_by: The attribute of `Lifetimes` that determines a block's line: "stack" or "size".
+        values: All values of this attribute, sorted.
+        numbers: For each of `values`, the index of its line in `names`. int64.
         names: The name of each line, "file:line function"; without call stacks "blocks of SIZE".
     """
 
@@ -162,7 +162,7 @@ class LineTable:
     names: list[str]
 
     def of(self, blocks: Lifetimes) -> NDArray[np.int64]:
-        """Returns the line of each block."""
+        """Returns the line of each block, as an index into `names`."""
         if not len(blocks):
             return np.zeros(0, dtype=np.int64)
         found: NDArray[np.int64] = self.numbers[
@@ -201,12 +201,18 @@ class InSteps:
 
     @property
     def kept_bytes(self) -> int | None:
-        """Returns the median of the least live bytes of each step; None without steps."""
+        """Returns the bytes that stay live throughout a step; None without steps.
+
+        For each step this is the smallest number of live bytes. The result is the median of these.
+        """
         return int(np.median(self._least)) if len(self._least) else None
 
     @property
     def allocations(self) -> float | None:
-        """Returns the median number of allocations in a step; None if there are few steps."""
+        """Returns the median number of allocations in a step; None for fewer than three steps.
+
+        The first and the last step are not counted.
+        """
         if len(self._allocations) < 3:
             return None
         return float(np.median(self._allocations[1:-1]))

@@ -1,4 +1,4 @@
-"""Lists the recordings of a folder, local or in an object store, with the ranks in their names."""
+"""Lists the recordings in a local folder or an object store, and reads ranks from their names."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def rank_in_name(name: str, pattern: re.Pattern[str] | None) -> int | None:
 
 
 def restart_in_name(name: str) -> tuple[str, int]:
-    """Returns the path of a rank's first recording, and the number of this start.
+    """Returns the path of the rank's first recording, and which start of the rank wrote `name`.
 
     A rank that the launcher starts again writes `run.rank0-2.plim` beside `run.rank0.plim`.
 

@@ -25,8 +25,9 @@ class BlockList {
   }
 
   // Splits the first `size` bytes off a block that is in no pool, and returns them as a new block.
-  // The old block keeps the rest. A segment's call stack is that of its first block. As in PyTorch,
-  // the split leaves the stack in the old block, so the segment has no call stack any more.
+  // The old block keeps the rest. A segment's call stack is stored in the segment's first block. As
+  // in PyTorch, the new block gets no call stack. So if the old block was the segment's first one,
+  // the segment has no call stack any more.
   Block* split_front(Block* block, Bytes size) {
     Block* const front = make_piece(*block, block->address, size);
     block->address += size;

@@ -37,8 +37,9 @@ class ExpandableMemory {
   // Reserves a new segment for requests like this one, and returns it as one unmapped block.
   // Returns null if the request would not fit.
   Block* reserve(const NativeRequest& request);
-  // Maps memory to the first `size` bytes of an unmapped block, which is then free and joined with
-  // its free neighbours. Returns false, and changes nothing, if the device has too little memory.
+  // Maps memory to the first `size` bytes of an unmapped block, in whole pages. These pages become
+  // a free block, which is joined with its free neighbours. If the device has too little memory,
+  // returns false and changes nothing.
   bool map(Block* block, Bytes size);
 
  private:

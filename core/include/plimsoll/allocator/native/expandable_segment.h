@@ -1,5 +1,6 @@
-// A segment that grows in place. It reserves address space, by default for more than the whole
-// device. Its pages get memory when they are needed and lose it when they are free.
+// A segment that grows in place. It reserves address space, by default more bytes than the device's
+// memory has. Its pages get memory when they are needed, and lose it when the allocator gives free
+// memory back to the driver.
 #pragma once
 
 #include <vector>
@@ -27,8 +28,9 @@ class ExpandableSegment {
     Address address = 0;
     Bytes size = 0;
   };
-  // Unmaps the pages that lie wholly in the range, once the segment's stream is idle. Throws
-  // DriverError if the driver refuses; then nothing has changed.
+  // Waits until the segment's stream is idle, then unmaps the pages that lie wholly in the given
+  // range. Returns the range of these pages, with size 0 if there are none. Throws DriverError if
+  // the driver refuses; then nothing has changed.
   Range unmap(Address address, Bytes size);
 
   [[nodiscard]] Address address() const { return address_; }

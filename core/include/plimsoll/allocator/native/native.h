@@ -105,9 +105,9 @@ class NativeAllocator final : public Allocator {
   [[nodiscard]] bool exceeds_limit(const NativeRequest& request, Bytes collected = 0) const {
     return limit_.has_value() && books_.reserved() - collected + request.segment > *limit_;
   }
-  // Returns whether throw_on_cudamalloc_oom rejects the request because it exceeds the
-  // configuration's memory fraction. A request that exceeds the limit is refused earlier, in the
-  // ordinary way.
+  // Returns whether the option throw_on_cudamalloc_oom rejects the request, because a new segment
+  // would exceed the configuration's memory fraction. Returns false for a request that exceeds the
+  // limit: `exceeds_limit` refuses that one, and cached memory may still go back to the driver.
   [[nodiscard]] bool is_rejected(const NativeRequest& request, Bytes collected = 0) const;
 
   // Throws PyTorch's error for a request for which `is_rejected` is true. Like PyTorch, it records
@@ -119,8 +119,8 @@ class NativeAllocator final : public Allocator {
   Block* take_from_oom_pools(NativeRequest& request);
   Block* take_new_segment(const NativeRequest& request, bool is_retry);
 
-  // Turns the first `size` bytes (or all) of a block that is in no pool into a used block, and
-  // frees the rest.
+  // Takes a block that is in no pool. Turns its first `size` bytes into a used block, and puts the
+  // rest, if there is one, into the pool as a free block.
   Block* lend(Block* block, Bytes size, Bytes requested);
   void complete_free(Block* block);
   void synchronize_events(const PrivatePool* pool);

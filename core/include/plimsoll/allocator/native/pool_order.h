@@ -2,11 +2,12 @@
 // its hash table, ska::flat_hash_map.
 //
 // The table has a power of two of slots, at least twice as many as pools, and a few extra slots at
-// the end. A pool's number times a constant gives its preferred slot. If that slot is taken, the
-// pool tries the slots after it, until one is empty. If another pool is in a slot that it tries,
-// the pool that is farther from its preferred slot gets the slot, and the other pool tries the next
-// one. If both are equally far, the pool in the slot stays. So the order depends on the pools'
-// numbers and, if two pools prefer the same slot, on which of them came first.
+// the end. A pool's number times a constant gives its preferred slot. A new pool tries this slot,
+// then the slots after it, and stays in the first empty one. But if a slot on the way holds an old
+// pool that is nearer to its preferred slot than the new pool would be to its own, the new pool
+// takes that slot. The old pool then tries the slots after it, by the same rule. So the order
+// depends on the pools' numbers and, if two pools prefer the same slot, on which of the two was
+// inserted first.
 #pragma once
 
 #include <cstdint>

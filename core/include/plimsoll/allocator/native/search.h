@@ -10,7 +10,7 @@ namespace plimsoll {
 // A request with the sizes that the configuration gives it.
 struct NativeRequest {
   Bytes size = 0;     // the rounded size
-  Bytes segment = 0;  // the size of the segment that the driver would have to give
+  Bytes segment = 0;  // the size of the new segment, if no free block serves the request
   StreamId stream = 0;
   Pool* pool = nullptr;
   bool expandable = false;

@@ -31,8 +31,9 @@ class Segments {
   void release(Block* block);
   // Gives all free memory of the pool back to the driver, except free parts of split segments.
   void release_free(Pool& pool);
-  // Gives blocks of max_split_size or more back to the driver until the request would fit. Returns
-  // false if they do not suffice.
+  // Gives free blocks of max_split_size or more back to the driver, from the request's pool and
+  // stream: the smallest one that is as large as the request, or else the largest ones until their
+  // sum is as large. Returns false if even all of them together are too small.
   bool release_oversize(const NativeRequest& request);
 
   // Returns the whole segments of the default large pool that have been free for longest. Releasing
