@@ -33,7 +33,7 @@ class Choice:
         """Parses a choice.
 
         The text is a process id, or a list of conditions separated by commas. A condition is
-        rank=N, job=NAME or pid=N; each may be given once.
+        rank=N, job=NAME or pid=N; each may be given once. A job alone is not enough.
 
         Raises:
             InputError: If the text has neither form.
