@@ -9,7 +9,8 @@ std::string rejection(const OutOfMemoryReport& report) {
          format_bytes(report.requested);
 }
 
-// Returns PyTorch's error message, which tools parse, followed by a sentence about shared memory.
+// Returns PyTorch's error message, which tools parse. If `report.shared` is set, a sentence about
+// shared memory follows.
 std::string describe(const OutOfMemoryReport& report) {
   if (report.is_rejected) return rejection(report);
   const Bytes in_use = report.device_total - report.device_free - report.used_by_others;

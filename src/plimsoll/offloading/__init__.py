@@ -1,6 +1,7 @@
 """Functions that reduce a program's memory on the card.
 
-Begin with `offload` and `pager`: they move the tensors that autograd saves to host memory and back.
+Begin with the modules `offload` and `pager`. Autograd saves tensors for the backward pass; these
+modules move such tensors to host memory, and back to the card before the backward pass reads them.
 
 The packages: `tiers` uses host memory as a second tier (limits, regions, the optimizer's state),
 `training` makes training steps that need less memory, `data` copies batches ahead of their use.

@@ -1,8 +1,8 @@
 """Copies storages to host memory and back on two side streams, and waits for the copies.
 
-The host does not wait for copies. The stream on which the program runs, here called the *compute
-stream*, waits: for a copy to host memory before it reuses the copied memory, and for a copy back to
-the card before it reads the data.
+The stream on which the program runs kernels is called the *compute stream* here. It waits for a
+copy to host memory before it writes to the memory that the copy reads. It waits for a copy back to
+the card before it reads the data. The host does not wait for copies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Movements:
-    """The bytes that one step moved, and a pair of CUDA events around each wait for a copy."""
+    """The bytes that one step moved, and the step's waits for copies.
+
+    Attributes:
+        saved: The bytes of storages that autograd saved and plimsoll may move.
+        out: The bytes copied to host memory.
+        back: The bytes copied back to the card.
+        waits: For each wait for a copy, a CUDA event before the wait and one after it.
+    """
 
     saved: int = 0
     out: int = 0
@@ -45,7 +52,7 @@ class CopyStreams:
 
     Attributes:
         device: The device.
-        movements: The movements of this step.
+        movements: The bytes moved in this step so far, and the waits for copies.
     """
 
     def __init__(self, device: Any, buffers: PinnedBuffers) -> None:

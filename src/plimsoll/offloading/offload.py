@@ -151,7 +151,10 @@ def unpack(packed: Any) -> Any:
 
 
 def may_move(tensor: Any) -> bool:
-    """Returns whether a tensor is plain GPU memory, and not a weight."""
+    """Returns whether a tensor is an ordinary tensor on a GPU.
+
+    Weights and views of weights do not count as ordinary.
+    """
     if not tensor.is_cuda or type(tensor) is not torch.Tensor or tensor.layout != torch.strided:
         return False  # for example a Parameter
     if tensor.is_inference() or tensor.is_conj() or tensor.is_neg():

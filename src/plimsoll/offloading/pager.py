@@ -1,8 +1,9 @@
 """Moves saved storages off the card and back, as the plan and the budget require.
 
-The plan predicts, from earlier steps, when each storage is used. The storage that the backward pass
-will need at the latest time is the first to leave. Storages that the backward pass will use soon
-return before they are needed, as far as there is room.
+A *saved storage* is the storage of a tensor that autograd has saved for the backward pass. The plan
+predicts, from earlier steps, when each storage is used. The storage that the backward pass will
+need at the latest time is the first to leave. Storages that the backward pass will use soon return
+before they are needed, as far as there is room.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class Pager:
     Args:
         plan: The plan of this step, with the budget.
         residency: The location of each storage.
-        memory: Measures the program's own memory, which excludes saved storages. The pager sets its
-            `has_changed` after it has moved a storage.
+        memory: Measures the program's own memory, which excludes saved storages. The pager sets
+            `memory.has_changed` after it has moved a storage.
 
     Attributes:
         first: The serial number of this step's first storage, which the plan counts as 0.
@@ -39,7 +40,8 @@ class Pager:
         self._plan = plan
         self._residency = residency
         self._memory = memory
-        self._ahead = 0  # position in the plan: every storage used before it is on the card
+        # a position in the plan's events: storages that are used before it are on the card
+        self._ahead = 0
 
     def begin(self, first: int) -> None:
         """Begins a step whose first storage has the serial number `first`."""
@@ -83,7 +85,11 @@ class Pager:
             self._fetch(saved)
 
     def discard(self, saved: SavedStorage) -> None:
-        """Frees a storage if its only saved tensor is needed just once more, for its shape."""
+        """Frees a storage, because backward needs only the shape of the saved tensor.
+
+        Does nothing if other saved tensors share the storage, or if a later backward pass through
+        the same graph may need the values.
+        """
         keeps = torch._C._autograd._get_current_graph_task_keep_graph()
         if saved.views > 1 or keeps or saved.storage is None:
             return

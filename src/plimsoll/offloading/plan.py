@@ -213,8 +213,8 @@ class Plan:
     def expected_of_forward(self) -> int | None:
         """Returns the expected peak of the program's own memory until the backward pass begins.
 
-        Storages that must leave before that peak are moved out early: the next saved storage then
-        gets their address, and the largest allocation finds contiguous memory.
+        If storages must leave before that peak, they are moved out early. The next storage that is
+        saved can then take their memory, and the largest allocation finds contiguous memory.
         """
         now = self.position - 1
         return self._base + self._forward[now] if now < len(self._forward) else self.expected()
@@ -224,7 +224,11 @@ class Plan:
         return self._known is not None and index in self._early
 
     def coming(self, position: int) -> Iterator[tuple[int, int]]:
-        """Yields the known step's uses from a position on, as (position, index of the storage)."""
+        """Yields the uses that the plan expects, from a position on.
+
+        Each is a pair: the position of the event, and the index of the storage that it uses. If
+        this step repeats no earlier one, there are none.
+        """
         if self._known is not None:
             events = self._known.events
             for ahead in range(max(position, self.position), len(events)):

@@ -35,7 +35,8 @@ struct TraceEvent {
   PoolId pool;
   std::int64_t time_us = 0;
   std::uint32_t context = 0;  // the caller's number for a call stack; 0 is none
-  Bytes shared = 0;           // the part of `size` in shared memory
+  // The part of `size` that lies in shared memory: host memory that the GPU can address.
+  Bytes shared = 0;
 };
 
 }  // namespace plimsoll

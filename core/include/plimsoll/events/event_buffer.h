@@ -1,5 +1,5 @@
-// A queue of events. The threads that allocate add events; the thread that writes a recording
-// drains them.
+// A queue of events. Threads that allocate or free memory add events. One thread takes the events
+// out with `drain` and writes them to a recording.
 //
 // Adding an event copies it under a lock that protects nothing else, and never allocates. An event
 // that finds no room is dropped and counted, so memory is bounded however slow the writer is:

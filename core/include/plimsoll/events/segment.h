@@ -14,7 +14,7 @@ namespace plimsoll {
 enum class BlockState : std::uint8_t { active_allocated, active_pending_free, inactive };
 
 [[nodiscard]] std::string_view to_string(BlockState state);
-// Returns the state that a word of PyTorch's snapshots means; nothing for an unknown word.
+// Returns the state that PyTorch's snapshots call `word`; nothing if they have no such state.
 [[nodiscard]] std::optional<BlockState> parse_block_state(std::string_view word);
 
 struct BlockInfo {
@@ -23,7 +23,8 @@ struct BlockInfo {
   Bytes requested = 0;  // size of the last request; kept when the block is free, as in PyTorch
   BlockState state = BlockState::inactive;
   std::uint32_t context = 0;
-  Bytes shared = 0;  // the part of `size` in shared memory
+  // The part of `size` that lies in shared memory: host memory that the GPU can address.
+  Bytes shared = 0;
 };
 
 struct SegmentInfo {
@@ -35,7 +36,7 @@ struct SegmentInfo {
   bool expandable = false;
   std::uint32_t context = 0;
   std::vector<BlockInfo> blocks;
-  Bytes shared = 0;     // the part of `total_size` in shared memory
+  Bytes shared = 0;     // the part of `total_size` that lies in shared memory, as in BlockInfo
   bool paused = false;  // the content is off the card, and the addresses must not be accessed
 };
 

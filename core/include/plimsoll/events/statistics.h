@@ -1,8 +1,9 @@
 // The counters of torch.cuda.memory_stats(), with its names and meanings.
 //
-// Invariants: each Stat has peak >= current, and until it is reset, current == allocated - freed.
-// The current values of a PoolStat fulfil all == small_pool + large_pool. active_bytes ==
-// allocated_bytes + (bytes of freed blocks that another stream may still use).
+// Invariants: each Stat has peak >= current. Until the first call of `reset_accumulated`, each Stat
+// has current == allocated - freed. The current values of a PoolStat fulfil
+// all == small_pool + large_pool. active_bytes == allocated_bytes + (bytes of freed blocks that
+// another stream may still use).
 #pragma once
 
 #include <algorithm>
@@ -55,7 +56,7 @@ struct PoolStat {
 };
 
 struct Statistics {
-  PoolStat allocation;  // live requests
+  PoolStat allocation;  // requests whose blocks the program has not freed
   // Whole driver allocations (cudaMalloc). PyTorch does not count expandable segments here. The
   // elastic allocator has no whole allocations, and counts the handles of its physical memory.
   PoolStat segment;
@@ -88,8 +89,8 @@ struct Statistics {
   bool operator==(const Statistics&) const = default;
 
   // Returns the counters by flat names such as "allocated_bytes.all.peak", as
-  // torch.cuda.memory_stats() does. num_oom_rejections exists from PyTorch 2.12 on; the tiers'
-  // counters are plimsoll's own.
+  // torch.cuda.memory_stats() does. PyTorch has num_oom_rejections from 2.12 on. `with_tiers` adds
+  // plimsoll's own counters: shared_*, paused_* and num_spills.
   [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> flatten(
       bool with_oom_rejections, bool with_tiers = false) const;
 };

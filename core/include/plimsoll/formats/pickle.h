@@ -3,7 +3,7 @@
 // only dicts, lists, numbers and strings. PickleDocument runs the part of the machine that builds
 // plain data, and refuses every other opcode by name. A snapshot from an untrusted source is
 // therefore safe to open: nothing is imported or called, and time and memory are linear in the
-// input's size. The caller limits the memory.
+// input's size. The caller can limit the memory, too (`ReadingLimits`).
 //
 // Values are 16-byte handles into the document. Strings that the input stores verbatim are views
 // into the input, so the input has to outlive the document. Several paths may lead to a container,

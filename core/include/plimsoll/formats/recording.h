@@ -1,6 +1,6 @@
-// A recorded memory snapshot as columns: each device's events, in order, and its final segments.
-// Equal call stacks are stored once, and events refer to them by number. Equal names are stored
-// once, too.
+// A recorded memory snapshot. It has each device's events, in order, and the device's segments at
+// the end of the recording. Events are stored as columns, one for each field. Equal call stacks are
+// stored once, and events refer to them by index. Equal names are stored once, too.
 #pragma once
 
 #include <compare>
@@ -28,7 +28,7 @@ struct Frame {
   std::int64_t line = 0;
   auto operator<=>(const Frame&) const = default;
 };
-using Stack = std::vector<std::uint32_t>;  // frame numbers, innermost first
+using Stack = std::vector<std::uint32_t>;  // indices of Recording::frames, innermost first
 
 struct EventColumns {
   std::vector<std::uint8_t> action;

@@ -1,5 +1,6 @@
-// Numbers the names, frames and call stacks of a recording. Equal ones get the same number. An
-// object that the pickle refers to many times is read only once.
+// Gives each name, frame and call stack of a recording a number. Equal names get the same number,
+// and so do equal frames and equal stacks. An object that the pickle refers to many times is read
+// only once.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@ namespace plimsoll {
 
 class StackReader {
  public:
-  // Takes references that outlive this object. Numbers are indices into the recording's lists,
-  // which this reader fills.
+  // `visitor` and `recording` must outlive this object. The numbers are indices of the lists
+  // `names`, `frames` and `stacks` of `recording`, which this reader fills.
   StackReader(DocumentVisitor& visitor, Recording& recording);
 
   // Returns the number of the stack that a list of frames describes; 0 if the value is no such

@@ -53,7 +53,9 @@ struct TimedBlock {
   TimeSpan live = {};
   // The life in the next pass through the step that allocated the block; may be empty.
   TimeSpan carried = {};
-  TimeSpan entered = {};  // life in the first pass through a later step; may be empty
+  // The life in the first pass through a repeated step that began after the block was allocated;
+  // may be empty.
+  TimeSpan entered = {};
   [[nodiscard]] bool meets(const TimedBlock& other) const {
     return live.meets(other.live) || crosses(other) || other.crosses(*this) ||
            carried.meets(other.carried) || entered.meets(other.entered);

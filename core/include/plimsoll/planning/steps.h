@@ -1,10 +1,13 @@
-// Finds the steps that a program repeats in the sequence of its large requests.
+// Finds the steps that a program repeats, such as those of a training loop. A step is a sequence of
+// large requests of one stream. A section is one step and all its repetitions in a row, or requests
+// that do not repeat.
 //
 // Time is counted in large requests of the stream. Two requests are alike if they ask for the same
-// size and their blocks live equally long, or if other streams use both blocks. A section repeats
-// if each of its requests is like the request at the same position one step earlier, and if its
-// blocks are freed within a step's length. In the plan, one slot then serves all requests at the
-// same position of their steps.
+// size (or for similar sizes, see `Likeness`) and their blocks live equally long. If other streams
+// use both blocks, the sizes must be the same, and the lives do not matter. A step repeats if each
+// request is like the request at the same position in the step before, and if each block that only
+// this stream uses is freed within one step's length. In the plan, one slot then serves all
+// requests at the same position of their steps.
 #pragma once
 
 #include <cstdint>

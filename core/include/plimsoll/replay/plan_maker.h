@@ -36,7 +36,7 @@ class PlanMaker {
   void complete_free(Address address);
 
   std::uint64_t index_ = 0;  // number of the current event
-  Address freed_ = 0;        // the address that the last event asked to free
+  Address freed_ = 0;        // the previous event's address if that event is free_requested; else 0
   std::size_t large_ = 0;    // number of large requests so far
   std::unordered_map<Address, Block> blocks_;
   std::unordered_map<StreamId, std::uint32_t> numbers_;  // the index of each stream in `requests_`

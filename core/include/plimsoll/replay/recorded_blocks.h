@@ -24,13 +24,13 @@ enum class Completion : std::uint8_t { recorded, at_once, late };
 
 class RecordedBlocks {
  public:
-  // Takes references that outlive this object.
+  // All arguments taken by reference must outlive this object.
   RecordedBlocks(Allocator& allocator, SimulatedDriver& driver, TierMeter& tiers,
                  Completion completion)
       : allocator_(allocator), driver_(driver), tiers_(tiers), completion_(completion) {}
 
   [[nodiscard]] bool contains(Address address) const { return live_.find(address) != nullptr; }
-  // Notes that the program got the block under its recorded address.
+  // Notes that the program got this block. `address` is the block's address in the recording.
   void keep(Address address, Block* block) {
     live_.insert(address, block);
     tiers_.lent(block->address, block->size);
@@ -57,7 +57,7 @@ class RecordedBlocks {
  private:
   Block* take(Address address, std::uint64_t event);
 
-  // Real stream handles are pointers; made-up ones lie above all of them.
+  // Real stream handles are pointers. The made-up numbers are larger than every pointer.
   static constexpr StreamId kFirstMadeUpStream = StreamId{1} << 63;
 
   Allocator& allocator_;

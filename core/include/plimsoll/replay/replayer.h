@@ -7,8 +7,8 @@
 //
 // A history shows that cached memory was released, but not whether the program called empty_cache.
 // To find out, replay the history under the recorded configuration: if the replayed allocator had
-// no reason for a release, the program caused that release. `emptied` keeps those events for a
-// replay under another configuration.
+// no reason for a release, the program caused that release. `emptied` returns the events before
+// which the program emptied the cache. A replay under another configuration needs this list.
 #pragma once
 
 #include <cstdint>
@@ -87,7 +87,7 @@ class Replayer {
   Replayer(Allocator& allocator, SimulatedDriver& driver, NativeAllocator* native,
            const ReplayOptions& options);
 
-  // Starts from this state instead of from an empty allocator.
+  // Makes the replay start with these segments and their blocks, not with an empty allocator.
   void restore(const std::vector<SegmentInfo>& segments);
 
   // Replays events. Throws ReplayError if an event cannot follow those before it. Calls `poll`

@@ -36,7 +36,8 @@ class TierMeter {
   void reset_peak();
   void reset_accumulated();
 
-  // Returns the allocator's segments, with the part of each block in shared memory.
+  // Returns the allocator's segments. `shared` of each block and segment is filled in, even if the
+  // allocator cannot count it.
   [[nodiscard]] std::vector<SegmentInfo> segments() const;
 
  private:
@@ -47,7 +48,7 @@ class TierMeter {
   SimulatedDriver& driver_;
   bool driver_spills_;  // the driver spills without telling the allocator
   Bytes peak_dedicated_ = 0;
-  // The meter's own counters, for a driver that spills by itself.
+  // The meter counts these only if `driver_spills_`. Otherwise the allocator counts them itself.
   Stat shared_allocated_;
   Stat shared_reserved_;
   std::int64_t spills_ = 0;

@@ -1,5 +1,5 @@
-// Whole allocations, like cudaMalloc's: memory together with its address. Allocations smaller than
-// a granule share granules.
+// Whole allocations, like cudaMalloc's: memory together with its address. Physical memory comes in
+// granules of 2 MiB. Several allocations smaller than that can lie in one granule.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace plimsoll {
 
 class Allocations {
  public:
-  // Takes `physical` and `mapped`, which outlive this object. Mapped ranges are kept free of
-  // allocations. Addresses come from below `end`.
+  // `physical` and `mapped` must outlive this object. Addresses come from below `end`, or from
+  // `feed`. An address from `feed` is not used if `mapped` has a mapping there.
   Allocations(PhysicalMemory& physical, const VirtualMemory& mapped, Address end)
       : physical_(physical), mapped_(mapped), addresses_(end) {}
 

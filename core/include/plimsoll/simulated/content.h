@@ -33,7 +33,8 @@ class Content {
   }
 
  private:
-  std::map<Address, std::uint64_t> changes_;  // the tag from this offset up to the next one
+  // Each key is an offset, and its value is the tag of all bytes from there up to the next key.
+  std::map<Address, std::uint64_t> changes_;
 };
 
 // A range of memory that lies in one tier, and the place where its content is stored.

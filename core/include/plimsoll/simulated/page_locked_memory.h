@@ -24,7 +24,7 @@ class PageLockedMemory {
   [[nodiscard]] Bytes size_at(Address address) const;
   // Returns the bytes of all allocations.
   [[nodiscard]] Bytes bytes() const { return bytes_; }
-  // Returns whether the range begins in an allocation and extends beyond its end.
+  // Returns whether the range begins in an allocation and ends beyond that allocation's end.
   [[nodiscard]] bool leaves_allocation(Address address, Bytes size) const;
   [[nodiscard]] std::optional<MemoryPart> part_at(Address address);
 

@@ -1,5 +1,5 @@
-// A simulated card that several processes use. Each process notes in a shared mapped file how much
-// of the card it holds, whenever it takes memory from the driver or gives some back.
+// A simulated card that several processes use. All of them map one file. Whenever a process takes
+// memory from the driver or gives some back, it notes in the file how much of the card it holds.
 //
 // So memory that one process holds is not free for another. The memory of a process that has ended
 // is free again, even if the process was killed. The file also contains the most bytes that all
@@ -7,10 +7,13 @@
 // it holds the lock, the lock is released.
 //
 // On a real GPU, processes that run at the same time may reach their peaks at other moments than in
-// the simulation. The file therefore also holds an upper bound, for which all of them reach their
-// peaks at the same moment. A new period begins whenever a process begins or ends. The bound adds
-// up the processes' peaks within one period, never those of different periods. SharedCard works on
-// Linux; elsewhere its constructor throws.
+// the simulation. The file therefore also holds an upper bound, which assumes that they reach their
+// peaks at the same moment. Peaks of processes that never ran at the same time must not be added
+// up. So time is divided into periods: a new one begins whenever a process begins or ends. The
+// bound of a period is the sum of the peaks that the processes reached in it. The file holds the
+// highest of these bounds.
+//
+// SharedCard works on Linux; elsewhere its constructor throws.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +31,10 @@ class SharedCard {
 
   // The entry of one process.
   struct User {
-    std::int64_t process = 0;   // the process's number
-    std::uint64_t started = 0;  // its start in clock ticks: process numbers are reused
+    std::int64_t process = 0;  // the process's number
+    // When the process started, in clock ticks. Tells the process apart from a later one that gets
+    // the same number.
+    std::uint64_t started = 0;
     Bytes now = 0;
     Bytes most = 0;
     Bytes most_together = 0;  // the most that this process held in the current period

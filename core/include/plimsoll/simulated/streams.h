@@ -46,7 +46,7 @@ class Streams {
   // Makes all work queued on `stream` from now on wait for the event.
   Status wait(StreamId stream, Event event);
   [[nodiscard]] std::size_t events() const { return events_.size(); }
-  // Returns the streams that have an event which completes by itself, without a `finish`.
+  // Returns the streams that have at least one open event (see `Stream::open_events`).
   [[nodiscard]] const std::set<StreamId>& with_open_events() const { return with_open_events_; }
 
   // Makes the host wait for an event, a stream, all streams, or all streams that are not held.
@@ -60,8 +60,10 @@ class Streams {
     double busy_until_ns = 0;
     bool held = false;
     std::uint64_t finishes = 0;
-    std::uint64_t blocked_events = 0;  // events recorded during a `hold`, and not complete
-    std::uint64_t open_events = 0;     // events that complete without a `finish`
+    // The numbers of events that are not destroyed. A blocked event was recorded during a `hold`
+    // and needs a `finish` to complete. An open event is complete, or completes as time passes.
+    std::uint64_t blocked_events = 0;
+    std::uint64_t open_events = 0;
   };
 
   [[nodiscard]] bool is_blocked(const StreamPoint& point) const;

@@ -39,7 +39,7 @@ class VirtualMemory {
   [[nodiscard]] std::size_t handles() const { return handles_.size(); }
   [[nodiscard]] std::size_t mappings() const { return mappings_.size(); }
   [[nodiscard]] Bytes reserved_addresses() const;
-  // Returns the size of a handle; 0 if there is none.
+  // Returns the size of a handle's memory; 0 if the handle does not exist.
   [[nodiscard]] Bytes size_of(Handle handle) const;
   // Returns the number of mappings that begin in the range.
   [[nodiscard]] std::size_t mappings_in(Address address, Bytes size) const;

@@ -44,8 +44,8 @@ class TopApp(App[None]):
         look: A function that returns the machine's state; called in a thread of its own.
         interval_seconds: The time between two refreshes.
         sort: The initial sort key of processes.
-        history: The earlier use of memory.
-        hosts: The machines to show; None for this machine.
+        history: The memory use that earlier refreshes found; None starts an empty history.
+        hosts: The watch that asks other machines; None if the screen shows this machine.
     """
 
     TITLE = "plimsoll top"
@@ -114,7 +114,7 @@ class TopApp(App[None]):
         self._look_again()
 
     def on_resize(self, _: Resize) -> None:
-        """Lays the screen out again, once the new size is in force."""
+        """Waits until the new size is in force, then lays the screen out again."""
         self.call_after_refresh(self._show)
 
     # --- looking ---------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class TopApp(App[None]):
         self.push_screen(screens.HelpScreen())
 
     def action_select(self, by: int) -> None:
-        """Selects the next GPU or process, or the previous one."""
+        """Moves the selection down by `by` rows, or up if `by` is negative."""
         if not self._rows:
             return
         place = self._place()
@@ -235,7 +235,10 @@ class TopApp(App[None]):
     # --- on the selected process -----------------------------------------------------------------
 
     def _chosen(self) -> Row | None:
-        """Returns the selected process's row; shows a note and returns None if none is selected."""
+        """Returns the selected process's row.
+
+        If no process is selected, shows a note and returns None.
+        """
         place = self._place()
         if place is None or self._rows[place].use is None:
             self.notify("choose a process first, by the arrows", timeout=3)

@@ -26,7 +26,10 @@ _LEVELS = " ▁▂▃▄▅▆▇█"
 
 
 def gpu_parts(gpu: GpuUse) -> list[int]:
-    """Returns the parts of a GPU's dedicated memory in use, in bytes and in drawing order."""
+    """Divides the used bytes of a GPU's dedicated memory among the parts of a bar.
+
+    Returns the bytes of each part in drawing order, without the free part.
+    """
     parts = [sum(each) for each in zip([0] * 4, *map(_process_parts, gpu.processes), strict=True)]
     return [*parts, max(gpu.known_bytes - sum(parts), 0)]
 
@@ -41,13 +44,13 @@ def _process_parts(use: ProcessUse) -> list[int]:
 
 
 def bar(parts: Sequence[int], total: int | None, width: int) -> Text:
-    """Draws parts of memory as a bar; the rest of the whole is drawn as free.
+    """Draws parts of memory as a bar; the rest of `total` is drawn as free.
 
     A larger part never has fewer characters than a smaller one.
 
     Args:
         parts: The parts in bytes, in drawing order, without the free part.
-        total: The whole in bytes; None or 0 leaves the bar empty.
+        total: The size of the whole memory, in bytes; None or 0 leaves the bar empty.
         width: The bar's width in characters.
     """
     line = Text(no_wrap=True)

@@ -21,16 +21,16 @@ _MOST_COMPLAINT = 4096
 def run_bounded(
     command: Sequence[str], into: IO[bytes], *, timeout_seconds: float, most_bytes: int
 ) -> tuple[int, str]:
-    """Runs a program without a shell or input, and keeps its output.
+    """Runs a program without a shell and without input, and writes its stdout to a file.
 
     Args:
         command: The program and its arguments.
-        into: The file for its output.
+        into: The file that receives the program's stdout.
         timeout_seconds: The most seconds that the program may run before it is killed.
-        most_bytes: The most bytes that the program may print before it is killed.
+        most_bytes: The most bytes that the program may print to stdout before it is killed.
 
     Returns:
-        Returns the program's exit status and its stderr.
+        Returns the program's exit status and the end of its stderr.
 
     Raises:
         InputError: If the program cannot be started, takes too long or prints too much.

@@ -37,7 +37,7 @@ def details(row: Row, width: int, history: History | None = None) -> Text:
     Args:
         row: The GPU or the process.
         width: The width in characters.
-        history: The earlier use of memory; without it there is no graph.
+        history: The memory use that earlier refreshes found; without it there is no graph.
     """
     lines = list(_of_gpu(row.gpu, width) if row.use is None else _of_process(row, width))
     if history is not None:

@@ -1,4 +1,4 @@
-"""Keeps the memory use of every GPU and its processes at the last refreshes of the screen."""
+"""Remembers how much memory each GPU and each process used at the last refreshes of the screen."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Host(Protocol):
 
     Attributes:
         name: The name that the user gave.
-        login: The name that ssh takes for this machine.
+        login: The name to write after `ssh` to log in on this machine.
     """
 
     name: str
@@ -45,11 +45,12 @@ def host_of(name: str, command: str = "plimsoll") -> Host:
     """Makes a host from the name that the user gave.
 
     Args:
-        name: The address of metrics, or a host for ssh.
-        command: The command that runs plimsoll on that machine, for ssh.
+        name: The http:// or https:// address at which a process serves metrics; or a host that
+            ssh can reach.
+        command: The command that ssh runs on that machine to start plimsoll.
 
     Raises:
-        InputError: If the name is neither an address of metrics nor a host for ssh.
+        InputError: If the name is neither a valid address nor a valid ssh host.
     """
     if name.startswith(("http://", "https://")):
         return MetricsHost(name)
@@ -101,7 +102,10 @@ class HostsWatch:
             raise InputError(f"{host}: {error}") from None
 
     def login(self, host: str) -> str:
-        """Returns the name that ssh takes for a host, even if the user gave a metrics address."""
+        """Returns the name to write after `ssh` to log in on a host.
+
+        If the user gave an address such as http://node1:9400, this is the host's name in it.
+        """
         return self._hosts[host].login
 
     def _look_at(self, name: str) -> Machine | str:

@@ -1,4 +1,7 @@
-"""Fetches one untrusted address, within a deadline and a size limit, without redirects."""
+"""Fetches an address whose server is untrusted.
+
+The time and the size of the answer are limited, and a redirect is refused.
+"""
 
 from __future__ import annotations
 

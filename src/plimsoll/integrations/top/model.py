@@ -25,13 +25,16 @@ class ProcessUse:
     Attributes:
         pid: The process id.
         program: The program's name.
-        driver_bytes: The bytes that the driver charges to the process, by NVML. If NVML has no such
-            figure, the sum of the process's context and its allocator's dedicated memory.
-        context_bytes: The size of its CUDA context.
-        counters: The counters of its allocator; None if plimsoll does not run in it.
+        driver_bytes: The bytes that the driver charges to the process, as NVML reports them. If
+            NVML reports none, the size of the process's CUDA context plus the dedicated memory that
+            the process's allocator has reserved.
+        context_bytes: The size of the process's CUDA context on this GPU.
+        counters: The counters of the process's allocator for this GPU; None if plimsoll does not
+            run in the process.
         process: The counters of the whole process with all its GPUs; None if plimsoll does not run
-            in it.
-        silent_seconds: Seconds since it last published counters; None if no counters are overdue.
+            in the process.
+        silent_seconds: The seconds since the process last published counters; None if its next
+            counters are not overdue.
     """
 
     pid: int

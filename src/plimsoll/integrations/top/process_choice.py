@@ -30,7 +30,10 @@ class Choice:
 
     @classmethod
     def of(cls, text: str) -> Choice:
-        """Parses a process id, or rank=N, job=NAME and pid=N separated by commas.
+        """Parses a choice.
+
+        The text is a process id, or a list of conditions separated by commas. A condition is
+        rank=N, job=NAME or pid=N; each may be given once. A job alone is not enough.
 
         Raises:
             InputError: If the text has neither form.
@@ -57,7 +60,10 @@ class Choice:
         )
 
     def find(self, machine: Machine) -> tuple[str | None, ProcessUse]:
-        """Returns the only matching process, with its host if that is another machine.
+        """Finds the one process that meets the conditions.
+
+        Returns:
+            The process's host and the process; the host is None if it is this machine.
 
         Raises:
             InputError: If no process matches, or several do.

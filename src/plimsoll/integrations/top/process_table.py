@@ -50,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Order:
-    """The shown processes and their order.
+    """Which processes the table shows, and how it sorts them.
 
     Attributes:
         sort: The sort key. The largest sizes come first; names and numbers ascend.
@@ -125,7 +125,7 @@ def process_table(
     Args:
         machine: The machine with the processes.
         width: The width in characters.
-        order: The shown processes and their order.
+        order: Which processes are shown, and how they are sorted.
         first_line: The number that the table's first line has in the whole text.
     """
     rows = _ordered(machine, order)
@@ -150,8 +150,9 @@ def _ordered(
 ) -> list[tuple[str, int, GpuUse | None, ProcessUse | None]]:
     """Returns the table's lines below the heading.
 
-    Each consists of the text before the program's name, the process id, the GPU, and the process's
-    memory on that GPU. The last two are None for an ancestor that uses no GPU itself.
+    A line has four parts: the text before the program's name, the process id, the GPU, and the
+    process's memory on that GPU. A tree also has lines for processes that use no GPU but whose
+    descendants do; their last two parts are None.
     """
     rows = [
         (gpu, use)

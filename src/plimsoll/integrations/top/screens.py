@@ -84,11 +84,11 @@ class EnvironmentScreen(ReadScreen):
 
 
 class QuestionScreen(ModalScreen[str | None]):
-    """Asks a question that one of several keys answers; any other key means no.
+    """Asks a question; any key that is not in `keys` means no.
 
     Args:
         question: The question, which names the keys.
-        keys: The keys that answer it.
+        keys: The possible answers: the screen's result is the pressed key, or None for no.
     """
 
     DEFAULT_CSS = f"""

@@ -59,8 +59,8 @@ def render(
     Args:
         machine: The machine to show.
         width: The width in characters, at least 40.
-        order: The shown processes and their order.
-        history: The earlier use of memory; without it there are no graphs.
+        order: Which processes are shown, and how they are sorted; None shows all.
+        history: The memory use that earlier refreshes found; without it there are no graphs.
         selected: The key of the selected row.
     """
     width = max(width, _LEAST_WIDTH)

@@ -225,7 +225,7 @@ class _Mapping:
         error = runtime.cudaHostRegister(address, size, 0)
         self.is_locked = int(error) == 0
         if not self.is_locked:
-            with contextlib.suppress(RuntimeError):  # the next launch reports and clears the error
+            with contextlib.suppress(RuntimeError):  # this launch reports, and so clears, the error
                 torch.zeros(1, device="cuda")
             warnings.warn(
                 f"cannot page-lock {format_size(size)} that a worker writes into: "
@@ -241,7 +241,7 @@ class _Mapping:
 
 
 class _Filling:
-    """One batch in a slot, from its arrival until the program drops its last tensor."""
+    """One batch in a slot, from its arrival until the program drops the batch's last tensor."""
 
     def __init__(self, mapping: _Mapping) -> None:
         self.mapping = mapping
@@ -251,7 +251,7 @@ class _Filling:
     def end(self) -> None:
         """Tells the worker that the slot is free: the program has dropped the batch's tensors."""
         if self._process != os.getpid():
-            return  # a forked child dropped its copy; the program may still use the slot
+            return  # this is a forked child of the program, and the program may still use the slot
         _fillings.pop(self.mapping.storage.data_ptr(), None)
         if self.mapping.is_locked and not self.is_held:
             _wait_for_gpus()  # copies may be running on any stream

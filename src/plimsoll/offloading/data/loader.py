@@ -78,8 +78,9 @@ class PrefetchLoader(Generic[Batch]):
         if device.type == "cpu":
             return _on_the_host(self.loader, self._times)
         if getattr(self.loader, "num_workers", 0) > 0:
-            # To destroy a stream, PyTorch makes its GPU current, which aborts a forked process. So
-            # collect garbage before the fork: a worker's collector then finds no dead stream.
+            # To destroy a stream, PyTorch makes the stream's GPU current. This aborts a forked
+            # process, such as a worker. Garbage is collected before the fork, so that a worker's
+            # garbage collector finds no stream to destroy.
             gc.collect()
         return _Ahead(iter(self.loader), device, self.depth, self._times)
 

@@ -85,7 +85,7 @@ class HostMemory:
             raise
 
     def hold(self, event: Any, sources: Iterable[Any], buffer: PinnedBuffer | None) -> None:
-        """Keeps the sources of copies alive until an event is over."""
+        """Keeps the sources and the buffer of copies until a CUDA event has completed."""
         with self._lock:
             self._reading.append((event, sources, buffer))
 
@@ -95,7 +95,10 @@ class HostMemory:
             self._buffers.give_back(staged.buffer)
 
     def bury(self, staged: Staged) -> None:
-        """Gives back the buffer at the next `stage`; finalizers may call this at any time."""
+        """Makes the next `stage` give back the buffer of a batch that was never copied.
+
+        Takes no lock, so that a finalizer may call it at any time.
+        """
         self._dead.append(staged)
 
     def release_read(self) -> None:
@@ -120,7 +123,7 @@ def needs_staging(tensor: Any) -> bool:
 
 
 def can_copy(tensor: Any) -> bool:
-    """Returns whether a tensor is plain and strided, so that a copy of its bytes is complete."""
+    """Returns whether a tensor is plain and strided, so that copying its bytes is enough."""
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout == torch.strided
