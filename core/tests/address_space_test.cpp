@@ -16,7 +16,8 @@ constexpr Bytes kUnit = 512;
 constexpr Address kBegin = 7 * kUnit;  // aligned to a unit, and to nothing larger
 constexpr std::size_t kUnits = 200;
 
-// The model: one flag for each unit, true if the unit is free.
+// A simple model with which an AddressSpace must agree. It has one flag for each unit, which is
+// true if the unit is free.
 class Bitmap {
  public:
   Bitmap() : free_(kUnits, false) {}

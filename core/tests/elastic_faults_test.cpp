@@ -214,8 +214,8 @@ void fail_every_call(std::uint64_t seed, Status status) {
   CHECK(raised > 50);
 }
 
-// Runs the program once for each call of a kind, and makes that call fail. Unmapping also fails
-// until the program has seen the error, so the allocator must undo the step later.
+// Plays the program once for each of its calls of one kind, and makes that one call fail. Every
+// `unmap` fails too, until a step has failed. So the allocator must undo the failed step later.
 void fail_every_call_and_its_undoing(std::uint64_t seed, Call call) {
   const std::vector<Step> program = make_program(seed);
   Run clean;

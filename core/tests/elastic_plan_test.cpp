@@ -120,9 +120,9 @@ Program beside_another_stream(Random& random, const Program& program) {
   return both;
 }
 
-// Runs a program and checks that each new block overlaps no live one. After each request its stream
-// gets `work` nanoseconds of work. Returns the offsets of the first stream's large blocks, relative
-// to the address of its first large block.
+// Runs a program and checks that no new block overlaps a live one. After each request, queues
+// `work` nanoseconds of work on the stream of the request. Returns the addresses of the large
+// blocks of stream 0, relative to the address of the program's first block.
 std::vector<Bytes> run(ElasticGpu& gpu, const Program& program, double work = 0) {
   std::vector<Block*> blocks;
   std::vector<Bytes> offsets;

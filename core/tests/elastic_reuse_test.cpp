@@ -217,8 +217,8 @@ TEST(elastic_steps_whose_blocks_outlive_them_settle) {
   CHECK(settled >= 55);
 }
 
-// Several steps take turns, as with batches of several sizes, so the previous step never equals the
-// current one.
+// Three different steps take turns, as in a program whose batches have several sizes. So a step
+// never equals the step right before it.
 TEST(elastic_different_steps_that_take_turns_settle) {
   int settled = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
@@ -293,9 +293,9 @@ class BatchesInTurn {
   Event end_ = 0;  // the end of the previous step
 };
 
-// The place that a request had in the previous step may be free, while the GPU still works on the
-// addresses there, so the allocator cannot unmap them yet. If it did not wait, it would map most of
-// a step at other addresses.
+// A request's place in the previous step may be free for new blocks while the GPU still works at
+// its addresses. Then the allocator cannot unmap anything there yet, so it waits for the GPU.
+// Without this wait, it would map most of a step's memory at other addresses.
 TEST(elastic_batches_of_five_sizes_settle_while_the_gpu_is_behind) {
   std::uint64_t second_and_third = 0;
   for (Bytes size = 8_MiB; size <= 84_MiB; size += 4_MiB) {

@@ -169,8 +169,8 @@ TEST(elastic_reuses_an_address_of_a_moved_piece_only_after_the_work_on_it) {
   gpu.free({wall, grown});
 }
 
-// Runs a step of a program. Its tensors have other sizes than in the previous step, so they do not
-// fit into the places of the previous tensors.
+// Runs one step of a program. In each step the tensors have other sizes than in the step before it,
+// so they do not fit into the places that the earlier tensors had.
 void run_step(ElasticGpu& gpu, int step) {
   const Bytes unit = (8 + static_cast<Bytes>(step % 3)) * 1_MiB;
   std::vector<Block*> forward;
@@ -313,7 +313,7 @@ TEST(elastic_private_pool_keeps_its_memory_while_it_is_held) {
   CHECK(gpu.allocator.moves() > 0);
   gpu.allocator.check_invariants();
   gpu.allocator.empty_cache();
-  CHECK(gpu.reserved() < 132_MiB);  // the block's last piece may extend beyond its end
+  CHECK(gpu.reserved() < 132_MiB);  // the last piece of the live 100 MiB may be larger than needed
 }
 
 TEST(elastic_private_pool_takes_free_memory_of_the_default_pool) {

@@ -216,7 +216,7 @@ TEST(tiers_spill_waits_for_nothing_that_it_cannot_gain_by) {
   gpu.free({gpu.malloc(4_MiB, 1)});  // stream 1 takes this memory again right away
   gpu.malloc(4_MiB, 1);
   gpu.free({gpu.malloc(6_MiB)});            // stream 0 can reuse it without waiting
-  gpu.free({gpu.malloc_shared(6_MiB, 1)});  // free shared memory avoids no spill
+  gpu.free({gpu.malloc_shared(6_MiB, 1)});  // free memory in the shared tier cannot prevent a spill
   gpu.free({gpu.malloc(600_KiB, 1)});       // only whole pieces can move
   gpu.malloc(512, 1);
   for (int i = 0; i < 5; ++i) gpu.malloc(20_MiB);
@@ -308,7 +308,7 @@ TEST(placement_region_has_memory_of_its_own) {
   CHECK_EQUAL(use.shared_reserved, Bytes{2_MiB});
   CHECK_EQUAL(use.paused, Bytes{0});
   gpu.free({first, second, outside});
-  // Idle memory moves to where it is needed.
+  // This request takes all memory of the card, also what the two regions had.
   CHECK_EQUAL(gpu.malloc(256_MiB)->size, Bytes{256_MiB});
   gpu.allocator.check_invariants();
 }
@@ -585,8 +585,9 @@ TEST(rebalance_that_cannot_be_undone_at_once_is_undone_later) {
   }
 }
 
-// The driver refuses all mappings from one call on, so unmapped memory cannot be mapped back.
-// A free of the block must free that memory too, even if other memory of the block is still mapped.
+// From some `map` call on, the driver refuses every mapping. So it also refuses to map back what
+// the rebalance has unmapped. When the program frees the block, no memory of the block may be left,
+// whether mapped or not.
 TEST(rebalance_that_is_never_undone_leaves_nothing_behind) {
   for (const Bytes size : {2_MiB, 40_MiB}) {
     int lost = 0;

@@ -32,7 +32,7 @@ struct FakeCuda {
     cuda::Result result = 0;
   };
 
-  // The machine's properties.
+  // A test can set these: the machine's properties, its state, and the calls that fail.
   int devices = 2;
   bool peers_reach = true;
   std::size_t granularity = std::size_t{2} << 20;

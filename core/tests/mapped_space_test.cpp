@@ -274,8 +274,8 @@ class SpaceProgram {
     removed_.pop_back();
   }
 
-  // Makes a free range of a random size by mapping pieces into its holes, as the allocator does for
-  // a request that no free block can serve.
+  // Takes a block of a random size, unless a free range is large enough for it already. Maps new
+  // pieces into holes first, as the allocator does for a request that no free block can serve.
   void fill_place() {
     const Bytes size = random_size();
     for (const AddressRange& free : model_.stretches(State::free)) {
@@ -294,8 +294,9 @@ class SpaceProgram {
     fill(*place, size);
   }
 
-  // Makes a free range like `fill_place`. Free pieces may also return to retired addresses, and
-  // idle pieces may be unmapped.
+  // Takes a block of `size` bytes. To make its range free, maps new pieces into holes, lets free
+  // pieces return to retired addresses, and unmaps old mappings at retired addresses that have been
+  // idle since `idle_age` or longer.
   void return_to_place(Bytes size, std::optional<Bytes> least) {
     std::vector<FreePiece> found = space().free_pieces(age_);
     std::erase_if(found, [&](const FreePiece&) { return random_.one_in(4); });
@@ -384,7 +385,7 @@ class SpaceProgram {
     }
   }
 
-  // Retires a hole, as if the driver had failed to unmap it.
+  // Retires one granule of a hole, as the allocator does where the driver refused to unmap memory.
   void retire_hole() {
     const auto hole = space().hole_for(kGranule * random_.between(1, 3));
     if (!hole) return;

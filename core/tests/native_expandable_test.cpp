@@ -114,7 +114,8 @@ TEST(native_unmaps_only_pages_that_are_wholly_free) {
   gpu.free({second});
   gpu.events();
   gpu.allocator.empty_cache();
-  // 30 to 90 MiB are free, of which 40 to 80 MiB are whole pages.
+  // The segment is free from its offset 30 MiB to 90 MiB. The whole pages there, of 20 MiB each,
+  // are those from 40 MiB to 80 MiB.
   CHECK_EQUAL(gpu.events(), "segment_unmap 40M");
   CHECK_EQUAL(gpu.layout(), "[30M used, 10M free] [10M free, 5M used, 5M free]");
   gpu.allocator.check_invariants();

@@ -364,8 +364,8 @@ bool takes_the_lower_segment(const char* version) {
   return gpu.malloc(20_MiB)->address == 0x40000000;
 }
 
-// Returns whether the first free block of [2M free, 2M used, 2M free, …] is taken before the second
-// one, which was made earlier.
+// Makes two free blocks of 2 MiB in one segment. The higher one becomes free first. Returns whether
+// a request takes the lower one nevertheless.
 bool takes_the_lower_block(const char* version) {
   Gpu gpu(1_GiB, "", TorchVersion::parse(version));
   Block* const all = gpu.malloc(6_MiB);
@@ -411,7 +411,8 @@ TEST(native_returns_segments_of_one_size_in_the_order_of_their_ties) {
 }
 
 TEST(native_takes_the_older_of_two_expandable_segments_first) {
-  Gpu gpu(1_GiB, "expandable_segments:True,expandable_segments_reserve:0.0390625");  // 40 MiB
+  // Each segment reserves addresses for 40 MiB, so two blocks of 20 MiB fill it.
+  Gpu gpu(1_GiB, "expandable_segments:True,expandable_segments_reserve:0.0390625");
   const Address higher = Address{1} << 44;
   gpu.driver.feed_reservation(higher);
   gpu.driver.feed_reservation(Address{1} << 43);

@@ -237,7 +237,8 @@ TEST(pause_leaves_all_else_working) {
   gpu.fill(other, 51);
   gpu.allocator.pause(kRegion, {&gpu.pool});
   CHECK(gpu.holds(outside, 50) && gpu.holds(other, 51));
-  // Other blocks can use the whole card; paused blocks can still be freed and recorded.
+  // During the pause, other blocks can use the whole card. The program can still free a paused
+  // block or record that a stream uses it.
   Block* const large = gpu.malloc(480_MiB);
   gpu.allocator.record_stream(region.blocks[0], 3);
   gpu.driver.hold(3);
@@ -273,9 +274,8 @@ TEST(pause_of_a_region_of_which_all_is_freed_takes_nothing_back) {
   CHECK_EQUAL(region.gpu.malloc_in(kRegion, 1_MiB)->size, Bytes{1_MiB});
 }
 
-// After the frees, so little is left of two batches that one copy could bring both back. But their
-// backup lies in two adjacent allocations of host memory, and no copy may cross from one allocation
-// to the other.
+// The backup lies in two adjacent allocations of host memory. After the frees, each of the two
+// still holds the content of live blocks. No copy may cross from one allocation to the other.
 TEST(resume_copies_from_one_allocation_of_the_backup_at_a_time) {
   TieredGpu gpu(512_MiB, 1_GiB);
   std::vector<Block*> blocks;
@@ -330,7 +330,7 @@ TEST(resume_without_room_leaves_the_region_paused) {
 }
 
 TEST(pause_without_room_for_the_backup_changes_nothing) {
-  Region region(512_MiB, 140_MiB);  // enough host memory for one batch, but there are two
+  Region region(512_MiB, 140_MiB);  // 140 MiB hold one of the backup's two parts, not both
   const std::size_t handles = region.gpu.driver.handles();
   CHECK_THROWS(region.gpu.allocator.pause(kRegion, {&region.gpu.pool}), HostOutOfMemory);
   region.check_whole();
@@ -409,7 +409,7 @@ TEST(pause_to_a_store_that_fails_changes_nothing) {
     CHECK_EQUAL(locked_bytes(gpu), Bytes{0});
     gpu.allocator.check_invariants();
     if (!has_failed) {
-      CHECK(failing > 8);                                        // there are more than 8 slices
+      CHECK(failing > 8);                                        // a pause writes more than 8 times
       CHECK_THROWS(gpu.allocator.resume(kRegion), BackupError);  // the first read fails
       gpu.allocator.resume(kRegion);
     }

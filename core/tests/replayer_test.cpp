@@ -414,7 +414,9 @@ TEST(replay_sends_requests_to_their_recorded_pools) {
 }
 
 TEST(replay_releases_a_pool_that_was_emptied_and_lets_it_be_used_again) {
-  // With 1 GiB, the program must have emptied the pool. With 60 MiB, the request for 40 MiB did it.
+  // In these events, the pool is emptied right before a request for 40 MiB. Under a limit of 1 GiB
+  // there was room for the request, so the program itself must have emptied the pool. Under a limit
+  // of 60 MiB, the allocator emptied it to make room for the request.
   for (const Bytes limit : {1_GiB, 60_MiB}) {
     const std::vector<TraceEvent> events{segment_alloc(kA, 30_MiB, kPool),
                                          alloc(kA, 30_MiB, kPool),

@@ -107,7 +107,8 @@ TEST(a_shadow_takes_a_program_as_it_comes) {
   shadow.observe(event(Action::alloc, 0x2000, 0));
   shadow.observe(event(Action::free_requested, 0x2000, 0));
   CHECK_EQUAL(shadow.shadow.result().events, std::uint64_t{0});
-  // Reuses an address before its free is reported complete.
+  // Allocates an address again before its free is reported complete. Then reports a completed free
+  // and a segment at an address where no block was allocated.
   shadow.observe(event(Action::alloc, 0x3000, 30_MiB));
   shadow.observe(event(Action::free_requested, 0x3000, 30_MiB));
   shadow.observe(event(Action::alloc, 0x3000, 30_MiB));

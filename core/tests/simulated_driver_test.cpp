@@ -54,7 +54,7 @@ struct Machine {
   SimulatedDriver driver;
 };
 
-// Returns the state that a failed call must not change: everything but the clock.
+// Returns how much memory is free and used. A failed call must change none of these amounts.
 auto state_of(const SimulatedDriver& driver) {
   const MemoryInfo memory = driver.memory_info();
   return std::tuple(memory.free, memory.total, driver.dedicated_used(), driver.shared_used());

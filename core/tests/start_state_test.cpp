@@ -61,8 +61,8 @@ struct Setting {
   RandomProgram::Options options;
   // Whether the test also replays histories that begin in the middle of an operation.
   bool within_operations = true;
-  // Whether the start state shows where reserved address space begins. A replay is exact only if it
-  // does.
+  // Whether the start state shows where reserved address space begins. If it does not, a replay
+  // that begins from it is not exact, so the test makes no replay.
   bool replays = true;
 };
 
@@ -108,7 +108,7 @@ TEST(start_state_is_nothing_for_a_complete_history) {
   CHECK(start_of(gpu).empty());
   for (const std::size_t cut : {1U, 2U, 3U})
     CHECK(!starts_from_nothing(events.span(cut), segments));
-  // Without final segments, the events count as complete.
+  // If the final segments are unknown, any events count as a complete history.
   CHECK(starts_from_nothing(events.span(1), {}));
 }
 

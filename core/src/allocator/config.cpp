@@ -183,9 +183,11 @@ Bytes power_of_two(const Setting& setting, const std::string& text, bool may_be_
   return value;
 }
 
-// Returns the number of divisions for each interval of sizes. In a list, each key is a size in MiB
-// and sets the interval that begins there. The first key also sets all smaller intervals. The key
-// '>' sets all intervals above the previous key's (in 2.9, the previous key's own interval too).
+// Returns the number of divisions for each interval of sizes. In a list such as [256:4,512:2,>:1],
+// the number before a colon is the size in MiB at which an interval begins. The entry that is
+// written first, even if its size is not the lowest, also sets all intervals below its own. An
+// entry with '>' sets all intervals above the one that the entry before it has set. In 2.9, it sets
+// that interval, too.
 AllocatorConfig::Divisions divisions(const Setting& setting, const AllocatorConfig& config) {
   AllocatorConfig::Divisions slots = config.roundup_power2_divisions;
   if (!setting.is_list) {
@@ -285,8 +287,9 @@ const ConfigKey& find_config_key(const std::string& name, TorchVersion version) 
   return *key;
 }
 
-// Returns a text for the configuration after a change: the settings of `before` that the change
-// neither replaces nor resets, followed by `text`. `settings` is `text`, parsed.
+// Returns the text of all settings after a change. `before` is the text until now. `text` is the
+// change, and `settings` are the settings that were read from it. The result consists of the
+// settings in `before` that the change neither replaces nor resets, followed by `text`.
 std::string text_after(std::string_view before, const std::vector<Setting>& settings,
                        std::string_view text, TorchVersion version) {
   std::string kept;

@@ -84,8 +84,8 @@ Statistics LockedAllocator::statistics() const {
   return allocator_->statistics();
 }
 
-// Throws std::invalid_argument, because memory that these allocators map cannot be passed to other
-// processes.
+// Throws std::invalid_argument. Only the elastic allocator can pass its memory to other processes,
+// and an engine puts no LockedAllocator around it.
 ExportedMemory LockedAllocator::export_memory(Address) {
   throw std::invalid_argument("this allocator's memory cannot be exported as file descriptors");
 }

@@ -37,7 +37,7 @@ std::string content_of(const std::string& path) {
   return content;
 }
 
-// Returns the text before the next `end`, and cuts it and `end` off `text`.
+// Returns the part of `text` before the first `end`. Removes this part and the `end` from `text`.
 std::string_view take_until(std::string_view& text, char end) {
   const std::string_view taken = text.substr(0, text.find(end));
   text.remove_prefix(std::min(taken.size() + 1, text.size()));

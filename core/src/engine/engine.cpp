@@ -81,7 +81,8 @@ std::unique_ptr<ProgramAllocator> Engine::make_program_allocator() {
     meter_.emplace(*made.allocator, *gpu_, elastic_ != nullptr);
   }
   if (elastic_ == nullptr) return std::make_unique<LockedAllocator>(std::move(made.allocator));
-  // `made.allocator` is the object to which `elastic_` points. It has locks of its own.
+  // `elastic_` points to the same object as `made.allocator`. It has locks of its own, so it needs
+  // no LockedAllocator around it.
   static_cast<void>(made.allocator.release());
   return std::unique_ptr<ProgramAllocator>(elastic_);
 }

@@ -149,7 +149,7 @@ void ConcurrentStatistics::look() {
   }
 }
 
-// Returns a counter's sum as of the last `look`.
+// Returns a counter's sum over all shards, from the values that `look()` read last.
 std::int64_t ConcurrentStatistics::sum_of(std::size_t counter, std::size_t series) const {
   const Rule rule = kRules[counter];
   const std::int64_t live = live_[series][rule.quantity];

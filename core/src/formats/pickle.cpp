@@ -125,8 +125,8 @@ unsigned hex_digit(char c) {
   return 16;
 }
 
-// Writes a code point as UTF-8 and returns the end of the text. Surrogates are encoded like any
-// other code point, as Python's surrogatepass does.
+// Writes a code point as UTF-8 at `to` and returns the position after its last byte. Surrogates are
+// encoded like any other code point, as Python's surrogatepass does.
 char* write_utf8(char* to, std::uint32_t code) {
   const auto put = [&to](std::uint32_t byte) { *to++ = static_cast<char>(byte); };
   const auto put_rest = [&](int shift) { put(0x80 | (code >> shift & 0x3f)); };

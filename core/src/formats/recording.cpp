@@ -143,8 +143,9 @@ class EventReader {
   }
 
  private:
-  // Returns the field that a key names. For each position in a dict, the reader remembers the last
-  // key and its field. A pickle stores each string once, so comparing pointers usually suffices.
+  // Returns the field that a key names. `place` is the key's position in its dict. For each
+  // position, the reader remembers the key that it saw there last, and this key's field. A pickle
+  // stores each string once, so comparing pointers usually suffices.
   Field field(PickleValue key, std::size_t place) {
     if (key.kind() != Kind::string) return Field::other;
     const std::string_view text = document_.text(key);
@@ -252,9 +253,9 @@ class SegmentReader {
   const EventReader& events_;
 };
 
-// Gives events their pools. Before 2.12, PyTorch's events do not name their pools, but the final
-// segments do. Events are visited backwards. An event at an address in a segment belongs to the
-// segment's pool, unless the event is older than the one that created the segment.
+// Fills in the pools of the events. Before 2.12, PyTorch's events do not name their pools, but the
+// final segments do. Events are visited backwards. An event at an address in a segment belongs to
+// the segment's pool, unless the event is older than the one that created the segment.
 void name_pools(DeviceRecording& device) {
   EventColumns& events = device.events;
   std::map<Address, const SegmentInfo*> private_segments;

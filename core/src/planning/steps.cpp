@@ -22,7 +22,8 @@ class StepSearch {
         likeness_(likeness),
         least_saved_(std::max(kLeastSaved, count() / kPartSaved)) {}
 
-  // Divides these requests into sections and appends the sections to `found`, in order.
+  // Divides the requests from `begin` to `end - 1` into sections. Appends the sections to `found`,
+  // in the order of the requests.
   void add_sections(std::uint32_t begin, std::uint32_t end, std::vector<Section>& found) const {
     if (begin == end) return;
     const Section best = best_section(begin, end);
@@ -76,12 +77,12 @@ class StepSearch {
     return best;
   }
 
-  // Returns candidates for the length of a step. A candidate is a distance that often lies between
-  // a request and the latest similar one before it. Requests are compared alone, and also together
-  // with the requests before them, which distinguishes requests that are equal on their own. Twice
-  // such a distance is a candidate too: in a loop like `x = make()` the old block lives until the
-  // new block is allocated. The old block thus outlives its step, and only every second block can
-  // lie in the same place.
+  // Returns candidates for the length of a step: the distances that often lie between a request and
+  // the latest similar request before it. Each request is compared in two ways: by itself, and
+  // together with the `kContext - 1` requests before it. The second way distinguishes requests that
+  // look the same by themselves. Twice a candidate is a candidate, too: in a loop like
+  // `x = make()`, the old block lives until the new block is allocated. The old block thus outlives
+  // its step, and only every second block can lie in the same place.
   [[nodiscard]] std::vector<std::uint32_t> likely_steps(std::uint32_t begin,
                                                         std::uint32_t end) const {
     std::unordered_map<std::uint32_t, std::uint64_t> weights;

@@ -20,8 +20,9 @@ void PlanMaker::step(const TraceEvent& event) {
   if (event.action == Action::alloc) return request(event);
 }
 
-// Notes that another stream uses the block. The history shows this: the free was not completed at
-// once.
+// Notes that another stream uses the block. In the history, the completion of this block's free
+// does not directly follow the request for the free. This shows that the free had to wait for a
+// stream.
 void PlanMaker::note_shared(Address address) {
   const auto found = blocks_.find(address);
   if (found == blocks_.end() || !found->second.is_large) return;

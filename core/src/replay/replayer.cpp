@@ -9,9 +9,10 @@
 namespace plimsoll {
 namespace {
 
-// Under other settings segments may be larger, so recorded addresses are spaced out. This keeps the
-// order of the addresses, and only the order matters: best fit uses it to choose between free
-// blocks of equal size.
+// Under other settings, segments may be larger than the recorded ones. So the recorded addresses
+// are shifted left by this many bits, which makes room between the segments. The order of the
+// addresses stays the same. Only the order matters: best fit uses it to choose between free blocks
+// of equal size.
 constexpr int kSpacingBits = 4;
 
 // More memory than any device has: a larger size means a damaged file.
@@ -218,7 +219,8 @@ void Replayer::prepare_request(const TraceEvent& event) {
     pools_.use({});
     complete_run();
     pools_.use(event.pool);
-    // A free that completed just now may explain the release.
+    // `complete_run` may have completed frees. Then the release may have another reason: look
+    // again.
     if (!refused) release = release_before(event);
   }
   if (release == Release::emptied) {
@@ -241,8 +243,8 @@ bool Replayer::waits_for_streams(const TraceEvent& request) const {
       [this](const TraceEvent& entry) { return entry.size < native_->config().max_split_size; });
 }
 
-// Gives the driver the addresses of the segments that the recorded request took, so that the
-// replayed request gets the same ones.
+// Tells the driver at which addresses the recorded request got its new segments, so that the
+// replayed request's segments lie at the same addresses, or at multiples of them.
 void Replayer::feed_addresses(Bytes request) {
   for (const TraceEvent& entry : run_.events()) {
     // Only a replay by PyTorch's allocator reserves at the recorded addresses. Another allocator
@@ -278,8 +280,8 @@ void Replayer::empty_cache() {
   allocator_.empty_cache(run_.emptied_pool().value_or(PoolId{}));
 }
 
-// Handles the recorded allocator's events in `run_` when no request comes next. A free, a snapshot
-// or the end of the recording comes instead.
+// Handles the recorded allocator's events in `run_` if they are followed not by a request, but by a
+// free, a snapshot or the end of the recording.
 void Replayer::end_run() {
   if (run_.is_empty()) return;
   if (run_.was_told()) empty_cache();

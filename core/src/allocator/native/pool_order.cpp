@@ -44,8 +44,8 @@ void PoolOrder::insert(PoolId pool) {
   }
   Slot inserted{pool, 0};
   for (std::size_t place = wanted(pool);; ++place, ++inserted.distance) {
-    // The inserted pool is too far from its preferred slot, so the table grows and the pool is
-    // inserted anew.
+    // If the pool in `inserted` is now too far from its preferred slot, the table grows, and the
+    // insertion of this pool starts again.
     if (inserted.distance == most_lookups()) {
       grow();
       insert(inserted.pool);

@@ -93,8 +93,8 @@ Block* WheelAllocator::malloc_at(Address address, Bytes size, StreamId stream, P
   return lent(address, size, stream);
 }
 
-// Makes the block for an address that PyTorch has just allocated. The block's size is the growth of
-// PyTorch's allocated bytes.
+// Makes the block for an address that PyTorch has just allocated. The block's size is the number of
+// bytes by which PyTorch's `allocated_bytes` has risen.
 Block* WheelAllocator::lent(Address address, Bytes requested, StreamId stream) {
   const PoolStat& now = statistics().allocated_bytes;
   const Bytes small = static_cast<Bytes>(now.small_pool.current) - live_small_;

@@ -84,7 +84,8 @@ class StepLimit:
 
         def limited(batches: Any) -> Any:
             if batches in self._last:
-                self._last.discard(batches)  # persistent workers reuse the iterator
+                # A loader with persistent workers uses this same iterator in the next epoch.
+                self._last.discard(batches)
                 raise StopIteration
             self._passes.add(batches)
             return following(batches)

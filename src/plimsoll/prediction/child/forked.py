@@ -26,7 +26,10 @@ _SHARE = 0.003
 
 
 class _Slot(ctypes.Structure):
-    """A forked process's entry in the table, which all descendants of this process share."""
+    """One forked process's entry in `_Table`.
+
+    The parent and all the processes forked from it use the same `_Table`, in shared memory.
+    """
 
     _fields_ = [
         ("process", ctypes.c_int64),
@@ -66,10 +69,10 @@ class ForkedProcesses:
         simulation.on_first_use(guarded("forked processes that use CUDA", self._note_cuda))
 
     def look(self) -> tuple[int, int]:
-        """Returns the bytes that the forked processes have, without those shared with this process.
+        """Returns the present and the peak memory of all forked processes together, in bytes.
 
-        The first number is the memory now. The second is the sum of each process's maximum since
-        the last call.
+        Memory that a forked process shares with this process does not count. The peak is an upper
+        bound: the sum of the maximum that each process reached since the last call.
         """
         known = min(self._table.count, _MOST)
         self._live += [self._table.slots[number] for number in range(self._seen, known)]
@@ -100,7 +103,7 @@ class ForkedProcesses:
         self.spent += time.thread_time() - began
 
     def _before(self) -> None:
-        self._number = self._table.count  # the child inherits the present value
+        self._number = self._table.count  # in the forked process, the index of its own slot
         self._table.count += 1
 
     def _in_child(self) -> None:

@@ -56,7 +56,11 @@ def _text(simulation: Simulation, labels: BlockLabels, seconds: float) -> str:
 
 
 def pace_text(pace: Pace) -> str:
-    """Returns the number of done steps in words and, if their total is known, the time left."""
+    """Returns a text for the user about the script's steps.
+
+    It gives the number of completed steps. If the total is known, it also gives the total and the
+    time left; otherwise it gives the time for each step.
+    """
     if pace.planned is None:
         return f"step {pace.done:,}, {format_seconds(pace.seconds_each)} each"
     left = (pace.planned - pace.done) * pace.seconds_each

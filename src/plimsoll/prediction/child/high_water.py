@@ -20,8 +20,10 @@ class HighWaterMark:
     Attributes:
         allocated_bytes: The most bytes in live blocks.
         reserved_bytes: The most bytes reserved from the driver.
-        dedicated_bytes: The most bytes reserved on the card itself.
-        shared: The use of shared memory; None if no memory could spill.
+        dedicated_bytes: The most bytes reserved in the GPU's own memory.
+        shared: The use of host memory by blocks that did not fit in the GPU's own memory (they
+            spilled), or that the program placed in host memory. None if blocks cannot spill and
+            the program placed none there.
     """
 
     allocated_bytes: int

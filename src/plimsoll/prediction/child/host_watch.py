@@ -114,8 +114,9 @@ class HostWatch:
             other -= int(library.lib.plimsoll_registered_bytes())
             other += memory.shared - written
             other -= self._before + account.extra + self._own_records()
-            # `account.most_absent` was reached between two readings. The process's own memory at
-            # that moment is not known; `beside` is the smaller of the two readings.
+            # `account.most_absent` was reached between the last reading and this one. The process's
+            # own memory at that moment is unknown. `beside` estimates it as the smaller of its
+            # values at these two readings.
             beside, self._own = min(memory.own, self._own), memory.own
             seen = max(memory.own + account.absent, beside + account.most_absent)
             self._least = max(self._least, seen + now + other)

@@ -12,7 +12,7 @@ from plimsoll.torch.simulated.memory_limits import without_limit
 if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
-_PART = 400  # the result is too large by at most 1/400
+_PART = 400  # the result exceeds the least memory by at most 1/400 of the result
 _MOST_EVENTS = 4 << 20  # runs with more events are not replayed, as that takes too long
 
 

@@ -1,4 +1,4 @@
-"""Estimates the shared memory of batches that a loader's workers would hold ready."""
+"""Estimates the host memory of the batches that would wait in a loader while a GPU is busy."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ class LoaderBatches:
 
 
 def _bytes_of(data: Any) -> int:
-    """Returns the bytes of a batch's tensors in shared or page-locked memory."""
+    """Returns the host memory of a batch's CPU tensors, in bytes.
+
+    PyTorch rounds page-locked memory up to a power of two.
+    """
     from plimsoll.offloading.data.tree import tensors_of  # imported here because it needs PyTorch
 
     return sum(

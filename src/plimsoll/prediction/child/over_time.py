@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
 
 _MOST_STEPS = 8
-"""A run with more steps is cut to the step with the peak and its neighbours."""
+"""The picture shows all steps of a run that has at most this number of steps.
+
+If a run has more steps, the picture shows `_AROUND_THE_PEAK` successive ones, among them the step
+with the peak.
+"""
 _AROUND_THE_PEAK = 3
 
 

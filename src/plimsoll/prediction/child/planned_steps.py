@@ -186,7 +186,10 @@ def _place(
 
 
 def _numbered(index: Any, first: Any, count: int) -> _Place:
-    """Returns the progress of a loop over `enumerate(..., first)` that is at number `index`."""
+    """Returns the progress of a loop over `enumerate(..., first)`.
+
+    `index` is the number that `enumerate` gave to the current iteration; None if unknown.
+    """
     return _Place(index - first if _are_whole(index, first) else None, count)
 
 

@@ -20,7 +20,8 @@ class ProcessReport:
 
     Attributes:
         process: The process id.
-        rank: The rank in the process's environment variables; None if they name no rank.
+        rank: The rank with which the process joined the job. If it did not join: the rank in its
+            environment variables, or None if they name none.
         has_joined: Whether the process itself joined the job as a rank. A process that a rank
             started has the rank's environment variables, but does not join.
         host: The number of its machine in the job.
@@ -118,7 +119,8 @@ def _on_card(found: dict[str, Any], *, depends: bool) -> tuple[int, int] | None:
     """Returns the least and the most that `device_used_bytes` can be; None if it is certain.
 
     NCCL's memory and reserved memory may each be known only as a range. All other memory on the
-    card is taken as certain.
+    card is taken as certain. If `depends` is true, a range is returned even if both are known:
+    an assumption of the prediction makes the memory uncertain.
     """
     nccl, reserved = found["nccl_range_bytes"], _bounds(found, "reserved")
     if not (depends or nccl or reserved):

@@ -56,7 +56,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StartedProcesses:
-    """The folder with the reports of one program's processes. Each process has a copy of this.
+    """Writes and reads the reports of the processes of one program.
+
+    Each of these processes has its own `StartedProcesses`, with the same attributes.
 
     Attributes:
         request: The request for the program.

@@ -1,4 +1,4 @@
-"""Collects facts that explain a program's memory use and that its requests do not show."""
+"""Collects facts that explain a program's memory use but do not show in its memory requests."""
 
 from __future__ import annotations
 

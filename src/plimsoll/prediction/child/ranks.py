@@ -179,7 +179,10 @@ def _first_failure(ranks: list[_Rank]) -> _Rank | None:
 
 
 def _first_to_fail(ranks: list[_Rank], failed: _Rank, request: Request) -> _Rank:
-    """Returns the rank that noted the first error. This rank may run longer than `failed`."""
+    """Returns the rank whose error came first, even if its process ends later than `failed`.
+
+    Returns `failed` if no rank noted an error, or if a signal such as SIGKILL ended `failed`.
+    """
     if request.report is None or -failed.process.returncode in _ENDED_FROM_OUTSIDE:
         return failed
     may_have_failed = {each.rank for each in ranks if each.process.poll() != 0}

@@ -110,14 +110,15 @@ class SampleCount:
         """Ends a step and counts its samples.
 
         Args:
-            of: The id of the optimizer; in a program without optimizers, of the clock's `_Steps`.
+            of: The `id()` of the optimizer that made the step. In a program without optimizers, the
+                `id()` of the object in which `StepClock` keeps the ends of the steps.
         """
         self._called[of] += (self._before + self._new) or self._derived
         self._waits_for_tensor = False
         self._new = self._derived = self._before = 0
 
     def _is_derived(self, value: Any) -> bool:
-        """Returns whether a module made the tensor, or another tensor that shares its memory."""
+        """Returns whether a module made `value`, or another tensor that uses the same memory."""
         if getattr(value, "grad_fn", None) is not None:
             return True
         if not hasattr(value, "untyped_storage"):

@@ -30,9 +30,11 @@ class ScriptEnding:
     """The ending of a script.
 
     Attributes:
-        has_ended: Whether it ended by itself, with exit status 0 and without a failed kernel check.
-        has_failed: Whether it ended in another way, and plimsoll did not stop it.
-        device_failure: The reason why a kernel's check failed; None if all checks held.
+        has_ended: Whether the script ended by itself with exit status 0, and no kernel failed a
+            check.
+        has_failed: Whether the script ended in another way, and plimsoll did not stop it.
+        device_failure: Why a kernel failed a check, which a GPU would report as a device-side
+            assert; None if no kernel failed a check.
         out_of_memory: PyTorch's message if the script ran out of memory, or the message of a
             serving engine that refuses to start; None otherwise.
         missed_network: Whether it failed because it is offline.
@@ -94,7 +96,8 @@ def reason_of(error: BaseException | None) -> str | None:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     name = type(error).__name__
     line = line_of(error)
-    where = "" if line == NO_LINE else f" ({line})"  # a SyntaxError's text contains the line
+    # A traceback names no line of a script that has a SyntaxError; the text of the error does.
+    where = "" if line == NO_LINE else f" ({line})"
     own = f"{name}{': ' if first else ''}{first}{where}"
     return own if error.__cause__ is None else f"{own}, caused by {reason_of(error.__cause__)}"
 

@@ -102,7 +102,7 @@ def _missing_module(name: str) -> str | None:
     for end_of_name in [place for place, sign in enumerate(name) if sign == "."] + [len(name)]:
         try:
             spec = importlib.util.find_spec(name[:end_of_name])
-        except Exception:  # an error in the package itself, which its import will raise again
+        except Exception:  # the package's own code failed, and will fail again in run_script
             return None
         if spec is None:
             return name[:end_of_name]

@@ -267,7 +267,10 @@ class StepClock:
 def _lines(
     before: Sequence[float], after: Sequence[float], line_of: Callable[[int], str]
 ) -> list[LineTime]:
-    """Returns the lines whose work took the most time between two ends of steps."""
+    """Returns the lines whose work took the most time in a step.
+
+    `before` and `after` give the time of each call stack's work until the step's begin and end.
+    """
     by_line: defaultdict[str, float] = defaultdict(float)
     for stack, total in enumerate(after):
         spent = total - (before[stack] if stack < len(before) else 0)

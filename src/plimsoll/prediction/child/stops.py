@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 _MOST_COUNTED = 20
-"""How often a loop may read a value that the simulation does not know, before plimsoll stops it.
+"""The number of times that a loop may read an unknown value before plimsoll stops the script.
 
-This applies to a loop that changes integer variables, because such a counter may end the loop.
+The number applies to a loop that changes integer variables. One of them may be a counter that ends
+the loop.
 """
 
 
@@ -63,10 +64,10 @@ class Stops:
             self.stop = Stop("interrupted", where(self._simulation.runners))
 
     def _waits(self, stack: int) -> bool:
-        """Returns whether to stop a script in a loop that waits for an unknown value.
+        """Returns whether to stop the script because a loop in it waits for an unknown value.
 
-        If integer variables of the script change in the loop, the script is stopped only after
-        `_MOST_COUNTED` rounds, because the loop may end by such a counter.
+        If the loop changes integer variables, the script is stopped only after `_MOST_COUNTED`
+        rounds, because one of these variables may be a counter that ends the loop.
         """
         if not is_in_open_loop(self._simulation.runners):
             return False

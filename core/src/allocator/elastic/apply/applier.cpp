@@ -12,8 +12,8 @@ bool Applier::apply(MappedSpace& space, Plan plan) {
   const Bytes dedicated = plan.new_memory(Tier::dedicated);
   const Bytes shared = plan.new_memory(Tier::shared);
   if (dedicated > 0 && !memory_.limit_allows(dedicated)) return false;
-  // A request that must fail in the end is refused at once, before it takes memory from other
-  // processes piece by piece.
+  // A plan with much dedicated memory is refused at once if there is not room for all of it.
+  // Otherwise the plan would take memory away from other processes piece by piece, and then fail.
   if (dedicated > kLargestOwnPiece && dedicated > memory_.dedicated_room()) return false;
   const bool may_share = dedicated + shared > 0 && space.tiers() != Tiers::dedicated;
   const Bytes shared_room = may_share ? memory_.shared_room() : 0;

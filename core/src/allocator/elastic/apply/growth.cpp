@@ -191,9 +191,8 @@ Block* Growth::grow_in(const Request& request) {
     std::optional<Plan> plan = with_addresses(
         space, [&] { return plan_growth(arenas_, space, request.size, dedicated_room); });
     if (!plan || !plan->makes_memory()) return plan;
-    // The request takes whole free pieces rather than new memory, even if the driver still has free
-    // memory. So a memory limit changes nothing in the program's run before the limit refuses
-    // memory.
+    // Whole free pieces are preferred to new memory, even if the driver still has free memory. So
+    // the allocator acts alike under any memory limit, until the limit refuses memory.
     auto whole =
         with_addresses(space, [&] { return plan_whole_pieces(arenas_, space, request.size); });
     return whole ? std::move(whole) : std::move(plan);
@@ -203,10 +202,9 @@ Block* Growth::grow_in(const Request& request) {
   return apply(request, std::move(plan));
 }
 
-// `arena.plan` says how many bytes the stream's large requests need outside the planned area.
-// Returns true if the arena exceeds this number for the first time when it grows as `plan`
-// describes. From then on, free memory of the planned area may also serve requests that have no
-// place there.
+// Returns whether `plan`, if it is applied, makes the arena's large memory outside the planned area
+// exceed `most_outside` for the first time. From then on, free memory of the planned area may also
+// serve requests that have no place there.
 bool Growth::begins_to_share(const MappedSpace& space, const Plan& plan) {
   Arena& arena = space.arena();
   if (&space != &arena.large || !arena.is_planned() || arena.planned_gives) return false;

@@ -133,7 +133,8 @@ void Pausing::drop_freed_pieces(const ElasticPool& pool, PausedMemory& memory) {
   memory.forget(dropped);
 }
 
-// Counts the pieces that left the card, or came back, since the last call.
+// Updates the statistics and the history for each piece that has left the card, or has come back to
+// it, since the last call.
 void Pausing::count(PausedMemory& memory) {
   Statistics& statistics = ledger_.statistics();
   for (PausedPiece& each : memory.pieces()) {

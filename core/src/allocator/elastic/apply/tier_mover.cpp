@@ -47,7 +47,9 @@ Bytes TierMover::rebalance(Bytes most) {
 // those processes would keep the old memory.
 std::vector<TierMover::Move> TierMover::moves_within(Bytes room) {
   std::vector<Move> moves;
-  std::set<const Piece*> taken;  // two blocks may lie in the same piece
+  // The pieces that must stay, and later those that are chosen. Two blocks may lie in one piece, so
+  // the same piece can be offered twice.
+  std::set<const Piece*> taken;
   if (room < kGranule) return moves;
   for (Arena& arena : arenas_.all()) {
     if (arena.pool->is_paused) continue;

@@ -231,8 +231,8 @@ void MappedSpace::add_piece(Address address, std::unique_ptr<Piece> piece, std::
   free(block, age);
 }
 
-// Takes the range out of the free block that contains it. If that block has been split since it was
-// looked up, `first` is its first part.
+// Takes the range out of the free block that contains it. The caller looked this block up earlier,
+// as `first`. If the block has been split since then, `first` is only its lowest part.
 Block* MappedSpace::take_out(Block* first, const AddressRange& range) {
   Block* block = first;
   while (block->address + block->size <= range.address) block = block->next;

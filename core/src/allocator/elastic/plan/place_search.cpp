@@ -187,7 +187,7 @@ void add_candidates(const Search& search, const std::vector<Cell>& row, bool is_
   };
   Bytes size = 0;
   Bytes price = 0;
-  std::size_t next = 0;  // `size` and `price` are sums over the cells from `first` to before `next`
+  std::size_t next = 0;  // `size` and `price` sum up the cells `first` to `next - 1`
   for (std::size_t first = 0; first < count; ++first) {
     for (; next < count && size < search.size; ++next) {
       size += cell(next).block->size;
@@ -212,7 +212,7 @@ std::optional<Place> find_place(const MappedSpace& space, Bytes size, const Free
   const auto consider = [&](std::optional<Place> place) {
     if (place && (!best || place->price < best->price)) best = std::move(place);
   };
-  // A block of a no_split space is one whole piece, so a new block needs a hole of its size.
+  // In a no_split space, each block is one whole piece. So the place must lie within a single hole.
   if (space.no_split()) {
     for (const Block* const hole : space.holes()) {
       if (hole->size >= size) consider(place_along(search, hole, hole->address, true));

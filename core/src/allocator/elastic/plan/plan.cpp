@@ -11,7 +11,7 @@
 namespace plimsoll {
 namespace {
 
-// `put_wanted_last` looks at this many of the next requests. A step has more requests than these.
+// The number of coming requests that `put_wanted_last` looks at, which is less than a whole step.
 constexpr std::size_t kSoon = 6;
 constexpr Bytes kLargestForSmall = 4 * kGranule;  // the largest piece that a small request may pin
 // A request keeps its place if its size is at least twice the place's price. Mapping a byte into a
@@ -94,9 +94,9 @@ void sort_best_first(const Arena& own, std::vector<FreePiece>& pieces, bool recu
   std::ranges::sort(pieces, is_better);
 }
 
-// Puts last the pieces that one of the next requests will want back, even behind pieces of other
-// arenas. If such a piece served here, the coming request would unmap it again, and another piece
-// would have to be mapped here.
+// Moves each piece that one of the next `kSoon` requests will need to the end of `pieces`, even
+// behind the pieces of other arenas. If the present request took such a piece, the coming request
+// would take it away again, and another piece would have to replace it.
 void put_wanted_last(const MappedSpace& space, std::vector<FreePiece>& pieces) {
   const std::vector<AddressRange> coming = space.coming(kSoon);
   const auto is_wanted = [&](Address address) {
@@ -306,10 +306,12 @@ std::optional<Plan> plan_whole_pieces(const Arenas& arenas, const MappedSpace& s
   std::ranges::stable_sort(sources, std::greater{}, size_of);
   Plan plan;
   Bytes total = 0;
-  for (auto next = sources.begin(); total < size; ++next) {  // take the largest piece that is left
+  // Each round takes the largest piece that is left. If a single piece is enough for the rest of
+  // the size, the round takes the smallest piece that is enough.
+  for (auto next = sources.begin(); total < size; ++next) {
     const auto suffices = [&](Bytes each) { return total + each >= size; };
     const auto enough = std::ranges::partition_point(next, sources.end(), suffices, size_of);
-    if (enough != next) {  // if one piece completes the size, take the smallest such piece
+    if (enough != next) {
       next = std::ranges::find(next, enough, size_of(*std::prev(enough)), size_of);
     }
     total += size_of(*next);

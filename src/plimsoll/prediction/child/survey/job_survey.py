@@ -1,8 +1,9 @@
 """Makes the survey of a job, which lists the parts of its program that could be changed.
 
-Each rank writes a file beside the requested file. The process that started the ranks combines the
-ranks' files. The result is the first rank's survey, with one change: for each allocator it gives
-the memory use of the rank on which this allocator reserves most.
+Each rank writes a file. The file's path is the requested path, followed by a dot and the rank. The
+process that started the ranks combines these files into one file at the requested path. The result
+is the first rank's survey, with one change: for each allocator it gives the memory use of the rank
+on which this allocator reserves most.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ def first_ranks_surveyor(
 def leave_survey(
     request: Request, simulation: Simulation, surveyor: Surveyor | None, device: int
 ) -> None:
-    """Writes this rank's survey; a rank other than the first writes only its allocators' use."""
+    """Writes this rank's survey.
+
+    The first rank's survey is complete. Any other rank's survey has only the memory that this rank
+    would use with each allocator.
+    """
     rank = launched_as("RANK")
     if request.survey is None or request.nproc_per_node is None or rank is None:
         return
@@ -52,7 +57,7 @@ def leave_survey(
 
 
 def join_surveys(request: Request) -> None:
-    """Combines the files of the ranks into the requested file, unless there are none."""
+    """Combines the ranks' files into the requested file. Does nothing if no rank wrote a file."""
     if request.survey is None:
         return
     asked = Path(request.survey)
