@@ -1,4 +1,4 @@
-"""Tests that every gallery script is predicted, and matches its measurement if there is one."""
+"""Tests that each gallery script can be predicted, and compares the figures with a GPU's."""
 
 from __future__ import annotations
 

@@ -204,10 +204,6 @@ def _(
     return q.new_empty((q.shape[1], rows), dtype=torch.float32)
 
 
-# Which of q, k and v (0, 1 and 2) are packed into one tensor, by the packing's name.
-_PACKED = {"": (), "qkv": (0, 1, 2), "kv": (1, 2)}
-
-
 def _taken_apart(tensors: tuple[Any, ...]) -> list[Any]:
     """Returns query, key and value. The last of `tensors` may pack two or all three of them."""
     if len(tensors) == 3:
