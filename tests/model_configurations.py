@@ -172,7 +172,7 @@ ALL = TEXT | ENCODERS | SPEECH | DIFFUSION
 
 
 def write_configurations(folder: Path) -> None:
-    """Writes a folder with a config.json for each configuration."""
+    """Writes each configuration to a config.json in a subfolder of its own."""
     for name, values in ALL.items():
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(json.dumps(values))

@@ -248,7 +248,10 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
 
 
 def _machine(made: Definitions) -> dict[str, Any]:
-    """Returns a machine's keys in `top`, listed by hand because its `to_dict` omits some fields."""
+    """Returns the schema of the keys that `top --json` prints for a machine.
+
+    They are listed by hand, because the output leaves out some fields of the class `Machine`.
+    """
     count = ("integer", "null")
     process = _object("A process on a GPU.", {
         "pid": _text("Its number.", "integer"),

@@ -1,6 +1,6 @@
-"""Compares predicted step times with measurements, and with each other.
+"""Compares predicted step times with measured ones, and predictions with other predictions.
 
-For example, twice the work has to take twice as long.
+For example, the predicted time of twice the work is twice as long.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests untrusted files: reading takes linear time and memory, and damage is reported."""
+"""Tests that plimsoll reads untrusted files in linear time and memory, and reports damage."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ class TestParquet:
                 writer.write(device, trace.load()[:count])
         table = pq.read_table(path)
         metadata = json.loads(pq.read_metadata(path).metadata[b"plimsoll"])
-        metadata["format"] = 2  # format 2 has no checksums
+        metadata["format"] = 2  # format 3 has a checksum, which would be wrong after these changes
         metadata["devices"]["0"]["events"], metadata["devices"]["1"]["events"] = 20, 10
         pq.write_table(table.replace_schema_metadata({"plimsoll": json.dumps(metadata)}), path)
         first, second = read_recording(path).devices
@@ -284,7 +284,7 @@ class TestParquet:
         path.write_bytes(fuzz.seed("ends.live", "parquet"))
         table = pq.read_table(path)
         metadata = json.loads(pq.read_metadata(path).metadata[b"plimsoll"])
-        metadata["format"] = 2  # format 2 has no checksums
+        metadata["format"] = 2  # format 3 has a checksum, which would be wrong after this change
         metadata["devices"] = {name: metadata["devices"]["0"]}
         pq.write_table(table.replace_schema_metadata({"plimsoll": json.dumps(metadata)}), path)
         with pytest.raises(InputError, match="a device has an impossible number"):

@@ -134,7 +134,7 @@ def test_two_hundred_replays_go_on_after_the_driver_is_killed(tmp_path: Path) ->
     driver.communicate()
     kept = set(pq.read_table(table)["conf"].to_pylist())
     assert len(told) == 40
-    assert kept & set(told)  # rows since the last write are lost
+    assert kept & set(told)  # not all of `told`: rows since the last write are lost
     assert len(kept) < 200
     done = run(*command, folder=tmp_path)
     assert done.returncode in (0, 1), done.stderr

@@ -1,4 +1,4 @@
-"""Tests other systems than Linux: recordings can be read; other features say what they require."""
+"""Tests plimsoll as if on Windows or macOS: recordings can be read; what needs Linux says so."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def machine() -> SimulatedMachine:
 
 
 def training(width: int = 2048, layers: int = 4) -> tuple[Callable[[], None], Any]:
-    """Returns a function that trains for one step, and the optimizer."""
+    """Builds a model; returns a function that runs one training step, and the model's optimizer."""
     model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(layers))).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 
@@ -354,7 +354,7 @@ def fail_to_come_back() -> None:
     driver.inject(_core.Call.copy, 0, 1, _core.Status.failed)
     spilled.step()
     spilled.step()
-    assert shared() == some  # the failed move is not tried again
+    assert shared() == some  # the first step's move failed; the second step tried none
     plimsoll.set_tiers(rebalance="step")
     spilled.step()
     print(shared())
@@ -371,7 +371,7 @@ def test_coming_back_never_fails_a_program() -> None:
 def test_a_step_waits_for_nothing_when_nothing_can_come_back() -> None:
     step, _ = training()
     step()
-    assert not rebalancing._engines  # under the policy strict nothing spills, so nothing moves back
+    assert not rebalancing._engines  # only under the policy spill does plimsoll watch steps
     plimsoll.set_tiers(policy="spill")
     calls = []
 
@@ -434,7 +434,8 @@ def test_a_placement_says_what_it_placed() -> None:
 def test_a_prediction_counts_an_optimizers_state_in_shared_memory() -> None:
     state = 4 * 2 * 2048 * 2048 * 4
     placed = predicted("optimizer_in_either_tier.py", "--place")
-    # A fused optimizer also creates its step counters in host memory, then moves them to the card.
+    # A fused optimizer has a step counter for each weight. plimsoll creates these counters in
+    # shared memory together with the rest of the state, then moves them to the card.
     steps = 4 * 512
     assert placed["shared"]["peak_allocated_bytes"] == state + steps
     assert placed["shared_used_bytes"] == placed["shared"]["peak_bytes"] == state + (2 << 20)

@@ -84,7 +84,8 @@ def test_predict_leaves_no_trace_and_lists_what_was_written(
     project: Path, tracker: Tracker
 ) -> None:
     before = contents(project)
-    # The script does not fit on a T4, so plimsoll runs it once more.
+    # The script does not fit on a T4. So plimsoll runs it a second time, on a T4 with unlimited
+    # memory.
     found = predict(CHECKPOINTS, [tracker.port, "100"], gpu="T4")
     assert not found.fits
     assert contents(project) == before
@@ -153,8 +154,9 @@ def test_processes_of_the_script_write_to_the_layer_too(project: Path) -> None:
         {"path": "ranks/rank-0", "bytes": 1, "kind": "new"},
         {"path": "ranks/rank-1", "bytes": 1, "kind": "new"},
     ]
-    # PyTorch's server process for shared memory can outlive the script. It then deletes its files,
-    # which plimsoll has already discarded. If a deletion failed, the server would print this word.
+    # PyTorch's server process for shared memory can outlive the script. When the server ends, it
+    # deletes its own files, which plimsoll has already discarded. If that deletion failed, the
+    # server would print "terminate".
     assert "terminate" not in done.stderr
     assert contents(project) == before
 

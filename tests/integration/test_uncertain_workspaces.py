@@ -1,4 +1,4 @@
-"""Tests that a peak is a range if a convolution's workspace was not measured, else a number."""
+"""Tests that a predicted peak is a range only if a convolution's workspace was not measured."""
 
 from __future__ import annotations
 

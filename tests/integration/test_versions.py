@@ -1,4 +1,4 @@
-"""Tests the notices under a PyTorch that is newer than all versions known to plimsoll."""
+"""Tests the check that simulated GPUs work with a PyTorch with which plimsoll was not tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests the page of `plimsoll view` in a browser: its widths, touch, and the keyboard alone."""
+"""Tests the page of `plimsoll view` at many window widths, by touch, and by the keyboard alone."""
 
 from __future__ import annotations
 

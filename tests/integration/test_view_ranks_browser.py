@@ -24,7 +24,7 @@ open_page = pytest.fixture(opened_pages)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Makes recordings of four ranks, of which rank 2 takes more memory."""
+    """Makes recordings of four ranks; rank 2 takes more memory than the others."""
     made = tmp_path_factory.mktemp("ranks") / "job"
     made.mkdir()
     program = program_of(EXAMPLES / "gpt2_adamw.pickle.gz")

@@ -1,4 +1,4 @@
-"""Tests that a replay under other settings equals a recording made under them."""
+"""Compares replays under changed settings with recordings that were made under those settings."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ RANKS = 12
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Makes a folder of twelve ranks' recordings, of which rank 7 leaks."""
+    """Makes a folder with the recordings of twelve ranks; rank 7 leaks memory."""
     made = tmp_path_factory.mktemp("job")
     program = program_of(EXAMPLES / "gpt2_adamw.pickle.gz")
     for rank in range(RANKS):

@@ -1,4 +1,4 @@
-"""Tests that a Ray cluster of two nodes gives the results of one host, even if workers die."""
+"""Tests that a Ray cluster of two nodes computes what one host computes, even if workers die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests plimsoll's callbacks in the trainers themselves, on a simulated GPU."""
+"""Tests plimsoll's callbacks with the real trainer classes, on a simulated GPU."""
 
 from __future__ import annotations
 

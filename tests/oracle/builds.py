@@ -21,7 +21,12 @@ def cuda_headers() -> Path | None:
 
 
 def build(version: str, source: Path = _SOURCE, to: Path = FOLDER / "programs") -> Path:
-    """Builds the program that compares this PyTorch version with these sources; returns its path.
+    """Builds the program that compares PyTorch's allocator with plimsoll's; returns its path.
+
+    Args:
+        version: The PyTorch version whose allocator is compared.
+        source: The folder of plimsoll's sources, from which plimsoll's allocator is compiled.
+        to: The folder to build in.
 
     Raises:
         SystemExit: If CUDA's headers are missing.

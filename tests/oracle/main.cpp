@@ -1,7 +1,9 @@
 // Compares PyTorch's allocator with plimsoll's `native`:
 //
-//   oracle random FIRST COUNT OPERATIONS   runs programs of these seeds; shortens those that differ
-//   oracle first FIRST COUNT OPERATIONS    stops at the first that differs, and does not shorten it
+//   oracle random FIRST COUNT OPERATIONS   runs programs of these seeds; shortens each program on
+//                                          which the allocators differ
+//   oracle first FIRST COUNT OPERATIONS    runs the same programs; stops at the first on which the
+//                                          allocators differ, without shortening it
 //   oracle run                             runs programs from the standard input, one per line
 //
 // Each program runs in a process of its own, since PyTorch has one allocator per process.
@@ -133,7 +135,7 @@ void keep_addresses(char** words) {
 
 int main(int count, char** words) try {
   keep_addresses(words);
-  (void)streams_in_order();  // computed here, before the processes fork
+  (void)streams_in_order();  // computed once, for all child processes
   const std::string verb = count > 1 ? words[1] : "";
   if (verb == "run" && count == 2) return run_from_input();
   if (verb == "random" && count == 5) {

@@ -17,7 +17,7 @@
 enum class Verb : std::uint8_t {
   malloc,      // size, stream
   malloc_at,   // index of a free block, offset in it, size
-  free,        // index of a live block, modulo their number
+  free,        // index of a live block, modulo the number of live blocks
   record,      // index of a live block, stream: calls record_stream
   hold,        // stream: gets work that lasts until `finish`
   finish,      // stream: completes its work
@@ -53,5 +53,5 @@ struct Program {
 
 [[nodiscard]] std::string to_text(const Operation& operation);
 [[nodiscard]] std::string to_text(const Program& program);
-// Parses a program's text; throws std::invalid_argument.
+// Parses a program's text; throws std::invalid_argument if the text is no program.
 [[nodiscard]] Program program_from(std::string_view text);

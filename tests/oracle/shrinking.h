@@ -5,5 +5,6 @@
 
 #include "program.h"
 
-// Returns a short program for which `differs` is still true; it must be true for `program`.
+// Returns a short program for which `differs` is still true. The caller passes a `program` for
+// which `differs` is true.
 [[nodiscard]] Program shrink(Program program, const std::function<bool(const Program&)>& differs);

@@ -29,7 +29,8 @@ class Origin:
     """The origin of a request for memory.
 
     Attributes:
-        phase: The requesting pass, one of `PHASES`; "forward" outside the backward pass.
+        phase: The pass that requests the memory, one of `PHASES`. Whatever is outside a backward
+            pass counts as "forward".
         keeps_graph: Whether autograd was recording operations.
         role: The purpose of the memory in the operation, one of `ROLES`. An `input` is data from
             the host. None if unknown, as on a real GPU.

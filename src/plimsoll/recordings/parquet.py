@@ -1,10 +1,15 @@
 """Reads and writes columnar traces: a history as a Parquet file, batch by batch.
 
-The columns are `device` and then those of `EventBatch`; all events of a device are together. The
-file's metadata has three keys of plimsoll. `plimsoll` holds, as JSON, the settings, the marks, the
-labels, and the segments at the history's beginning and end. `plimsoll.stacks` holds call stacks as
-JSON. `plimsoll.crc` holds the CRC-32 of the bytes of these two values, joined, as decimal digits.
-Pages have Parquet's own checksums.
+The columns are `device` and then those of `EventBatch`; all events of a device are together.
+plimsoll adds three keys to the file's metadata:
+
+- `plimsoll` holds, as JSON, the settings, the marks, the labels, and the segments of each device
+  before its first event and after its last one.
+- `plimsoll.stacks` holds the call stacks, as JSON.
+- `plimsoll.crc` holds a CRC-32, as decimal digits. It covers the bytes of the values above,
+  one after the other.
+
+Each page of the columns has a checksum of Parquet's own.
 """
 
 from __future__ import annotations

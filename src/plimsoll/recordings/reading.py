@@ -37,9 +37,9 @@ def read_recording(
     Args:
         path: The path of the file.
         needs_history: Whether a snapshot without a history is refused; see `read_snapshot`.
-        memory: The most memory that the uncompressed contents and their values may take, such as
-            "8GiB" or in bytes; by default 1 GiB, or eight times the file's size if that is more.
-            Reading takes at most about twice as much.
+        memory: The limit for the memory of the uncompressed contents and of the values made from
+            them: a number of bytes, or a text such as "8GiB". The default is 1 GiB, or eight times
+            the file's size if that is more. The process may take up to about twice this limit.
         goes_by: Whether the caller takes the events of a trace one batch at a time and never holds
             them together. The default of `memory` is then 256 times the file's size.
 

@@ -1,4 +1,4 @@
-"""A recorded history: the events of each device and its final state."""
+"""A recorded history: for each device, its events and its memory after the last event."""
 
 from __future__ import annotations
 
@@ -47,11 +47,16 @@ class DeviceTrace(ABC):
     def start(self, conf: str, version: str) -> list[_core.SegmentInfo]:
         """Returns the segments before the first event; empty for a complete history.
 
-        If a ring buffer overflowed, or the recording began late, the segments are reconstructed
-        from the final ones, by the rules of configuration `conf`.
+        A history is incomplete if a ring buffer overflowed or the recording began late. If the file
+        does not contain the segments before the first event, they are then reconstructed from those
+        after the last event, by the rules of PyTorch's allocator.
+
+        Args:
+            conf: The configuration of this allocator, as in PYTORCH_CUDA_ALLOC_CONF.
+            version: The version of PyTorch.
 
         Raises:
-            InputError: If they cannot be reconstructed; the message has the reason.
+            InputError: If the segments cannot be reconstructed; the message has the reason.
         """
 
 
@@ -122,7 +127,7 @@ class Recording:
     """The contents of one file.
 
     Attributes:
-        name: The file, or another name for messages.
+        name: The file's path, or another name of the recording that messages show.
         devices: The history of each device that has events, by device number.
         settings: `allocator_settings` of the snapshot; empty if it has none. A recording by
             plimsoll also has the "allocator", the "torch_version" and the "process".
@@ -162,7 +167,7 @@ class Recording:
         return found
 
     def labels_of(self, device: int) -> list[Label]:
-        """Returns the labels of one device's addresses, in order."""
+        """Returns the labels of blocks on one device, in the order in which they were recorded."""
         return [label for label in self.labels if label.device == device]
 
     @property
@@ -207,7 +212,7 @@ class Recording:
         """The PYTORCH_CUDA_ALLOC_CONF of the recorded program.
 
         Raises:
-            InputError: If no known version of PyTorch accepts the configuration.
+            InputError: If the PyTorch of version `self.version` does not accept the configuration.
         """
         settings = self.settings
         conf = settings.get("PYTORCH_CUDA_ALLOC_CONF", settings.get("last_allocator_settings", ""))

@@ -89,9 +89,11 @@ class StreamWriter:
 
         Args:
             devices: The device of each event.
-            events: The events; their stacks have the recorder's numbers.
-            marks: Moments that the program named: the row of the next event, the time, the name.
-            labels: Labels of blocks: the row of the next event, device, address and category.
+            events: The events. Their column `stack` has the numbers that `frames` takes.
+            marks: Moments that the program named. Each has the row in `events` of the first event
+                after the moment, the time, and the name.
+            labels: Labels of blocks. Each has the row in `events` of the first event after the
+                label, the device, the address, and the category.
             start: For the first batch: the segments of each device before its first event.
             end: For the last batch: the segments of each device after its last event.
             dropped: The number of events lost so far.
@@ -153,7 +155,10 @@ class StreamWriter:
     def _renumber(
         self, stacks: NDArray[np.uint32], spelled: dict[int, tuple[int, ...]]
     ) -> NDArray[np.uint32]:
-        """Returns the stacks' numbers in the file; adds new stacks and frames to `spelled`."""
+        """Returns the number that each of these stacks has in the file.
+
+        Stacks that the file does not contain yet get the next numbers, and are added to `spelled`.
+        """
         most = int(stacks.max(initial=0))
         if most >= len(self._numbers):
             longer = np.full(2 * most + 1, _NEW, dtype=np.uint32)

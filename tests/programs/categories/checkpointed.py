@@ -1,4 +1,4 @@
-"""Trains with recomputed activations; the passes run in the closure of the optimizer's step."""
+"""Recomputes activations; `optimizer.step` calls a closure that runs forward and backward."""
 
 import torch
 from torch import nn

@@ -78,9 +78,9 @@ def find_steps(
 
     Args:
         blocks: The device's blocks.
-        marks: The recording's marks. A mark named "step" ends a step; if there is one, the rhythm
-            is not searched.
-        device: The device's number, to select its marks.
+        marks: The recording's marks. A mark named "step" ends a step. If the device has any mark
+            with this name, the marks give the steps. Otherwise the rhythm of `blocks` gives them.
+        device: The device's number. Marks of other devices are ignored.
     """
     ends = sorted(
         {mark.event for mark in marks if mark.name == "step" and mark.device in (None, device)}
@@ -112,10 +112,12 @@ class _Kind:
     """A kind of block: blocks with equal values in some columns.
 
     Attributes:
-        by: The columns in which all blocks of the kind have equal values.
-        life: The lifetime of such a block, counted in allocations; -1 if it is never freed.
-        size: Requested bytes.
-        stack: The number of the call stack.
+        by: The columns in which all blocks of the kind have equal values. The attributes below
+            are the values of one block. Other blocks of the kind may have other values in columns
+            that `by` does not name.
+        life: The block's lifetime, counted in allocations; -1 if the block is never freed.
+        size: The block's requested bytes.
+        stack: The number of the block's call stack.
     """
 
     by: tuple[Literal["life", "size", "stack"], ...]
@@ -203,7 +205,11 @@ def _proposals(
 def _grouped(
     kind: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Sorts blocks by kind; returns the sorted indices, each kind's first place and count."""
+    """Sorts the indices of blocks by the blocks' kind.
+
+    Returns the sorted indices. For each kind, also returns the position at which its indices begin
+    among the sorted ones, and their number.
+    """
     times = np.bincount(kind)
     return np.argsort(kind, kind="stable"), np.cumsum(times) - times, times
 

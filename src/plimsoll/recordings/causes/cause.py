@@ -88,7 +88,8 @@ class Notes:
     Attributes:
         math_attention: Calls of attention without a fused kernel.
         pinned_asked_bytes: The peak of page-locked memory that the program requested.
-        pinned_taken_bytes: The peak of page-locked memory that the pool took for these requests.
+        pinned_taken_bytes: The peak of page-locked memory that PyTorch gave to these requests. It
+            can be larger, because PyTorch rounds the requests up.
         has_pinned_threshold: Whether this PyTorch has `pinned_max_round_threshold_mb`.
         searches: Whether cuDNN searched for the fastest plans (`torch.backends.cudnn.benchmark`).
         devices: The peaks of allocated memory by device, in bytes.
@@ -220,11 +221,12 @@ class Facts:
         return found
 
     def callers_line(self, blocks: NDArray[np.int64]) -> str | None:
-        """Returns the user's line that leads to most of these bytes and that training does not run.
+        """Returns the user's line, outside training, that leads to the requests of `blocks`.
 
-        A line in a module's `forward` also runs in training. So each call stack is searched from
-        its innermost line through the callers, up to the first line that training does not run.
-        The line with the most bytes is returned; None if no stack has such a line.
+        A line in a module's `forward` runs in training too, so it does not show who called it. Each
+        call stack is therefore searched from its innermost line outwards, up to the first line that
+        training does not run. Among the lines found, the one whose blocks have the most bytes is
+        returned; None if no line is found.
         """
         trained = self.blocks.stack[self.is_trained & (self.blocks.stack > 0)]
         taken: set[str] = set()
@@ -245,7 +247,10 @@ class Facts:
         return found
 
     def line_of_most(self, blocks: NDArray[np.int64]) -> str | None:
-        """Returns the user's line that requested the most of these bytes; None without lines."""
+        """Returns the user's line that requested more bytes of `blocks` than any other line.
+
+        Returns None if no line is known for any of these blocks.
+        """
         by_line: dict[str, int] = {}
         for index, size in zip(
             self.line[blocks].tolist(), self.blocks.size[blocks].tolist(), strict=True

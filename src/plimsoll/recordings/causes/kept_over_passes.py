@@ -36,12 +36,12 @@ _LARGEST_NUMBER = 8
 _LEAST_GROWN = MiB
 _LEAST_SHARE = 0.05
 _MUCH_LONGER = 3
-"""The time between two step marks is searched for a loop if it is longer than this many steps.
+"""The step with the peak is searched for a loop if it is much longer than the median step.
 
-Lengths are counted in events, and the median step is the unit.
+It has to have more than this many times the events of the median step.
 """
 _MOST_SEARCHED = 1 << 20
-"""The most events after the first of the two marks that are searched for a loop."""
+"""If a step has more events than this, only its first ones, this many, are searched for a loop."""
 
 
 def kept_over_passes(facts: Facts) -> Cause | None:
@@ -54,7 +54,7 @@ def kept_over_passes(facts: Facts) -> Cause | None:
 
 
 def _loops(facts: Facts) -> Iterator[Steps]:
-    """Yields the steps. If there is a loop between two steps, also yields its iterations."""
+    """Yields the steps. If a very long step has the peak, also yields the iterations inside it."""
     yield facts.passes
     ends = facts.passes.boundaries
     if facts.passes.source != "marks":
@@ -62,7 +62,7 @@ def _loops(facts: Facts) -> Iterator[Steps]:
     after = int(np.searchsorted(ends, facts.event, side="right"))
     first = int(ends[after - 1]) if after else 0
     last = int(ends[after]) if after < len(ends) else facts.blocks.event_count
-    # The peak may be in a loop between two steps, such as a validation.
+    # The marked step that contains the peak may also contain a loop, such as a validation.
     if len(ends) > 1 and last - first > _MUCH_LONGER * float(np.median(np.diff(ends))):
         yield find_rhythm(facts.blocks, first, min(last, first + _MOST_SEARCHED))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _TENSORS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.BinOp)
 _PLAIN = ("item", "detach", "cpu", "tolist", "numpy", "len", "float", "int")
-"""The functions and methods whose results keep no memory on the GPU, or no graph."""
+"""A result of these functions and methods has no GPU memory, or no autograd graph, or neither."""
 _WITHOUT_GRAPH = ("argmax", "argmin", "argsort", "bincount", "nonzero", "size", "sign", "bool")
 """Methods and functions whose results have no grad_fn."""
 _LONGEST = 100

@@ -34,11 +34,14 @@ def math_attention(facts: Facts) -> Cause | None:
 
 
 def _live_bytes(facts: Facts, noted: MathAttention) -> int:
-    """Returns the bytes of a call's attention scores at the peak, with copies in other types."""
+    """Returns the bytes that are live at the peak for a call's attention scores.
+
+    Copies of the scores in other types are included.
+    """
     blocks = facts.live
     if noted.line is not None:
-        # With a trainer, one line of the user runs a whole step. So the library's part of the line
-        # has to match too.
+        # If a library's trainer runs the steps, one line of the user requests all memory. So the
+        # whole text has to match: the user's line, and the library's line that it led to.
         is_line = np.array([each == noted.line for each in facts.lines], dtype=np.bool_)
         blocks = blocks[is_line[facts.line[blocks]]]
     sizes = facts.blocks.size[blocks]

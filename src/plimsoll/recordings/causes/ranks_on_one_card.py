@@ -59,7 +59,7 @@ def ranks_on_one_card(owner: int, guests: Mapping[int, OnOtherCard]) -> Cause:
 
     Args:
         owner: The rank that owns the card.
-        guests: The notes of the other ranks.
+        guests: The note of each rank that uses this card without owning it, by the rank's number.
     """
     most = max(guests.values(), key=lambda each: (each.reserved_bytes, each.context_bytes))
     named = ", ".join(map(str, sorted(guests)))

@@ -24,7 +24,8 @@ def search_of_plans(facts: Facts) -> Cause | None:
         return None
     level = facts.blocks.level()
     size = int(level[facts.event]) - int(level[ends[1] :].max(initial=0))
-    # All plans that are tried share one workspace, so one block must have half of the excess.
+    # The first step's peak exceeds the later peaks by `size`. All plans that are tried share one
+    # workspace. So if the search is the reason, a single block has at least half of `size`.
     largest = int(facts.blocks.size[facts.live_of("temporaries", "workspaces")].max(initial=0))
     if size < _LEAST_SHARE * facts.allocated_bytes or 2 * largest < size:
         return None

@@ -45,8 +45,9 @@ def varied_sizes(facts: Facts) -> Cause | None:
 def _most_varied(facts: Facts) -> tuple[NDArray[np.int64], str | None]:
     """Returns the distinct sizes that one call requested, and the call's line.
 
-    Requests with the same call stack are one call. The call with the most distinct sizes is chosen,
-    where only the largest request of each pass counts. A call whose sizes never fall has none.
+    Requests with the same call stack are one call. Only a call's largest request in each pass
+    counts. The call with the most distinct sizes is chosen. A call whose sizes
+    never decrease from one pass to the next only grows, so it counts as having no sizes.
     """
     blocks = facts.blocks
     large = np.flatnonzero((blocks.size > _LARGE) & (blocks.stack > 0))

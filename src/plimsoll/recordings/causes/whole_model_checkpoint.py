@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 0.25
 _NEARLY_ALL = 0.6
-"""With a checkpoint per block, less than this share of recomputed memory is live at once."""
+"""The share of a step's recomputed memory that has to be live at the peak.
+
+With a checkpoint around each layer, a smaller share is live.
+"""
 
 
 def whole_model_checkpoint(facts: Facts) -> Cause | None:

@@ -27,7 +27,9 @@ def subject(line: str | None) -> str:
 
 
 def mostly_at(line: str | None, inner: str | None) -> str:
-    """Returns ", mostly at file:line," for `inner`; "" if it is unknown or the same line.
+    """Returns ", mostly at file:line," with the file and line of `inner`.
+
+    Returns "" if `inner` is unknown, or is at the same place as `line`.
 
     Args:
         line: The line that a sentence names; it calls `inner`.

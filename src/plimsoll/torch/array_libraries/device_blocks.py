@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 DEFAULT_STREAM = 0
-_IDLE = 1  # the engine's number for idle memory; CUDA's default stream is always 0 in the engine
+# The engine keeps idle memory as if it were memory of a stream with this number. No real stream has
+# the number there: CUDA also calls the default stream 1, but the engine gets 0 for this stream.
+_IDLE = 1
 _MADE_BY_SOMEBODY = 3  # streams that a program made have this number or a higher one
 
 
