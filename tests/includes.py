@@ -1,4 +1,4 @@
-"""Reads the includes among the C++ files of a folder, for the tests of layers."""
+"""Finds which C++ files of a folder include each other. Tests of the code's layers use this."""
 
 from __future__ import annotations
 

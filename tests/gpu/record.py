@@ -5,13 +5,13 @@ Run it on a machine with one NVIDIA GPU and PyTorch 2.9 or later (written for 2.
     python tests/gpu/record.py OUT_DIR              # every program, about two minutes
     python tests/gpu/record.py OUT_DIR churn        # every variant of one workload
     python tests/gpu/record.py OUT_DIR churn.round4 streams.limited
-    python tests/gpu/record.py --list               # what there is, and what each exercises
+    python tests/gpu/record.py --list               # each program, and what it exercises
 
 A program is named WORKLOAD.TAG and runs in a process of its own, because PyTorch reads
 ``PYTORCH_CUDA_ALLOC_CONF`` once. Each program leaves these files in OUT_DIR:
 
 - ``NAME.pickle.gz``: what ``torch.cuda.memory._dump_snapshot`` writes, compressed;
-- ``NAME.json``: the settings it ran under, and ``memory_stats()`` taken right after the dump;
+- ``NAME.json``: the program's settings, and ``memory_stats()`` taken right after the dump;
 - ``NAME.error.txt`` instead of both files, if the program failed or this PyTorch lacks what the
   program needs.
 
@@ -23,9 +23,10 @@ still alive when a program ends are alive in its snapshot too. ``--list`` prints
 program. A note that begins with "changed" means that the program changes a limit, a setting or a
 counter in mid-run. The history does not record such a change.
 
-Sizes are drawn from seeded generators, so a run repeats itself except where GPU timing or thread
-scheduling decides. Limits are shares of the card's memory. Several programs run at once
-(``--jobs``). They share the card's memory, which suffices for all of them if it is 40 GiB or more.
+Sizes are drawn from seeded generators. Every run of a program therefore makes the same requests,
+except where GPU timing or thread scheduling decides. Limits are shares of the card's memory.
+Several programs run at once (``--jobs``). They share the card's memory, which suffices for all of
+them if it is 40 GiB or more.
 
 Exit status: 0 if each program was recorded or is not supported here, 1 if one failed, 2 if the
 input is bad or there is no GPU.
@@ -88,7 +89,7 @@ class Heap:
     """Device tensors that are kept alive, with methods that allocate more or free some of them."""
 
     def __init__(self, run: Run, rng: random.Random | None = None) -> None:
-        """Starts empty; draws from `rng`, by default from the run's own generator."""
+        """Starts without tensors; draws sizes and choices from `rng`, by default `run.rng`."""
         self.run = run
         self.rng = rng or run.rng
         self.tensors: list[torch.Tensor] = []
@@ -434,7 +435,7 @@ def graph_streams(run: Run) -> object:
 
 
 def pool_on_oom(run: Run, delete: bool = False) -> object:
-    """Fills the card, so that requests take free blocks of a private pool with use_on_oom."""
+    """Fills the card, so that a `use_on_oom` pool must serve requests made outside the pool."""
     pool = new_pool(use_on_oom=True)
     heap, inner = Heap(run), Heap(run)
     with inside(pool):
@@ -912,7 +913,7 @@ def spawn(program: Program, out: Path) -> tuple[int, str]:
 
 
 def table_row(name: str, out: Path) -> str:
-    """Returns the table's line for a recorded program."""
+    """Returns a recorded program's line for the table that `record_all` prints."""
     row = json.loads((out / f"{name}.json").read_text())
     actions, stats = row["actions"], row["stats"]
     segments = sum(count for action, count in actions.items() if action.startswith("segment_"))
@@ -924,7 +925,7 @@ def table_row(name: str, out: Path) -> str:
 
 
 def record_all(programs: Sequence[Program], out: Path, jobs: int) -> int:
-    """Records the programs, `jobs` at a time, and prints the table; returns the exit status."""
+    """Records programs, `jobs` at a time; prints a line for each; returns the exit status."""
     started, worst = time.perf_counter(), DONE
     print(
         f"{'name':<28}{'events':>8}{'segments':>10}{'retries':>9}{'ooms':>6}"

@@ -1,4 +1,4 @@
-"""Tests on a real GPU that CuPy, Numba and RMM take their memory from plimsoll's engines."""
+"""Tests on a real GPU that CuPy, Numba and RMM allocate through plimsoll's allocators."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def needs(*packages: str) -> pytest.MarkDecorator:
 
 
 def under_both(library: str) -> Callable[[Callable[[str], None]], Callable[[str], None]]:
-    """Returns a decorator that runs a library's test under each allocator, in new processes."""
+    """Returns a decorator that runs a test under each of plimsoll's allocators, in new processes.
+
+    The decorator skips the test if `library` is not installed.
+    """
 
     def decorated(test: Callable[[str], None]) -> Callable[[str], None]:
         allocators = pytest.mark.parametrize("allocator", ["elastic", "native"])
@@ -50,7 +53,7 @@ def install(allocator: Any = "elastic", **options: Any) -> None:
 
 
 _BUILDING = re.compile(r"^plimsoll: (?:building|waiting for) [^\n]*\n", re.M)
-"""Messages of a program that builds a library, or waits while another process builds it."""
+"""Matches plimsoll's messages while it builds a library, or waits for a process that builds it."""
 
 
 def run_python(text: str) -> str:

@@ -34,7 +34,7 @@ PROGRAM = ROOT / "tests" / "programs" / "recorder" / "trains_on_a_gpu.py"
 def run(
     name: str, folder: Path, allocator: str = "torch", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a function of the program in a new process."""
+    """Runs the function `name` of the script `PROGRAM` in a new process."""
     environment = {**os.environ, "PLIMSOLL_ALLOCATOR": allocator, **environment}
     return subprocess.run(
         [sys.executable, str(PROGRAM), name],

@@ -1,7 +1,9 @@
-"""Tests on a real GPU that a pool with its own allocator can sleep and wake.
+"""Tests on a real GPU a program whose memory pools sleep and wake.
 
-The test runs a program under each of plimsoll's allocators and PyTorch's. Sleeping must free, and
-waking must take, as much memory as in a run of the same program on a simulated GPU.
+A pool that sleeps gives its memory back to the driver. A pool that wakes has memory at the same
+addresses again. The program has its own allocator for these pools. All other memory comes from
+PyTorch's allocator or from one of plimsoll's. Sleeping must free, and waking must take, as much
+memory as in a run of the same program on a simulated GPU.
 """
 
 from __future__ import annotations
@@ -38,9 +40,9 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiles the program's allocator.
+    """Compiles the program's allocator to a shared library.
 
-    The allocator is not linked with libcuda, because the program loads libcuda before it.
+    The library is not linked with libcuda: the program loads libcuda first, and then this library.
     """
     made = tmp_path_factory.mktemp("sleeping") / "memory.so"
     command = ["g++", "-std=c++20", "-shared", "-fPIC", str(PROGRAM / "memory.cpp"), "-o"]

@@ -38,7 +38,7 @@ every_allocator = pytest.mark.parametrize("allocator", ["elastic", "native", "to
 
 
 def use(allocator: str) -> None:
-    """Runs this process on one of plimsoll's allocators, or publishes PyTorch's counters."""
+    """Installs one of plimsoll's allocators; for "torch", publishes PyTorch's own counters."""
     if allocator == "elastic":
         plimsoll.install()
     elif allocator == "native":

@@ -36,7 +36,7 @@ def example(name: str) -> str:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Makes a folder with a program, the page's examples, and an `sbatch` that prints arguments."""
+    """Makes a folder with a script, the examples, and an `sbatch` that prints its arguments."""
     (tmp_path / "train.py").write_text(TRAIN)
     sbatch = '#!/bin/sh\nprintf "submitted"; for each; do printf " [%s]" "$each"; done\n'
     commands = {

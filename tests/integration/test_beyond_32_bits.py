@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 torch = pytest.importorskip("torch")
 MEASURED = ROOT / "tests" / "data" / "beyond_32_bits.csv"
-"""The peak bytes that calls took on an H100, with the memory of their results."""
+"""A table of calls, with the bytes that each took at its peak on an H100, its result included."""
 
 
 def zeros(*sizes: int, dtype: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Tests that a prediction and an explained recording agree on categories, and are right."""
+"""Tests that `predict`, and `explain` for a recording, find the same and correct categories."""
 
 from __future__ import annotations
 

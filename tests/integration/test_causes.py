@@ -187,7 +187,8 @@ def test_attention_counts_the_scores_that_are_there_at_the_peak(tmp_path: Path) 
     )
     (cause,) = predict(script, ["1", "fault"]).causes
     at_peak = 8 * 2048 * 2048 * 2
-    # More than the scores in bfloat16, because `cause.bytes` includes their copies in float32.
+    # `at_peak` counts the scores in bfloat16. `cause.bytes` is larger: it also includes copies of
+    # the scores in float32.
     assert cause.bytes in range(at_peak, 8 * at_peak)
     assert "at the peak" in cause.sentence
     # the peak comes later, after the scores are freed

@@ -217,7 +217,8 @@ def test_a_graph_may_end_while_its_region_is_paused() -> None:
 
 @on_h100s()
 def test_a_graph_that_is_gone_gives_its_memory_back() -> None:
-    # Loads kernels and creates a stream. The CUDA context grows by both, so do it before `free`.
+    # Loads kernels and creates a stream before the first call of `free`. Both enlarge the CUDA
+    # context, and would otherwise change the free memory later.
     with torch.cuda.stream(torch.cuda.Stream()):
         empty(1).add_(1)
     before = free()

@@ -291,7 +291,7 @@ def test_a_second_run_takes_what_the_first_one_took(tmp_path: Path) -> None:
 
 
 def cache_home(folder: Path) -> str:
-    """Returns a new cache folder that contains the libraries built so far."""
+    """Returns a new cache folder with links to the libraries that plimsoll has built so far."""
     home = folder / "cache"
     (home / "plimsoll").mkdir(mode=0o700, parents=True)
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plimsoll"
@@ -517,7 +517,8 @@ def test_the_compiler_decides_by_tables_of_any_size_what_to_keep() -> None:
             table[5:7] = 3
             return float(table[4:8].sum())
 
-    # plimsoll keeps computed values only up to a number of bytes. These tensors use it up.
+    # In a simulated run, plimsoll keeps at most 32 MiB of the values of all larger tensors.
+    # These tensors use that up.
     held = [torch.zeros(1 << 20) for _ in range(16)]
     assert len(held) == 16
     partitioners = importlib.import_module("torch._functorch.partitioners")

@@ -43,7 +43,7 @@ def batch(number: int, size: int = 1000) -> dict[str, Any]:
 
 
 def check(found: dict[str, Any], number: int, size: int = 1000) -> None:
-    """Checks that a batch is on the GPU and has its values."""
+    """Checks that `found` is on the GPU, and has the values of `batch(number, size)`."""
     x = torch.arange(number, number + size)
     assert found["y"][1] == [number]
     # The comparison runs on the GPU, so it reads the batch in stream order.

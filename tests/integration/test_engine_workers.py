@@ -1,4 +1,4 @@
-"""Tests an engine whose workers are daemon processes, one for each card, with shared buffers."""
+"""Tests an engine that starts a daemon process for each card. These processes share buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that replays of an H100's recordings have the same addresses, segments and counters."""
+"""Tests that replays give the addresses, segments and counters that were recorded on an H100."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ NOT_RECORDED = {
 # Programs with an empty_cache that frees nothing: it leaves no event, but increases a counter.
 SILENT_SYNCS = {"empty_cache.default", "empty_cache.expandable", "graph_streams.default"}
 # Programs in which PyTorch waits once for the streams of several freed blocks. It then frees these
-# blocks in the order of a hash table, so a replay may have other `inactive_split` counters.
+# blocks in the order of a hash table. A replay cannot know that order, so its `inactive_split`
+# counters may differ from the recorded ones.
 ORDER_OF_COMPLETION = {"streams.limited"}
 # Programs whose counters were reset in mid-run, or before the first event in the history.
 OTHER_COUNTERS = {"stats_reset", "ring", "late_start"}

@@ -310,7 +310,8 @@ def test_three_timings_of_frees_that_wait_are_three_replays_of_the_budget() -> N
 def test_what_serves_a_request_that_failed_is_found() -> None:
     found = explained(BY_NAME["bert_varlen_amp.limited"].path, advice=True)
     served = {one.how for one in found.advice if one.serves_failed_requests}
-    # PyTorch's error text advises the first; the second was run on a real GPU.
+    # PyTorch's error text advises expandable segments. The program was run on a real GPU under the
+    # elastic allocator.
     assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in served
     assert "plimsoll run --allocator elastic" in served
 

@@ -105,7 +105,8 @@ def test_other_errors_are_left_alone(tmp_path: Path) -> None:
 def test_what_a_library_holds_outside_pytorch_is_the_cause(tmp_path: Path) -> None:
     """The library holds 8 GiB, but 7.96 GiB are reported.
 
-    plimsoll assumes the context of a training step, which is 40 MiB larger than this program's.
+    plimsoll assumes that CUDA's context is as large as in a training step. The context of this
+    program is 40 MiB smaller.
     """
     run(FILLS, "beside_a_library", tmp_path)
     answer = the_explanation(tmp_path).split("\n\n")[1].splitlines()

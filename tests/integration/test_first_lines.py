@@ -1,4 +1,4 @@
-"""Tests the first lines of every verb, on terminals of 60 to 200 columns and in a pipe."""
+"""Tests the first lines that commands print, on terminals of 60 to 200 columns and in a pipe."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def test_an_interrupted_search_shows_the_best_so_far_and_leaves_nothing_behind(
 
 
 def _processes_with(variable: str) -> list[str]:
-    """Returns the processes that have a variable in their environment."""
+    """Returns the command lines of the processes whose environment has `variable` (NAME=VALUE)."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""Runs the steps of the GitHub Action as GitHub does, on branches that change the memory."""
+"""Runs the steps of plimsoll's GitHub Action as GitHub does, for changes to a script's memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MARK = "<!-- plimsoll: the peak of GPU memory -->"
 
 
 class Runner:
-    """Acts as a runner: gives a composite action its environment."""
+    """Acts as a GitHub runner: runs the steps of a composite action, in a runner's environment."""
 
     def __init__(
         self, folder: Path, *, comments: Sequence[tuple[bool, str]] = (), gh_status: int = 0

@@ -124,7 +124,10 @@ def run(
 
 
 def complaint(behaviour: Behaviour, allocator: str, results: dict[str, Result]) -> str:
-    """Returns what is wrong with a behaviour under an allocator; empty if it is right."""
+    """Returns what is wrong with a behaviour under an allocator; empty if nothing is.
+
+    Its observations must be those made under PyTorch's allocator, apart from allowed differences.
+    """
     theirs, ours = results["torch"], results[allocator]
     for name, result in (("torch", theirs), (allocator, ours)):
         if "failed" in result:

@@ -51,7 +51,7 @@ def recorded_streams_hold_memory_back() -> Observed:
     x, spare = full(1.0), full(0.0)
     with torch.cuda.stream(side):
         y = full(0.0)
-    torch.mul(spare, 2, out=spare)  # loads its kernel now: loading can take as long as the sleep
+    torch.mul(spare, 2, out=spare)  # loads the kernel of `mul` now; a load can outlast the sleep
     del spare
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated(), stat("active_bytes.all.current")
@@ -266,7 +266,8 @@ def fragmented_memory_keeps_its_contents() -> Observed:
 
 @behaviour(elastic={"peak_reserved": at_most})
 def holes_are_filled_without_loss() -> Observed:
-    # Free every other one of 64 equal blocks, and then request larger and smaller ones.
+    # Frees every second one of 64 blocks of 4 MiB. Then requests larger blocks, which may span
+    # several of these holes, and smaller blocks, which fit into one.
     chance = random.Random(3)
     held = [full(float(i), MIB) for i in range(64)]
     for i in range(0, 64, 2):

@@ -53,7 +53,7 @@ def stat(name: str) -> int:
 
 @contextmanager
 def room_for(size_bytes: int) -> Iterator[None]:
-    """Limits the process to `size_bytes` more than it has reserved."""
+    """Lets PyTorch reserve at most `size_bytes` more GPU memory than it has reserved now."""
     total = torch.cuda.get_device_properties(0).total_memory
     allowed = torch.cuda.memory_reserved() + size_bytes
     torch.cuda.set_per_process_memory_fraction(allowed / total)

@@ -11,7 +11,7 @@ from tests.gpu.behaviours.tools import MIB, SHORT_SLEEP_CYCLES
 
 
 def numbers(count: int) -> Any:
-    """Returns distinct numbers on the host."""
+    """Returns a tensor of `count` elements in host memory: 0, 1, 2 and so on."""
     return torch.arange(count, dtype=torch.float32)
 
 

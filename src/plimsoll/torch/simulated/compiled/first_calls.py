@@ -1,4 +1,4 @@
-"""Notes when a first call of compiled code needs extra memory: to try kernels or copy inputs."""
+"""Notes when the first call of compiled code needs extra memory, for example to try kernels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLACES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("copying inputs of CUDA graphs", "CUDAGraphNode._allocate_and_copy_recording_inputs"),
     ),
 }
-"""For each module, pairs: an action of first calls, and the function that does it."""
+"""For each PyTorch module: pairs of an action and the name of the function that does it."""
 _TRIES = ("tuning products", "trying what to fuse")
 
 

@@ -18,12 +18,18 @@ _in_program: set[CodeType] = set()
 
 
 def let_through(function: Callable[..., Any]) -> None:
-    """Lets Dynamo skip a function, but not what it calls; call it before Dynamo is imported."""
+    """Makes Dynamo skip a function, but compile the functions that it calls.
+
+    Has no effect after Dynamo is imported.
+    """
     _transparent.add(function.__code__)
 
 
 def compile_too(function: Callable[..., Any]) -> None:
-    """Lets Dynamo trace a function of plimsoll's; call it before Dynamo is imported."""
+    """Lets Dynamo trace a function of plimsoll's.
+
+    Has no effect after Dynamo is imported.
+    """
     _in_program.add(function.__code__)
 
 

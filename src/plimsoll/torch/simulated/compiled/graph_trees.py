@@ -45,8 +45,8 @@ def graph_tree_functions(
 
     Args:
         simulation: The GPUs.
-        adopt: A function that gets the address and the device of a live block without a storage.
-            After the call, the block can be freed by its address.
+        adopt: A function that is called for each live block that no storage owns, with the block's
+            address and device. After the call, PyTorch can free the block by its address.
     """
     lib = simulation.library.lib
     _declare(lib)
@@ -100,11 +100,11 @@ class _Checkpoints:
         return PoolState((pool[0], pool[1]), self._live_blocks(device, pool))
 
     def restore(self, device: int, state: PoolState, stale: list[int], owners: list[int]) -> None:
-        """Frees the live blocks of a pool, and allocates those of `state` at their addresses.
+        """Frees all live blocks of a pool, then allocates the saved blocks at their old addresses.
 
         Args:
             device: The device.
-            state: The pool and its blocks.
+            state: The pool and its saved blocks.
             stale: The storages that lose their blocks.
             owners: The storages that own blocks of the state. `adopt` gets all other blocks.
         """

@@ -57,7 +57,7 @@ def set_defaults(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def solve_with_values(library: Library, module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads AOTAutograd's partitioner, and makes its computations on the host real.
+    """Loads AOTAutograd's partitioner, and gives contents to its host tensors.
 
     The partitioner chooses which results the forward pass saves for the backward pass. It may
     compute this choice with large host tensors, to which plimsoll normally gives no contents.
@@ -115,9 +115,9 @@ def tune_again(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def keep_artifacts(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._inductor.standalone_compile`; its compilations use AOTAutograd's cache.
+    """Loads `torch._inductor.standalone_compile`, and enables AOTAutograd's cache for its calls.
 
-    The caller of such a compilation can save the compiled graphs. PyTorch then takes the graphs
+    The caller of `standalone_compile` can save the compiled graphs. PyTorch then takes the graphs
     from this cache. For all other compilations plimsoll disables the cache.
     """
     execute()
@@ -143,7 +143,7 @@ def compile_anew(module: ModuleType, execute: Callable[[], None]) -> None:
 
     @functools.wraps(look_up)
     def look_up_saved(*arguments: Any, **named: Any) -> Any:
-        """Looks up a graph only if `aot_config` is None: PyTorch then loads a saved graph."""
+        """Looks up a graph only if PyTorch loads a saved graph: `aot_config` is None then."""
         config = named["aot_config"] if "aot_config" in named else arguments[-1]
         return look_up(*arguments, **named) if config is None else None
 

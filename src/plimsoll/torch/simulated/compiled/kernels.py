@@ -1,10 +1,10 @@
 """Triton's kernels on simulated GPUs: a launch takes memory and time, and computes nothing.
 
 `triton.compile` makes every kernel, of a program or of Inductor. plimsoll replaces this function
-with one whose kernels compute nothing. plimsoll really compiles a kernel in two cases only. If the
-kernel makes tensor descriptors on the device, plimsoll needs the size of its scratch memory. If the
-kernel is a reduction, plimsoll needs its number of registers, because Inductor halves the blocks of
-reductions whose threads need many registers.
+with one whose kernels compute nothing. plimsoll compiles a kernel beyond Triton's IR only to learn
+a number. For a kernel that makes tensor descriptors on the device, this is the size of its scratch
+memory. For a kernel whose registers decide a choice, this is the number of registers of a thread:
+Inductor, for example, halves the blocks of a reduction whose threads need many registers.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _inline(ir: Any, context: Any, module: Any) -> None:
     passes.common.add_symbol_dce(manager)
     try:
         manager.run(module, "inline")
-    except TypeError:  # up to Triton 3.5
+    except TypeError:  # up to Triton 3.5, `run` takes no name
         manager.run(module)
 
 
@@ -183,7 +183,7 @@ class NoCode:
 
 
 class SimulatedKernel:
-    """Stands in for the result of `triton.compile`, with what Triton and Inductor read of it."""
+    """Stands in for a compiled kernel: has the members that Triton and Inductor use."""
 
     asm = NoCode()
     function = 0
@@ -231,7 +231,11 @@ class SimulatedKernel:
 
     @cached_property
     def _registers(self) -> Registers:
-        """Returns the registers; compiles the kernel only if a choice depends on them."""
+        """The registers of a thread.
+
+        For most of Inductor's kernels the number decides nothing, so it is assumed. Any other
+        kernel is compiled to learn the number.
+        """
         function = self.src.fn
         is_fusion = self._template is not None and function.__name__ == _TRIED_FUSION
         if self._is_generated and not is_fusion and _OF_LOOPED_REDUCTION not in function.arg_names:
@@ -377,7 +381,7 @@ class SimulatedKernel:
 
 
 def _known_elements(tensor: Any) -> Any:
-    """Returns the values in a tensor's storage from its first element on; None if unknown."""
+    """Returns the values from a tensor's first element to its storage's end; None if unknown."""
     import torch
 
     if not isinstance(tensor, torch.Tensor) or tensor.is_floating_point() or tensor.is_complex():

@@ -26,7 +26,8 @@ class Leftovers:
     def note(self, module: ModuleType, execute: Callable[[], None]) -> None:
         """Loads `torch._dynamo.callback`, and learns from it when compilations begin and end."""
         execute()
-        # The methods are replaced, because a reset of the handler removes registered callbacks.
+        # A registered callback would be lost when PyTorch resets the handler. So plimsoll replaces
+        # the handler's methods.
         handler = module.callback_handler
         handler.run_start_callbacks = _first(self._begin, handler.run_start_callbacks)
         handler.run_end_callbacks = _first(self._end, handler.run_end_callbacks)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def compiler_modules(
     simulation: Simulation,
 ) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
-    """Returns a function for each module that is changed, by the module's name.
+    """Maps the name of each module that plimsoll changes to a function that loads and changes it.
 
-    The function gets the module and `execute`; it loads and changes the module.
+    The function's arguments are the module and `execute`, which executes the module's code.
     """
     folder = partial(folder_for, simulation.profiles, simulation.library.lib._name)
     first_calls = simulation.first_calls

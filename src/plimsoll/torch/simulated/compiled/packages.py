@@ -14,7 +14,7 @@ REFUSING = {
     "torch._inductor.compile_fx": "compile_fx_aot",
     "torch._inductor.package.package": "load_package",
 }
-"""For each module that `refuse_packages` loads, its function that makes or loads packages."""
+"""For each module to change, the name of its function that makes or loads a package."""
 _CODE = (".cubin", ".fatbin", ".ptx")
 
 

@@ -1,7 +1,8 @@
 """Makes PyTorch's compiler work in this process, with caches that are only for simulated GPUs.
 
-A real run must not find these caches. Their keys, the card's name and the versions, are the same as
-for a real card, so the caches need separate folders.
+A run on a real card must not find these caches. PyTorch finds a cached result by the
+installed versions and the card's name, and a simulated card has the name of a real one. So the
+caches need folders of their own.
 """
 
 from __future__ import annotations

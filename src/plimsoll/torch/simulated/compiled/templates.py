@@ -52,7 +52,9 @@ class Template:
         return [*sizes, int(self.rounds_floats), int(self.is_along_terms)]
 
     def shared_bytes(self, item_bytes: int, chip: Chip) -> int:
-        """Returns the bytes of on-chip shared memory for operands of `item_bytes` per number.
+        """Returns the bytes of on-chip shared memory that a block needs for its operands.
+
+        Each number of an operand takes `item_bytes`.
 
         On Hopper, groups of four warps multiply from on-chip shared memory, which holds all
         buffers. Otherwise one operand is in registers, and shared memory holds one buffer less.
@@ -102,7 +104,7 @@ def multiplied(named: dict[str, Any]) -> tuple[list[float], Any] | None:
         one, other, result = (tuple(tensor.shape) for tensor in tensors if tensor is not None)
         sizes = [max(1, prod(shape)) for shape in (one, other, result)]
         kind = named[first].dtype
-        if first == "arg_X":  # the weight's first dimension is the result's channels
+        if first == "arg_X":  # a convolution: `other[0]` is the number of output channels
             columns = other[0]
             return [1, sizes[2] / columns, columns, sizes[1] / columns], kind
         matrices = one[0] if len(one) > len(("rows", "terms")) else 1

@@ -44,8 +44,8 @@ std::optional<double> find_in_values(const at::Tensor& values, const Limits& lim
   return std::nullopt;
 }
 
-// Returns a bound of the described range if some number is certainly outside the limits. `of`
-// describes numbers that were not computed, for example by their range.
+// `of` describes numbers that plimsoll did not compute, for example by their range. If one of these
+// numbers is certainly outside the limits, returns the end of the range that lies outside.
 std::optional<double> find_surely_outside(const Description& of, const Limits& limits,
                                           std::int64_t count) {
   if (of.low > limits.high || of.high < limits.low) {

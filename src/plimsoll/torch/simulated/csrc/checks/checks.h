@@ -31,14 +31,14 @@ struct CheckRow {
   Check check;
 };
 
-// Each object of this type adds its rows to the one table of all checks. The checks follow
-// PyTorch's kernels (aten/src/ATen/native/cuda) and were tried on an H100 with PyTorch 2.11;
-// tests/data/device_checks.csv has the results.
+// Each object of this type adds its rows to the one table of all checks. The checks repeat those of
+// PyTorch's kernels (aten/src/ATen/native/cuda). tests/data/device_checks.csv has the results of
+// these kernels on an H100 with PyTorch 2.11.
 using CheckTable = NamedRows<CheckRow>;
 
 // Adds the operations with which plimsoll's Python code makes checks.
 void add_checks(WrittenOut& kernels);
-// Adds a kernel for `embedding` that checks its indices.
+// Adds a kernel for aten::embedding; the kernel checks the indices.
 void add_embedding(WrittenOut& kernels);
 
 // The smallest and the largest number that a kernel accepts.
@@ -59,7 +59,8 @@ std::string number_text(double number);
 std::optional<double> find_outside(std::uint32_t operation, const at::Tensor& tensor,
                                    const Limits& limits);
 
-// Returns the tensor's values if a GPU would have the same ones; otherwise undefined.
+// Returns the tensor's values if the tensor would have the same values on a GPU. Otherwise, returns
+// an undefined tensor.
 at::Tensor known_values(const at::Tensor& tensor);
 
 // Throws c10::AcceleratorError, as for a failed check on the device. Every later CUDA call fails

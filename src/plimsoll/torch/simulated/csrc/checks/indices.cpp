@@ -15,7 +15,8 @@ namespace {
 
 using at::Tensor;
 
-// Returns the argument with this name in the operation's schema; undefined if it has none.
+// Returns the tensor argument with this name in the operation's schema. If the schema has no such
+// name, returns an undefined tensor.
 Tensor named(const Call& call, const char* name) {
   const auto place = call.op().schema().argumentIndexWithName(name);
   return place ? call.tensor(static_cast<std::size_t>(*place)) : Tensor();

@@ -46,9 +46,9 @@ void singular_values(const Call& call) {
   }
 }
 
-// If an element is infinite or NaN, cuSOLVER returns an error status; its results do not show the
-// error. This check only looks at the elements. It does not run LAPACK on the host, because LAPACK
-// was seen to write outside its memory for such matrices.
+// If an element is infinite or NaN, cuSOLVER returns an error status. Only this status shows the
+// error; the results do not. This check only looks at the elements. It does not run LAPACK on the
+// host, because LAPACK was seen to write outside its memory for such matrices.
 void general_eigenvalues(const Call& call) {
   TORCH_CHECK(!has_infinite(call.tensor(0)),
               "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnXgeev`: the "

@@ -23,9 +23,10 @@ struct Meeting {
 std::uint64_t post(const Meeting& meeting, std::string_view given);
 // The bytes of all ranks, as `collect` returns them.
 struct Collected {
-  std::uint64_t series = 0;        // a random number, the same on all ranks
-  std::int64_t from = -1;          // the sender, if this rank received from any rank
-  std::vector<std::string> given;  // one entry for each rank; after a receive, the sender's alone
+  std::uint64_t series = 0;  // a random number, the same on all ranks
+  std::int64_t from = -1;    // the sender, if this rank received from any rank
+  // One entry for each rank. For a receive, this has only the sender's entry.
+  std::vector<std::string> given;
 };
 // Waits until all ranks have sent their bytes. Throws if a rank will never take part.
 Collected collect(std::uint64_t number);

@@ -19,11 +19,11 @@ namespace {
 
 using RedOp = c10d::ReduceOp::RedOpType;
 
-// Ranks exchange the values of a tensor up to these sizes, and only a description of a larger
-// tensor. The first limit is for computed values. It is high because programs send pickled objects
-// as tensors, and the receiver needs their exact bytes. The second limit is for values that
-// plimsoll drew at random to fit a description. Such values tell the receiver no more than the
-// description.
+// Ranks exchange a tensor's values if the tensor is not larger than these limits. For a larger
+// tensor, they exchange only a description. The first limit is for computed values. It is high
+// because programs send pickled objects as tensors, and the receiver needs their exact bytes. The
+// second limit is for values that plimsoll drew at random to fit a description. Such values tell
+// the receiver no more than the description.
 constexpr std::int64_t kMostComputedBytesGiven = std::int64_t{64} << 20;
 constexpr std::int64_t kMostBytesGiven = std::int64_t{4} << 20;
 

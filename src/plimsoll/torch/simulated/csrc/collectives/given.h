@@ -35,7 +35,8 @@ Given reduced(const std::vector<Given>& of_ranks, c10d::ReduceOp::RedOpType how)
 // `series` get the same values.
 void take(const at::Tensor& tensor, const Given& given, std::uint64_t series);
 
-// Converts contributions to bytes and back. The processes on both ends run the same program.
+// Converts contributions to bytes and back. The format need not be portable, because the sender and
+// the receiver run the same program.
 std::string encode(const std::vector<Given>& given);
 std::vector<Given> decode(std::string_view bytes);
 

@@ -54,7 +54,8 @@ const char* name_of(c10d::ReduceOp::RedOpType how) {
   return number < std::size(kNames) ? kNames[number] : "some operation";
 }
 
-// Returns the properties of a tensor that must be equal on all ranks, such as "1024 of float".
+// Returns the element count and the type of a tensor as text, such as "1024 of float". The text
+// must be equal on all ranks.
 std::string count_of(const Tensor& tensor) {
   return std::to_string(tensor.numel()) + " of " + c10::toString(tensor.scalar_type());
 }
@@ -209,9 +210,9 @@ void SimulatedGroup::launch(double bytes, const c10::Stream& stream,
 
 // Releases tensors as NCCL's watchdog does. The watchdog's thread looks ten times a second for
 // collectives that are done on the GPU, and the next collective then releases their tensors. The
-// time of the watchdog's last look is unknown. The upper bound of memory assumes that it was as
-// early as possible. The lower bound assumes that all collectives were done by then, because the
-// host may have been slow, for example while it loaded kernels.
+// time of the watchdog's last look is unknown. The upper bound of memory assumes that this look was
+// as early as possible. The lower bound assumes that this look found all earlier collectives done.
+// That happens if the host was slow, for example while it loaded kernels.
 void SimulatedGroup::let_go(c10::DeviceIndex device) {
   std::vector<std::shared_ptr<Shelf>> done;
   std::uint64_t open_bytes = 0;

@@ -95,7 +95,8 @@ bool SimulatedWork::wait(std::chrono::milliseconds) {
   return true;
 }
 
-// Returns a completed future: PyTorch's future completes as soon as the collective is queued.
+// Returns a completed future. On a real GPU, too, the future completes as soon as the collective is
+// queued.
 c10::intrusive_ptr<c10::ivalue::Future> SimulatedWork::getFuture() {
   if (future_waits_) {
     synchronize();

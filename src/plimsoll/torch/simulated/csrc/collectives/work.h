@@ -52,8 +52,8 @@ class Shelf {
 class Pending {
  public:
   explicit Pending(Collective collective);
-  // Waits for the other ranks and takes the result. Returns the sender's rank after a receive from
-  // any rank.
+  // Waits for the other ranks and takes the result. If the exchange is a receive that accepts any
+  // sender, returns the sender's rank.
   std::int64_t finish();
 
  private:

@@ -71,7 +71,7 @@ struct Hooks final : at::CUDAHooksInterface {
   }
 };
 
-// REGISTRY_PREFERRED: PyTorch uses these hooks even if it is a CUDA build with its own.
+// REGISTRY_PREFERRED: a CUDA build of PyTorch also registers hooks, but uses these.
 const at::RegistererCUDAHooksRegistry registered(
     "CUDAHooks", c10::REGISTRY_PREFERRED, at::CUDAHooksRegistry(),
     at::RegistererCUDAHooksRegistry::DefaultCreator<Hooks>);

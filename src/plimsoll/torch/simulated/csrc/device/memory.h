@@ -17,7 +17,8 @@ class ContentsOfAllocation {
   virtual ~ContentsOfAllocation() = default;
 };
 
-// One live allocation on a device; the context of its storage's DataPtr.
+// One live allocation on a device. A storage owns it: this object is the context of the storage's
+// DataPtr.
 struct Allocation {
   std::uint64_t address = 0;
   std::size_t size = 0;

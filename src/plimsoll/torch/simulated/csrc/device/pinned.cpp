@@ -205,7 +205,7 @@ class PinnedAllocator final : public c10::Allocator {
   };
   struct Registered {
     std::size_t size = 0;
-    std::uint64_t accounted = 0;  // the simulated driver's own address for this memory
+    std::uint64_t accounted = 0;  // the address under which the simulated driver counts the memory
   };
 
   void* take(std::size_t size) {
@@ -293,7 +293,8 @@ class PinnedAllocator final : public c10::Allocator {
   std::deque<Waiting> waiting_;
   std::multimap<std::size_t, void*> free_;
   std::map<void*, Registered> registered_;
-  std::map<void*, std::uint64_t> accounts_;  // the simulated driver's own address for each block
+  // For each block, the address under which the simulated driver counts its memory.
+  std::map<void*, std::uint64_t> accounts_;
   PinnedStatistics statistics_;
   PinnedLimits limits_;
 };
