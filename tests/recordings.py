@@ -48,7 +48,7 @@ class Recorded:
 
 
 def or_skipped(found: Iterable[object]) -> list[Any]:
-    """Returns the recordings for a test, or one skip with a reason if they are missing."""
+    """Returns `found` as a list; if it is empty, returns one parameter that skips the test."""
     reason = f"the large recordings are not in {LARGE}"
     return list(found) or [pytest.param(None, marks=pytest.mark.skip(reason=reason))]
 

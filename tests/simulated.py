@@ -30,7 +30,7 @@ GPU = "A100-80GB"
 Program = Path | str | Callable[..., None]
 _Parameters = ParamSpec("_Parameters")
 _MOST_SIMULATORS = 4
-"""The most processes that hold PyTorch in memory at a time."""
+"""How many `_Simulator` processes may run at a time; each holds PyTorch in memory."""
 _MOST_SECONDS = 600
 """Time limit of a program, and of importing PyTorch, in seconds."""
 
@@ -38,7 +38,10 @@ _MOST_SECONDS = 600
 def on_simulated_gpus(
     *options: str, gpu: str = GPU
 ) -> Callable[[Callable[_Parameters, None]], Callable[_Parameters, None]]:
-    """Returns a decorator: runs a test in a new process on simulated GPUs, in an empty folder."""
+    """Returns a decorator that runs a test on simulated GPUs.
+
+    The test runs in a new process whose current folder is empty.
+    """
 
     def decorate(test: Callable[_Parameters, None]) -> Callable[_Parameters, None]:
         @wraps(test)
@@ -80,8 +83,8 @@ def simulate(
 
     The program runs in `folder`, or in a temporary folder; text becomes `script.py` there. A
     function's arguments must be valid JSON. If `environment` is given, even an empty one, the
-    program runs by the command and not in a fork, because the command and PyTorch read variables at
-    their start.
+    program runs in a new `plimsoll run --simulate` instead of a fork. A fork would get these
+    variables too late, because plimsoll and PyTorch read them when they start.
     """
     with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as place:
         folder = Path(place)

@@ -103,7 +103,7 @@ def leading_program(lines: list[str]) -> list[str]:
 
 
 def indented(lines: list[str], error: SyntaxError) -> list[str] | None:
-    """Returns the lines, and indents the body whose missing indentation is the error.
+    """Returns a copy of the lines in which the body that lacks its indentation is indented.
 
     Returns None if the error is not a missing indentation.
     """

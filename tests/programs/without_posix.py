@@ -1,7 +1,7 @@
 """Runs plimsoll's command without the functions that Python lacks on Windows.
 
-Third-party modules are imported before the functions are removed, since they detect the system
-themselves.
+This file imports third-party modules before it removes the functions. Such a module checks on which
+operating system it runs and, on Linux, expects the functions.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class CupyOutOfMemoryError(MemoryError):
 
 
 class Cupy:
-    """The part of CuPy that plimsoll uses, with the current device and stream."""
+    """A stand-in for the part of CuPy that plimsoll uses. A test sets its `device` and `stream`."""
 
     def __init__(self) -> None:
         self.device = 0

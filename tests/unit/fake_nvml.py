@@ -27,7 +27,7 @@ class Gpu:
 
 
 class FakeNvml:
-    """A stand-in for pynvml, with what plimsoll uses of it."""
+    """A stand-in for the part of pynvml that plimsoll uses."""
 
     NVMLError = NVMLError
     NVML_DEVICE_MIG_ENABLE = 1
@@ -56,7 +56,10 @@ class FakeNvml:
         raise NVMLError("Not Found")
 
     def __getattr__(self, name: str) -> Any:
-        """Returns a function of NVML that takes a GPU; it fails where the test says so."""
+        """Returns the NVML function `name`.
+
+        The function raises `NVMLError` for each GPU whose `fails` contains this name.
+        """
         answer = _ANSWERS.get(name)
         if answer is None:
             raise AttributeError(name)

@@ -78,7 +78,11 @@ def permitted() -> None:
 
 
 def rename_by_raw_call() -> None:
-    """Renames a redirected file by raw system calls, as safetensors does in Rust."""
+    """Renames a file by raw system calls, as safetensors does in Rust.
+
+    A trial run writes files to its own scratch folder instead of to their real places. A raw call
+    must name the place in that folder.
+    """
     call = ctypes.CDLL(None, use_errno=True).syscall
     renameat2, fchmodat = (316, 268) if platform.machine() == "x86_64" else (276, 53)
     layer = os.environ["PLIMSOLL_SCRATCH"].splitlines()[0] + f"/files{Path.cwd()}"

@@ -26,7 +26,11 @@ class Malloc:
 
 @dataclass(frozen=True)
 class Free:
-    """The free of a live allocation; `which` is its index, modulo the number of allocations."""
+    """Frees one of the live allocations.
+
+    Attributes:
+        which: The allocation's index is `which` modulo the number of live allocations.
+    """
 
     which: int
 

@@ -71,7 +71,10 @@ def test_advice_is_in_the_order_of_the_rule_whatever_it_came_in(
 
 
 def cached_and_kept(allocator: Allocator) -> None:
-    """Leaves 101 MiB live and 100 MiB cached; under a limit the allocator releases the cache."""
+    """Leaves 101 MiB live and 100 MiB cached.
+
+    If a limit on memory leaves no room for both, the allocator releases the cached memory first.
+    """
     allocator.free(allocator.malloc("100MiB"))  # stays cached, too small for the next request
     allocator.malloc("101MiB")
 

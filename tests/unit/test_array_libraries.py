@@ -133,7 +133,7 @@ class TestCupy:
         there = allocate(2 * MiB)
         assert (here.mem.device_id, there.mem.device_id) == (0, 1)
         assert (engines.allocated(0), engines.allocated(1)) == (MiB, 2 * MiB)
-        del here, there  # the frees succeed although another GPU is current
+        del here, there  # GPU 1 is current; the array on GPU 0 is freed too
         assert (engines.allocated(0), engines.allocated(1)) == (0, 0)
 
     def test_a_streams_memory_is_used_again_there_and_not_elsewhere(

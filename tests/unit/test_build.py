@@ -288,7 +288,10 @@ def is_running(process: int) -> bool:
 
 
 def obey_signals() -> None:
-    """Restores signal handling in a new process; under nohup, its parent ignores signals."""
+    """Restores the default handling of signals in a new process.
+
+    If nohup runs the tests, a new process would inherit that it ignores SIGHUP.
+    """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 

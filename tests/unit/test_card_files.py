@@ -173,7 +173,7 @@ def test_a_broken_file_ends_a_command_in_one_line(folder: Path) -> None:
 
 
 class _Nvml:
-    """A card that NVML reports differently at each reading."""
+    """Takes the place of NVML; each reading of the card reports the next value of `used`."""
 
     def __init__(self, *used: int, processes: dict[int, int | None] | None = None) -> None:
         self._used = list(used)

@@ -141,7 +141,7 @@ class Freed:
 
 
 class Contract(RuleBasedStateMachine):
-    """Acts as a program on an allocator, and checks the guarantees that programs rely on."""
+    """Uses an allocator as a program does, and checks the guarantees that programs rely on."""
 
     policy: ClassVar[str]
     driver: ClassVar[DriverName]
@@ -169,7 +169,8 @@ class Contract(RuleBasedStateMachine):
             case Free(which) if self.live:
                 self.free(self.pick(which))
             case RecordStream(which, stream) if self.live and not self.in_pool:
-                # Left out in a pool: there PyTorch assumes that a graph capture orders the streams.
+                # While a pool is in use, the test does not call record_stream: for a pool, PyTorch
+                # assumes that a graph capture orders the streams.
                 self.allocator.record_stream(self.pick(which), stream)
                 self.live[self.pick(which)].users.add(stream)
             case Launch(stream, seconds):

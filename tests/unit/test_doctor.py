@@ -1,4 +1,4 @@
-"""Tests `plimsoll doctor` on several machines: the answer, and a command for missing parts."""
+"""Tests `plimsoll doctor` on several machines: its answer, and how to add missing parts."""
 
 from __future__ import annotations
 

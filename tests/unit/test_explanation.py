@@ -203,7 +203,10 @@ def nine_blocks(allocator: Allocator) -> None:
 
 
 def request(recording: Recording, number: int) -> int:
-    """Returns the event number of a request; requests count from 0."""
+    """Returns the event number of a request.
+
+    `number` says which of the recording's served requests, counted from 0.
+    """
     action = recording.devices[0].load().action
     return int(np.flatnonzero(action == Action.ALLOC)[number])
 

@@ -136,8 +136,8 @@ def test_every_kind_of_file_names_the_allocator(tmp_path: Path) -> None:
         assert one.allocator == "elastic"
     reserved = explain(recording, advice=False).reserved
     told = explain(snapshot, advice=False).reserved
-    # The recording and the snapshot tell the same memory. Only the event's number differs, because
-    # the snapshot itself is an event.
+    # The recording and the snapshot describe the same memory. Only `event` (the number of the event
+    # at which the memory is described) differs, because taking the snapshot is one more event.
     assert replace(told, event=reserved.event) == reserved
     assert Recording("of PyTorch", []).allocator == "native"
 

@@ -1,4 +1,7 @@
-"""Tests that files are written whole or not at all, and replace a file only with permission."""
+"""Tests plimsoll's writing of files.
+
+A file is written whole or not at all. An existing file is replaced only with `force`.
+"""
 
 from __future__ import annotations
 

@@ -110,9 +110,10 @@ def test_a_training_step_loads_the_whole_context(gpu: GpuProfile) -> None:
     ],
 )  # fmt: skip
 def test_what_a_forward_pass_loads_is_as_people_posted(card: str, posted_gib: float) -> None:
-    """Compares with logs that users of vLLM posted.
+    """Compares the figures for loaded kernels and cuBLAS with logs that users of vLLM posted.
 
-    Each figure follows the words "non_torch_memory takes" in a log of vLLM 0.6 to 0.9 on one card.
+    Each `posted_gib` follows the words "non_torch_memory takes" in a log of vLLM 0.6 to 0.9 that
+    ran on one card.
     """
     gpu = gpu_profile(card)
     loaded = gpu.context_with(["kernels", "blas"]) - gpu.context_with(())

@@ -125,7 +125,11 @@ class TestPlans:
 
 
 class TestSizes:
-    """Tests of limits above the card's memory: reported at once, or by each request."""
+    """Tests limits on memory.
+
+    A limit above the memory of every card is refused at once. A limit above the memory of one card
+    is refused whenever an engine for that card is opened.
+    """
 
     def engines(self, **sizes: int) -> live_engines.LiveEngines:
         choice = live_engines._Choice("elastic", "", Tiers(**sizes))  # type: ignore[arg-type]
@@ -143,7 +147,7 @@ class TestSizes:
         engines = self.engines(dedicated_bytes=GiB // 2)
         assert engines.open(0) is engines.open(0) is made[0]
         assert made[0].limit == GiB // 2
-        made[0].set_dedicated_limit(GiB // 4)  # `set_tiers` does this later
+        made[0].set_dedicated_limit(GiB // 4)  # as `set_tiers` does in a running program
         assert engines.open(0).limit == GiB // 4
 
     @pytest.mark.usefixtures("made")

@@ -1,4 +1,4 @@
-"""Tests that advice on a kept value shows the program's own statement with the needed change."""
+"""Tests finding which statement of a loop keeps a tensor, and the changed statement to advise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Memory over a run, as data. It has few points, because every prediction stores it."""
+"""The memory use over a run, as a series of points.
+
+The points are few, because plimsoll stores the series with each prediction.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,10 @@ class Timeline:
         by_category: The bytes of each category at each point, taken when the allocated bytes were
             at their highest in the interval. The sum over all categories is the allocated bytes
             without the unused ends of blocks that the allocator did not split.
-        reserved_bytes: The most reserved from the driver in each interval.
-        first_step: The number of the first step in `step_ends`. The run's first step is number 1.
-        step_ends: The indices of the points at which a step ends.
+        reserved_bytes: For each interval, the most bytes that were reserved from the driver in it.
+        first_step: The number of the step that ends at the point `step_ends[0]`. The first step
+            of the run has number 1.
+        step_ends: The indices of the points at which a step ends, in ascending order.
     """
 
     first_event: int

@@ -1,8 +1,8 @@
-"""Serves metrics, prints their port, and uses memory in one way until its stdin ends.
+"""Serves metrics, prints their port, and runs until its stdin ends.
 
     python watched.py sound|leak|fragments|full
 
-With `sound`, memory rises and falls as in training.
+The argument says how memory is used. With `sound`, memory use rises and falls as in training.
 """
 
 import sys

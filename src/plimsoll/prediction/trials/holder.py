@@ -43,9 +43,9 @@ _SECONDS_BETWEEN_LOOKS = 0.5
 """The time between two checks that plimsoll still runs."""
 _SECONDS_BETWEEN = 0.01
 _SECONDS_FOR_PARENT = 2.0
-"""How long the holder waits for plimsoll to end.
+"""How long the holder waits for plimsoll to end, after a signal made the holder end the trial.
 
-It waits after it received a signal, because plimsoll may have received the same signal.
+Perhaps plimsoll received the same signal and is about to end.
 """
 
 

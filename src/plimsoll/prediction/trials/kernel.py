@@ -96,5 +96,5 @@ def adopt_orphans() -> None:
 
 
 def die_with_parent(number: int) -> None:
-    """Makes the kernel send this process a signal when the thread that started it ends."""
+    """Makes the kernel send signal `number` to this process when the thread that forked it ends."""
     _made(_libc.prctl(_PR_SET_PDEATHSIG, number), "prctl")

@@ -14,7 +14,7 @@ class Kind(StrEnum):
     """How a trial protects real files from a program's writes."""
 
     OVERLAY = "overlay"
-    """The kernel puts an overlay over every folder that the program sees."""
+    """The program sees real folders through overlay file systems, which store its writes apart."""
     WALL = "wall"
     """A library loaded before libc redirects writes; the kernel refuses writes that bypass it."""
     LAYER = "layer"

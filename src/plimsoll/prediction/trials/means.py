@@ -70,7 +70,7 @@ class Means(Protocol):
 
 
 class _Silent:
-    """The base of means that need nothing from the holder while the program runs."""
+    """A base class of `Means` for which the holder has nothing to do while the program runs."""
 
     listener: int | None = None
 
@@ -89,7 +89,7 @@ class _Silent:
 
 
 class ByOverlay(_Silent):
-    """An overlay over each folder of the machine; see `overlay`."""
+    """Protects real files by overlay file systems over the machine's folders; see `overlay`."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

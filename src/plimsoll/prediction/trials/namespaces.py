@@ -15,14 +15,16 @@ _IFF_UP = 1
 
 
 def enter_namespaces(*, with_network: bool) -> None:
-    """Gives this process, and all processes that it starts, mounts and a network of their own.
+    """Moves this process to new namespaces for user ids, mounts and possibly network.
 
-    Ids of users and groups stay the same. If root calls it, the namespace has all ids. If an
-    ordinary user calls it, the namespace has only that user and group, and the kernel shows other
-    users' files as files of `nobody`.
+    Later children of this process are in the same namespaces. Each user and group keeps its id. If
+    root calls this function, the user namespace has all ids. If an ordinary user calls it, the
+    namespace has only that user and group, and the kernel shows other users' files as files of
+    `nobody`.
 
     Args:
-        with_network: Whether the machine's network stays reachable. If not, only loopback works.
+        with_network: Whether the machine's network stays reachable. If not, this process gets a
+            new network namespace, in which only loopback works.
 
     Raises:
         OSError: If this machine does not offer such namespaces.
@@ -60,7 +62,7 @@ def _maps() -> dict[str, str]:
 
 
 def _same_numbers(name: str) -> str:
-    """Returns the text of a map from each id of this namespace to the same id."""
+    """Returns the text of an id map that lets each id keep its number in a new namespace."""
     ranges = [line.split() for line in Path(f"/proc/self/{name}").read_text().splitlines()]
     return "".join(f"{first} {first} {count}\n" for first, _, count in ranges)
 

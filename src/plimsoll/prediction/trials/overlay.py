@@ -2,8 +2,8 @@
 
 The trial gets a new root with an overlay over each folder of the real root. Writes go to an upper
 folder, which is deleted with the trial. The kernel lets no ordinary user put an overlay over a
-folder that contains mounts. For such a folder the trial makes a new folder with the same entries.
-If the folder has more than `MOST_ENTRIES`, the trial sees the real one read-only.
+folder that contains mounts. For such a folder the trial makes a new folder with the same entries,
+or, if there are more than `MOST_ENTRIES` entries, shows the real folder read-only.
 """
 
 from __future__ import annotations
@@ -118,12 +118,12 @@ class Overlay:
 
     Attributes:
         root: The new root. Folders of the real root that contain mounts are remade in it.
-        layers: The folders with an overlay.
+        layers: For each folder with an overlay, the folders of the overlay mount.
 
     Args:
-        scratch: The trial's own folder, which holds the upper folders. If an overlay covers a
-            parent of `scratch`, its upper folder is in a tmpfs: the kernel allows no upper folder
-            inside the lower one.
+        scratch: The trial's own folder, which holds the upper folders of the overlays. The kernel
+            allows no upper folder inside the lower folder of the same overlay. So if an overlay
+            covers a parent of `scratch`, the upper folder of that overlay is in a tmpfs.
         free: Further folders that are shown as they are and stay writable.
     """
 
@@ -196,7 +196,7 @@ class Overlay:
         os.chdir(here)
 
     def _check(self, writable: Sequence[Path]) -> None:
-        """Raises a `PermissionError` for a folder that is neither overlaid nor shown as it is."""
+        """Raises `PermissionError` if one of `writable` is neither overlaid nor shown as it is."""
         shown = {place: how for how, place in self._steps}
         for folder in writable:
             how = next(shown[place] for place in (folder, *folder.parents) if place in shown)

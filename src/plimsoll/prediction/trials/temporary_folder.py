@@ -53,7 +53,7 @@ def own(folder: Path) -> int:
     lock = os.open(unfinished if is_first else owner, os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(lock, fcntl.LOCK_SH)
     if is_first:
-        unfinished.rename(owner)  # renamed when locked, so a sweep never sees it without a lock
+        unfinished.rename(owner)  # the file is locked already, so a sweep never finds it unlocked
     return lock
 
 

@@ -16,7 +16,7 @@ _LONGEST = 2 * 4096
 
 @dataclass(frozen=True)
 class Refused:
-    """A write to a real file that the kernel refused.
+    """The writes of one program to one real file, as far as the kernel refused them.
 
     Attributes:
         path: The file.

@@ -58,7 +58,12 @@ def _new(folder: Path, place: Path) -> Iterator[Written]:
 
 
 def compared(now: os.stat_result, place: Path) -> Iterator[Written]:
-    """Yields an entry if a trial's file (its status is `now`) differs from the real file."""
+    """Yields a `Written` if a file in the trial differs from the real file.
+
+    Args:
+        now: The status of the file in the trial.
+        place: The path of the real file.
+    """
     try:
         before = place.lstat()
     except OSError:
@@ -69,7 +74,7 @@ def compared(now: os.stat_result, place: Path) -> Iterator[Written]:
 
 
 def removed(place: Path) -> Written:
-    """Returns the entry for a real file or folder that the trial removed."""
+    """Describes a real file or folder that the trial's program removed."""
     return Written(shown(place), _size(place), "removed")
 
 
@@ -112,7 +117,7 @@ def _state(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _size(path: Path) -> int:
-    """Returns the size of a file, or of all files in a folder that this user can read."""
+    """Returns the size of a file, or of all files in a folder; inaccessible files count as 0."""
     if path.is_dir() and not path.is_symlink():
         return sum(_size(Path(folder) / name) for folder, _, names in os.walk(path)
                    for name in names)  # fmt: skip

@@ -1,8 +1,9 @@
-"""Reads a history of any length in parts, called stretches. Blocks have their full lifetimes.
+"""Reads a history of any length in parts, called stretches.
 
-A first pass over the history pairs each allocation with its free. If a block is still live at the
-end of a stretch, it is carried to the next stretch. A pair is kept only if its free is in a later
-stretch than its allocation; such pairs are few. Each later pass yields the stretches in order.
+The first reading of the history pairs each allocation with its free. It keeps only the pairs whose
+free is in a later stretch than the allocation; such pairs are few. Each later reading yields the
+stretches in order. If a block is still live at the end of a stretch, it is carried to the next
+stretch. Even the stretch in which it was allocated knows when it will be freed.
 
 A block that was allocated before the first event has no allocation in the history: it has only a
 free, or it is in the final segments.
@@ -169,12 +170,13 @@ class BlockHistory(Stretches):
             start=np.full(len(ends), -1, dtype=np.int64),
             end=ends.end,
             completed=ends.completed,
-            stack=np.zeros(len(ends), dtype=np.uint32),  # the recorded stack requested the free
+            # 0, unknown: the recorded stack is that of the free, not of the allocation.
+            stack=np.zeros(len(ends), dtype=np.uint32),
         )
         return found[np.array(is_first, dtype=bool)]
 
     def _first_use(self, addresses: NDArray[np.uint64]) -> dict[int, int]:
-        """Returns the first event at each address: later events there are about newer blocks."""
+        """Returns the first event at each address. Later events there belong to newer blocks."""
         found: dict[int, int] = {}
         if not len(addresses):
             return found
@@ -220,7 +222,7 @@ class BlockHistory(Stretches):
 def _pool_numbers(
     first: NDArray[np.uint64], second: NDArray[np.uint64], pools: dict[tuple[int, int], int]
 ) -> NDArray[np.uint32]:
-    """Returns the numbers of memory pools. A pool that `pools` lacks gets the next number there.
+    """Returns the numbers of memory pools. Adds new pools to `pools` with the next free numbers.
 
     A pool's id has two parts: one is in `first`, the other in `second`.
     """

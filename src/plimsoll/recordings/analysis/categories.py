@@ -108,8 +108,9 @@ class _Rules:
         backward = self._is[Place.BACKWARD] | self._is[Place.RECOMPUTED]
         self._backward_starts = lifetimes.start[backward]
         reached = np.union1d(self._backward_starts, np.array(failures, dtype=np.int64))
-        # A mask of blocks that are live until the next request of a backward pass, or until the
-        # next failed request, which may have prevented a backward pass.
+        # A mask of the blocks that are still live when, for the first time after the block's
+        # allocation, a backward pass requests memory or a request fails. A failed request may have
+        # prevented a backward pass.
         self._survives = lifetimes.end > _next(reached, lifetimes.start, lifetimes.event_count)
         self._result = np.full(len(lifetimes), NUMBER["temporaries"], dtype=np.uint8)
 
@@ -258,8 +259,9 @@ class _Rules:
     def _name_workspaces(self) -> None:
         """Names workspaces of libraries by recorded roles, or else by their sizes.
 
-        A stream's first matrix product requests one block of each workspace size. The forward and
-        the backward pass run in different threads, and each thread has its own workspaces.
+        A thread requests a workspace at its first matrix product on a stream. The forward and the
+        backward pass run in different threads. So for each size and stream, only the first suitable
+        block outside backward passes and the first one in a backward pass count as workspaces.
         """
         self._name("workspaces", self._has_role("workspace"))
         blocks = self._blocks
@@ -279,11 +281,14 @@ class _Rules:
 
 
 def _next(events: NDArray[np.int64], after: NDArray[np.int64], otherwise: int) -> NDArray[np.int64]:
-    """Returns the first of the sorted `events` after each number; `otherwise` if there is none."""
+    """Returns, for each number in `after`, the first greater one in the sorted `events`.
+
+    Where no greater one exists, the result is `otherwise`.
+    """
     place = np.searchsorted(events, after, side="right")
     return np.append(events, otherwise)[place]
 
 
 def _last(events: NDArray[np.int64], before: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the last of the sorted `events` before each number; -1 if there is none."""
+    """Returns, for each number in `before`, the last smaller one in the sorted `events`, or -1."""
     return np.append(events, -1)[np.searchsorted(events, before) - 1]

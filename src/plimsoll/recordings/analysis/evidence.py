@@ -2,8 +2,8 @@
 
 There are three sources. The frames of a call stack show which part of PyTorch requested the block.
 A frame that plimsoll adds tells the pass and whether autograd was recording
-(`plimsoll.recordings.origin`). Labels tell what PyTorch knew about an address while the program
-ran.
+(`plimsoll.recordings.origin`). Labels tell what PyTorch reported, while the program ran, about the
+use of an address.
 """
 
 from __future__ import annotations

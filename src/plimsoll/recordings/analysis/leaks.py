@@ -97,7 +97,10 @@ def find_leaks(
 
 
 def leak_moments(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the numbers of the examined steps, and the last event of each."""
+    """Returns the numbers of the examined boundaries between steps, and the last event before each.
+
+    Boundary 0 is the one that ends the warm-up.
+    """
     # The last boundary is a guess if the steps were detected; it is then left out.
     last = len(steps) + (steps.source == "marks")
     moments = steps.boundaries[steps_to_warm_up(steps) : last] - 1

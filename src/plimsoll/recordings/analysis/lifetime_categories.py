@@ -3,9 +3,11 @@
 - A block that exists before the first step and lives through the last is a parameter.
 - A gradient is as large as a parameter, and all gradients of a step are live together.
 - Optimizer state is allocated in the first step, stays, and is as large as a parameter.
-- An activation is live when memory is highest in the part of the step before the first gradient.
+- The part of a step before its first gradient has a peak of memory. The step's blocks that are live
+  at that peak are activations.
 - If a program trains but a step has no gradient, the step was cut off in its forward pass, by a
-  failed request or the end of the history. Its activations are the blocks live at its peak.
+  failed request or the end of the history. The activations of such a step are
+  the step's blocks that are live at its peak.
 """
 
 from __future__ import annotations
@@ -65,8 +67,9 @@ def categories_by_lifetimes(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.ui
             continue
         made = ends - 1
         if len(gradients):
-            # The gradients show where the forward pass ends. The first of them, up to a sixteenth
-            # of their bytes, do not count: a small block of the forward pass may look like one.
+            # The forward pass ends where the gradients begin. But a small block of the forward pass
+            # may look like a gradient. So the earliest gradients do not count until they reach a
+            # sixteenth of the bytes of all gradients.
             sizes = np.cumsum(lifetimes.size[gradients])
             made = int(start[gradients[np.searchsorted(sizes, sizes[-1] // 16)]])
         turn = began + int(np.argmax(level[began : made + 1]))

@@ -76,7 +76,7 @@ def is_users(frame: Frame) -> bool:
 
 
 def source_line(frames: Sequence[Frame]) -> str:
-    """Names a stack by the user's line, and by the library's line that the user's line called.
+    """Returns the name of a stack: a line of the user's code, then possibly a line of a library.
 
     Args:
         frames: The stack, innermost frame first.
@@ -144,7 +144,7 @@ def source_lines(
 
 
 def short_path(filename: str) -> str:
-    """Returns a file's path relative to its package, or to the working directory."""
+    """Returns a file's path relative to site-packages, dist-packages or the working directory."""
     try:
         return _short_path(filename, os.getcwd())  # noqa: PTH109 - a `Path` a call takes too long
     except OSError:  # the working directory has been removed

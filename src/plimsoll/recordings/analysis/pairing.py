@@ -61,7 +61,7 @@ class Rows:
 
     @classmethod
     def join(cls, parts: Sequence[Rows]) -> Rows:
-        """Joins consecutive parts."""
+        """Returns one table with the rows of all `parts`, in this order."""
         return cls(
             *(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls))
         )
@@ -75,11 +75,11 @@ class Pairs:
     """Blocks, in the order of their first events, as columns.
 
     Attributes:
-        opening: The block's first event: its allocation, or its free if the allocation is missing.
-            int64.
-        is_known: Whether the first event is its allocation.
-        end: The event that requested its free. It is -1 if the request is older than the first
-            event, and the number of events in the whole history if there is no request. int64.
+        opening: The block's earliest event: its allocation, or its free if the allocation is
+            missing. int64.
+        is_known: Whether `opening` is the allocation.
+        end: The event that requested the block's free. It is -1 if that request came before the
+            history began. It is the number of events in the history if there is no request. int64.
         end_rank: The number of allocations before `end`. int64.
         completed: The event that completed the free; the number of events in the whole history if
             there is none. int64.
@@ -95,7 +95,7 @@ class Pairs:
 
     @classmethod
     def join(cls, parts: Sequence[Pairs]) -> Pairs:
-        """Joins consecutive parts."""
+        """Returns one table with the rows of all `parts`, in this order."""
         return cls(
             *(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls))
         )

@@ -80,7 +80,7 @@ def find_segments(
     ):
         if action in (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP):
             mapped = action == Action.SEGMENT_MAP
-            shared = min(shared, size)  # a damaged history may have a larger shared part
+            shared = min(shared, size)  # in a damaged history `shared` may exceed `size`
             ranges.take(_Range(address, size, number, shared, stream, private, mapped))
         elif action in (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP):
             ranges.give_back(number, address, size)
@@ -114,7 +114,7 @@ class _Range(NamedTuple):
     mapped: bool
 
     def part(self, begin: int, end: int) -> _Range:
-        """Returns a part of the range, with a proportional share of the shared memory."""
+        """Returns a part of the range. Its `shared` is proportional to its size."""
         shared = self.shared * (end - begin) // self.size
         return self._replace(address=begin, size=end - begin, shared=shared)
 
@@ -129,7 +129,7 @@ class _Ranges:
 
     def take(self, new: _Range) -> None:
         if new.size:
-            # A damaged history may reserve a range twice.
+            # A damaged history may take memory that is still reserved. It counts as released first.
             self.give_back(new.start, new.address, new.size)
             insort(self._now, new)
 
