@@ -73,7 +73,8 @@ def test_ranks_that_share_a_model_take_the_same() -> None:
 def test_stages_take_what_they_hold() -> None:
     found = trained("pipeline")
     first, second = found.ranks
-    # The second rank has two layers more than the first: their parameters and gradients.
+    # The second rank has three layers, the first rank has one. Each layer has parameters and
+    # gradients.
     more = (second.peak_allocated_bytes or 0) - (first.peak_allocated_bytes or 0)
     assert 2 * 2 * LAYER <= more < 3 * 2 * LAYER
     assert found.worst_rank == 1

@@ -32,7 +32,7 @@ SEEN = "NVIDIA A100-SXM4-80GB cuda:0"
 def launch(
     *command: object, arguments: Sequence[str] = (), folder: Path | None = None
 ) -> tuple[int, str]:
-    """Returns the exit status and output of `plimsoll run --simulate ... COMMAND RANK`."""
+    """Runs `plimsoll run --simulate ... COMMAND rank.py`; returns its exit status and output."""
     options = ("--gpus", "2", *map(str, command))
     done = simulate(RANK, *options, arguments=arguments, folder=folder, environment={})
     return done.returncode, done.stdout + done.stderr

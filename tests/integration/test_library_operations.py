@@ -210,7 +210,11 @@ RUNTIME = 'extern "C" int cudaDeviceSynchronize() { return 0; }'
 
 @pytest.fixture(scope="session")
 def extension(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Builds a CUDA extension, and deletes the CUDA libraries that it needs; returns its path."""
+    """Builds a CUDA extension; returns its path.
+
+    The extension is linked to two stand-ins for CUDA libraries. The stand-ins are deleted after the
+    build, so the dynamic linker does not find them when a test loads the extension.
+    """
     folder = tmp_path_factory.mktemp("extension")
     home = Path(torch.__file__).parent
     (folder / "extension.cpp").write_text(EXTENSION)

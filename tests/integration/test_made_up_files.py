@@ -1,4 +1,4 @@
-"""Tests that programs run without weight and tokenizer files; configurations replace the files."""
+"""Tests that programs run without weight and tokenizer files: a configuration suffices."""
 
 from __future__ import annotations
 

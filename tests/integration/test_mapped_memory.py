@@ -107,7 +107,7 @@ def test_only_a_dense_tensor_of_the_host_is_mapped() -> None:
 
 @on_simulated_gpus()
 def test_values_that_a_replayed_graph_writes_are_assumed() -> None:
-    """The kernels of a replayed graph compute no values."""
+    """A graph that is replayed on a simulated GPU computes no values."""
     host = torch.zeros(2)
     mapped = torch.ops.plimsoll.map_host(host)
     graph = torch.cuda.CUDAGraph()

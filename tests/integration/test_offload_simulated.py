@@ -341,7 +341,7 @@ def test_weights_and_frozen_weights_stay() -> None:
         with offload:
             loss = (small @ weight @ frozen @ weight.T.relu()).sum()
         loss.backward()
-        # nothing moves, since the backward pass needs the result of `relu` first
+        # Nothing moves. Weights stay, and the backward pass begins with the result of `relu`.
         assert offload.statistics().out_bytes == 0
 
 

@@ -1,6 +1,7 @@
-"""Compares PyTorch's own allocator with plimsoll's `native` on the same programs (tests/oracle).
+"""Runs PyTorch's allocator and `native`, plimsoll's imitation of it, on the same requests.
 
-The tests need a CUDA build of PyTorch: the installed one, or one that `make test-oracle` unpacked.
+A C++ program in tests/oracle compares the results. The tests need a CUDA build of PyTorch: the
+installed one, or one that `make test-oracle` unpacked.
 """
 
 from __future__ import annotations

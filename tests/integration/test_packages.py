@@ -1,4 +1,4 @@
-"""Tests the requirements, and that texts on installing match the Makefile and pyproject.toml.
+"""Tests the package's requirements, and what README.md and docs/install.md say on installing.
 
 These tests need no build. `make test-wheels` builds, installs and tries the files to publish.
 """

@@ -64,7 +64,7 @@ def test_a_wrong_plan_changes_nothing_that_a_program_gets(recorded: Recorded) ->
     for each in (recorded, *others):
         try:
             plans.append(plan_of_file(each.path))
-        except InputError:  # the recording begins late, or has small requests only
+        except InputError:  # no plan: the first requests are missing, or all requests are small
             continue
     for plan in plans[:4]:
         traces = read_recording(recorded.path).devices

@@ -63,7 +63,7 @@ def exact(text: str) -> list[str]:
 
 
 def check_peaks(script: Path, allocated: int, reserved: int, folder: Path, *, rel: float) -> None:
-    """Checks that both predicted peaks equal those of PyTorch 2.11 on an H100."""
+    """Checks both predicted peaks against PyTorch 2.11 on an H100; `rel` is the tolerance."""
     found = predict(script, gpu="H100")
     assert found.peak_allocated_bytes == pytest.approx(allocated, rel=rel)
     predicted = found.peak_reserved_bytes
@@ -96,7 +96,7 @@ def test_peaks_are_within_two_percent_of_the_recorded_ones_and_categories_add_up
 
 
 class TestTheWorkloadOfTheExample:
-    """Checks one recorded workload for what the README claims of all workloads; needs no GPU."""
+    """Checks predictions of GPT-2, of which the repository has a recording; needs no GPU."""
 
     @pytest.mark.long
     def test_both_peaks_are_within_a_thousandth_of_the_recorded_ones(self, tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Compares predictions with recordings of the same program, and of a changed one."""
+"""Tests `predict --check`, which compares a program's prediction with a recording of a run.
+
+The run had the same arguments and settings as the prediction, or others.
+"""
 
 from __future__ import annotations
 

@@ -213,7 +213,11 @@ def test_a_job_without_gpus_needs_none() -> None:
 
 
 def waiting_job() -> tuple[subprocess.Popen[str], list[int]]:
-    """Returns the command's process and its two ranks, once the ranks wait."""
+    """Starts a job of two ranks, and returns when both ranks wait.
+
+    Returns:
+        The command's process, and the process ids of the ranks.
+    """
     command = subprocess.Popen(
         [*PREDICT, "--nproc-per-node", "2", str(RANK), "--", "waits"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,

@@ -1,4 +1,4 @@
-"""Tests the pytest plugin, which limits a test's GPU memory: runs pytest itself, without a GPU."""
+"""Tests the pytest plugin, which limits a test's GPU memory, in runs of pytest without a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests the README: its first screen, its commands, and that both languages show the same."""
+"""Tests README.md and README.zh.md: their length, their Python example and their commands."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ KINDS = ("RNN", "LSTM", "GRU")
 
 
 def numbers(*shape: int, seed: int = 1) -> Any:
-    """Draws normally distributed numbers on the CPU, so that tests give every device the same."""
+    """Draws normally distributed numbers on the CPU; tests copy the same numbers to each device."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def filled(module: Any) -> Any:
-    """Sets a module's weights to numbers that are the same on every device; returns it."""
+    """Sets a module's weights to random numbers, the same on every device; returns the module."""
     with torch.no_grad():
         for place, parameter in enumerate(module.parameters()):
             parameter.copy_(0.3 * numbers(*parameter.shape, seed=place))

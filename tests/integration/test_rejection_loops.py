@@ -194,7 +194,7 @@ def test_other_conditions_are_not_settled_by_one() -> None:
         x = torch.where(x > 3, torch.randn_like(x), x)
     assert (x < -3).any()
     assert (x < 0).sum().item() == pytest.approx(MANY / 2, rel=0.01)
-    # of the redrawn numbers, some are beyond 3 again
+    # The negative numbers are redrawn, and some of the new numbers are beyond 3.
     x = torch.where(x < 0, torch.randn_like(x), x)
     assert (x > 3).any()
 

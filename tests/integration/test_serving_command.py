@@ -1,4 +1,4 @@
-"""Tests errors of `plimsoll predict vllm serve` without vLLM, and that a KV cache is recognized."""
+"""Tests errors of `vllm serve` commands, and that a KV cache is recognized; needs no vLLM."""
 
 from __future__ import annotations
 

@@ -20,7 +20,10 @@ pytest.importorskip("pynvml")
 ENGINE = PROGRAMS / "serving_engine.py"
 CARD = gpu_profile("L4")
 STREAMS_BYTES = CARD.context_parts["streams"]
-"""The part of the CUDA context for streams. The engine sizes its cache before this part exists."""
+"""Bytes that the CUDA context takes for streams.
+
+The context takes them only after the engine has sized its cache.
+"""
 PAGE_BYTES = 4 * 2 * 16 * 2 * 64 * 2
 """Bytes of a page of the cache.
 
@@ -53,7 +56,8 @@ def check_figures(figures: dict[str, int]) -> None:
     assert figures["outside"] == CARD.context_with(["kernels", "blas", "stacks"])
     room = int(0.8 * CARD.total_bytes) - figures["peak"] - figures["outside"]
     assert figures["cache"] == room // PAGE_BYTES * PAGE_BYTES
-    # A profiling pass of 2048 tokens holds at least two tensors of four times the width.
+    # The model's width is 512. A profiling pass of 2048 tokens holds at least two tensors with four
+    # times this width.
     assert figures["peak"] > WEIGHTS_BYTES + 2 * 2048 * 4 * 512 * 2
 
 

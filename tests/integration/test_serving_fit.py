@@ -21,7 +21,7 @@ pytest.importorskip("torch")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder with the small engine. All tests share it, and the results stored in it."""
+    """Returns a folder with the small engine. All tests use this folder and the results in it."""
     folder = tmp_path_factory.mktemp("serving")
     install_small_engine(folder)
     return folder

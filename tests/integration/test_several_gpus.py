@@ -1,4 +1,4 @@
-"""Tests a process with several simulated GPUs: a row for each, and one verdict for all."""
+"""Tests a process with several simulated GPUs: its use of each GPU, and one verdict for all."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def use(gpu: int, mib: int) -> GpuUse:
-    """Returns the row of a T4 on which a program holds `mib` MiB, none of it cached."""
+    """Returns what a prediction says of a T4 where a program holds `mib` MiB and caches nothing."""
     used = T4.context_with(()) + mib * MiB
     return GpuUse(gpu, mib * MiB, mib * MiB, used, T4.total_bytes - used)
 

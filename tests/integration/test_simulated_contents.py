@@ -12,7 +12,7 @@ from tests.simulated import on_simulated_gpus
 
 torch = pytest.importorskip("torch")
 
-MANY = 1 << 26  # a number of elements that is too large for plimsoll to compute
+MANY = 1 << 26  # elements: too many for plimsoll to compute their values
 
 
 @on_simulated_gpus()

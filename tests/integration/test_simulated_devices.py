@@ -121,9 +121,10 @@ def test_types_of_tensors_on_a_gpu_make_such_tensors() -> None:
 @pytest.mark.long
 @on_simulated_gpus("--gpus", "2", gpu="H100")
 def test_the_first_gpu_has_a_context_after_the_same_calls_as_on_two_h100s() -> None:
-    """Makes one call, uses the second GPU, and checks whether the first GPU then has a context.
+    """Checks, for each call in contexts.csv, whether it makes a context on the first GPU.
 
-    The expected answers in contexts.csv are from two H100s with PyTorch 2.11.
+    A new process makes the call and then uses the second GPU. The expected answers, also in
+    contexts.csv, are from two H100s with PyTorch 2.11.
     """
     different = []
     with (ROOT / "tests" / "data" / "contexts.csv").open() as file:

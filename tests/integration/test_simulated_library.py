@@ -74,7 +74,7 @@ CHANGES = {
 )
 @on_simulated_gpus()
 def test_structures_that_do_not_agree_are_one_clear_error(change: str, difference: str) -> None:
-    # Loading a library that the process has loaded returns the same library.
+    # The process has already loaded this library, so `load` returns that library.
     loaded = load(library.SIMULATED_GPU)
     library.Library(loaded)
     CHANGES[change]()

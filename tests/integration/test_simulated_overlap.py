@@ -106,5 +106,5 @@ def test_values_belong_to_memory_whichever_storage_they_are_written_through() ->
     assert turned.tolist() == [[9, 30], [1, 7], [20, 50]]
     numbers.zero_()
     assert turned.sum().item() == 0
-    # the imported tensor counts only its own writes
+    # Each tensor's version counts only the writes that were made through this tensor.
     assert (numbers._version, whole._version) == (1, 1)

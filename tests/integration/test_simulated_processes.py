@@ -26,7 +26,7 @@ class OnDevice(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
 
 
 class Kept:
-    """Notes whether it is freed on the thread that created it."""
+    """Prints, when it is freed, whether this happens on the thread that created it."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()

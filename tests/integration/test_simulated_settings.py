@@ -1,4 +1,4 @@
-"""Tests allocator settings that a program on simulated GPUs changes itself."""
+"""Tests allocator settings that a program on simulated GPUs makes, by variables or by calls."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_settings_made_while_the_program_runs_hold_from_then_on() -> None:
     assert any(segment["is_expandable"] for segment in torch.cuda.memory_snapshot())
     settings = torch.cuda.memory._snapshot()["allocator_settings"]
     assert (settings["expandable_segments"], settings["max_split_size"]) == (True, -1)
-    # Setting one key keeps the other key's value.
+    # Setting this key keeps the value of `expandable_segments`.
     torch.cuda.memory._set_allocator_settings("roundup_power2_divisions:4")
     settings = torch.cuda.memory._snapshot()["allocator_settings"]
     assert settings["expandable_segments"]

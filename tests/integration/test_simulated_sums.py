@@ -132,7 +132,8 @@ def test_statistics_over_several_processes_stage_channels_that_are_last() -> Non
             )
         )
 
-    # The kernel has 128 x 3 blocks, as in `batch_norm` for a single process.
+    # For the channels-last tensor `last`, the kernel has 3 x 128 blocks, as in `batch_norm`. It
+    # stages results of 128 blocks for each channel, and takes 3 semaphores of 4 bytes.
     assert requests_of(lambda: torch.batch_norm_stats(x, 1e-5)) == [384, 384]
     staged = [384, 384, 4 * 96 * 128 * 4, 12]
     assert requests_of(lambda: torch.batch_norm_stats(last, 1e-5)) == staged

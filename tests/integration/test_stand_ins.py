@@ -145,7 +145,7 @@ def test_flash_attention_3_splits_a_long_cache_of_keys() -> None:
     # schedule. With several splits, each split also has its own output and log-sum-exps.
     alone = 512 + 32 * 128 * 2 + 512 + 512
     assert peak_of(lambda: attend(num_splits=1)) == alone
-    # 8 key heads with 15 splits keep 120 of 132 multiprocessors busy.
+    # The kernel uses 15 splits: with 8 key heads, they keep 120 of 132 multiprocessors busy.
     parts = 15 * 32 * 128 * 4 + 2048
     assert peak_of(attend) == alone + parts
 
@@ -185,8 +185,8 @@ def test_mamba_keeps_the_states_between_chunks() -> None:
     b = torch.randn(2, 16, 4096, device="cuda")
     held = torch.cuda.memory_allocated()
     out = selective_scan_fn(u, u, torch.randn(256, 16, device="cuda"), b, b)
-    # Autograd keeps three tensors: the output, the states of 2 chunks (16 states each), and the
-    # random matrix, which was created for this call.
+    # Autograd keeps three tensors: the output, the scan's states for 2 chunks (two numbers for each
+    # of 16 states), and the random matrix, which was created for this call.
     assert torch.cuda.memory_allocated() - held == 8 * MIB + 2 * 256 * 2 * 32 * 4 + 256 * 16 * 4
     out.sum().backward()
     weight = torch.randn(256, 4, device="cuda", requires_grad=True)

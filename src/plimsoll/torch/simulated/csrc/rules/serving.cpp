@@ -22,9 +22,10 @@ std::size_t multiprocessors(const Call& call) {
   return static_cast<std::size_t>(call.properties().multiprocessors);
 }
 
-// Takes the memory of a product by Marlin, a kernel for quantized weights. The rows, columns and
-// terms are the arguments with the indices `sizes`, `sizes` + 1 and `sizes` + 2. Each row is
-// multiplied with the weights of `copies` experts. `sums` is the number of 32-bit partial sums.
+// Takes the memory of a matrix product by Marlin, a kernel for quantized weights. Three adjacent
+// arguments of the call give the product's size: argument number `sizes` gives the rows, the next
+// one the columns, and the last one the terms of each sum. Each row is multiplied with the weights
+// of `copies` experts. `sums` is the number of 32-bit partial sums that the kernel keeps.
 void multiply_by_marlin(Call& call, std::size_t sizes, std::int64_t copies, std::size_t sums) {
   const at::Tensor left = call.tensor(0);
   const at::Tensor given = call.tensor(1);
@@ -102,8 +103,8 @@ void scaled_product(Call& call) {
       Product{0.5, number(left.size(0)), number(right.size(1)), number(left.size(1)), at::kHalf});
 }
 
-// Simulates cutlass_moe_mm(out, left, right of each expert, ...). All experts are assumed to have
-// the same number of rows.
+// Simulates cutlass_moe_mm(out, left, right, ...). `right` has one matrix for each expert. The rows
+// of `left` are assumed to be divided equally among the experts.
 void scaled_products_of_experts(Call& call) {
   const at::Tensor out = call.tensor(0);
   const at::Tensor left = call.tensor(1);

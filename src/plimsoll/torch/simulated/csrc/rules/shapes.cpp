@@ -104,7 +104,8 @@ void rows_without_padding(Call& call) {
   call.release(read);
 }
 
-// The host reads the number of rows from `offsets`, once the earlier steps have run.
+// The number of result rows may stand only in the values of `offsets`. So `then` delays the rule
+// until plimsoll carries out the steps of this call.
 void padded_to_jagged(Call& call) { call.then(rows_without_padding); }
 
 void quantized(Call& call) {

@@ -1,4 +1,5 @@
-// The traits of operations whose kernels are hand-written; see operation/written_out.h.
+// The traits of operations for which plimsoll has a hand-written kernel (operation/written_out.h)
+// and therefore no rule.
 #include "rules/rules.h"
 
 namespace plimsoll::simulated {

@@ -24,8 +24,9 @@ std::size_t fused_attention(Call& call, const at::Tensor& query) {
   return output;
 }
 
-// The temporaries that attention still holds before its last linear layer, by their numbers in the
-// call. `inner` holds the split query, key and value. `context` holds the last layer's input.
+// The numbers by which the call releases the temporaries of attention. `inner` holds the query, key
+// and value of all heads. `scores` holds the attention weights. `context` holds the input of the
+// linear layer that ends the attention.
 struct Weighted {
   std::size_t inner;
   std::size_t scores;

@@ -28,10 +28,11 @@ bool is_planned_first(const Call& call) {
   return known->insert(key).second;
 }
 
-// Some costs occur once per step. At the start of a backward pass, the autograd engine's threads
-// wake up. Before its first operation on lists, an optimizer looks at its parameters. PyTorch
-// numbers backward passes in the order they begin. A pass inside another pass, as checkpoints have,
-// counts as a pass of its own.
+// Two costs occur once in each training step. At the start of a backward pass, the autograd
+// engine's threads wake up. Before the optimizer calls its first operation on lists of tensors, it
+// looks at all parameters. `last_backward` is PyTorch's number of the newest backward pass; PyTorch
+// numbers the passes in the order in which they begin. A pass that runs inside another pass, as
+// with checkpointing, has its own number.
 std::atomic<int> last_backward = -1;
 std::atomic<bool> optimizer_is_due = false;
 
@@ -50,7 +51,7 @@ bool begins_backward() {
 
 // Returns the host's time for a call: for the call itself, for Python's work around it, and for the
 // autograd engine. The constants lie in the middle of the times measured on the hosts of H200s and
-// H100s (benchmarks/host.py, steps.py). These times differ by half from host to host.
+// H100s (benchmarks/host.py, steps.py). Between hosts, these times differ by about 50 %.
 double host_ns(const Call& call, const KernelTime* row) {
   constexpr double kAny = 8000;
   constexpr double kAround = 17000;
@@ -61,7 +62,7 @@ double host_ns(const Call& call, const KernelTime* row) {
   constexpr double kOfList = 8000;
   constexpr double kInList = 800;
   constexpr double kOfFreshInList = 3500;
-  constexpr double kPlanOfInference = .75;  // fraction of the cost in training
+  constexpr double kPlanOfInference = .75;  // planning time, relative to planning in training
   const bool is_backward = torch::autograd::get_current_node() != nullptr;
   const bool has_graph = at::GradMode::is_enabled();
   double time = row != nullptr && row->host_ns != 0 ? static_cast<double>(row->host_ns) : kAny;

@@ -72,10 +72,11 @@ double time_of(const KernelTime& row, const Moved& moved, const DeviceProperties
   return static_cast<double>(row.start_ns) + std::max(bytes_ns, numbers_ns) + rows_ns;
 }
 
-// Says how the layouts of two operands in memory are related.
+// How the order of a tensor's elements in memory compares with the order in another tensor.
 enum class Layout : std::uint8_t { same, strided, transposed };
 
-// Returns the dimension along which elements are adjacent in memory; -1 if there is none.
+// Returns the dimension with the smallest stride. Dimensions of size 1 or stride 0 do not count; -1
+// means that no other dimension exists.
 std::int64_t fastest_dimension(const Tensor& tensor) {
   std::int64_t best = -1;
   for (std::int64_t i = 0; i < tensor.dim(); ++i) {

@@ -26,8 +26,9 @@ double multiplied_ns(const ConvolutionWork& work, const DeviceProperties& on);
 double multiplied_ns(const AttentionWork& work, const DeviceProperties& on);
 double multiplied_ns(const RecurrentWork& work, const DeviceProperties& on);
 
-// The tile of a kernel that torch.compile makes from a matrix product template: it computes `rows`
-// x `columns` results at a time and reads `terms` of each sum at a time.
+// The tile of a kernel that torch.compile makes from a matrix product template. A thread block of
+// the kernel computes `rows` x `columns` results. It reads the operands in portions, each with
+// `terms` terms of every sum.
 struct TemplateTile {
   double rows, columns, terms;
   double buffers;  // buffers for operands that are loaded ahead of their use
@@ -42,7 +43,7 @@ double transfer_ns(double bytes, bool is_pinned, bool to_device, const DevicePro
 // Returns the time of a copy from one device to another.
 double peer_ns(double bytes, const DeviceProperties& on);
 
-// A row of data/kernel_times.csv, which explains its columns.
+// A row of data/kernel_times.csv. The top of that file explains the columns.
 struct KernelTime {
   const char* name;
   std::int64_t start_ns, row_ps, moved_permille, element_fs, touches, host_ns, plan_us;

@@ -21,7 +21,8 @@ struct CapturedWrite {
   Contents::Part part;
 };
 
-// Notes that a graph writes this tensor; `part` names the graph's capture.
+// Notes that a graph writes `part`, a range of bytes that starts at byte `begin` of the tensor's
+// allocation. `part.capture` tells which graph.
 void note_captured(const at::Tensor& tensor, std::size_t begin, const Contents::Part& part);
 // Returns all writes of a graph in the order of the capture.
 std::vector<CapturedWrite> captured_writes(std::uint64_t capture);

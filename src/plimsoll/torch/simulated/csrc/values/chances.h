@@ -18,9 +18,9 @@ Chance chance_of_equal(const Description& one, const Description& other, c10::Sc
 // Returns whether only random draws, and not data, decide a comparison of numbers from `one` with
 // numbers from `other`.
 bool is_random_pair(const Description& one, const Description& other);
-// Returns the share of numbers up to `limit` if `is_low`, or else the share from `limit` on. Data
-// without a lower or an upper bound are assumed to be standard normal, cut at the bound that they
-// have.
+// Returns the share of numbers up to `limit` if `is_low`, or else the share from `limit` on. If the
+// program's data decide the numbers, they are assumed to be uniform between their bounds. If they
+// lack at least one bound, they are assumed to be standard normal, cut at the other bound if any.
 Chance chance_of_limit(const Description& of, double limit, bool is_low);
 
 }  // namespace plimsoll::simulated

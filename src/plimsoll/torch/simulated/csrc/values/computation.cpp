@@ -170,11 +170,11 @@ double cost_of(const Call& call) {
   return flops + elements * (call.info().is_random ? kPerDrawnElement : kPerElement);
 }
 
-// Returns whether to compute the call's results. If all its tensors are small, the answer is always
-// yes. Otherwise the budget must have room, and there is a second condition: if an operand's values
-// are not known (a Source after `random`), all results must be integers, because tensor sizes may
-// depend on integers. Floating-point results of such operands would be no better than a
-// description.
+// Returns whether to compute the call's results. If all tensors of the call are small, the answer
+// is always yes. Otherwise the budget must have room, and there is a second condition: if the
+// values of an operand are less certain than Source::random, all results must be integers. Integers
+// are worth it, because tensor sizes may depend on them. Floating-point results of such operands
+// would be no better than a description.
 bool is_worth_it(const Call& call, const Arguments& arguments,
                  const std::vector<Written>& written) {
   const auto is_small = [](const at::Tensor& tensor) {

@@ -43,7 +43,7 @@ class Contents final : public ContentsOfAllocation {
     bool is_unwritten = false;                     // never written: the numbers may be anything
     std::uint64_t series = 0;                      // the random series from which values are drawn
     std::uint64_t first = 0;    // the position of the first element in the series
-    std::uint64_t capture = 0;  // the CUDA graph's capture that wrote it; 0 for none
+    std::uint64_t capture = 0;  // the capture whose CUDA graph wrote the part; 0 for none
     Origin origin;
   };
 
@@ -57,7 +57,8 @@ class Contents final : public ContentsOfAllocation {
   // Declares that bytes between `begin` and `end` are zeros if nothing was ever written there. On a
   // GPU such bytes may contain anything, so zeros are as good as other values.
   void take_zeros(std::size_t begin, std::size_t end, at::ScalarType type);
-  // Copies another allocation's contents, up to the size of the smaller one.
+  // Copies the contents of another allocation. If the two allocations differ in size, copies only
+  // as many bytes as the smaller allocation has.
   void take_over(const Contents& other);
   // Sets what is known of the bytes from `begin` to `part.end`.
   void write(std::size_t begin, const Part& part);

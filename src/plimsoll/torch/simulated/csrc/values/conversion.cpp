@@ -30,7 +30,7 @@ Description in_type(Description of, c10::ScalarType from, c10::ScalarType to) {
                         of.high == std::trunc(of.high) && of.high > of.low;
   of.low = std::trunc(of.low);
   // A uniform generator never draws its upper bound. If this bound is a whole number, each drawn
-  // number therefore truncates to a smaller one.
+  // number therefore truncates to at most the bound minus 1.
   of.high = is_below ? of.high - 1 : std::trunc(of.high);
   for (Description::Atom& atom : of.atoms) atom.at = std::trunc(atom.at);
   if (of.atoms[0].at == of.atoms[1].at) {

@@ -46,10 +46,10 @@ struct Description {
   double low = -kNone;
   double high = kNone;
   Spread spread = Spread::data;
-  double mean = 0;               // for `normal` and `counted`; of truth values, the true share
-  double deviation = 0;          // for `normal`
+  double mean = 0;       // for `normal` and `counted`; for truth values, how large a share is true
+  double deviation = 0;  // for `normal`
   std::int64_t per_row = 1;      // for `chosen`: this many consecutive numbers all differ
-  std::int64_t sums_to_one = 0;  // size of the dimension that sums to one; 0 if none does
+  std::int64_t sums_to_one = 0;  // size of the dimension along which sums are 1; 0 if none
   std::int64_t sum_stride = 0;   // stride of that dimension
   bool is_finite = true;         // false only if the program itself passed infinity or NaN
   bool is_whole = false;         // the numbers are whole, even if their type allows fractions

@@ -26,7 +26,7 @@ Description sum(const Operands& of) {
   if (x.is_constant()) return Description::constant(x.low * count);
   const at::Tensor from = of.tensor(0);
   if (from.scalar_type() == at::kBool) {
-    // The sum counts the true elements; data may decide how many there are.
+    // The sum counts the true elements. If `x` is not random, the program's data decide the count.
     return Description::counted(x.mean * count, count, x.is_random());
   }
   if (x.is_whole && x.low == 0 && x.high == 1 && x.atom_share() > 1 - kHardlyEver) {

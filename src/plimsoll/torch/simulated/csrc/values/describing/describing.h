@@ -72,7 +72,8 @@ constexpr Describe kAny = nullptr;
 Description bounded(double low, double high);
 // Describes numbers that were multiplied by `factor` and shifted by `shift`.
 Description linear(const Description& x, double factor, double shift);
-// Return the share of nonzero numbers: the first for a description, the second for an operand.
+// Return the share of numbers that are not zero: `share_of` among the numbers that `x` describes,
+// `share` among the numbers of operand `i`.
 double share_of(const Description& x, c10::ScalarType type);
 double share(const Operands& of, std::size_t i);
 // Describes truth values in the result's type: as zeros and ones if it is a number type.

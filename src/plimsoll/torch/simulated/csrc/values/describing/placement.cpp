@@ -38,7 +38,8 @@ Description scatter(const Operands& of) {  // (self, dim, index, src)
 Description slice_scatter(const Operands& of) {  // (self, src, ...)
   return join(of[0], of[1], 1 - replaced(of, count(of.tensor(1))));
 }
-// Returns the share of elements that an operation replaces, given its indices along one dimension.
+// Returns the share of `self` that an operation replaces if it writes the positions `index` along
+// the dimension `dim`.
 double row_share(const Operands& of) {  // (self, dim, index, value)
   const at::Tensor x = of.tensor(0);
   const double size = x.dim() == 0 ? 1 : static_cast<double>(x.size(of.call().argument(1).toInt()));

@@ -54,8 +54,9 @@ std::unordered_map<std::int64_t, double> count_numbers(const at::Tensor& values)
   return counts;
 }
 
-// Pairs each whole number of the first operand with each of the second (labels, for example), and
-// returns the share of pairs with equal numbers; none if the numbers are unknown.
+// Returns the share of equal pairs if the call compares every number of the first operand with
+// every number of the second operand. A program compares labels like this, for example. Returns
+// nothing if the call compares other pairs, or if the numbers are unknown, many or not integers.
 std::optional<double> equal_pairs(const Operands& of) {
   constexpr std::int64_t kMost = std::int64_t{1} << 16;
   const at::Tensor sides[] = {of.tensor(0), of.tensor(1)};
