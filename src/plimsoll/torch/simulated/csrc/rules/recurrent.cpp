@@ -191,7 +191,8 @@ void recurrent_backward(Call& call) {
   call.release(buffer);
 }
 
-// Makes a weight a view of the buffer, and copies the known part of its values into the buffer.
+// Turns a weight into a view of the buffer that begins at element `offset`. If plimsoll has values
+// for the weight, they are copied into the buffer. Otherwise the weight's description is kept.
 void move_weight(const Tensor& weight, const Tensor& buffer, std::int64_t offset) {
   const WithContentsScope real;
   const Known known = known_of(weight);
