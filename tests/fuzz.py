@@ -73,7 +73,10 @@ _VALUES: tuple[Any, ...] = (
 
 @cache
 def snapshot(name: str) -> bytes:
-    """Returns a recording from tests/data, which Python's own pickle may load safely."""
+    """Returns the pickle of a recording that is in tests/data or is made here.
+
+    Both sources are trusted, so Python's own pickle may load the result.
+    """
     if name == "elastic":
         return elastic_snapshot()
     if name == "two devices":

@@ -79,9 +79,10 @@ def behaviour(
     """Returns a decorator that registers a program.
 
     Args:
-        elastic: For each observation that may differ under the elastic allocator, its relation.
-        either: For each observation that may differ under any of plimsoll's allocators, its
-            relation.
+        elastic: Names of observations that need not be equal under PyTorch's allocator and
+            plimsoll's elastic allocator, each with the relation that must hold instead.
+        either: The same for each of plimsoll's allocators. A name that `elastic` also has gets the
+            relation of `elastic` under the elastic allocator.
         own_process: Whether the program runs in a process of its own.
     """
 
