@@ -479,7 +479,10 @@ def main() -> int:
 
 
 _BATCH = 2000
-"""Cases per process. A new process runs the next ones, free of what earlier cases left behind."""
+"""The number of cases that one process runs.
+
+A new process runs the next cases, so nothing that earlier cases left in memory affects them.
+"""
 
 
 def _drive(given: argparse.Namespace, folder: Path) -> int:

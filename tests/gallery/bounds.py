@@ -16,7 +16,8 @@ class Bounds:
         allocated: The bound for peak allocated.
         reserved: The bound for peak reserved.
         why: Why these bounds are wider than `CLOSE`.
-        fewer_bytes: By how many bytes a prediction may be lower than the relative bounds allow.
+        fewer_bytes: A predicted peak may be too low by this many bytes in addition to its relative
+            bound.
     """
 
     allocated: float

@@ -49,7 +49,10 @@ class Behaviour:
     own_process: bool
 
     def differences(self, allocator: str, theirs: Observed, ours: Observed) -> list[str]:
-        """Returns the names of observations that break their relation or lack a counterpart."""
+        """Returns the names of observations that break their relation.
+
+        An observation that is in only one of `theirs` and `ours` also counts.
+        """
         relations = dict(self.either)
         if allocator == "elastic":
             relations |= self.elastic
