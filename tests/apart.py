@@ -30,7 +30,10 @@ def in_a_process(test: Callable[_Parameters, None]) -> Callable[_Parameters, Non
 
 
 def command_of(function: Callable[..., None], arguments: Sequence[object]) -> list[str]:
-    """Returns Python's command-line arguments for a call of `function` without its decorators."""
+    """Returns the arguments that make a new Python process call `function`.
+
+    That process does not run the decorators of the function.
+    """
     file = Path(inspect.getfile(inspect.unwrap(function))).relative_to(ROOT)
     module = ".".join(file.with_suffix("").parts)
     script = str(ROOT / "tests" / "calling.py")

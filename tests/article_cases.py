@@ -25,13 +25,16 @@ def anything(_output: str) -> bool:
 
 
 def says(*parts: str) -> Callable[[str], bool]:
-    """Checks that all parts are printed, in this order."""
+    """Returns a function that checks whether an output has all these parts, in this order."""
     pattern = ".*?".join(rf"(?<![\d.]){re.escape(part)}(?!\d|\.\d)" for part in parts)
     return lambda output: re.search(pattern, output, re.DOTALL) is not None
 
 
 def summarizes(*expected: tuple[int, int]) -> Callable[[str], bool]:
-    """Checks that the memory summaries show these pairs of MiB: allocated and reserved."""
+    """Returns a function that checks the memory summaries in an output.
+
+    Each pair is the MiB that one summary must show as allocated and as reserved.
+    """
     return lambda output: summaries(output) == list(expected)
 
 

@@ -53,11 +53,12 @@ def started_browser() -> Iterator[Browser]:
 
 
 def opened_pages(browser: Browser) -> Iterator[Open]:
-    """Is a fixture: yields a function that opens pages. Fails on errors and foreign requests.
+    """Is a fixture: yields a function that opens pages.
 
-    Each page may request its own address. `allowed` is the prefix of another address that it may
-    request. `noted` is text in the console messages that are expected. The other options are those
-    of a Playwright context, such as `viewport`.
+    The test fails if a page raises an error, writes to the console, or requests an address other
+    than its own. Two options permit more: the page may request addresses that begin with
+    `allowed`, and may write console messages that contain `noted`. The keyword arguments that
+    `Open` does not name are those of a Playwright context, such as `viewport`.
     """
     contexts = []
     troubles: list[str] = []

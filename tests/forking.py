@@ -40,7 +40,7 @@ def main() -> None:
             child = os.fork()
             if child == 0:
                 run(*json.loads(line))
-                return  # the interpreter ends as it does after any script
+                return  # leaves `main`; the child then exits as Python does after any script
             _, status = os.waitpid(child, 0)
             print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
 

@@ -73,7 +73,10 @@ _VALUES: tuple[Any, ...] = (
 
 @cache
 def snapshot(name: str) -> bytes:
-    """Returns a recording from tests/data, which Python's own pickle may load safely."""
+    """Returns the pickle of a recording that is in tests/data or is made here.
+
+    Both sources are trusted, so Python's own pickle may load the result.
+    """
     if name == "elastic":
         return elastic_snapshot()
     if name == "two devices":
@@ -476,7 +479,10 @@ def main() -> int:
 
 
 _BATCH = 2000
-"""Cases per process. A new process runs the next ones, free of what earlier cases left behind."""
+"""The number of cases that one process runs.
+
+A new process runs the next cases, so nothing that earlier cases left in memory affects them.
+"""
 
 
 def _drive(given: argparse.Namespace, folder: Path) -> int:

@@ -16,7 +16,8 @@ class Bounds:
         allocated: The bound for peak allocated.
         reserved: The bound for peak reserved.
         why: Why these bounds are wider than `CLOSE`.
-        fewer_bytes: By how many bytes a prediction may be lower than the relative bounds allow.
+        fewer_bytes: A predicted peak may be too low by this many bytes in addition to its relative
+            bound.
     """
 
     allocated: float
@@ -59,9 +60,10 @@ KNOWN: dict[str, Bounds] = {
 """Wider bounds, with the reasons, for scripts whose predictions do not stay within `CLOSE`."""
 
 ELSEWHERE = {"diffusers/vae_tiling": 0.17}
-"""Bounds for reserved memory, for scripts with few large tensors.
+"""Relative bounds for the peak of reserved memory, wider than those of `OTHER_VERSION`.
 
-They apply if the prediction was made under another PyTorch version than the measurement.
+A script is listed here if most of its memory is in a few large tensors. Its bound applies if the
+prediction was made under another PyTorch version than the measurement.
 """
 
 

@@ -111,7 +111,7 @@ def predicted(script: Script, gpu: str = GPU) -> Figures:
 
 
 def last_lines(text: str) -> str:
-    """Returns the last lines of a failed command."""
+    """Returns the last 12 lines of what a failed command printed."""
     return "\n".join(text.strip().splitlines()[-12:])
 
 

@@ -50,9 +50,9 @@ def _preferred(predicted: Predicted, torch: str) -> list[tuple[str, dict[str, Fi
 def _first(
     name: str, preferred: Sequence[tuple[str, dict[str, Figures]]]
 ) -> tuple[str, Figures] | None:
-    """Returns the first prediction with figures: its PyTorch version and the script's figures.
+    """Returns the first version in `preferred` that has figures for the script, and those figures.
 
-    Returns None if no prediction of the script has figures.
+    Returns None if no version has any.
     """
     for version, figures in preferred:
         if (found := figures.get(name)) is not None and not found.why_not:
@@ -110,7 +110,11 @@ def _mib(value: int) -> str:
 
 
 def _libraries(scripts: Sequence[Script], measured: Measured, predicted: Predicted) -> str:
-    """Returns a table of library versions: for each PyTorch version, and for the measurements."""
+    """Returns a table of library versions, with a row for each library.
+
+    One column has the versions that were installed for the measurements. The others have those for
+    the predictions, one column for each PyTorch version.
+    """
     columns = {
         f"PyTorch {version}": list(figures.values())
         for version, figures in predicted.figures.items()

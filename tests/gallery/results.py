@@ -32,13 +32,13 @@ class Measured:
 
     @classmethod
     def read(cls, folder: Path = RESULTS) -> Self:
-        """Reads the file; returns empty results if there is none."""
+        """Reads gallery.json; returns empty results if the folder has no such file."""
         values = _read(folder / "gallery.json")
         figures = _figures(values.get("scripts", {}))
         return cls(values.get("gpu", ""), values.get("torch", ""), figures)
 
     def write(self, folder: Path = RESULTS) -> None:
-        """Writes the file."""
+        """Writes gallery.json into the folder."""
         scripts = _values(self.figures)
         values = {"gpu": self.gpu, "torch": self.torch, "scripts": scripts}
         _write(folder / "gallery.json", values)
@@ -57,12 +57,12 @@ class Predicted:
 
     @classmethod
     def read(cls, folder: Path = RESULTS) -> Self:
-        """Reads the file; returns empty results if there is none."""
+        """Reads gallery_predicted.json; returns empty results if the folder has no such file."""
         values = _read(folder / "gallery_predicted.json")
         return cls({version: _figures(each) for version, each in values.items()})
 
     def write(self, folder: Path = RESULTS) -> None:
-        """Writes the file."""
+        """Writes gallery_predicted.json into the folder."""
         versions = sorted(self.figures, key=lambda text: [int(part) for part in text.split(".")])
         values = {version: _values(self.figures[version]) for version in versions}
         _write(folder / "gallery_predicted.json", values)

@@ -112,7 +112,10 @@ def read_script(path: Path) -> Script:
 
 
 def all_scripts(only: str = "") -> list[Script]:
-    """Returns the scripts in order of name; `only` selects AREA/NAME or AREA, comma-separated."""
+    """Returns scripts, sorted by name.
+
+    `only` is a comma-separated list of scripts (AREA/NAME) and of areas (AREA); "" stands for all.
+    """
     scripts = [read_script(path) for path in sorted(FOLDER.glob("[!_]*/*.py"))]
     if not only:
         return scripts

@@ -49,7 +49,10 @@ class Behaviour:
     own_process: bool
 
     def differences(self, allocator: str, theirs: Observed, ours: Observed) -> list[str]:
-        """Returns the names of observations that break their relation or lack a counterpart."""
+        """Returns the names of observations that break their relation.
+
+        An observation that is in only one of `theirs` and `ours` also counts.
+        """
         relations = dict(self.either)
         if allocator == "elastic":
             relations |= self.elastic
@@ -79,9 +82,10 @@ def behaviour(
     """Returns a decorator that registers a program.
 
     Args:
-        elastic: For each observation that may differ under the elastic allocator, its relation.
-        either: For each observation that may differ under any of plimsoll's allocators, its
-            relation.
+        elastic: Names of observations that need not be equal under PyTorch's allocator and
+            plimsoll's elastic allocator, each with the relation that must hold instead.
+        either: The same for each of plimsoll's allocators. A name that `elastic` also has gets the
+            relation of `elastic` under the elastic allocator.
         own_process: Whether the program runs in a process of its own.
     """
 

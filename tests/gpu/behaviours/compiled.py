@@ -1,4 +1,7 @@
-"""Behaviours of `torch.compile(mode="reduce-overhead")`, which resets the pool of CUDA graphs."""
+"""Behaviours of `torch.compile(mode="reduce-overhead")`.
+
+In this mode PyTorch records CUDA graphs, and sets their memory pool back to earlier states.
+"""
 
 from __future__ import annotations
 
@@ -95,8 +98,8 @@ def paths_of_a_compiled_function_share_a_pool() -> Observed:
         x = torch.full((1024, 64), float(step), device="cuda")
         torch.compiler.cudagraph_mark_step_begin()
         middle = first(x)
-        # The steps alternate between two branches, so each step resets the graphs' pool to the
-        # point where the branches part.
+        # The steps take two paths by turns, one with `third` and one without. One pool serves the
+        # graphs of both paths, so PyTorch sometimes sets it back to an earlier state.
         out = second(middle) if step % 2 else third(second(middle))
         sums.append(out.sum().item())
         del middle, out

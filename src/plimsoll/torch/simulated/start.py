@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 
 class _AroundImport(importlib.abc.MetaPathFinder):
-    """An import hook: lets functions of plimsoll execute the code of chosen modules."""
+    """An import hook that gives chosen modules to functions of plimsoll.
+
+    When such a module is imported, the hook does not execute the module's code. It calls the
+    module's function in `actions`, which executes the code.
+    """
 
     def __init__(
         self, actions: dict[str, Callable[[ModuleType, Callable[[], None]], None]]

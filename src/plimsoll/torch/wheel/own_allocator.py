@@ -77,9 +77,10 @@ def own_allocator() -> int:
 
 @cache
 def allocator_of_unknown() -> int:
-    """Returns `own_allocator` for a CUDA build whose rules plimsoll does not know; otherwise 0.
+    """Returns what `own_allocator` returns, or 0 if plimsoll's own rules must serve.
 
-    It also returns 0 if that allocator cannot be built or loaded; a line on stderr then says so.
+    They serve unless PyTorch is a CUDA build whose rules plimsoll does not know. They also serve if
+    `own_allocator` fails; a line on stderr then gives the reason.
 
     Raises:
         InputError: If PyTorch is not installed, or too old.

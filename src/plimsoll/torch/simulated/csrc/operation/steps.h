@@ -17,7 +17,8 @@ class Call;
 struct Allocate {
   std::size_t result;
 };
-// Takes and frees internal memory of the kernel whose size is known only as a range.
+// Takes internal memory of the kernel and frees it at once. Only a range is known for the memory's
+// size.
 struct TakeUncertain {
   UncertainMemory memory;
 };
@@ -30,7 +31,8 @@ struct Take {
 struct Release {
   std::size_t number;
 };
-// Takes a workspace of cuBLAS or cublasLt on the current stream, unless one is kept there already.
+// Takes a workspace of cuBLAS or cublasLt for the current stream. Takes nothing if `is_kept` is
+// true and PyTorch already keeps such a workspace for this stream.
 struct TakeWorkspace {
   bool is_lt;
   bool is_kept;  // kept for later calls; otherwise freed at once

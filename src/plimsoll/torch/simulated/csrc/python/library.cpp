@@ -100,8 +100,8 @@ PLIMSOLL_EXPORT void plimsoll_bound_events(uint64_t most, void* reached) {
   runtime().most_events = most;
 }
 
-// Sets which values are computed and how unknown values are chosen. The numbers are those of the
-// enumerations Values and Unknown.
+// Sets which values are computed and how unknown values are chosen. `values` is a number of the
+// enumeration Values, and `unknown` is a number of the enumeration Unknown.
 PLIMSOLL_EXPORT void plimsoll_set_values(int values, int unknown, uint64_t seed) {
   Budget::instance().set(static_cast<Values>(values));
   set_unknown(static_cast<Unknown>(unknown), seed);

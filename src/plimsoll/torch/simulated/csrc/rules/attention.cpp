@@ -89,8 +89,8 @@ void flash_forward(Call& call) {
   call.allocate(0);
   call.allocate(1);
   if (dropout == 0) {
-    // If several query heads share a key head and there is one query row, the kernel treats the
-    // heads as rows.
+    // If there is one query row and several query heads share a key head, the kernel treats these
+    // query heads as rows of one head.
     const bool swaps = shape.rows == 1 && shape.heads > shape.key_heads && shape.width % 8 == 0;
     const std::size_t heads = swaps ? shape.key_heads : shape.heads;
     const std::size_t rows = swaps ? shape.heads / shape.key_heads : shape.rows;

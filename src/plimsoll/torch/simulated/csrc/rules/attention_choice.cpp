@@ -27,7 +27,8 @@ namespace {
 using at::SDPBackend;
 using at::Tensor;
 
-// An assumption's text begins with these words; library.py has the same words in MATH_ATTENTION.
+// The text of each assumption in this file begins with these words. library.py has the same words
+// in MATH_ATTENTION.
 constexpr std::string_view kMathAttention = "attention runs the math kernel: ";
 
 const Chip& chip_of(const Tensor& tensor) {
@@ -166,7 +167,8 @@ std::string why_math(const AttentionCall& call) {
   return "no fused kernel takes these inputs";
 }
 
-// Notes an assumption that the math kernel runs, with the bytes of the scores that it keeps.
+// Notes the assumption that the math kernel runs. The note also says how many bytes of attention
+// scores this kernel keeps.
 void note_math(const AttentionCall& call) {
   if (call.query.dim() < 2 || call.key.dim() < 2) return;
   const auto rows = (call.query.sym_numel() / call.query.sym_size(-1)).maybe_as_int();

@@ -77,8 +77,8 @@ Convolution describe(const Tensor& input, const Tensor& weight, const Tensor& ou
   return call;
 }
 
-// Texts of assumptions that say why a workspace is known only as a range. prediction/assumed.py has
-// the same texts.
+// The report prints these texts as assumptions. Each text says why only a range is known for the
+// size of a workspace. prediction/assumed.py has the same texts.
 constexpr std::string_view kNotMeasured =
     "plimsoll estimates its workspace from similar convolutions, as this one was not measured";
 constexpr std::string_view kOtherChip =
@@ -131,9 +131,10 @@ void take(Call& call, const UncertainMemory& workspace, Plan plan) {
   call.take_uncertain(workspace);
 }
 
-// Adds the steps of cudnn.benchmark's search. All plans use one workspace during the search. It is
-// as large as the largest workspace of a plan, but no larger than the largest request that would
-// succeed on the card. Before the fastest plan runs, PyTorch returns cached memory to the driver.
+// Adds the steps of cudnn.benchmark's search. During the search, all plans share one workspace. It
+// has the size that the most demanding plan needs, but at most the size of the largest request that
+// would succeed on the card. Before the fastest plan runs, PyTorch returns cached memory to the
+// driver.
 void search(Call& call, const Convolution& shape, Pass pass) {
   call.then([workspace = workspace_of(call, shape, pass, Plan::largest)](Call& then) mutable {
     constexpr std::uint64_t kPiece = std::uint64_t{2} << 20;  // the driver's granularity

@@ -156,8 +156,9 @@ std::uint64_t workspace_like(const Measured& entry, const Convolution& call, Pas
   const auto bytes = static_cast<double>(measured_bytes(entry, pass));
   constexpr double kSmall = 4096;
   if (bytes < kSmall) return static_cast<std::uint64_t>(bytes);
-  // The measured workspace probably holds copies of some operands. plimsoll guesses which: it takes
-  // the set with the most bytes that fits into the workspace, with or without padding.
+  // The measured workspace probably holds copies of some operands. plimsoll guesses which operands:
+  // among the sets of copies that fit into the workspace, it takes the largest set. It tries each
+  // set with unpadded channels, and with channels padded to multiples of 4 and of 8.
   const Operands there = operands_of(entry);
   double best_bytes = 0;
   double here = 0;

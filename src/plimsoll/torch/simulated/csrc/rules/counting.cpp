@@ -29,7 +29,8 @@ at::Tensor deciding_values(Call& call, const at::Tensor& tensor) {
   return can_be_read(tensor) ? read_values(tensor) : at::Tensor();
 }
 
-// Returns the shape of a 1-D result with memory for `capacity` elements, of which it uses `length`.
+// Returns the shape of a 1-D result with `length` elements. The result's memory has room for
+// `capacity` elements.
 at::Tensor meta_cut(std::int64_t capacity, std::int64_t length, at::ScalarType type) {
   at::Tensor made = meta_empty({capacity}, type);
   made.unsafeGetTensorImpl()->set_sizes_contiguous({length});
@@ -46,8 +47,10 @@ void find_bounds(Call& call, const at::Tensor& tensor) {
 
 // --- unique --------------------------------------------------------------------------------------
 
-// Takes the memory for the distinct elements of a flat tensor. The elements are sorted, unless only
-// adjacent ones are compared. The results have memory for all elements and are then shortened.
+// Takes the memory for finding the distinct elements of a flattened tensor. If
+// `consecutive` is true, the kernel compares only adjacent elements. Otherwise it sorts the
+// elements first. The tensors of distinct elements and of counts are allocated with room for all
+// elements. When PyTorch cuts these tensors to their final length, they keep that memory.
 void unique_flat(Call& call, bool consecutive, bool inverse, bool counts) {
   const at::Tensor self = call.tensor(0);
   const at::ScalarType type = self.scalar_type();
@@ -188,7 +191,8 @@ void histc(Call& call) {  // (self, bins, min, max)
   if (self.numel() != 0 && number(2) == number(3)) find_bounds(call, self);
 }
 
-// The result has as many elements as the sum of `repeats`, which only the device knows.
+// The sum of `repeats` is the number of elements in the result. Only the device knows this sum, so
+// the host waits for it unless the caller passes the number as `output_size`.
 void repeat_interleave(Call& call) {
   const at::Tensor repeats = call.tensor(0);
   const std::size_t ends = call.temporary(elements(repeats) * sizeof(std::int64_t));

@@ -94,7 +94,7 @@ std::size_t unique_by_long_key(std::size_t items) {
   return blocks({blocks({tile_states(items, 640 * 7, 8)}), 8, 8});
 }
 
-// The tile size is fitted to recorded sizes of this memory.
+// The tile size is fitted to recordings of how much memory DeviceRunLengthEncode takes.
 std::size_t run_lengths(std::size_t items) { return blocks({tile_states(items, 128 * 6, 16)}); }
 
 }  // namespace plimsoll::simulated::cub

@@ -85,7 +85,7 @@ std::size_t workspace_bytes(const Network& net, bool is_forward) {
          round_up(8 * net.batch, 32);
 }
 
-// Fitted to the same recordings as the workspace.
+// This formula is fitted to the same recordings as the formula in workspace_bytes.
 std::size_t reserve_bytes(const Network& net) {
   const std::size_t each = net.mode == kLstm ? 5 : net.mode == kGru ? 6 : 1;
   const std::size_t tokens = net.tokens();

@@ -106,8 +106,8 @@ std::vector<std::int64_t> broadcast_sizes(const Indices& indices) {
   return sizes;
 }
 
-// Takes memory for contiguous copies if the indices' strides differ, because the kernel needs equal
-// strides.
+// The kernel needs all indices to have the same strides. If they do not, this function takes memory
+// for a contiguous copy of each index that is not contiguous.
 void even_strides(Call& call, const Indices& indices) {
   std::vector<at::Tensor> shapes;
   const std::vector<std::int64_t> sizes = broadcast_sizes(indices);
@@ -163,8 +163,8 @@ void masked_select(Call& call) {
   });
 }
 
-// Takes the memory of the kernel that sorts the positions first, so that a single thread writes
-// each position.
+// Takes the memory of the kernel that sorts the positions before it writes. After the sort, equal
+// positions are neighbours, so one thread can do all writes to a position.
 void put_sorted(Call& call, const Indices& indices, bool is_checked) {
   const at::Tensor self = call.tensor(0);
   const at::Tensor values = call.tensor(2);
@@ -222,7 +222,8 @@ void index_put(Call& call) {  // (self, indices, values, accumulate, unsafe)
   const bool accumulate = call.argument(3).toBool();
   const bool is_unsafe = call.argument_count() > 4 && call.argument(4).toBool();
   call.set_shape(0, {});
-  // If a mask is the only index, PyTorch calls masked_fill, which takes no memory.
+  // With a mask as the only index and one number on the CPU as the value, PyTorch calls
+  // masked_fill, which takes no memory. It does not do so if `accumulate` is true.
   if (!accumulate && values.numel() == 1 && values.is_cpu()) {
     int masks = 0;
     bool only_masks = true;

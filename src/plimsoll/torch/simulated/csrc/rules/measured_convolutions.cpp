@@ -120,8 +120,8 @@ std::optional<UncertainMemory> measured_workspace(c10::DeviceIndex device, const
     memory.least = std::min(memory.least, static_cast<std::uint64_t>(found->first));
     memory.most = std::max(memory.most, static_cast<std::uint64_t>(found->first));
   }
-  // All memory of one kind has the same size. convolution_workspaces.cpp numbers its kinds from 0.
-  // The kinds of this file have numbers far above those, so that no number occurs in both files.
+  // On a real GPU, all requests with the same `kind` take the same size. convolution_workspaces.cpp
+  // numbers its kinds from 0. This file numbers its kinds from 2^40, so the files share no number.
   constexpr std::uint64_t kFirstKind = std::uint64_t{1} << 40;
   memory.kind = kFirstKind + state().numbers.try_emplace(key, state().numbers.size()).first->second;
   return memory;

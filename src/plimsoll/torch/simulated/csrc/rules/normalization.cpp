@@ -29,9 +29,11 @@ void drop_unwanted(Call& call) {
   }
 }
 
-// The backward kernel of layer norm or RMS norm sums the gradients of its weight and bias over the
-// rows. This function returns how many blocks along the rows write partial sums. It returns 0 if
-// the rows are few or long: then one block computes the whole sum for a column.
+// The backward kernel of layer norm or RMS norm sums the gradients of the weight and the bias over
+// the rows. If there are many short rows, several thread blocks share the rows, and each writes a
+// partial sum for its columns. This function returns the number of these blocks per column. It
+// returns 0 if there are few rows or if the rows are long: then one block sums all rows of a
+// column.
 std::int64_t blocks_of_rows(const Call& call, std::int64_t rows, std::int64_t columns) {
   constexpr std::int64_t kColumns = 32;
   constexpr std::int64_t kRows = 32;

@@ -191,7 +191,9 @@ void recurrent_backward(Call& call) {
   call.release(buffer);
 }
 
-// Makes a weight a view of the buffer, and copies the known part of its values into the buffer.
+// Turns a weight into a view of the buffer. The view begins at the buffer's element `offset`. If
+// plimsoll has values for the weight, and host memory for their copy, it copies them into the
+// buffer. Otherwise it notes only what is known of the weight.
 void move_weight(const Tensor& weight, const Tensor& buffer, std::int64_t offset) {
   const WithContentsScope real;
   const Known known = known_of(weight);

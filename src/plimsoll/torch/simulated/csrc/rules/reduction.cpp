@@ -252,7 +252,9 @@ void sum_of(Call& call, const at::Tensor& result, const at::Tensor& input) {
   reduce_to_sum(call, result, input, dimensions_of(call, dimension, storage));
 }
 
-// For integers and booleans, sums, means and products work on a copy in the result's type.
+// Simulates sum, nansum, mean and prod. If the input's type differs from the result's type, PyTorch
+// first copies the input into a new tensor of the result's type. There is one exception: a float32
+// result is computed directly from float16 or bfloat16 input.
 template <int dimension>
 void sum(Call& call) {
   const at::Tensor result = call.allocate(0);

@@ -21,7 +21,7 @@ inline constexpr int kGpus = 64;
 struct Gpu {
   const plimsoll_driver_api* api = nullptr;
   plimsoll_driver* driver = nullptr;
-  int number = 0;    // number of `driver`, which no earlier driver had; 0 without a driver
+  int number = 0;    // each new driver gets a new number; 0 without a driver
   int captures = 0;  // number of captures of CUDA graphs under way
 
   // Calls a function of the driver's table, and returns CUDA's code for the status.
@@ -37,8 +37,8 @@ struct Gpu {
 [[nodiscard]] Gpu& gpu(int number);
 // Returns the GPU that this thread selected last with cudaSetDevice.
 [[nodiscard]] Gpu& current_gpu();
-// Returns the GPU that owns an address or a handle. PyTorch frees memory of any GPU, whichever is
-// current.
+// Returns the GPU that owns an address or a handle. It need not be the current GPU: PyTorch also
+// frees memory of other GPUs.
 [[nodiscard]] Gpu& owner_of(std::uint64_t address);
 void note_owner(std::uint64_t address, Gpu& gpu);
 

@@ -39,7 +39,8 @@ PLIMSOLL_MISSING(nvmlDeviceGetNvLinkRemoteDeviceType)
 PLIMSOLL_MISSING(nvmlDeviceGetNvLinkRemotePciInfo_v2)
 PLIMSOLL_MISSING(nvmlSystemGetCudaDriverVersion_v2)
 
-// Opens this library if the name is NVML's.
+// Takes the place of the C library's dlopen. For NVML's name it opens the library that has this
+// code; it opens every other library as usual.
 void* dlopen(const char* name, int flags) {
   static const auto open =
       reinterpret_cast<void* (*)(const char*, int)>(dlsym(RTLD_NEXT, "dlopen"));
