@@ -204,7 +204,7 @@ def _(
     return q.new_empty((q.shape[1], rows), dtype=torch.float32)
 
 
-# Which of q, k and v (0, 1 and 2) are packed into one tensor, by the packing's name.
+# Maps the word in a function's name to the inputs in one tensor: 0 is q, 1 is k and 2 is v.
 _PACKED = {"": (), "qkv": (0, 1, 2), "kv": (1, 2)}
 
 
