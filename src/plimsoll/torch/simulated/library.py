@@ -203,7 +203,10 @@ def _type(of: Any) -> str:
 
 
 def layout() -> list[str]:
-    """Returns the layout of structures and enumerations, in the form of `plimsoll_layout`."""
+    """Returns the layout of structures and enumerations, in the text form of `plimsoll_layout`.
+
+    `plimsoll_layout` is the C++ function that describes the same types.
+    """
     lines = []
     for structure in STRUCTURES:
         fields = [
@@ -325,7 +328,10 @@ class Library:
         self.lib.plimsoll_set_callbacks(*map(ctypes.py_object, self._callbacks))
 
     def exchange_by(self, exchange: Callable[[bytes], bytes]) -> None:
-        """Sets the function by which ranks exchange bytes, for csrc/collectives/exchange.cpp."""
+        """Sets the function by which ranks exchange bytes.
+
+        csrc/collectives/exchange.cpp calls it.
+        """
         self._exchange = exchange  # keeps it alive for the library
         self.lib.plimsoll_set_exchange(ctypes.py_object(exchange))
 
@@ -341,7 +347,10 @@ class Library:
         convolutions: Mapping[str, tuple[int, int, int]],
         searches: Mapping[str, Searches],
     ) -> None:
-        """Passes on the workspaces that were measured on a device's card (see `CardFile`)."""
+        """Passes to the library the measured sizes of cuDNN's workspaces (see `CardFile`).
+
+        The sizes were measured on a card of the kind that `device` simulates.
+        """
         for words in convolutions.keys() | searches.keys():
             firsts = convolutions.get(words, _NOT_MEASURED[:3])
             searched = searches.get(words, (_NOT_MEASURED,) * 3)

@@ -1,8 +1,8 @@
-"""Stands in for DeepGEMM's matrix products: they take memory and time, and compute nothing.
+"""Stands in for DeepGEMM's matrix products. The stand-ins use memory and time, but compute nothing.
 
 DeepGEMM's functions write to tensors that the caller made. According to the source of 2.1 they
-allocate only two things: a workspace for cuBLASLt, held from the first use on; and a copy of the
-scales, if the kernels need another layout than the caller's.
+allocate only two things: a workspace for cuBLASLt, which is never freed; and a copy of the scales,
+if the kernels need another layout than the caller's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SCALES_ALIGNED = 4
 """The number of rows of scales is rounded up to a multiple of this."""
 _SCALES_OF_PACK = 4
 _ATTENTION = ("mqa_logits", "mega_moe", "hc_prenorm_gemm")
-"""plimsoll refuses functions whose names contain one of these: they do more than a product."""
+"""plimsoll refuses functions with one of these in the name: none is a plain matrix product."""
 
 
 def stand_in_for_products(module: ModuleType, execute: Callable[[], None]) -> None:
@@ -183,7 +183,10 @@ def _launch(made: Any, sizes: list[float], *, is_of_bytes: bool) -> None:
 
 
 def _laid_out(scales: Any) -> Any:
-    """Returns scales with contiguous columns; copies scales of any other layout."""
+    """Returns the scales if each column is contiguous and padded.
+
+    Otherwise returns a new tensor that has this layout. Its values are not computed.
+    """
     import torch
 
     *batch, rows, columns = scales.shape
@@ -195,7 +198,7 @@ def _laid_out(scales: Any) -> Any:
 
 
 def _packed(scales: Any) -> Any:
-    """Returns new scales, packed four in each 32-bit number."""
+    """Allocates a tensor for packed scales: each of its 32-bit numbers has room for four scales."""
     import torch
 
     columns = -(-scales.shape[-1] // _SCALES_OF_PACK)

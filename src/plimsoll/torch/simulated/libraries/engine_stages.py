@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class EngineStages:
-    """Fills in the simulation's `ServingUse` from an engine's methods and functions."""
+    """Wraps an engine's methods and functions, so that these fill in a `ServingUse`."""
 
     def __init__(self, simulation: Simulation, title: str, package: str) -> None:
         """Makes an object that notes nothing until `staged` or `note_refusal` is called.

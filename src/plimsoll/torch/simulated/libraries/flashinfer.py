@@ -1,4 +1,4 @@
-"""Stands in for FlashInfer's kernels: they take time, and compute nothing.
+"""Stands in for FlashInfer's kernels. The stand-ins take time, and compute nothing.
 
 FlashInfer's Python code allocates a kernel's results and workspaces before it launches the kernel.
 """

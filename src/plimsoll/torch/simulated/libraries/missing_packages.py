@@ -270,7 +270,7 @@ def _may_import(name: str, file: str, line: int) -> bool:
 
 
 def _may_ask(name: str, file: str) -> bool:
-    """Returns whether a search for a package, without an import, finds the stand-in.
+    """Returns whether a search that is no import, such as `find_spec`, finds a package's stand-in.
 
     Any file of the program may import the package after such a search, so the stand-in must suit
     the imports in all files.
@@ -329,7 +329,7 @@ def _defined(source: Path) -> frozenset[str]:
 
 
 def _program_frame(frame: FrameType | None) -> FrameType | None:
-    """Returns the frame of the program's own code; None if an installed library made the call."""
+    """Returns the frame that looks for the package; None if it is an installed library's."""
     while frame is not None:
         code = frame.f_code
         if "importlib" not in code.co_filename and code.co_filename != __file__:

@@ -141,7 +141,10 @@ def _made(shape: Any, device: Any) -> Any:
 
 
 def _as_results(made: Any, count: int, dtype: Any) -> list[Any]:
-    """Returns the result of `shapes` as a list of tensors; sizes become tensors on `meta`."""
+    """Returns a list of tensors, made from the result of a call of `Operation.shapes`.
+
+    A size without a tensor becomes a tensor on `meta`.
+    """
     import torch
 
     def is_size(value: Any) -> bool:

@@ -53,7 +53,7 @@ def tell_all_reduce(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def _without(place: int, kernel: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls `kernel` without argument number `place`, which only SGLang's operation has."""
+    """Calls `kernel` without argument number `place`, because `kernel` has no such parameter."""
     return kernel(*arguments[:place], *arguments[place + 1 :])
 
 

@@ -1,4 +1,4 @@
-"""Makes up missing tokenizers of transformers, with the size of the configuration's vocabulary.
+"""Makes up missing tokenizers of transformers. A model's configuration gives the vocabulary size.
 
 On average, made-up tokenizers make as many tokens as trained ones: in English, a token for 4.2
 letters. They split texts into words, and long words into parts. A token stands only for the first

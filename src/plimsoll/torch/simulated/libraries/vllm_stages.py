@@ -127,7 +127,7 @@ class _Stages(EngineStages):
     _woken_bytes = 0
 
     def watch_worker(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the worker's module, and notes the stages of vLLM's start when its methods run."""
+        """Loads the worker's module, and makes the worker's methods note which stage vLLM is in."""
         execute()
         worker = module.Worker
         self.staged(worker, "load_model", "weights", _learn_weights)
@@ -162,7 +162,7 @@ class _Stages(EngineStages):
         module.Sampler.__call__ = call
 
     def watch_runner(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the module of the model runner, and notes how it captures CUDA graphs."""
+        """Loads the model runner's module, and notes the memory that captured CUDA graphs take."""
         execute()
         runner = module.GPUModelRunner
         if "capture_model" in vars(runner):

@@ -43,9 +43,9 @@ struct PinnedLimits {
 void limit_pinned(PinnedLimits limits);
 // Frees the pool's cached memory.
 void empty_pinned_pool();
-// Estimates how many bytes of the pool the process has written.
+// Estimates how many bytes of the pool's memory the process has written since the pool took it.
 std::uint64_t pinned_written_bytes();
-// Returns the number of bytes that the program pinned itself.
+// Returns how many bytes are pinned now by calls of `pin`.
 std::uint64_t registered_bytes();
 
 }  // namespace plimsoll::simulated

@@ -53,9 +53,9 @@ struct StackTime {
   double ns = 0;
 };
 
-// Parts that the driver loads onto a card when a process first uses them. Each takes memory of the
-// card outside PyTorch's allocator. The order is the same as in CONTEXT_PARTS of
-// engine/gpus/card_files.py.
+// The parts of a process's CUDA context. The driver adds a part when the process first uses it.
+// Each part takes memory of the card outside PyTorch's allocator. The order is the same as in
+// CONTEXT_PARTS of engine/gpus/card_files.py.
 enum class Library : std::uint8_t {
   kernels,
   streams,
@@ -108,9 +108,11 @@ struct Site {
 struct Assumption {
   std::uint32_t stack = 0;
   std::uint32_t operation = 0;
-  std::uint32_t what = 0;  // the number of the assumption's text, as name() returns it
+  std::uint32_t what = 0;  // Runtime::name_at() returns the assumption's text for this number
   std::uint32_t count = 0;
-  // For a kernel whose memory is unknown: the bytes of the tensors in the kernel's largest call.
+  // The memory that the assumption is about, or 0. For a kernel whose internal memory is unknown,
+  // these are the bytes of a call's arguments and results. If the program makes the assumption
+  // several times, this is the largest number.
   std::uint64_t bytes = 0;
 };
 
@@ -154,7 +156,7 @@ struct Callbacks {
   Callback first_use;      // takes a device
   Callback load;           // takes a device and the number of a Library
   Callback out_of_memory;  // takes a device and the requested bytes
-  // Returns whether the calling thread runs a loop that does not end by itself.
+  // Returns whether the calling thread is inside a `while` loop of the program's Python code.
   Callback is_in_open_loop;
   // Returns whether the calling thread reads a value for a condition, such as that of an `if`.
   Callback is_tested;
@@ -219,7 +221,8 @@ class Runtime {
   void wait_until(c10::DeviceIndex index, c10::StreamId stream, double ns);
   // Records that an assertion in a kernel failed: every later CUDA call fails too.
   void fail(const std::string& why);
-  // The failed assertion in a kernel, with its call stack.
+  // The first failed assertion in a kernel. `stack` is the number of the program's call stack when
+  // the assertion failed.
   struct Failure {
     std::string why;
     std::uint32_t stack = 0;
@@ -227,7 +230,8 @@ class Runtime {
   [[nodiscard]] std::optional<Failure> failure();
   // Throws c10::AcceleratorError if an assertion in a kernel has failed.
   void refuse_after_failure();
-  // Throws if the device's stream is being captured: a wait for it would never end.
+  // Throws, as CUDA does, if a CUDA graph is being captured on the device. Captured work does not
+  // run, so the host must not wait for it.
   void refuse_while_capturing(c10::DeviceIndex index) const;
 
   // Returns the number of the CUDA graph capture under way on the device; 0 for none.

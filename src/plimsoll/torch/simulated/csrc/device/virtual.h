@@ -1,10 +1,11 @@
 // Large host tensors without contents.
 //
-// Building a model on the host and moving it takes minutes and memory of its whole size, for values
-// that a simulation never needs. In a simulation, large host tensors therefore contain zeros that
-// take no memory until the program writes them, and operations on them compute only shapes. Such
-// a tensor carries the dispatch key CustomRNGKeyId, which no version of PyTorch gives to a tensor.
-// (The key Fake is meant for this purpose, but PyTorch itself uses that key since 2.15.)
+// Programs often build a model on the host and then move it to a GPU. This takes minutes, and host
+// memory of the model's whole size, for values that a simulation never needs. In a simulation,
+// large host tensors therefore contain zeros, which take no memory until the program writes to
+// them. Operations on these tensors compute only shapes. Such a tensor carries the dispatch key
+// CustomRNGKeyId, which no version of PyTorch gives to a tensor. (The key Fake is meant for this
+// purpose, but PyTorch itself uses that key since 2.15.)
 #pragma once
 
 #include <ATen/core/Tensor.h>

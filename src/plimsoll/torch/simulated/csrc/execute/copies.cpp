@@ -26,9 +26,9 @@ namespace {
 
 using at::Tensor;
 
-// Describes a host tensor whose values plimsoll does not copy. A description of integers has their
-// bounds. It also has the share of elements that equal a bound if this share is large, which is
-// common for padding and masks.
+// Describes the values of a host tensor when plimsoll does not copy them. For integers, the
+// description has the lowest and the highest value. If many elements equal one of these two values,
+// as is common for padding and masks, the description also has the share of those elements.
 Description described(const Tensor& from) {
   const at::ScalarType type = from.scalar_type();
   const bool is_read =
@@ -112,9 +112,9 @@ void copy_values(const Tensor& to, const Tensor& from) {
   }
 }
 
-// Queues a copy from one device to another. The copy runs on the current stream of the source.
-// Before and after the copy, the current streams of both devices wait for each other
-// (aten/src/ATen/native/cuda/Copy.cu).
+// Queues a copy from one device to another. The copy runs on the source's current stream. Before
+// the copy, this stream waits for the target's current stream. The target's current stream then
+// waits for the copy (aten/src/ATen/native/cuda/Copy.cu).
 void launch_between(c10::DeviceIndex source, c10::DeviceIndex target, double bytes) {
   Runtime& state = runtime();
   state.wait_until(source, state.current_stream(source), state.done_at(target));

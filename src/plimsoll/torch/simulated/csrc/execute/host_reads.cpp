@@ -38,7 +38,7 @@ bool equal(const Tensor& self, const Tensor& other) {
   return true;
 }
 
-// Returns whether the values are those that a GPU would have, and few enough to be read.
+// Returns whether plimsoll has the same values for the tensor as a GPU would, and can read them.
 bool is_known(const Tensor& tensor) {
   return source_of(tensor) == Source::computed && can_be_read(tensor);
 }

@@ -60,8 +60,8 @@ void launch(at::TensorList written, double bytes, at::ArrayRef<double> product,
   state.launch(device, Work::compute, time);
 }
 
-// plimsoll::launch_product: launches a library's own matrix product on the current device and
-// stream. `sizes` is like `product` of plimsoll::launch.
+// plimsoll::launch_product: launches a library's own kernel for a matrix product, on the current
+// device and stream. `sizes` holds the same four numbers as `product` of plimsoll::launch.
 void launch_product(at::TensorList written, at::ArrayRef<double> sizes, at::ScalarType type) {
   TORCH_CHECK(sizes.size() == 4, "matrices, rows, columns, terms");
   Runtime& state = runtime();

@@ -143,7 +143,8 @@ void listen_for_operators() {
   late_operators->start();
 }
 
-// Simulates all operations that have a kernel in a CUDA build, except the hand-written ones.
+// Simulates all operations that have a kernel in a CUDA build, except two groups: those for which
+// plimsoll has hand-written kernels, and those that only call other, simulated operations.
 void simulate_all_but(const WrittenOut& written_out) {
   const std::set<std::string> named(std::begin(kCudaKernels), std::end(kCudaKernels));
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();

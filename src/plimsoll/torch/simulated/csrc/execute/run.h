@@ -1,4 +1,5 @@
-// Runs an operation: first its checks, then its rule, then the steps that the rule appended.
+// Runs an operation on simulated tensors. It checks the arguments, calls the operation's rule (a
+// function that appends steps; see operation/rule_table.h), and runs these steps.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -125,7 +125,8 @@ void record_stream(Tensor& self, c10::Stream stream) {
                                static_cast<std::uint64_t>(stream.id()));
 }
 
-// plimsoll::map_host: returns a tensor on the current device over page-locked host memory.
+// plimsoll::map_host: returns a tensor on the current device that uses the memory of `host`, which
+// is page-locked.
 Tensor map_host_tensor(const Tensor& host) {
   TORCH_CHECK(host.device().is_cpu() && host.is_non_overlapping_and_dense(),
               "only a dense tensor of the host can be mapped");
@@ -135,7 +136,7 @@ Tensor map_host_tensor(const Tensor& host) {
   return map_host(host, device);
 }
 
-// plimsoll::unowned: makes a tensor over the same memory. The new tensor does not keep the memory
+// plimsoll::unowned: makes a tensor that uses the memory of `tensor`, but does not keep this memory
 // alive.
 Tensor unowned(const Tensor& tensor) {
   c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();

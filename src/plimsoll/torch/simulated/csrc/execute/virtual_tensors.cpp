@@ -26,8 +26,8 @@ constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
 // When a host tensor is filled, each element costs this many operations of the budget for computing
 // values (values/budget.h).
 constexpr double kPerElement = 100;
-// Integers up to this size always get contents: they are often indices and counts, which programs
-// read.
+// An integer tensor with fewer bytes than this always gets contents. Its elements are often indices
+// or counts, which programs read.
 constexpr std::size_t kLeastIntegerBytes = std::size_t{256} << 20;
 
 struct Mapping {
@@ -66,8 +66,9 @@ class MappingAllocator final : public c10::Allocator {
   bool is_budgeted_;
 };
 
-// Return the allocators of large host tensors. The first allocator is for tensors without contents.
-// The second is for tensors with contents. A tensor gets contents if the budget has room.
+// Return the allocators of large host tensors. If the budget for computing values has room for a
+// tensor, the tensor gets contents and its memory comes from budgeted_allocator. Otherwise it gets
+// no contents, and its memory comes from virtual_allocator.
 c10::Allocator* virtual_allocator() {
   static auto* const allocator = new MappingAllocator(false);
   return allocator;

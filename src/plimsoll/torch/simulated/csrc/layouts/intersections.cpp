@@ -49,8 +49,8 @@ struct Search {
 // Chooses which tensor to search in, as PyTorch does: a tensor that is already sorted, or else the
 // larger one.
 Search choose(const Tensor& x, const Tensor& y, const Hash& x_hash) {
-  // The searched tensor is coalesced first if it has, on average, more elements than this at each
-  // coordinate.
+  // If the tensor to search in has, on average, more elements than this with the same coordinates,
+  // PyTorch coalesces it before the search.
   constexpr std::int64_t kMostCopies = 50;
   const bool is_by_order = x.is_coalesced() != y.is_coalesced();
   const bool is_in_x = is_by_order ? x.is_coalesced() : x._nnz() >= y._nnz();

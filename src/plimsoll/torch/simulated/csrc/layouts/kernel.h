@@ -16,12 +16,13 @@ namespace plimsoll::simulated {
 
 class LayoutKernel {
  public:
-  // Starts a kernel on the device of the tensor `on`, which may have any layout.
+  // Until this object is destroyed, the thread's current operation is `name`, and its current
+  // device is the device of the tensor `on`. That tensor may have any layout.
   LayoutKernel(const char* name, const at::Tensor& on);
 
   [[nodiscard]] std::uint32_t name() const { return name_; }
-  // Takes internal memory of the kernel. The memory is freed when the returned pointer is
-  // destroyed.
+  // Allocates memory for the kernel's internal use. The memory is freed when the returned pointer
+  // is destroyed.
   [[nodiscard]] at::DataPtr temporary(std::size_t bytes) const;
   // Makes the host wait for the stream. PyTorch waits, for example, before it reads how many
   // elements a kernel found.

@@ -31,8 +31,8 @@ Tensor wrap(const Tensor& buffer, const Tensor& sizes) {
   return at::detail::make_tensor<at::native::NestedTensorImpl>(buffer, sizes);
 }
 
-// Returns the bytes of an array of `numbers` sizes and offsets. Kernels read it on the device, as
-// 32-bit integers.
+// Returns the bytes of an array that holds `numbers` 32-bit integers: the sizes and offsets that
+// kernels read on the device.
 std::size_t description_bytes(std::int64_t numbers) {
   return static_cast<std::size_t>(numbers) * sizeof(std::int32_t);
 }

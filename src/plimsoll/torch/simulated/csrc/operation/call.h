@@ -65,8 +65,8 @@ class Call {
   // Allocates a result. Returns the result's shape, a tensor with sizes and strides but no memory.
   at::Tensor allocate(std::size_t index);
   void allocate_all();
-  // Takes internal memory of the kernel. `release` frees it; without `release` it is freed at the
-  // end of the call.
+  // Allocates memory for the kernel's internal use, and returns its number. `release` with this
+  // number frees the memory. Without `release`, it is freed at the end of the call.
   std::size_t temporary(std::size_t bytes);
   void take_uncertain(const UncertainMemory& memory) { steps_.emplace_back(TakeUncertain{memory}); }
   void release(std::size_t number) { steps_.emplace_back(Release{number}); }
@@ -81,7 +81,8 @@ class Call {
   std::size_t run(std::function<std::vector<at::Tensor>()> operations);
   [[nodiscard]] std::vector<Step> take_steps() { return std::exchange(steps_, {}); }
 
-  // Holds the memory of a completed step, or the results of `run`, under the step's number.
+  // Holds the memory that `temporary` allocates, or the results of the operations of `run`. Each of
+  // these two functions returns the index in kept().
   struct Kept {
     at::DataPtr memory;
     std::vector<at::Tensor> tensors;

@@ -10,8 +10,8 @@
 
 namespace plimsoll::simulated {
 
-// Adds rows to the table of type `Row`. Each row has a `name` that must live as long as the
-// process; two rows with one name are an error.
+// Adds rows to a table. All files that use the same type `Row` share one table. Each row has a
+// `name`, whose text must live as long as the process. Two rows with the same name are an error.
 template <typename Row>
 class NamedRows {
  public:

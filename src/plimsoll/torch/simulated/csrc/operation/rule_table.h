@@ -1,5 +1,5 @@
-// The tables of rules, which the files of rules/ fill. A table has properties of operations that
-// are not in the operations' schemas.
+// The tables of rules, which the files of rules/ fill. The tables say what PyTorch's schemas
+// do not say about operations: how a kernel takes memory, and other properties.
 #pragma once
 
 #include <cstdint>

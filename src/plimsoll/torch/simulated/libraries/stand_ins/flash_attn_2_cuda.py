@@ -1,4 +1,4 @@
-"""Allocates the tensors of flash-attn 2's kernels in the kernels' order, and computes nothing.
+"""Makes the allocations of flash-attn 2's kernels, in the same order, and computes nothing.
 
 The code follows csrc/flash_attn/flash_api.cpp of flash-attn 2.8. The memory of the real kernels was
 not measured. Tensors have the dimensions batch, rows, heads, width. Tensors of packed sequences
@@ -327,7 +327,7 @@ def varlen_bwd(
     generator: Any = None,  # noqa: ARG001
     rng_state: Any = None,  # noqa: ARG001
 ) -> list[Any]:
-    """Returns the same as `bwd` for packed sequences of different lengths."""
+    """Works like `bwd`, but takes packed sequences of different lengths."""
     _check(q, k, v, out, dout)
     batch = cu_seqlens_q.numel() - 1
     sizes = _Sizes(batch, max_seqlen_q, q.shape[1], max_seqlen_k, k.shape[1], q.shape[2])

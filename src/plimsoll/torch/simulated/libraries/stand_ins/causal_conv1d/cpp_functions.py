@@ -66,7 +66,7 @@ def causal_conv1d_update_function(
     cache_seqlens: Any = None,
     conv_state_indices: Any = None,
 ) -> Any:
-    """Allocates the result and runs the kernel for the next row or rows."""
+    """Allocates the result and runs the kernel that convolves a sequence's next row or rows."""
     out = torch.empty_like(x)
     how = (silu_activation, cache_seqlens, conv_state_indices)
     kernels.causal_conv1d_update(x, conv_state, weight, bias, out, *how)

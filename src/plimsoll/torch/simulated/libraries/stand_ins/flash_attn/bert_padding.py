@@ -58,11 +58,11 @@ def index_put_first_axis(values: Any, indices: Any, first_axis_dim: int) -> Any:
 
 
 def unpad_input(hidden_states: Any, attention_mask: Any, unused_mask: Any = None) -> Any:
-    """Packs the tokens that a mask selects.
+    """Packs the tokens that `attention_mask` or `unused_mask` selects.
 
     Returns:
         The packed tokens, their indices, the starts of the sequences, the greatest length, and the
-        used length of each sequence.
+        number of tokens in each sequence that `attention_mask` selects.
     """
     mask = attention_mask if unused_mask is None else attention_mask + unused_mask
     lengths = mask.sum(dim=-1, dtype=torch.int32)

@@ -59,7 +59,10 @@ class _Flash(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _lengths(mask: Any, device: Any) -> dict[str, Any] | None:
-    """Returns the kernels' arguments for packed sequences; None if the mask has no lengths."""
+    """Returns the kernels' arguments for the lengths of packed sequences.
+
+    Returns None if the mask is not one for packed sequences.
+    """
     if not isinstance(mask, BlockDiagonalMask):
         return None
     of_queries, of_keys = mask.q_seqinfo, mask.k_seqinfo

@@ -18,7 +18,7 @@ class AttentionBias:
 
 
 class LowerTriangularMask(AttentionBias):
-    """A causal mask: each query row sees only the keys up to its own."""
+    """A causal mask: each query row sees only the keys up to the row's own position."""
 
     is_causal = True
 
@@ -86,7 +86,10 @@ class BlockDiagonalMask(AttentionBias):
         return mask, torch.cat(rows, dim=1)
 
     def split(self, tensor: Any) -> Any:
-        """Splits a tensor of packed sequences into the sequences."""
+        """Splits a packed tensor into the tensors that `from_tensor_list` packed.
+
+        If `from_seqlens` made the mask, each part is one sequence.
+        """
         starts = self.q_seqinfo.seqstart_py
         sizes = self._batch_sizes or [1] * (len(starts) - 1)
         parts, first = [], 0
