@@ -28,7 +28,7 @@ class Ended(NamedTuple):
     output: str
     errors: str
     refused: list[tuple[str, str]]
-    """For each refused call: the path that it would have changed, and the program that made it."""
+    """For each refused system call: the path that it would change, and the calling program."""
 
 
 def library() -> ctypes.CDLL:

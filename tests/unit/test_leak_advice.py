@@ -35,7 +35,7 @@ STACKS: dict[int, list[Frame]] = {
 
 
 def leaking(stack: int, *, given_back: int | None = None) -> Recording:
-    """Returns steps that each leak a block, or that free it `given_back` steps later."""
+    """Returns a recording of steps. Each leaks a block, or frees it `given_back` steps later."""
     program = Program()
     program.malloc(64 * MiB, 1)
     kept: list[int] = []
@@ -75,8 +75,8 @@ def test_a_leak_comes_first_with_its_line_and_what_to_do_there(
     assert first.kind == "leak"
     assert first.what == f"{what} (20.00 MiB more each step)"
     assert (first.how, first.cost) == (how, "nothing")
-    # The advice saves less than STEPS blocks: without the leak two are live at a time, and warm-up
-    # steps do not count.
+    # The script leaks a block of 20 MiB in each step. The advice saves fewer than STEPS blocks: two
+    # blocks are live at a time even without the leak, and plimsoll does not count warm-up steps.
     assert first.saves_bytes >= (STEPS - 5) * 20 * MiB
     assert "leak" not in {one.kind for one in others}
     assert f"\n  1. {first.what}: saves " in str(found)
@@ -126,7 +126,8 @@ def test_a_setting_that_leaves_hardly_any_memory_says_so() -> None:
 def test_a_leak_that_was_not_tried_says_so() -> None:
     recording = leaking(2)
     (trace,) = recording.devices
-    # So many events are one replay. The search uses it for the recorded settings, and ends.
+    # `search_events` is enough for only one replay of the recording. The search replays the
+    # recorded settings, and ends before it can try what the advice saves.
     found = explain(recording, search_events=trace.event_count)
     for one in found.advice[:1]:
         assert (one.kind, one.saves_bytes) == ("leak", 0)

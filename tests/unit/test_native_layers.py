@@ -1,4 +1,4 @@
-"""Tests that folders of the native libraries include only earlier ones, without circles."""
+"""Tests `#include` lines in C++: lower folders include no higher ones, and no circle forms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.includes import circle, included, sources, units
 ROOT = Path(__file__).parents[2]
 TORCH = ROOT / "src" / "plimsoll" / "torch"
 SIMULATED = TORCH / "simulated" / "csrc"
-# The folders in order; each includes only those before it.
+# From the lowest folder to the highest; each includes only those before it.
 ORDER = (
     "device", "operation", "chips", "timing", "values", "rules", "checks", "layouts",
     "collectives", "execute", "python",

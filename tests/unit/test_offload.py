@@ -1,4 +1,4 @@
-"""Tests which saved storages leave the card; plimsoll chooses them by earlier steps."""
+"""Tests which of a step's saved storages leave the card. Earlier steps decide this."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_equal_step_is_known_above_its_own_beginning() -> None:
     program.step(plan, 0)
     again = program.step(plan, 5000)
     assert again.coming == [2, 1, 0]
-    # After the last event, the next step's beginning is expected.
+    # After the step's last event, the plan expects the memory with which the next step begins.
     assert again.expected == [5100] * 3 + [5110, 5120, 5000]
 
 

@@ -70,7 +70,10 @@ def changes_of(script: TinyScript, *, guess: float = 1.0) -> list[Change]:
 
 
 def tiny_script(random: Random, *, has_modules: bool) -> TinyScript:
-    """Draws a script with two or three phases and up to six changes, with or without modules."""
+    """Draws a script that has two or three phases and up to six changes.
+
+    If `has_modules`, the script also has modules that can be recomputed.
+    """
     phases = [random.randint(1000, 4000) for _ in range(random.choice((2, 3)))]
     names = [f"change {number}" for number in range(random.randint(1, 6))]
     return TinyScript(
@@ -147,7 +150,7 @@ def test_a_plan_is_found_wherever_one_fits_and_is_seldom_much_slower_than_the_fa
 
 
 def test_changes_that_save_only_together_are_built_on() -> None:
-    """Has two equally high phases; each change that costs nothing lowers only one of them."""
+    """Two phases of the script are equally high; each change without a cost lowers only one."""
     script = script_of(
         2000, 2000, first=((500, 0), 0.0), second=((0, 500), 0.0), both=((500, 500), 0.2)
     )

@@ -17,7 +17,7 @@ POOL, STREAM = 7, 5
 
 
 class Caller:
-    """A C++ caller, compiled as PyTorch is, and the functions that it calls."""
+    """Calls plimsoll's pluggable allocator functions from a C++ library, as PyTorch calls them."""
 
     def __init__(self, library: Path) -> None:
         self._library = ctypes.CDLL(str(library))
@@ -42,7 +42,11 @@ class Caller:
 
     @property
     def holders(self) -> int:
-        """Returns the number of references to the filter object, the caller's included."""
+        """Returns the number of references to a test object.
+
+        The C++ library holds one reference, and so does each copy of a filter that is alive. A
+        filter is the function that chooses the streams whose requests a pool serves.
+        """
         return int(self._library.caller_holders())
 
     @property

@@ -1,4 +1,4 @@
-"""Tests finding out whether a program uses a value that `item()` returned in a condition."""
+"""Tests detecting that a condition, such as an `if`, uses the value that `item()` returned."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_a_fault_of_one_rank_is_found_and_no_other_rank_is_named(fault: Fault) -
     ranks = [Rank(10_000)] * RANKS
     ranks[3] = Rank(10_000, fault=fault, seed=5)
     summaries = job(*ranks)
-    # A fault that changes blocks' sizes may also raise rank 3's peak, so that it counts as "full".
+    # A fault that changes blocks' sizes may also raise rank 3's peak. Then rank 3 is also "full".
     assert stands_out(summaries) - {(3, "full")} == {(3, fault)} - {(3, "full")}
     assert (3, fault) in stands_out(summaries)
     one = find_outliers(summaries, group_ranks(summaries))[0]

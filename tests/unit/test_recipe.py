@@ -1,4 +1,4 @@
-"""Tests the recipes, scripts that plimsoll brings for known models, and errors for other models."""
+"""Tests recipes (scripts that plimsoll has for known models), and the errors for other models."""
 
 from __future__ import annotations
 

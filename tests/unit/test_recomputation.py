@@ -110,8 +110,9 @@ def test_of_layers_that_are_alike_the_early_ones_are_computed_again() -> None:
 def test_peaks_are_those_of_the_moments_and_not_of_sums() -> None:
     program, backward = chained([(10, 1.0)] * 4)
     peaks = {tuple(plan.modules): plan.peak_bytes for plan in program.plans(backward)}
-    # Four results of 1 MiB, and 10 MiB for each layer that is not recomputed. The others are
-    # recomputed one at a time, when the later layers' memory is free.
+    # At the peak, the four layers' results of 1 MiB are live, and 10 MiB for each layer that is not
+    # recomputed. The recomputed layers add nothing to the peak: they are recomputed one at a time,
+    # when the memory of the layers after them is free.
     assert peaks[("0",)] == (4 + 3 * 10) * MiB
     assert peaks[("0", "1")] == (4 + 2 * 10) * MiB
     assert min(peaks.values()) < (4 + 2 * 10) * MiB

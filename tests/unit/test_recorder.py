@@ -138,7 +138,11 @@ class TestMarks:
     def test_steps_of_optimizers_are_those_of_pytorchs_memory(
         self, allocator: Allocator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Ignores optimizer steps when only an allocator is recorded, even after torch loads."""
+        """Optimizer steps become marks only in recordings of PyTorch's memory.
+
+        The first recording is of an allocator alone. In the second one, the source of events says
+        that PyTorch is there.
+        """
         with record(tmp_path / "run.plim", allocator=allocator):
             churn(allocator, 1)
             recorder._after_step()

@@ -37,7 +37,7 @@ FIXED = settings(
 
 
 def frames_of(stack: int) -> list[Frame]:
-    """Returns the frames of a stack; stacks have frames in common."""
+    """Returns the two frames of a stack. Every third stack has the same outer frame."""
     return [("train.py", stack, "step"), ("train.py", stack % 3, "main")]
 
 

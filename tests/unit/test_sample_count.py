@@ -1,4 +1,4 @@
-"""Tests counting the samples in a step, by loaders or by calls of modules."""
+"""Tests counting samples in the batches of loaders, or without loaders, in the calls of modules."""
 
 from __future__ import annotations
 

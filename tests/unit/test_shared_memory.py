@@ -220,7 +220,7 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def test_pieces_of_cached_memory_stay_in_their_tier(allocator: Allocator) -> None:
-    """Counts a spill also when a cached block in shared memory is reused."""
+    """Requests 64 MiB twice. The second request reuses a cached block, but counts as a spill."""
     first = allocator.malloc("8GiB")
     for _ in range(2):
         allocator.free(allocator.malloc("64MiB"))

@@ -48,8 +48,9 @@ CONFS = [
 ]
 
 
-# The configurations for tests with random programs. Under max_split_size, what a failed request
-# changes depends on the frees before it. The last test of this file covers that.
+# The configurations for random programs in which requests may fail. They leave out max_split_size:
+# with it, the effects of a failed request depend on the frees before that request. The last test of
+# this file covers such a case.
 WITHOUT_OVERSIZE = [conf for conf in CONFS if "max_split" not in conf]
 
 Snapshot = dict[str, Any]
@@ -126,7 +127,9 @@ def test_it_has_the_form_that_pytorch_recorded() -> None:
     assert settings.items() <= their_settings.items()
 
     by_action = {event["action"]: event for event in theirs["device_traces"][0]}
-    newer = {"pool_id": tuple, "frames": list}  # pool_id is new in 2.12, frames need stacks
+    # Our events also have `pool_id`, which is new in PyTorch 2.12, and `frames`, because only our
+    # history was recorded with stacks.
+    newer = {"pool_id": tuple, "frames": list}
     for event in ours["device_traces"][0]:
         if event["action"] in by_action:
             expected = {key: type(value) for key, value in by_action[event["action"]].items()}

@@ -16,7 +16,7 @@ from plimsoll.torch.simulated.library import Clock
 
 @dataclass
 class FakeSimulation:
-    """A device on which the GPU and the host take given times."""
+    """A stand-in for the simulation. A test says how long the GPU and the host work."""
 
     major: int = 9
     now: float = 0.0

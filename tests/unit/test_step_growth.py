@@ -15,7 +15,7 @@ from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
         ([4, 4, 4, 4, 8, 8, 8, 8], 4),
         ([4] * (STEPS - 1), None),
         ([*[4] * STEPS, 0], None),
-        ([4, 4, 4, 4, 4, 4, 4, 9], None),  # uneven growth, as with sequences of any length
+        ([4, 4, 4, 4, 4, 4, 4, 9], None),  # uneven growth, as if sequence lengths vary
         ([], None),
     ],
 )
@@ -43,7 +43,7 @@ MIB = 1 << 20
         ([5, 8], 0),  # too few steps
         ([5, 8, 3], 0),
         ([5, 8, 3, 9], None),
-        ([3, 7, 5, 2, 6, 4], None),  # sequences of any length never repeat
+        ([3, 7, 5, 2, 6, 4], None),  # sequence lengths vary, so peaks never repeat
         ([1, 2, 3, 4, 5, 6, 6], None),
     ],
 )

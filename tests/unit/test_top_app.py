@@ -302,7 +302,7 @@ def test_only_what_is_looked_for_is_shown() -> None:
         assert "GPU 1 H100" in screen(app)
         await press(app, pilot, "slash", *["backspace"] * 5, *"zz", "enter")
         assert "no process with 'zz' is known to use a GPU" in screen(app)
-        # the filter from before still applies
+        # Escape drops the filter that is being typed, so the filter 'zz' still applies.
         assert len(order(await press(app, pilot, "slash", *"q", "escape"))) == 0
         assert app.is_running
         assert len(order(await press(app, pilot, "escape"))) == 6

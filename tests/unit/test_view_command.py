@@ -105,7 +105,7 @@ def test_a_damaged_recording_ends_with_one_clear_line(tmp_path: Path) -> None:
 
 
 def hear_interrupts() -> None:
-    """Restores SIGINT, which background programs may ignore."""
+    """Restores the default action of SIGINT; a process started in the background may ignore it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

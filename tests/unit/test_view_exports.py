@@ -1,4 +1,4 @@
-"""Compares the exports of a recording for other tools with the history in the recording."""
+"""Compares the files that plimsoll exports for other tools with the recording's own history."""
 
 from __future__ import annotations
 

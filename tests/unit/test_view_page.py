@@ -193,7 +193,7 @@ def test_what_cannot_be_joined_is_an_error(path: str, text: str, reason: str) ->
 
 
 def test_no_module_of_the_page_is_in_a_circle_or_unused() -> None:
-    """Includes the imports in JSDoc comments, which only types need."""
+    """Counts the imports in JSDoc comments as well, although they only import types."""
     imports = {
         path: {(path.parent / name).resolve() for name in _FROM.findall(path.read_text())}
         for path in sorted(WEB.rglob("*.js"))

@@ -1,4 +1,4 @@
-"""Tests that plimsoll's watchers never raise into the program."""
+"""Tests watchers, plimsoll's functions that observe a program: their errors never reach it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A model of a script, for tests of the search over changes: savings and costs are numbers.
+"""A model of a script, for tests of the search over changes. No script runs.
 
-A step has several phases, each with its live bytes, and the peak is the highest phase. A change
-saves some bytes in each phase. So the savings of several changes do not add up.
+The test gives the numbers: what each change saves, and what it costs. A step has several phases,
+each with its live bytes, and the peak is the highest phase. A change saves some bytes in each
+phase, so the peak may fall by less than the sum of what several changes save.
 """
 
 from __future__ import annotations

@@ -1,10 +1,14 @@
 """Serves the device buffers of RMM, and so those of RAPIDS.
 
 Each GPU gets a `rmm.mr.CallbackMemoryResource`. RMM passes the stream on which a buffer is made and
-the stream on which it is destroyed. Memory of the default stream can be reused on that stream at
-once, because its work runs in order. Other streams may be destroyed at any time. So their buffers
-get idle memory, which no queued work uses. When a buffer is destroyed, plimsoll records a CUDA
-event on its stream, and the memory is idle again once the event has completed.
+the stream on which it is destroyed. A buffer of the default stream gets memory that plimsoll keeps
+for that stream. Once the buffer is destroyed, the next buffer of the stream can reuse the memory
+immediately, because a stream does its work in order.
+
+plimsoll keeps no memory for any other stream, because the program may destroy that stream at any
+time. A buffer of such a stream gets idle memory, which no queued work uses. When the buffer is
+destroyed, plimsoll records a CUDA event on the stream. The memory is idle again once the event has
+completed.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ class RmmCallbacks:
     """The two functions that a `rmm.mr.CallbackMemoryResource` calls.
 
     Args:
-        memories: The engines.
+        memories: Gives the engine of each GPU. The engine allocates that GPU's memory.
         device: The GPU's number in CUDA.
     """
 

@@ -68,7 +68,8 @@ def who_else_may_write(path: Path) -> str | None:
         path: An absolute path that is not a link.
 
     Returns:
-        A line with the user and the path; None if there is no such user.
+        A line that says which path is unsafe, and why. A link on the way to the path is unsafe too.
+        None if no other user can change or replace the file or folder.
 
     Raises:
         OSError: If the path does not exist.
@@ -101,7 +102,7 @@ def _roots() -> set[int]:
 
 
 def seal(path: Path) -> None:
-    """Appends the digest to a finished file; from now on only the user may write to the file."""
+    """Appends a finished file's digest to it, and lets only the user access the file."""
     with path.open("r+b") as file:
         digest = hashlib.file_digest(file, "sha256").digest()
         file.seek(0, os.SEEK_END)

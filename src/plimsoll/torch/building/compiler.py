@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _INCLUDE = Path(__file__).parents[2] / "include"
-# Each library exports only plimsoll's names. It also contains inline functions from PyTorch's
-# headers. If it exported these, they could replace PyTorch's own, which another compiler made.
+# Each library exports only plimsoll's names. It also contains copies of inline functions from
+# PyTorch's headers. If it exported these copies, PyTorch's libraries could call them in place of
+# their own, although another compiler built those libraries.
 _EXPORTS = Path(__file__).parent / "exports.map"
 _FLAGS = ("-std=c++20", "-fPIC", "-fvisibility=hidden", "-w", "-pipe")
 _SECONDS_BETWEEN_NEWS = 10
@@ -260,7 +261,7 @@ def compile_library(
 
 
 class _News:
-    """Prints on stderr the current work and its progress: first at once, then at intervals.
+    """Prints lines on stderr: one that names the current work, then its progress at intervals.
 
     Args:
         what: The current work.

@@ -1,9 +1,10 @@
 """Lets a PyTorch that was built without CUDA load libraries that were compiled for CUDA.
 
 Such a library needs other libraries that are missing: NVIDIA's, and the CUDA parts of PyTorch. On
-simulated GPUs none of their code runs, because simulated kernels replace CUDA's. So plimsoll makes
-a stand-in for each missing library. It has the same name and defines the needed symbols: functions
-return errors, and data is zero.
+simulated GPUs the missing code is not needed, because simulated kernels replace CUDA's. So plimsoll
+makes a stand-in for each missing library. The stand-in has the missing library's name and defines
+the symbols that the loader asks for. Data is zero. Functions of CUDA report that there is no
+device, and functions of PyTorch throw an exception.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ _UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 _SYMBOL = re.compile(r"(\w+) +GLOBAL +DEFAULT +UND ([\w$.]+)(?:@([\w.]+))?")
 """Matches a line of `readelf --dyn-syms` about a needed symbol: its kind, its name, its version."""
 _OF_DRIVER = re.compile(r"cu[A-Z]")
-"""Matches names of CUDA's driver functions; the driver's library has no symbol versions."""
+"""Matches names of CUDA's driver functions.
+
+Other CUDA functions are recognized by their symbol versions, which the driver's library lacks.
+"""
 _PRELUDE = """\
 #include <cxxabi.h>
 #include <cstdlib>

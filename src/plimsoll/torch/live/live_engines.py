@@ -191,7 +191,10 @@ class LiveEngines:
 
 
 def _rules() -> str:
-    """Returns the rules of the installed PyTorch; if it is missing or too old, the newest rules."""
+    """Returns the PyTorch version whose rules the engines follow.
+
+    If PyTorch is missing or too old, this is the newest version whose rules plimsoll knows.
+    """
     try:
         return rules_version()
     except InputError:

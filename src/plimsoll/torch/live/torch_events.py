@@ -103,7 +103,11 @@ class TorchEvents:
         }
 
     def frames(self, stack: int) -> list[Frame]:
-        """See `EventSource.frames`; the first frame gives the request's origin."""
+        """See `EventSource.frames`.
+
+        plimsoll puts a frame before those of the call stack. It says whether the request came from
+        the forward or the backward pass, and whether autograd was recording operations.
+        """
         phase = "backward" if stack & _IN_BACKWARD else "forward"
         origin = Origin(phase, keeps_graph=bool(stack & _RECORDS))
         return [origin.frame(), *_core.stack_frames(stack >> _BITS)]

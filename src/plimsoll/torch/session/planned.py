@@ -52,6 +52,6 @@ def _running_program() -> MadeFor:
     version = gpu = None
     with suppress(InputError, IndexError):
         gpu = gpu_profile(Nvml().read().gpus[0].name).name
-    with suppress(InputError):  # PyTorch is missing
+    with suppress(InputError):  # raised if PyTorch is missing or too old
         version = rules_version()
     return made_for(script or None, tuple(sys.argv[1:]), version, gpu)

@@ -50,7 +50,7 @@ def simulate(
 def simulate_started(setup: Setup, watch: Callable[[Simulation], None] | None = None) -> None:
     """Simulates GPUs in a process whose parent process has simulated GPUs.
 
-    If the simulation fails, it prints why and ends the process.
+    If the simulation cannot begin, prints why and ends the process.
 
     Args:
         setup: The setup of the parent process's `Simulation`.
@@ -60,7 +60,7 @@ def simulate_started(setup: Setup, watch: Callable[[Simulation], None] | None = 
         return
     try:
         simulation = Simulation(setup)
-        simulation.pretended_world = None  # no rank is pretended: each runs in its own process
+        simulation.pretended_world = None  # no rank is pretended: every rank has a process
         if watch is not None:
             watch(simulation)
         _simulate_here(simulation, record_if_asked)

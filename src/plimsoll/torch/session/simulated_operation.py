@@ -38,9 +38,9 @@ def simulated_operation(
         shapes: A function that takes the operation's arguments. Tensors among them are on the
             device `meta`, so they have no data. The function returns the results, as a fake
             implementation does. If it returns only sizes, the results have the type of the first
-            tensor argument. For a size that depends on data, it calls
-            `torch.library.get_ctx().new_dynamic_size(max=...)`. Leave it out for an operation that
-            has a fake implementation, or that only writes to its arguments.
+            tensor argument. If a size depends on data, the function has to call
+            `torch.library.get_ctx().new_dynamic_size(max=...)`. An operation needs no `shapes` if
+            it has a fake implementation, or if it only writes to its arguments.
         workspace: The bytes that the kernel takes while it runs, or a function of the operation's
             arguments that returns them.
 

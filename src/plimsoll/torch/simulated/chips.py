@@ -26,7 +26,15 @@ class Chip:
 
 
 def nearest_row(table: Path, capability: tuple[int, int]) -> dict[str, int]:
-    """Returns the last row that is not above `capability`; the first row if all are above it."""
+    """Returns the row of a table that holds for chips of a compute capability.
+
+    This is the row of that capability or, if there is none, of the next lower one. If all rows are
+    of higher capabilities, it is the first row.
+
+    Args:
+        table: A .csv file with a row for each of several compute capabilities, the lowest first.
+        capability: The compute capability.
+    """
     rows = read_numbers(table)
     known = [(row["major"], row["minor"]) for row in rows]
     return rows[max(bisect(known, capability) - 1, 0)]

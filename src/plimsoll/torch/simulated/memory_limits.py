@@ -32,7 +32,7 @@ class MemoryLimit:
 def heeded(limits: Sequence[MemoryLimit]) -> list[MemoryLimit]:
     """Returns the limits of one GPU, in order.
 
-    A limit is left out if the next limit replaced it before any event.
+    A limit is left out if the GPU had no event between this limit and the next.
     """
     before_others = [limit for limit, after in pairwise(limits) if after.event > limit.event]
     return [*before_others, limits[-1]]

@@ -1,4 +1,4 @@
-"""Answers programs that run `nvidia-smi`, with the simulated cards.
+"""Answers for the simulated cards when a program runs `nvidia-smi`.
 
 In place of `nvidia-smi`, plimsoll starts a Python process that prints the answer. If this file does
 not support the query, the process fails, as `nvidia-smi` does on a machine without a driver.

@@ -28,9 +28,10 @@ def is_in_open_loop(runners: Collection[str]) -> bool:
 
 
 def is_tested(runners: Collection[str]) -> bool:
-    """Returns whether a condition depends on the value that the calling thread's program reads now.
+    """Returns whether the program tests a value that it is about to receive.
 
-    A value that is only printed or added up decides nothing.
+    The value is the result of the call that the program is executing on this thread. A test is a
+    condition, such as that of an `if`. A value that is only printed or added up is not tested.
 
     Args:
         runners: As in `is_in_open_loop`.
@@ -135,7 +136,9 @@ def program_frames(frame: FrameType | None, runners: Collection[str]) -> list[Fr
 def _has_open_loop(frame: FrameType) -> bool:
     """Returns whether the frame executes a `while` loop.
 
-    A loop's bytecode ends with a jump backwards. The jump of a `for` loop leads to its FOR_ITER.
+    The bytecode of every loop ends with a jump backwards. In a `for` loop the jump leads to a
+    FOR_ITER, in a `yield from` or an `await` to a SEND. Every other jump backwards belongs to a
+    `while` loop.
     """
     heads = _for_heads(frame.f_code)
     return any(

@@ -22,7 +22,8 @@ class SleepUse:
         unmapped_bytes: The part of `freed_bytes` that the engine maps again when it wakes; the rest
             was PyTorch's cache.
         left_bytes: The memory of the card that the engine's process still holds while it sleeps.
-        host_bytes: Page-locked host memory for the copies, in blocks of powers of two.
+        host_bytes: The page-locked host memory that the last sleep allocated for copies of GPU
+            memory. PyTorch rounds the size of each block up to a power of two.
         waking_bytes: The most memory of the card that waking took; None if the engine never woke.
         free_bytes: The card's free memory when the engine last woke; None if it never woke.
     """

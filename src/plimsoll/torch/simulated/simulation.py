@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 _ALL_EVENTS = 1 << 40
 _WITHOUT_END = 1 << 42
-"""The size of an unlimited card, in bytes: more than any program takes.
+"""The size of an unlimited card, in bytes.
 
-The address space is many times larger.
+No program takes so much, and the address space has room for many such cards.
 """
 
 
@@ -56,7 +56,8 @@ class Simulation:
     """The simulated GPUs of this process, and the records of their use.
 
     Attributes:
-        watchers: Calls plimsoll's code that watches the program; its errors reach only the report.
+        watchers: Calls plimsoll's code that watches the program. If this code fails, the report
+            names the error, and the program runs on.
         runners: Files whose code runs the program. Call stacks end before their frames.
         is_initialized: Whether PyTorch has initialized CUDA, and so made its allocators.
         last_settings: The allocator settings that were applied last. They come from the
@@ -476,8 +477,8 @@ class Simulation:
     def on_waiting_for_ever(self, action: Callable[[int], bool]) -> None:
         """Sets a function that is called when the program waits for a value that never comes.
 
-        The program reads in a loop, and no value that it gets ends the loop. `action` is called
-        with the number of the call stack of the read, and returns whether to stop the program.
+        Such a program reads a tensor's values in a loop, and none of them ends the loop. `action`
+        is called with the number of the read's call stack. It returns whether to stop the program.
         """
         self._on_waiting = action
 
@@ -505,7 +506,10 @@ class Simulation:
         return SiteStacks(self.library, self.runners)
 
     def snapshot(self) -> dict[str, Any]:
-        """Returns a snapshot like torch.cuda.memory._snapshot, of all devices and their cards."""
+        """Returns a snapshot of all devices, like torch.cuda.memory._snapshot.
+
+        plimsoll adds the name and the memory size of each device's card.
+        """
         stacks = self.site_stacks()
         parts = [
             snapshot_dict(a.engine, i, a.conf, a.config, stacks, a.name, a.version)
@@ -528,8 +532,9 @@ class Simulation:
 class SiteStacks:
     """The program's call stacks by the number of the call site, innermost frame first.
 
-    Each stack begins with a made-up frame that names the request's origin. Frames of `runners` at
-    the end of a stack, which run the program, are left out.
+    Each stack begins with a made-up frame. It tells where the request came from, for example from
+    a backward pass. `runners` are files that run the program; their frames at the end of a stack
+    are left out.
     """
 
     def __init__(self, lib: library.Library, runners: Collection[str]) -> None:

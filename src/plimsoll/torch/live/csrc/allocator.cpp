@@ -16,7 +16,7 @@ namespace {
 
 Allocator* the_allocator = nullptr;
 
-// Frees a block. It is the deleter of every tensor on a GPU.
+// Frees a block. It is the deleter of each tensor whose memory comes from an engine.
 void delete_block(void* pointer) { the_allocator->free(pointer); }
 
 // Returns whether PYTORCH_NO_CUDA_MEMORY_CACHING is set. PyTorch's own allocator then passes every
@@ -150,9 +150,9 @@ void* Allocator::malloc(Device& device, size_t size, cudaStream_t stream) {
   if (begun_pools_.load(std::memory_order_relaxed) == 0) [[likely]] {
     status = api->malloc(engine, size, as_number(stream), 0, &address);
   } else {
-    // During a capture, memory may be taken from the driver, because the graph does not capture the
-    // driver's call. The call would do harm only if the program freed the memory before the graph
-    // runs.
+    // A CUDA graph may be captured now. The relaxed mode lets the engine take memory from the
+    // driver during the capture. The graph does not contain the driver's call. That does harm only
+    // if the program frees the memory before the graph runs.
     const c10::cuda::CUDAStreamCaptureModeGuard guard(cudaStreamCaptureModeRelaxed);
     status = api->malloc(engine, size, as_number(stream), 0, &address);
   }

@@ -126,7 +126,7 @@ class Allocator final : public VersionedAllocator {
   const Original original_;
   const OpenEngine open_;
   std::atomic<bool> is_enabled_;
-  std::atomic<int> begun_pools_ = 0;  // pools that now receive requests
+  std::atomic<int> begun_pools_ = 0;  // the number of pools that now receive requests
   int device_count_ = 0;
   std::array<Device, C10_COMPILE_TIME_MAX_GPUS> devices_;
   CustomPools custom_pools_;

@@ -102,7 +102,8 @@ void Allocator::endAllocateToPool(DeviceIndex index, MempoolId_t pool) {
   --begun_pools_;
 }
 
-// Begins a capture in the engine, and in PyTorch's own allocator, which serves custom pools.
+// Tells the device's engine that a graph capture begins. Tells PyTorch's own allocator too, because
+// that allocator serves custom pools.
 void Allocator::begin_graph_capture(DeviceIndex index) {
   check(api->begin_graph_capture(device(index).engine()));
   original_.mark_capture(index, true);

@@ -252,7 +252,7 @@ void Allocator::attachAllocatorTraceTracker(Tracker tracker) {
   watch();
 }
 
-// Makes the engines report events if the history or a tracker needs them, and stop otherwise.
+// Switches the engines' reports of events on if the history or a tracker needs them, otherwise off.
 void Allocator::watch() {
   const bool is_watched = history_.is_watched();
   for (int i = 0; i < device_count_; ++i) {

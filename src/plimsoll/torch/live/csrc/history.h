@@ -84,8 +84,9 @@ class History {
   // Returns whether the history or a tracker needs the engines' events.
   [[nodiscard]] bool is_watched() const;
 
-  // Returns, inside a tracker, how many of the event's bytes lie in host memory. PyTorch's entries
-  // have no field for this.
+  // Returns how many bytes of an event's memory lie in host memory. Only a tracker may call it, and
+  // gets the number for the entry that was passed to the tracker. The entry, which has PyTorch's
+  // type, has no field for this number.
   [[nodiscard]] static uint64_t shared_of_event();
 
   // The function that an engine calls for each event; `log` is the log of its device.
@@ -93,8 +94,9 @@ class History {
   [[nodiscard]] void* log(DeviceIndex device);
   // Adds an entry with a note that the program makes about a live block; since PyTorch 2.14.
   void add_note(DeviceIndex device, const plimsoll_event& block, const std::string& text);
-  // While this object exists, the thread allocates a block at a given address. For this, the
-  // allocator first requests all memory before that address as a separate block, the prefix.
+  // While this object exists, the thread allocates a block at a given address inside a free block.
+  // The engine may first allocate the part of the free block that lies before the address. This
+  // part is the prefix, which the engine frees again afterwards.
   class Placing {
    public:
     explicit Placing(uint64_t address) { current() = {address, 0}; }
@@ -121,8 +123,8 @@ class History {
   // Returns whether a segment whose stack is kept begins at `address`.
   //
   // PyTorch keeps a segment's stack with the segment's first block. When a request splits that
-  // block, the new first block has no segment stack. So a segment keeps its stack only until a
-  // request takes a part of it, which `note_first_block` notes.
+  // block, the new first block has no segment stack. The history follows this rule: once the first
+  // block is smaller than the segment, `note_first_block` drops the segment's stack.
   [[nodiscard]] bool is_segment(DeviceIndex device, uint64_t address) const;
   void note_first_block(DeviceIndex device, uint64_t address, uint64_t size);
 

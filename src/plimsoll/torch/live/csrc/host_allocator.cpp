@@ -10,8 +10,8 @@ namespace plimsoll::live {
 
 namespace {
 
-// Frees pinned memory. It is the deleter of every pinned tensor, and may run while an exception
-// unwinds the stack, so it must not throw.
+// Frees pinned memory. It is the deleter of each tensor in this allocator's memory. It may run
+// while an exception unwinds the stack, so it must not throw.
 void delete_host_block(void* pointer) {
   if (pointer != nullptr) api->host_free(as_number(pointer));
 }

@@ -1,10 +1,10 @@
 // Records the events of the CUDA allocator that PyTorch uses, its own or plimsoll's, into a buffer.
 //
-// PyTorch calls trackers while it holds the allocator's lock, so a tracker must not wait for the
-// interpreter's lock. Therefore the call stack gets its number earlier, when PyTorch gathers the
-// stack of a request; the tracker reads the number from a thread-local variable. PyTorch never
-// removes a tracker, so it still calls this one after the recording. The tracker then drops the
-// events.
+// The recorder attaches a tracker to the allocator: a function that the allocator calls for each
+// event. PyTorch's allocator holds its lock during this call, so the tracker must not wait for the
+// interpreter's lock. Therefore a request's call stack gets a number earlier, when PyTorch gathers
+// the stack. The tracker reads the number from a thread-local variable. A tracker cannot be
+// removed, so it is still called after the recording has stopped. It then drops the events.
 #pragma once
 
 #include "plimsoll/recorder_api.h"

@@ -20,7 +20,7 @@ constexpr std::string_view kMagic = "plimsoll";
 struct Header {
   char magic[8];
   int64_t process;
-  uint64_t serial;  // tells apart blocks whose descriptors have the same numbers
+  uint64_t serial;  // makes the handle unique, because numbers of closed descriptors are reused
   uint64_t count;
 };
 struct Piece {

@@ -1,11 +1,11 @@
-// Shares tensors with other processes. If the memory is one driver allocation, it is sent as CUDA's
-// own 64-byte handle, which any PyTorch can open. If the memory was mapped in pieces, it is sent as
-// file descriptors: the handle names the process that owns them, and the receiver fetches and maps
-// them.
+// Shares tensors with other processes. If the memory is one driver allocation, its handle is CUDA's
+// own 64-byte handle, which any PyTorch can open. If the memory was mapped in pieces, each piece
+// has a file descriptor. The handle then contains the ID of the owning process and the numbers of
+// the descriptors. The receiver fetches the descriptors from that process and maps their memory.
 //
-// A block's descriptors stay open as long as the block lives, and its handle does not change.
-// PyTorch keeps the block alive until the last receiver is done. Opening a handle twice returns the
-// same mapping.
+// A block's descriptors stay open as long as the block lives, and the block's handle does not
+// change. PyTorch keeps the block alive until the last receiver is done. If a receiver opens a
+// handle again while it still uses the mapping, it gets the same mapping.
 #pragma once
 
 #include <atomic>

@@ -205,8 +205,9 @@ inline void set_internal([[maybe_unused]] TraceEntry& entry, [[maybe_unused]] co
 #endif
 }
 
-// Sets a segment's `registration_counter`. In PyTorch's own allocator this number counts the
-// segments of a pool in the order in which they were made, which is the same in all processes.
+// Sets a segment's `registration_counter`. PyTorch's own allocator numbers the segments of a pool
+// in the order in which it made them. So a segment has the same number in each process that makes
+// the same segments.
 inline void set_registration([[maybe_unused]] SegmentInfo& segment, [[maybe_unused]] int number) {
 #if PLIMSOLL_TORCH_AT_LEAST(11)
   segment.registration_counter = number;

@@ -19,7 +19,7 @@ import numpy as np
 _MOST_PLACES = 1 << 26
 """If a kernel has more iterations, its checks stay undecided: computing its indices is slow."""
 _AXES = ("x", "y", "z", "r0_", "r1_")
-"""Inductor's names of a kernel's loops, the outermost first."""
+"""The prefixes in Inductor's names of loop indices, such as `xindex` and `r0_index`."""
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: np.add,
     ast.Sub: np.subtract,
@@ -38,8 +38,11 @@ _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.NotEq: np.not_equal,
 }
 Values = Callable[[Any], "np.ndarray[Any, Any] | None"]
-"""A function of a tensor that returns the values in its storage, beginning with the tensor's first
-element; None if they are unknown."""
+"""A function that gets a tensor, and returns values of the tensor's storage as a flat array.
+
+The array begins with the tensor's first element. It may also have the values that come after the
+tensor's last element in the storage. The function returns None if the values are unknown.
+"""
 
 
 class _UndecidedError(Exception):

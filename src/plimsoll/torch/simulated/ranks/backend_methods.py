@@ -44,9 +44,9 @@ _REFUSED_PROPERTIES = ("bound_device_id", "uid")
 
 
 def name_methods(c10d: ModuleType, communicators: Communicators) -> None:
-    """Gives the backends "nccl" and "gloo" their own methods.
+    """Gives the backends "nccl" and "gloo" the methods that their classes in PyTorch have.
 
-    PyTorch's class `Backend` gets the methods. Backends with other names stay as they are.
+    The methods are set on the base class `Backend`, but only backends with these names see them.
 
     Args:
         c10d: `torch._C._distributed_c10d`.

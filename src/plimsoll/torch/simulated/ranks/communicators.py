@@ -1,4 +1,4 @@
-"""NCCL's communicators in a process: each takes memory of its card when it is first used."""
+"""NCCL's communicators in a process. The first call through a communicator takes GPU memory."""
 
 from __future__ import annotations
 
@@ -98,7 +98,10 @@ class Communicators:
         return device in self.most
 
     def middle_bytes(self, device: int) -> int:
-        """Returns the peak of NCCL's bytes on a device: the middle of the possible range."""
+        """Returns the peak of NCCL's memory on a device, in bytes.
+
+        The peak is known only as a range. This is the middle of the range.
+        """
         return _middle(self.most.get(device, Bytes()))
 
     def drop(self, group: int) -> None:

@@ -55,9 +55,9 @@ class Group:
     name: str
     posted: int = 0
     read: set[int] = field(default_factory=set)
-    """The meetings after meeting `all_read` that this rank has already read."""
+    """The numbers above `all_read` of the meetings that this rank has already read."""
     all_read: int = 0
-    """This rank has read the bytes of all meetings before this one."""
+    """The number of the first meeting whose posts this rank has not yet read."""
     read_by: dict[int, int] = field(default_factory=dict)
     """By the place of a rank: the `all_read` of that rank, as its last post reported."""
     kept: int = 0

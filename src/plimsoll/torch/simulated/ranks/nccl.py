@@ -38,7 +38,10 @@ _NETWORK_CHUNK = 128 * KiB
 _STACK_BEFORE = 1024
 """The size of each thread's stack before NCCL runs a kernel, in bytes (cudaLimitStackSize)."""
 _OTHER = (70 * MiB, 90 * MiB)
-"""The least and the most bytes for streams, maps and the driver itself, on H100s and H200s."""
+"""The least and the most bytes that a process took in addition to NCCL's code.
+
+They were measured on H100s and H200s, and hold streams, memory maps and the driver's own data.
+"""
 _AROUND_MEASURED = (-2 * MiB, 12 * MiB)
 """The least and the most bytes to add to the card's `nccl_process_bytes` for a process of a job.
 
@@ -274,7 +277,7 @@ class Communicator:
 
 @dataclass
 class Process:
-    """The memory that NCCL takes once for each process and card, with the first communicator."""
+    """The memory that NCCL takes of a card once in a process, for all communicators together."""
 
     card: GpuProfile
 

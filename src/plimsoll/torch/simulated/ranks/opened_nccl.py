@@ -221,7 +221,10 @@ def _on(stream: Any, device: int) -> Any:
 
 
 def _options(make: Any, way: Any = None, root: Any = None) -> Any:
-    """Returns a collective's options. The collective uses the current stream if it can."""
+    """Returns a collective's options.
+
+    If the options have `asyncOp`, it is set so that the collective runs on the current stream.
+    """
     from torch.distributed import ReduceOp
 
     options = make()

@@ -64,10 +64,9 @@ def letter_of(sender: int, own: int, present: frozenset[int], size: int) -> tupl
 def _nearest(place: int, among: frozenset[int], size: int, otherwise: int | None) -> int:
     """Returns the place in `among` that replaces `place`.
 
-    The inner places of a group are all except the first and the last. The nearest inner place in
-    `among` replaces an inner place. If `among` has no inner place, or if `place` is the first or
-    the last, `otherwise` replaces `place`. If `otherwise` is None, the nearest place in `among`
-    replaces `place`.
+    The inner places of a group are all except the first and the last. If `place` is inner, and
+    `among` has inner places, the nearest of these is returned. In all other cases this function
+    returns `otherwise`, or if that is None, the place in `among` that is nearest to `place`.
     """
     inner = [each for each in among if 0 < each < size - 1] if 0 < place < size - 1 else []
     if not inner and otherwise is not None:

@@ -272,9 +272,10 @@ def _named_backend(groups: ProcessGroups, name: str, base: Any) -> Any:
 
 
 def _is_no_gloo(group: Any) -> None:
-    """Registers a gloo backend as custom.
+    """Registers plimsoll's gloo backend with the type CUSTOM.
 
-    Otherwise DDP's logger would cast the backend to PyTorch's C++ class.
+    If the type were GLOO, DDP's logger would cast the backend to PyTorch's C++ class
+    ProcessGroupGloo, to which it does not belong.
     """
     import torch
 
@@ -287,7 +288,7 @@ def _is_no_gloo(group: Any) -> None:
 
 
 def _connect_early(group: Any) -> None:
-    """Makes a group's communicator at once if the group is bound to a device, as PyTorch does."""
+    """Makes a group's communicator now, as PyTorch does for a group that is bound to a device."""
     device = getattr(group, "bound_device_id", None)
     if device is not None:
         group._get_backend(device).eager_connect_single_device(device)
