@@ -34,7 +34,7 @@ PAGE_BYTES = LAYERS * 2 * PAGE * KEY_HEADS * HEAD * 2
 
 
 class Model:
-    """A decoder that keeps keys and values in pages, which requests share."""
+    """A decoder. All requests share one cache of keys and values, which is divided into pages."""
 
     def __init__(self) -> None:
         def weight(*shape: int) -> torch.Tensor:
@@ -54,12 +54,12 @@ class Model:
     def forward(
         self, tokens: torch.Tensor, caches: list[torch.Tensor] | None, pages: torch.Tensor
     ) -> torch.Tensor:
-        """Returns the next token of each request. Each request brings equally many new tokens.
+        """Returns the next token of each request. All requests bring the same number of new tokens.
 
         Args:
             tokens: Ids of the new tokens, in the shape (requests, new tokens per request).
             caches: For each layer, the keys and values of all pages; None while profiling.
-            pages: Page numbers, a row per request. A row's first page receives new keys and values.
+            pages: A row of page numbers per request. New keys and values go to a row's first page.
         """
         hidden = self.words[tokens]
         count, rows = tokens.shape
@@ -130,7 +130,7 @@ class Engine:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=pool):
                 made = self.step(batch)
-            # Keep the result without owning its memory, so that later graphs can reuse it.
+            # Keep the result without owning its memory, so that later graphs can reuse this memory.
             graphs[batch] = graph, torch.ops.plimsoll.unowned(made)
             del made
         return graphs
@@ -140,7 +140,7 @@ class Engine:
         return self.model.forward(self.tokens[:batch], self.caches, self.mapped[:batch])
 
     def serve(self, lengths: list[int]) -> list[int]:
-        """Serves requests, each with a prompt of one page; returns each one's number of tokens."""
+        """Serves requests, each with a prompt of one page; returns how many tokens each one got."""
         waiting, served = list(enumerate(lengths)), [0] * len(lengths)
         while waiting:
             batch = next(size for size in BATCHES if size >= min(len(waiting), BATCHES[-1]))

@@ -128,7 +128,7 @@ def request_memory(snapshot: Any, cache: Any) -> int:
     """Returns how many bytes of the card the engine may take.
 
     Raises:
-        ValueError: If the card has less free memory.
+        ValueError: If the card has less free memory than this.
     """
     asked = int(snapshot.total_memory * cache.gpu_memory_utilization)
     if snapshot.free_memory < asked:
@@ -149,7 +149,7 @@ def get_kv_cache_capacity(config: VllmConfig, sizes: Any) -> tuple[int, float]:
 
 
 class Worker:
-    """The worker process, which uses the card. vLLM calls its methods in this order."""
+    """The worker process, which uses the card. vLLM calls its methods from first to last."""
 
     def __init__(self, config: VllmConfig) -> None:
         self.vllm_config = config

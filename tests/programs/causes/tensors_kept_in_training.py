@@ -1,4 +1,4 @@
-"""Trains and keeps tensors that have no graph: new ones, or detached activations."""
+"""Trains, and keeps new tensors, detached activations or nothing; no kept tensor has a graph."""
 
 import sys
 

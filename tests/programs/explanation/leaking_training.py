@@ -33,7 +33,7 @@ def train() -> None:
 
 
 def to_the_end_of_the_watch() -> None:
-    """Prints the leaks and the watch's files at some steps, until the watch has ended."""
+    """Prints how many leaks and files the watch has. The watch ends before the loop does."""
     tempfile.tempdir = "."
     with LeakWatch(steps=32) as watch:
         for number in range(1, 41):

@@ -1,10 +1,10 @@
 """Runs an engine whose workers are daemon processes, each a rank with its own card.
 
 Run it as `engine_workers.py RANKS HOW`. The engine's finalizer ends the workers. The ranks share
-buffers of torch.distributed's symmetric memory, and all-reduce in them. HOW is "well" or "full".
-With "full", the last rank asks for more than its card has, catches the error and waits for orders.
-The other ranks wait for this rank, and the engine fails. plimsoll knows some engines, and notes
-their stage, such as loading weights. It does not know this engine, so the program sets the stage.
+buffers of torch.distributed's symmetric memory, and all-reduce data in them. HOW is "well" or
+"full". With "full", the last rank asks for more memory than its card has, catches the error and
+lives on. The others wait for it in an all-reduce, and the engine fails. plimsoll notes a known
+engine's stage, such as loading weights. This engine is unknown, so the program notes the stage.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Memory(ctypes.Structure):
 
 
 def ask_nvml(device: int) -> None:
-    """Asks NVML how full a card is. The question itself takes no memory of the card."""
+    """Asks NVML how full a card is. NVML makes no CUDA context, so this takes no memory."""
     library = ctypes.CDLL("libnvidia-ml.so.1")
     handle, memory = ctypes.c_void_p(), Memory()
     assert library.nvmlInit_v2() == 0

@@ -1,4 +1,4 @@
-"""Trains a small model by FSDP: each rank has a shard of each layer, gathered for each pass."""
+"""Trains a small model by FSDP; a gathered layer stays whole until its backward pass is over."""
 
 import os
 

@@ -1,6 +1,6 @@
 """Runs one rank of a job: python rank.py KIND...; the launcher sets its rank.
 
-Rank N holds N + 1 MiB on the GPU of its local rank. The kinds are:
+Rank N holds (N + 1) MiB on the GPU of its local rank. The kinds are:
 
 - "fails": rank 1 raises an exception;
 - "ends": rank 1 exits;
@@ -9,7 +9,7 @@ Rank N holds N + 1 MiB on the GPU of its local rank. The kinds are:
 - "talks": the ranks communicate by NCCL;
 - "crowds": all ranks also use the first GPU;
 - "nowhere": no rank uses a GPU;
-- "numbers" (with "talks"): the ranks make a further group, whose ranks are NumPy numbers.
+- "numbers" (with "talks"): the ranks make a second group, and name its ranks by NumPy numbers.
 """
 
 import os

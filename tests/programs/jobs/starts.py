@@ -1,4 +1,4 @@
-"""Starts a Python process, which prints its GPU or its modules: python starts.py KIND."""
+"""Starts a process that prints its GPU, or its modules if KIND is "plain": starts.py KIND."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Trains by Lightning on two devices; Lightning starts the second process itself."""
+"""Trains by Lightning on two devices; Lightning, not a launcher, starts the second process."""
 
 import lightning
 import torch

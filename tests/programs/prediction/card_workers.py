@@ -61,7 +61,7 @@ def take_of(card: int, size: str, barrier: Any) -> None:
 
 
 def ask(taken: int) -> None:
-    """Checks that the parent's memory is not free, and cannot be allocated."""
+    """Checks that memory held by the parent is not reported as free, and cannot be allocated."""
     free, total = torch.cuda.mem_get_info()
     assert free < total - taken
     text = ""

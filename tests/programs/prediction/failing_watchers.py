@@ -1,7 +1,7 @@
-"""Runs a script for a prediction; plimsoll's watchers, which observe the script, fail.
+"""Runs a script for a prediction, but plimsoll's watchers, which observe the script, raise errors.
 
-Run it as `failing_watchers.py installs|looks FD`; FD is a file descriptor of plimsoll's request.
-With "installs", the watchers that only install other watchers fail. With "looks", the rest fail.
+Run it as `failing_watchers.py installs|looks FD`. It reads plimsoll's request from descriptor FD.
+"installs": the watchers that only install other watchers fail. "looks": all other watchers fail.
 """
 
 import sys

@@ -16,7 +16,7 @@ from pathlib import Path
 # mov rdx, rcx; xor r10, r10; syscall; ret.
 _CODE = bytes.fromhex("4889f8 4889f7 4889d6 4889ca 4d31d2 0f05 c3")
 _RENAME, _OPEN, _FUTEX = 82, 2, 202
-_WAIT = 128  # FUTEX_WAIT | FUTEX_PRIVATE_FLAG, which is for this process alone
+_WAIT = 128  # FUTEX_WAIT | FUTEX_PRIVATE_FLAG: no other process uses the futex
 
 memory = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
 memory.write(_CODE)

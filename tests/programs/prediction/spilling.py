@@ -1,4 +1,4 @@
-"""Keeps 3 GiB and requests 2 GiB more, three times."""
+"""Keeps 3 GiB. Three times, allocates another 2 GiB and frees them again."""
 
 import torch
 

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Ones(Dataset):  # type: ignore[misc]
-    """A dataset whose items each write a character to a log."""
+    """A dataset that writes one character to a log for each item that it returns."""
 
     def __len__(self) -> int:
         return 64
@@ -26,7 +26,7 @@ def work(rank: int, folder: str) -> None:
 
 
 def main() -> None:
-    """Trains, spawns, and reads the other processes' files."""
+    """Trains and spawns processes; checks the files that they and the data workers wrote."""
     mp.set_sharing_strategy("file_system")
     model = torch.nn.Linear(16, 16).cuda()
     for batch in DataLoader(Ones(), batch_size=8, num_workers=2):

@@ -1,4 +1,4 @@
-"""Trains as one process of a distributed job; prints JSON with the bytes that training added.
+"""Trains as one process of a job; prints JSON with the bytes allocated after the model was made.
 
 python one_of_many.py BACKEND (ddp|ddp_views|fsdp)
 """

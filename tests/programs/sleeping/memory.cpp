@@ -1,5 +1,5 @@
-// An allocator for torch.cuda.MemPool. Its memory leaves the card and comes back at the same
-// address, by calls of NVIDIA's driver. The types below have the layout of the driver's types.
+// An allocator for torch.cuda.MemPool. It calls NVIDIA's driver so that its memory can leave the
+// card and come back at the same address. The types below have the layout of the driver's types.
 #include <cstddef>
 #include <mutex>
 #include <vector>

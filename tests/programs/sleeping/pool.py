@@ -1,9 +1,9 @@
 """Runs an engine whose pools of weights and cache leave the card and come back, as in vLLM.
 
-Run it as `python pool.py LIBRARY`, where LIBRARY is memory.cpp compiled. It prints the card's free
-memory after each step. With the further argument "train", a trainer takes the card's memory while
-the engine sleeps; with "wake", the engine wakes before the trainer has left. It runs on real and on
-simulated GPUs.
+Run it as `python pool.py LIBRARY [train|wake]` on real or simulated GPUs. LIBRARY is memory.cpp
+compiled. Without a second argument, it prints how much of the card is free after each step. With
+"train", a trainer takes memory while the engine sleeps. With "wake", the trainer does this too, and
+the engine wakes before the trainer has freed its memory.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SleepingPools:
             )
 
     def sleep(self, kept: int | None) -> int:
-        """Copies the tag `kept` to the host; unmaps all tags. Returns the copy's size in bytes."""
+        """Copies memory of tag `kept` to the host; unmaps all tags. Returns how much it copied."""
         torch.cuda.synchronize()
         copied = 0
         for i, tag, address, size in self._places():

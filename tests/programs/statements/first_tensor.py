@@ -20,6 +20,6 @@ x = torch.ones(1000, 1000, device="cuda")
 y = x + 1
 show("two tensors of 4 MB")
 
-# A larger tensor has its own segment, of a multiple of 2 MiB.
+# A tensor of 10 MiB or more has its own segment, whose size is a multiple of 2 MiB.
 z = torch.empty(10_000, 10_000, device="cuda")
 show("and one of 400 MB")

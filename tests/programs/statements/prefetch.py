@@ -1,4 +1,4 @@
-"""Shows that a loader on a side stream delivers every batch, in order."""
+"""Shows that a loader that copies on a side stream delivers every batch, in order."""
 
 from collections.abc import Iterable, Iterator
 

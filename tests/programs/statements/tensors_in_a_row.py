@@ -1,4 +1,4 @@
-"""Shows that a new tensor reuses the memory of a deleted one, without a call of the driver."""
+"""Shows that a new tensor reuses a deleted tensor's memory, without a call to the driver."""
 
 import torch
 

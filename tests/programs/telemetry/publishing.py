@@ -109,7 +109,7 @@ def until_killed() -> None:
 
 
 def beside_a_quiet_child() -> None:
-    """Forks a child that publishes nothing while its parent goes on writing."""
+    """Forks a child that publishes nothing, while its parent goes on publishing."""
     start()
     began = time.monotonic_ns()
 
@@ -124,7 +124,7 @@ def beside_a_quiet_child() -> None:
 
 
 def without_its_thread_while_it_forks() -> None:
-    """Forks; checks that the publishing thread ended for the fork, and that a new one runs."""
+    """Forks; checks that the publishing thread ended before the fork, and a new one runs now."""
     start()
     before = publishers()
     fork(lambda: True)

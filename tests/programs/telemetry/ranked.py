@@ -18,7 +18,7 @@ class Source:
     allocator = "elastic"
 
     def read(self) -> Counters:
-        """Returns counters; the argument says how much is allocated."""
+        """Returns counters; the script's argument MIB says how much is allocated."""
         sizes = [16 << 30, SIZE, 0, SIZE, SIZE, SIZE, 0, 0, 0, SIZE, SIZE, 0, 0, 0]
         return Counters((DeviceCounters(0, True, "Tesla T4", "", *sizes),), pinned_bytes=0)
 

@@ -1,7 +1,7 @@
-"""Replaces ssh: runs the command in a local shell. Each host has a runtime folder, HOSTS/HOST.
+"""Replaces ssh: runs the command in a local shell, with the runtime folder $HOSTS/HOST.
 
-The script appends each call's arguments to the file ARGUMENTS as a line of JSON. If a Python file
-HOSTS/answers/HOST exists, the script runs this file in place of the command.
+Each call appends its arguments to the file $ARGUMENTS as a line of JSON. If there is a Python file
+$HOSTS/answers/HOST, the script runs this file in place of the command.
 """
 
 import json

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 _ONLY_COMPARES = (
-    "torch/nn/parallel/data_parallel.py",  # warns if cards have different sizes
+    "torch/nn/parallel/data_parallel.py",  # warns if the cards' memory differs
     "torch/profiler/_chrome_trace_export.py",
 )
 
@@ -42,7 +42,7 @@ def device_functions(devices: CudaDevices) -> dict[str, Any]:
 
 
 class CudaDevices:
-    """Answers the calls of torch.cuda about devices, for the calling thread.
+    """Answers what torch.cuda asks about devices. Each thread has its own current device.
 
     Attributes:
         simulation: The GPUs.

@@ -49,7 +49,7 @@ def _cudart(simulation: Simulation, use: Callable[[int], None]) -> ModuleType:
 
 
 def _can_use_attention(kernel: int, inputs: Any, debug: bool = False) -> bool:
-    """Returns whether PyTorch's fused attention kernel of this number accepts the inputs."""
+    """Returns whether PyTorch's fused attention kernel number `kernel` accepts the inputs."""
     del debug  # plimsoll does not print why a kernel is refused
     import torch
 

@@ -115,7 +115,7 @@ class _RawBlocks:
         self._devices: dict[int, int] = {}
 
     def adopt(self, address: int, device: int) -> None:
-        """Lets the program free a live block by its address; no storage may own the block."""
+        """Lets the program free a live block by its address. The caller must own the block."""
         self._devices[address] = device
 
     def allocate(self, size: int, stream: int) -> int:

@@ -15,7 +15,7 @@ _FILE_FUNCTIONS = (
 )
 """Functions that copy between files and GPU memory.
 
-If a PyTorch build lacks them, torch.cuda.gds itself raises an error when a program needs them.
+Not every PyTorch build has them. Without them, the functions of torch.cuda.gds raise an error.
 """
 _CLASSES = ("_FastCudaLauncher", "_StaticCudaLauncher")
 

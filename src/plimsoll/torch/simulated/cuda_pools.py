@@ -159,7 +159,7 @@ class _MemPool:
 class _CudaGraph:
     """Stands in for torch.cuda.CUDAGraph; a subclass sets `_pools`.
 
-    A graph keeps the memory of its pool until it is reset. A replay requests no memory.
+    A graph keeps its pool's memory until the graph is reset. A replay requests no memory.
     """
 
     _pools: ClassVar[_Pools]

@@ -61,7 +61,7 @@ def _remembered(first: Any) -> tuple[Callable[[], Any], Callable[..., None]]:
 
 
 def _search(simulation: Simulation, settings: dict[str, Any]) -> dict[str, Any]:
-    """Returns the setters of cuDNN's algorithm search, which also inform the C++ library."""
+    """Returns the setters for cuDNN's algorithm search. They also call the C++ library."""
 
     def telling(make: Callable[..., None]) -> Callable[..., None]:
         def make_and_tell(to: Any, *_: Any) -> None:

@@ -24,7 +24,10 @@ _FUSED = "plimsoll_fused"
 
 
 def add_fused_attention(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch.nn.attention.flex_attention`, and adds a fused form to its function."""
+    """Loads `torch.nn.attention.flex_attention`, and gives flex_attention() a fused form.
+
+    The fused form, which `fused_of` returns, takes the memory of PyTorch's fused kernel.
+    """
     execute()
     attend = module.flex_attention
 

@@ -121,7 +121,10 @@ def expect_few_outliers(module: ModuleType, execute: Callable[[], None]) -> None
 
 
 def _expecting_few_outliers(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a kernel so that `Tensor.any` over all tokens finds few features with outliers."""
+    """Wraps a kernel: while it runs, few elements of a result of `Tensor.any` are true.
+
+    The kernel calls `Tensor.any` over all tokens, to find the features with outliers.
+    """
     import torch
     from torch.overrides import TorchFunctionMode
 

@@ -10,7 +10,8 @@
 
 namespace plimsoll::simulated {
 
-// Advances the generator of a call that fills a host tensor, as PyTorch's CPU kernel would.
+// Advances the generator from which `call` draws, as far as PyTorch's CPU kernel would advance it.
+// The call fills a host tensor.
 void pass_host_numbers(const Call& call);
 
 }  // namespace plimsoll::simulated

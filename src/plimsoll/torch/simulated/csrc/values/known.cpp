@@ -62,7 +62,8 @@ Description description_of(const Contents::Part& part, at::ScalarType type) {
   return part.is_unwritten || is_other ? Description::of_type(type) : part.description;
 }
 
-// Draws `count` elements of the part, from number `first` of its series on.
+// Draws `count` elements of the part and writes them to `to`. They are the numbers of the part's
+// random series (description.h) from position `first` on.
 void draw_into(std::byte* to, const Contents::Part& part, std::uint64_t first, std::int64_t count,
                at::ScalarType type) {
   const at::Tensor drawn = at::empty({count}, at::TensorOptions().dtype(at::kDouble));
@@ -168,8 +169,8 @@ at::Tensor with_bits_of(const at::Tensor& tensor, at::Tensor values) {
   return values;
 }
 
-// Returns a host tensor over the values. It keeps their memory alive, even if another thread frees
-// the contents.
+// Returns a host tensor that uses the memory of the values, without a copy. The tensor keeps this
+// memory alive, even if another thread frees the contents.
 at::Tensor over(const Contents& contents, const at::Tensor& tensor, std::size_t begin) {
   at::Tensor values = at::from_blob(
       contents.memory() + begin, tensor.sizes(), tensor.strides(),
@@ -204,8 +205,9 @@ Description bounds_of(const at::Tensor& values) {
   return found;
 }
 
-// Describes values that a GPU may compute differently. Returns the description `any`, narrowed to
-// the signs that the values have. `bounds` are the bounds of the values.
+// Describes what a GPU may have in place of values that plimsoll only assumes. Returns the
+// description `any`, limited to the signs of the assumed values. For truth values, it returns a
+// description by the share of true ones. `bounds` describes the assumed values.
 Description signs_of(const Description& bounds, const Description& any, at::ScalarType type) {
   if (type == at::kBool) {
     // Even if all values are equal now, a new draw may differ from them.
@@ -224,8 +226,9 @@ bool are_searched(std::int64_t count, at::ScalarType type) {
          (c10::isIntegralType(type, /*includeBool=*/true) ? kMostSearchedIntegers : kMostSearched);
 }
 
-// Describes the part's bytes from `begin` to `end` as numbers of `type`. If the part's values are
-// only assumed, the result also allows other numbers that the part's description allows.
+// Describes the part's bytes from `begin` to `end` as numbers of `type`. If plimsoll only assumes
+// the part's values, a GPU may have others, so the result is not limited to their bounds
+// (signs_of()).
 Description description_within(const Contents& contents, const Contents::Part& part,
                                std::size_t begin, std::size_t end, at::ScalarType type,
                                std::uint64_t capture) {
@@ -273,9 +276,9 @@ Origin origin_of_values(const at::Tensor& tensor, const Contents& contents, std:
   return origin_by_number(serial, version.current_version());
 }
 
-// Sets what is known of bytes that a device writes. If the bytes lie in mapped host memory, the
-// host can read them directly. If plimsoll has only a description of them, the host finds the old
-// bytes there, so plimsoll adds an assumption to the report.
+// Sets what is known of bytes that a device writes. The host reads mapped host memory directly. If
+// plimsoll has only a description of new bytes in such memory, the host still finds the old bytes
+// there, so plimsoll adds an assumption to the report.
 void put(Allocation& allocation, std::size_t begin, const Contents::Part& part) {
   Contents& contents = contents_of(allocation);
   if (contents.are_mapped() && part.source == Source::described) {

@@ -41,10 +41,10 @@ at::Tensor read_values(const at::Tensor& tensor);
 // host memory for values is used up, the function returns an undefined tensor.
 at::Tensor writable_values(const at::Tensor& tensor, bool is_overwritten);
 
-// Notes the source of elements that were just written to the tensor's values.
+// Notes that the tensor's elements just got new values, and where these come from.
 void note_values(const at::Tensor& tensor, Source source);
-// Notes the source of the written elements, and their distribution and origin. The distribution has
-// to be noted, because the values themselves show only their bounds.
+// Does the same, and notes the distribution and the origin of the new values, which `known` gives.
+// plimsoll cannot find out the distribution later: from the values, it computes only their bounds.
 void note_values(const at::Tensor& tensor, Source source, const Known& known);
 // Notes the description of elements that were written, but have no values.
 void note_described(const at::Tensor& tensor, const Description& description);
@@ -56,8 +56,8 @@ void note_told(const at::Tensor& tensor, const at::Tensor& values, const Descrip
 // Notes that a tensor is a copy of another tensor. `as` is what plimsoll knows of the other.
 void note_same(const at::Tensor& tensor, const Known& as);
 
-// Called when a captured graph is replayed. Gives new random numbers to everything that the graph
-// writes.
+// Called when a captured graph is replayed. Notes again everything that the graph writes. New
+// random series (description.h) give each replay its own numbers.
 void replay_writes(std::uint64_t capture);
 // Copies what is known of one allocation's contents to a second allocation.
 void keep_contents(const Allocation& before, Allocation& after);

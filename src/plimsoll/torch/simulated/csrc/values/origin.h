@@ -54,9 +54,9 @@ inline std::uint64_t ancestor_bit(std::uint64_t way) { return std::uint64_t{1} <
 Origin origin_by_number(std::uint64_t number, std::uint64_t within = 0);
 // Returns an origin that no other tensor has. Newly drawn random numbers get such an origin.
 Origin new_origin();
-// Returns `truth`, the description of a condition's results, after a correction: if the condition
-// is settled, fewer elements meet it than the descriptions of its operands suggest. In that case
-// the function also lowers `origin.open`.
+// Returns a corrected copy of `truth`, the description of a condition's results. `origin` belongs
+// to these results. If the condition is settled, fewer elements meet it than `truth` says, and the
+// function also lowers `origin.open`. If it is not settled, the copy equals `truth`.
 Description settled_truth(const Description& truth, Origin& origin);
 
 }  // namespace plimsoll::simulated

@@ -70,8 +70,8 @@ struct Launch {
   }
 };
 
-// Calls `each` for every element, with the element's index, its block of random bits, and its
-// position in this block.
+// Calls `each` once for every element. The arguments are the element's index, a block of random
+// bits, and the place in this block of the bits that become the element.
 template <typename Each>
 void for_elements(const Call& call, const RandomState& state, std::int64_t count,
                   std::uint64_t at_a_time, Each each) {
@@ -193,7 +193,9 @@ std::uint64_t up_to_four(std::uint64_t count) { return (count + 3) / 4 * 4; }
 
 // Returns by how much a call's kernels advance the generator's offset.
 std::uint64_t offset_of(const Call& call) {
-  constexpr std::uint64_t kByChances = 12;  // ten numbers, rounded up to a multiple of four
+  // For bernoulli_(probabilities), PyTorch asks for ten numbers; a generator rounds this up to a
+  // multiple of four.
+  constexpr std::uint64_t kByChances = 12;
   const std::string& name = call.info().plain_name;
   const bool has_one = !call.results().empty() && call.results()[0].isTensor();
   const at::Tensor filled = has_one ? call.results()[0].toTensor() : at::Tensor();

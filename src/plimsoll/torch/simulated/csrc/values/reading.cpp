@@ -12,8 +12,8 @@ namespace {
 
 using at::Tensor;
 
-// Returns a tensor with the shape and type of `like` and one value everywhere. It serves tensors
-// that have too many elements to draw each of them.
+// Returns a tensor with the shape and type of `like`, in which all elements have the same value.
+// plimsoll uses it if a tensor has too many elements to draw each of them.
 Tensor fill(const Tensor& like, const Description& description) {
   Tensor made =
       at::empty_strided(like.sizes(), like.strides(), at::TensorOptions().dtype(like.dtype()));

@@ -122,8 +122,9 @@ Tensor product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return plus(x.matmul(weight.t()), bias);
 }
 
-// Describes a batch of sequences, the longest first. `running` is the number of sequences that
-// reach each time step. The rows of a step follow those of the step before.
+// Describes a batch of sequences, the longest first. `running[i]` is the number of sequences that
+// reach time step `i`. A tensor for the batch has a row for each time step of each sequence: first
+// the rows of step 0, then the rows of step 1, and so on.
 struct Sequences {
   std::vector<std::int64_t> running;
 
@@ -173,8 +174,8 @@ struct Layer {
     output = at::cat(outputs);
   }
 
-  // Computes the gradients of the input, the first states and the weights, from the gradients of
-  // the output and the last states.
+  // Computes the gradients of the input, of the states before the first time step, and of the
+  // weights. Computes them from the gradients of the output and of the states after the last step.
   std::tuple<Tensor, Tensor, Tensor, Weights> run_back(const Sequences& over,
                                                        const Tensor& of_output, Tensor of_hidden,
                                                        Tensor of_cell) const {

@@ -15,10 +15,10 @@
 namespace plimsoll::simulated {
 namespace {
 
-// plimsoll changes an unknown value after the program has read it this many times in a row while
-// memory did not change. Programs of a few steps never see a change.
+// plimsoll changes an unknown value after the program has read it this many times in a row and the
+// bytes in live blocks stayed the same (see Place). Programs of a few steps never see a change.
 constexpr std::int64_t kPatience = 8;
-// Some truth values depend on random draws alone, and are nearly certain to be true or to be false.
+// For some truth values, random draws alone decide, and one of the two outcomes is nearly certain.
 // plimsoll changes such a value only after this many reads in a row.
 constexpr std::int64_t kPatienceWithLuck = 64;
 // A value changes after this many reads even if memory grows, as it does while text is generated.
@@ -42,8 +42,9 @@ struct Place {
   // The bytes in live blocks at the last two reads. Memory counts as unchanged if the bytes now
   // equal one of the two numbers: a loop that swaps two buffers alternates between two numbers.
   std::array<std::uint64_t, 2> live_bytes{};
-  double open = 1;  // share of elements that could still meet a condition, at the last read
-  // The allocation of the last read, and the read tensor's size and offset.
+  double open = 1;  // Origin::open of the value at the last read
+  // The last read's tensor: the number of its allocation, the size of its storage, and its offset
+  // in the storage.
   std::uint64_t serial = 0;
   std::size_t bytes = 0;
   std::int64_t offset = 0;
@@ -146,8 +147,8 @@ bool is_waited_for(std::uint32_t stack) {
   return *is_tested;
 }
 
-// Returns whether the program makes progress at `place`: it now reads at a higher offset of the
-// same allocation than at its last read, or it reads a shorter tensor.
+// Returns whether the program makes progress at `place`, compared with its last read there: it now
+// reads the same allocation at a higher offset, or another allocation with a smaller storage.
 bool goes_on(Place& place, const at::Tensor& tensor) {
   const Allocation* const allocation = allocation_of(tensor);
   if (allocation == nullptr) return false;

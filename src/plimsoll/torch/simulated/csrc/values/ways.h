@@ -1,5 +1,5 @@
-// Computes the Origin (origin.h) of a tensor that an operation writes. It identifies the operation
-// and the operation's arguments.
+// Computes the Origin (origin.h) of a tensor that an operation writes. An Origin identifies the
+// operation and the operation's arguments.
 #pragma once
 
 #include "operation/call.h"
