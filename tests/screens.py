@@ -28,7 +28,7 @@ VARYING = [
         (r"(\d blocks, )\S+ KiB$", r"\1SIZE"),
         (r"^(  (?:plimsoll|Python|PyTorch|C\+\+ compiler|prometheus-client)  +).*", r"\1VERSION"),
         (r"^(  system  +).*", r"\1SYSTEM"),
-        (r"^(  discarding what a script writes  +).*", r"\1BY WHAT"),
+        (r"^(  discarding what a script writes  +).*", r"\1by MECHANISM"),
         (r"(?<=^running in )\d+ process(?:es)?", "PROCESSES"),
     )
 ]

@@ -44,7 +44,37 @@ for step in range(300):
     if len(kept) > 60:
         del kept[chance.randrange(60)]
 """
+ACCUMULATES = """
+import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=64)
+parser.add_argument("--accum", type=int, default=2)
+options = parser.parse_args()
+model = torch.nn.Sequential(*[torch.nn.Linear(2048, 2048) for _ in range(3)]).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+for i in range(4):
+    x = torch.randn(options.batch_size * 64, 2048, device="cuda")
+    (model(x).square().mean() / options.accum).backward()
+    if (i + 1) % options.accum == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
 SMALL = ["--depth", "2", "--width", "256", "--batch-size", "4"]
+
+
+@pytest.mark.long
+def test_a_run_with_too_few_steps_of_the_optimizer_is_no_plan(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(ACCUMULATES)
+    before = predict(script, gpu="T4")
+    within = before.context_bytes + before.peak_allocated_bytes * 7 // 8
+    plan = fit_within(script, within=within, gpu="T4")
+    failed = {" + ".join(each.short): each.failure for each in plan.tried if each.failure}
+    assert any(
+        "batch in 2 parts" in name and "1 step of the optimizer, too few to compare" in failure
+        for name, failure in failed.items()
+    )
+    assert not any("batch in" in change.short for change in plan.plan)
 
 
 @pytest.mark.long

@@ -694,6 +694,13 @@ def test_a_doubtful_value_may_fit_unless_a_smaller_one_does_not() -> None:
     assert first == "T4: --batch-size 2; whether 3 fits is not known"
     assert [row.split("  ")[-1] for row in rows[2:4]] == ["not known", "may fit"]
     assert "  not known: its workspaces are not known" in rows
+    none_fits = replace(unknown, largest=None, curve=[open_])
+    assert str(none_fits).startswith("T4: whether --batch-size 3 fits is not known")
+    assert none_fits.is_open
+    assert not unknown.is_open
+    broken = replace(known.curve[1], value=3, fits=False, error="it raises")
+    fails = replace(known, curve=[known.curve[0], broken, known.curve[1]])
+    assert "as 3 does not" not in str(fails)
 
 
 def test_a_parabola_is_followed_where_there_is_one() -> None:

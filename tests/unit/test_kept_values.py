@@ -58,16 +58,23 @@ def test_what_is_no_source_is_not_read(name: str, text: str, tmp_path: Path) -> 
     assert kept_value(f"{tmp_path / 'missing.py'}:4 main", is_number=True) is None
 
 
-def test_a_value_that_is_computed_from_the_result_keeps_its_graph(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lines", "patch"),
+    [
+        (["right = (output.argmax(1) == y).sum()", "correct += right",
+          "loss = output.square().mean()", "total += loss"], "total += loss.item()"),
+        (["loss = criterion(output, y > 0) / len(x)", "total += loss"], "total += loss.detach()"),
+        (["losses = loss_of(output)", "kept.append(losses)"], "kept.append(losses.detach().cpu())"),
+        (["seen = output.shape[0]", "count += seen"], None),
+        (["pred = output.data.max(1)[1]", "right = pred.eq(y).sum()", "correct += right"], None),
+        (["output = output.detach()", "score = loss_of(output)", "scores += score"], None),
+        (["feature = output.mean(0)", "features += feature"], None),
+    ],
+)  # fmt: skip
+def test_a_loss_that_is_computed_from_the_result_keeps_its_graph(
+    lines: list[str], patch: str | None, tmp_path: Path
+) -> None:
     script = tmp_path / "train.py"
-    script.write_text(
-        "for x, y in data:\n"
-        "    output = model(x)\n"
-        "    right = (output.argmax(1) == y).sum()\n"
-        "    correct += right\n"
-        "    loss = output.square().mean()\n"
-        "    total += loss\n"
-    )
+    script.write_text("\n    ".join(["for x, y in data:", "output = model(x)", *lines]) + "\n")
     found = kept_value(f"{script}:2 main", is_number=False)
-    assert found is not None
-    assert (found.patch, found.is_number) == ("total += loss.item()", True)
+    assert (found and found.patch) == patch

@@ -118,7 +118,7 @@ def test_a_setting_that_leaves_hardly_any_memory_says_so() -> None:
     serves = Advice("setting", "turn it on", "how", "nothing", 0, 990 * MiB)
     serves = replace(serves, serves_failed_requests=True)
     (barely,) = needed([serves], [], None, 999 * MiB, room_bytes=1000 * MiB)
-    assert barely.note == "leaves only 10.00 MiB free, so a later request may fail"
+    assert barely.note == "leaves only 10.00 MiB unreserved, so a later request may fail"
     (amply,) = needed([serves], [], None, 999 * MiB, room_bytes=1100 * MiB)
     assert amply.note == ""
 

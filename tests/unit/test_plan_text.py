@@ -206,7 +206,7 @@ class TestFront:
         lines = str(plan_of(front=self.FRONT, tried=self.TRIED)).splitlines()
         place = lines.index("Memory against time; no other try is better in both:")
         assert [line.split()[0] for line in lines[place + 2 : place + 5]] == ["a", "b", "c"]
-        assert lines[place + 4].endswith("the plan: one + two")
+        assert lines[place + 4].endswith("one + two: the plan")
 
     def test_points_axes_units_and_the_limit_are_drawn(self) -> None:
         assert self.drawn() == [
@@ -257,7 +257,7 @@ class TestFront:
         coloured = plan_text(plan, 80)
         assert any(span.style for span in coloured.spans)
         fitting = [line for line in coloured.plain.splitlines() if line.startswith("  c ")]
-        assert "the plan: " in fitting[0]
+        assert ": the plan" in fitting[0]
 
 
 class TestRuns:

@@ -88,7 +88,7 @@ class ScriptError(RuntimeError):
             end = f"{end}: {reason}"
             if _LACKS_RANK.search(reason):
                 end += (
-                    "; it is a rank of a job: predict and fit start its ranks with "
+                    "; it seems to be a rank of a job: predict and fit start its ranks with "
                     "--nproc-per-node N (sweep takes scripts of one process)"
                 )
         if unknown_read is not None and device_failure is None and not missed_network:

@@ -146,7 +146,8 @@ def fit(
 
     stderr shows each try as it ends, and the script's output only if the script fails.
 
-    Exit status: 0 it fits; 1 nothing fits; 2 bad input, or the script fails; 130 interrupted.
+    Exit status: 0 it fits; 1 nothing fits; 2 bad input, or the script fails; 3 whether a value fits
+    is not known; 130 interrupted.
     """
     from plimsoll.prediction.fitting.text import answer_text, fit_text
     from plimsoll.prediction.fitting.values import fit as run
@@ -195,7 +196,7 @@ def fit(
             module=module,
         )  # fmt: skip
         return
-    any_fails = False
+    any_fails = any_open = False
     for card in cards:
         with _shown(card, varied, names_card=len(cards) > 1) as progress:
             found = run(
@@ -203,7 +204,8 @@ def fit(
                 module=module, start=start, at_most=at_most, multiple_of=multiple_of, exact=exact,
                 headroom=headroom, progress=progress, **asdict(card),
             )  # fmt: skip
-        any_fails = any_fails or found.largest is None
+        any_fails = any_fails or (found.largest is None and not found.is_open)
+        any_open = any_open or found.is_open
         tell(found.not_kept)
         if as_json:
             words = {"why": answer_text(found), "next": shlex.join(_follow(program, found))}
@@ -213,8 +215,8 @@ def fit(
             hint(_follow(program, found))
         if found.stopped == INTERRUPTED:
             raise typer.Exit(130)
-    if any_fails:
-        raise typer.Exit(1)
+    if any_fails or any_open:
+        raise typer.Exit(1 if any_fails else 3)
 
 
 def _one_argument(vary: list[str]) -> str | None:

@@ -170,7 +170,8 @@ Unknown = Annotated[
     str,
     typer.Option(
         help="How plimsoll makes up values that it did not compute: balanced, seed:N (random), "
-        "most (largest dependent sizes), or least (smallest dependent sizes).",
+        "most (the tensors whose sizes depend on them are as large as possible), or least (as "
+        "small as possible).",
         metavar="NAME",
     ),
 ]

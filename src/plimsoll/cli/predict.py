@@ -338,7 +338,7 @@ def _table(results: list[Prediction], width: int | None) -> Iterator[str]:
     ]
     optional = ("allocated", "reserved", "step", "memory")
     yield from table([heads, *rows], width=width, names=("card", "fits"), optional=optional)
-    yield "With one --gpu the answer has the lines with the most memory and the most time, too."
+    yield "With only one --gpu, predict also lists the script's lines that hold the most memory."
 
 
 def _step(result: Prediction) -> str:

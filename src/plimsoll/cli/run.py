@@ -140,7 +140,7 @@ def _check_json(json: Path | None) -> None:
 
     plimsoll writes the file when the script has ended. An error then would come hours too late.
     """
-    if json is not None and str(json).startswith("--"):
+    if json is not None and str(json).startswith("-"):
         raise InputError(f"--json takes a file, such as --json run.json, and got {json}")
     if json is not None and (json.is_dir() or not json.absolute().parent.is_dir()):
         raise InputError(f"{json}: cannot be written: it is a folder, or its folder is missing")

@@ -89,7 +89,7 @@ def needed(
             return _DELAYS
         left = (room_bytes or 0) - one.peak_reserved_bytes
         if one.serves_failed_requests and room_bytes and 0 <= left < _BARELY * room_bytes:
-            return f"leaves only {format_size(left)} free, so a later request may fail"
+            return f"leaves only {format_size(left)} unreserved, so a later request may fail"
         return one.note
 
     return [replace(one, note=note_on(one)) for one in advice if is_needed(one)]

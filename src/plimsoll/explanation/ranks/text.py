@@ -72,11 +72,14 @@ def _first_lines(e: RanksParts) -> Iterator[str]:
     if not e.outliers:
         return
     first = e.outliers[0]
+    explained = e.explanations.get(first.rank)
     leak = next((one for one in e.outliers if (one.rank, one.kind) == (first.rank, "leak")), None)
-    if leak is not None and first.kind == "out_of_memory":
+    grows = explained is not None and any(cause.growth_bytes for cause in explained.causes)
+    if leak is not None and first.kind == "out_of_memory" and not grows:
+        # The advice of `explained` would be on the allocator, which only delays the failure.
         kept = format_size(leak.bytes)
-        yield f"Why: {leak.line} keeps more after each step, {kept} by now; other ranks do not."
-    elif (explained := e.explanations.get(first.rank)) and explained.out_of_memory:
+        yield f"Why: {leak.line} keeps more after each step than on other ranks, {kept} by now."
+    elif explained is not None and explained.out_of_memory:
         yield from list(first_lines(explained))[1:]
     yield _beside(e, first.rank)
     yield _fullest(e)

@@ -87,6 +87,7 @@ def _again(module: torch.nn.Module) -> Any:
             return forward(*given, **named)
         # A layer appends to its cache, so a recomputation would append a second time.
         named.update({name: None for name, each in named.items() if _is_cache(name, each)})
+        given = tuple(None if _is_cache("", each) else each for each in given)
         return checkpoint(forward, *given, **options, **named)
 
     return again

@@ -274,7 +274,7 @@ class Attempts:
             steps = len(prediction.step_peaks_bytes)
             if is_as_it_is:
                 self._steps_to_compare = min(steps, _STEPS_TO_COMPARE)
-            elif steps < self._steps_to_compare:
+            elif steps < self._steps_to_compare and not prediction.processes:
                 few = f"the run ends after {format_count(steps, 'step')} of the optimizer"
                 return Attempt(changes, None, None, f"{few}, too few to compare: use a longer run")
             found = Survey.from_dict(json.loads(survey.read_text()))

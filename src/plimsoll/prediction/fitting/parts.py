@@ -111,6 +111,12 @@ class FitParts:
         most = max((rate for _, rate in rates), default=0.0)
         return max((each for each in rates if each[1] >= _AS_FAST * most), default=None)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether no tried value fits, and for the smallest one it is not known."""
+        at = [trial for trial in self.curve if trial.value == self.smallest_failing]
+        return self.largest is None and any(trial.why_unknown is not None for trial in at)
+
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for JSON, in base units and with stable keys."""
         return asdict(self)

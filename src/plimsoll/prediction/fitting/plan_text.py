@@ -263,11 +263,11 @@ def _table(rows: Sequence[Tried], within: int, keys: Sequence[str] = ()) -> Iter
         mark = "" if tried.keeps_results else " (results differ)"
         alone = ""
         if tried.device_used_bytes > within and tried.least_allocator is not None:
-            alone = f" under {allocator_title(tried.least_allocator, tried.least_conf)}"
-        fits = f"{'the plan' if tried.is_plan else 'fits'}{alone}: " if tried.fits else ""
+            alone = f", under {allocator_title(tried.least_allocator, tried.least_conf)} only"
+        fits = f": {'the plan' if tried.is_plan else 'fits'}{alone}" if tried.fits else ""
         yield (
             f"  {key:{len(margin)}}{format_size(tried.device_used_bytes):>12}  "
-            f"{format_size(tried.least_used_bytes):>12}  {seconds:>11}  {fits}{name}{mark}"
+            f"{format_size(tried.least_used_bytes):>12}  {seconds:>11}  {name}{mark}{fits}"
         )
 
 

@@ -67,6 +67,8 @@ def answer_text(fit: FitParts) -> str:
     """Returns the largest value in words, with the nearest value that does not fit."""
     low, high = fit.largest, fit.smallest_failing
     if low is None:
+        if high is not None and _unknown(fit, high):
+            return f"whether {fit.vary} {high} fits is not known, and no other that fits was found"
         if fit.stopped is None:
             return f"not even {fit.vary} {high} fits"
         below = "" if high is None else f" below {high}"
@@ -78,7 +80,7 @@ def answer_text(fit: FitParts) -> str:
         near = "" if high - low <= fit.multiple_of else f"; {high}, within 1% of it, does not fit"
         return f"{fit.vary} {low}{near}"
     if fit.stopped == INTERRUPTED:
-        below = "" if high is None else f", less than {high}"
+        below = "" if high is None or _unknown(fit, high) else f", less than {high}"
         return f"{fit.vary} at least {low}{below}: interrupted"
     if high is not None and all(trial.error is None for trial in fit.curve if trial.value == high):
         does_not = "may not" if _unknown(fit, high) else "does not"
@@ -127,8 +129,10 @@ def _conditions(fit: FitParts) -> Iterator[str]:
 def _table(fit: FitParts) -> Iterator[str]:
     width = max(8, len(fit.vary))
     failing = fit.smallest_failing
-    if failing is not None and _unknown(fit, failing):
-        failing = None
+    if any(trial.value == failing and trial.fits is not False for trial in fit.curve) or any(
+        trial.value == failing and trial.error is not None for trial in fit.curve
+    ):
+        failing = None  # it is not memory that says no to `failing`, or nothing does
     notes = []
     yield f"  {fit.vary:>{width}}  {'on the card':>12}  {'step, about':>11}"
     for trial in fit.curve:
@@ -137,7 +141,7 @@ def _table(fit: FitParts) -> Iterator[str]:
         yield f"  {trial.value:>{width}}  {used:>12}  {seconds:>11}  {_verdict(trial, failing)}"
         if trial.why_unknown is not None:
             notes.append(f"  {_UNKNOWN}: {trial.why_unknown}")
-        elif _verdict(trial, failing) == _DOUBTFUL:
+        elif _verdict(trial, failing) == _DOUBTFUL and (trial.headroom_bytes or 0) < 0:
             notes.append(
                 f"  {_DOUBTFUL}: without a limit it takes more than the card has, but a part of "
                 "that is cached memory, which PyTorch frees when it has to"

@@ -261,8 +261,9 @@ class _Search:
             fits = False
         if before is not None and before.headroom_bytes is not None and point.spare_bytes is None:
             self._trials[each.value] = replace(
-                before, fits=fits, step_seconds=None, samples_per_second=None
-            )
+                before, fits=fits, step_seconds=None, samples_per_second=None,
+                why_unknown=found.why_unknown if found.fits is None else None,
+            )  # fmt: skip
             return
         self._trials[each.value] = Trial(
             value=each.value,

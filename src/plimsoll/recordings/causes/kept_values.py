@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 _TENSORS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.BinOp)
 _PLAIN = ("item", "detach", "cpu", "tolist", "numpy", "len", "float", "int")
 """A result of these functions and methods has no GPU memory, or no autograd graph, or neither."""
-_WITHOUT_GRAPH = ("argmax", "argmin", "argsort", "bincount", "nonzero", "size", "sign", "bool")
+_WITHOUT_GRAPH = ("argmax", "argmin", "argsort", "bincount", "bool", "dim", "eq", "ge", "gt", "le",
+                  "long", "lt", "ne", "nonzero", "numel", "sign", "size")  # fmt: skip
 """Methods and functions whose results have no grad_fn."""
 _LONGEST = 100
 _Loop = ast.For | ast.AsyncFor | ast.While
@@ -55,9 +56,9 @@ def kept_value(line: str, *, is_number: bool | None) -> KeptValue | None:
     try:
         tree = ast.parse("".join(linecache.getlines(place[1])))
         found = [
-            _changed(statement, value, is_number=is_number if is_own else None)
+            _changed(statement, value, is_number=is_number if is_loss is None else is_loss)
             for loop in _loops_around(tree, int(place[2]))
-            for statement, value, is_own in _kept_at(loop, int(place[2]))
+            for statement, value, is_loss in _kept_at(loop, int(place[2]))
         ]
     except (SyntaxError, ValueError, RecursionError):
         return None
@@ -74,51 +75,73 @@ def _has(node: ast.stmt, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
-def _kept_at(loop: _Loop, line: int) -> list[tuple[ast.stmt, ast.expr, bool]]:
-    """Returns the statements that keep the value that a line makes, or a value computed from it.
+def _kept_at(loop: _Loop, line: int) -> list[tuple[ast.stmt, ast.expr, bool | None]]:
+    """Returns the statements that keep the value that a line makes, or a loss computed from it.
 
     If the line itself has such a statement, returns only that. Otherwise returns the statements
     that keep a name that the line assigns, in the order of the text. If there are none, returns
-    those that keep a name whose value is computed from such a name, as a loss is from an output.
+    those that keep a loss which the loop computes from such a name.
 
     Returns:
-        Each statement, the kept value, and whether that value is the line's own result.
+        Each statement, the kept value, and None if that value is the line's own result. If it is a
+        loss, whether it is known to be a number.
     """
     kept = sorted(_keeping(loop), key=lambda each: each[0].lineno)
     own = [each for each in kept if _has(each[0], line)]
     if own:
-        return [(*each, True) for each in own]
+        return [(*each, None) for each in own]
     assigned = [node for node in ast.walk(loop) if isinstance(node, ast.Assign)]
-    names = _names(node for node in assigned if _has(node, line))
+    names = {name for node in assigned if _has(node, line) for name in _targets(node)}
     direct = [each for each in kept if isinstance(each[1], ast.Name) and each[1].id in names]
     if direct:
-        return [(*each, True) for each in direct]
+        return [(*each, None) for each in direct]
+    losses: dict[str, bool] = {}
     for node in sorted(assigned, key=lambda node: node.lineno):
-        if node.lineno > line and _keeps_graph(node.value, names):
-            names |= _names([node])
+        if node.lineno <= line:
+            continue
+        uses, is_number = _uses(node.value, {*names, *losses}), _loss(node.value)
+        for name in _targets(node):
+            names.discard(name)  # the name has another value from here on
+            losses.pop(name, None)
+            if uses and is_number is not None:
+                losses[name] = is_number
     return [
-        (*each, False) for each in kept if isinstance(each[1], ast.Name) and each[1].id in names
+        (statement, value, losses[value.id])
+        for statement, value in kept
+        if isinstance(value, ast.Name) and value.id in losses
     ]
 
 
-def _names(assigned: Iterable[ast.Assign]) -> set[str]:
-    targets = (target for node in assigned for target in node.targets)
-    return {target.id for target in targets if isinstance(target, ast.Name)}
+def _targets(node: ast.Assign) -> list[str]:
+    return [target.id for target in node.targets if isinstance(target, ast.Name)]
 
 
-def _keeps_graph(value: ast.expr, names: set[str]) -> bool:
-    """Returns whether a value is computed from one of the names, and may have its graph."""
-    parts = list(ast.walk(value))
-    uses = any(isinstance(part, ast.Name) and part.id in names for part in parts)
-    breaks = any(isinstance(part, ast.Compare) or _is_without_graph(part) for part in parts)
-    return uses and not breaks
+def _uses(node: ast.AST, names: set[str]) -> bool:
+    """Returns whether an expression uses one of the names so that the result has its graph."""
+    match node:
+        case ast.Name(name):
+            return name in names
+        case ast.Compare() | ast.Attribute(attr="shape" | "ndim" | "dtype" | "device" | "data"):
+            return False
+        case ast.Call(ast.Attribute(attr=name)) | ast.Call(ast.Name(name)):
+            if name in _PLAIN or name in _WITHOUT_GRAPH:
+                return False
+    return any(_uses(child, names) for child in ast.iter_child_nodes(node))
 
 
-def _is_without_graph(part: ast.AST) -> bool:
-    return isinstance(part, ast.expr) and (
-        _is_plain(part)
-        or (isinstance(part, ast.Call) and getattr(part.func, "attr", "") in _WITHOUT_GRAPH)
-    )
+def _loss(value: ast.expr) -> bool | None:
+    """Returns whether an expression is a loss that is a number; None if it is no loss.
+
+    A function with "loss" or "entropy" in its name may return a loss for each sample.
+    """
+    while isinstance(value, ast.BinOp):  # such as a loss divided by a number of parts
+        value = value.left
+    match value:
+        case ast.Call(ast.Attribute(attr="mean" | "sum"), [], []):
+            return True
+        case ast.Call(ast.Attribute(attr=name)) | ast.Call(ast.Name(name)):
+            return False if re.search("loss|entropy|criterion", name) else None
+    return None
 
 
 def _keeping(loop: _Loop) -> Iterator[tuple[ast.stmt, ast.expr]]:
