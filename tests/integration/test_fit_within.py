@@ -86,7 +86,10 @@ def test_a_plan_fits_and_its_copy_is_predicted_to_take_the_same_bytes(tmp_path: 
     plan = fit_within(TRAIN_GPT, SMALL, within=within, gpu="T4", apply=copy, view=page)
     assert plan.fits
     assert plan.plan
-    assert plan.device_used_bytes <= within < plan.as_it_is_bytes == before.device_used_bytes
+    assert plan.device_used_bytes <= within < plan.as_it_is_bytes
+    # Under a limit the CUDA context has its size of a usual training step.
+    outside = gpu_profile("T4").context_bytes - before.context_bytes
+    assert plan.as_it_is_bytes == before.device_used_bytes + outside
     assert plan.simulations <= 15
     first = str(plan).splitlines()[0]
     assert first.startswith(f"{TRAIN_GPT} fits in ")
