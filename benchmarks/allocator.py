@@ -76,7 +76,7 @@ def without_gpu(program: Path, traces: list[Path], repetitions: int) -> str:
 
 
 def build_library() -> ctypes.CDLL:
-    """Returns the library that plays the scenarios inside PyTorch, compiled if necessary."""
+    """Loads the library that runs the scenarios inside PyTorch. Compiles it first if necessary."""
     from plimsoll.torch.building.compiler import Recipe, load
 
     recipe = Recipe(

@@ -3,10 +3,10 @@
     python benchmarks/cards.py measure
     python benchmarks/cards.py compare [--gpu H100] [--cards FOLDER]
 
-The programs are in benchmarks/cards. `measure` runs each on a GPU without other processes, and
-writes cards.json among the results: PyTorch's peaks, and the peak of the card's memory in use.
-`compare` predicts the programs. With --cards it predicts them once more, with the card files that
-`plimsoll measure` wrote to that folder.
+The programs are in benchmarks/cards. `measure` runs each on a GPU without other processes. It
+writes PyTorch's peaks and the peak of the card's memory in use to benchmarks/results/cards.json.
+`compare` predicts these peaks, and prints the predictions beside the measurements. With --cards it
+predicts them once more, with the card files that `plimsoll measure` wrote to FOLDER.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def programs() -> list[Path]:
 
 
 def measure(results: Path) -> None:
-    """Runs each program once on the GPU, and writes its peaks."""
+    """Runs each program once on the GPU; writes the program's peaks to the file `results`."""
     import torch
 
     key = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}"

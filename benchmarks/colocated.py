@@ -11,9 +11,10 @@ one to the other by CUDA IPC, through a tensor of 256 MiB that always stays on t
 The table shows how many bytes left and returned in each cycle, and how fast. Beside these rates it
 shows how fast the bus copies page-locked memory. It also shows what grew per cycle, on average:
 memory in use on the card, host memory, page-locked memory, and the number of memory mappings. The
-first two cycles do not count, since the host's memory is locked and caches settle in them. Values
-are compared after each return. The exit status is 1 if values differ, or if memory grew by 2 MiB a
-cycle or more. Results go to benchmarks/results/colocated.txt.
+table leaves out the first two cycles, in which host memory is page-locked and caches fill. When an
+engine returns, its values are compared with those that it had when it left. The exit status is 1 if
+values differ, or if memory grew by 2 MiB a cycle or more. Results go to
+benchmarks/results/colocated.txt.
 
 It also runs on simulated GPUs, which hold no values to compare: `plimsoll run --simulate H100
 --host-memory 128GiB --allocator elastic benchmarks/colocated.py --size 4GiB --cycles 3`.
@@ -208,9 +209,9 @@ def speed(name: str, moves: Moves, bus: float, cycles: int, per_cycle: int) -> s
 
 
 def growth(name: str, log: Log) -> tuple[str, int]:
-    """Returns a table row, and the largest growth in bytes per cycle.
+    """Returns a table row, and the largest of three growths, in bytes per cycle.
 
-    The largest is taken over the card's memory, the host's memory and the page-locked memory.
+    The three are those of the card's memory, the host's memory and the page-locked memory.
     """
     first, last = log.footprints[WARM - 1], log.footprints[-1]
     cycles = len(log.footprints) - WARM

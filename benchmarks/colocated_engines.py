@@ -23,8 +23,8 @@ BATCH = 64
 PARAMETER_BYTES = 12  # a weight and both states of Adam, 4 bytes each
 BUCKET_BYTES = 256 * MiB
 # `digest` cuts a tensor into rows of this many words. It multiplies each word by a factor that
-# depends on the word's column. The number is prime: two words at a distance of 2^n words are never
-# in the same column. So the digest changes if these two words are swapped.
+# depends on the word's column. The number of columns is prime, so two words at a distance of 2^n
+# words are never in the same column. If two such words are swapped, the digest changes.
 _WORDS = 251
 
 
@@ -86,7 +86,7 @@ class Trainer:
         return [*self.model.parameters(), *(s[k] for s in state for k in ("exp_avg", "exp_avg_sq"))]
 
     def weights(self) -> list[torch.Tensor]:
-        """Returns the weights for the other engine."""
+        """Returns the model's weights, detached, so that the inference engine can copy them."""
         return [weight.detach() for weight in self.model.parameters()]
 
     def buckets(self, bucket: torch.Tensor) -> Iterator[list[int]]:
@@ -130,7 +130,7 @@ class Inference:
             self.answer = self.run()
 
     def run(self) -> torch.Tensor:
-        """Runs the model; the graph captures this."""
+        """Runs the model once. The CUDA graph is captured from a call of this function."""
         import torch
 
         hidden = self.prompt

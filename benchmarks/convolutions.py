@@ -196,7 +196,7 @@ def measure(part: str, out: Path, workers: int, seconds: float) -> None:
 
 
 def merge(measured: Path, searched: Path) -> None:
-    """Adds the measurements to the table."""
+    """Adds the results of `measure` and `search` to the file `TABLE`; new rows replace old ones."""
     firsts = json.loads(measured.read_text())
     searches = json.loads(searched.read_text())
     lines = TABLE.read_text().splitlines()

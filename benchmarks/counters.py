@@ -10,9 +10,10 @@ table is the time that `plimsoll top` takes to read all processes' counters.
 With FOLDER, which holds scripts NAME.py with a function `main(steps)`, the program also measures
 the step time on a GPU with and without the publisher. Both are measured in one process: blocks of
 steps alternate in the order on, off, off, on, so that slow changes cancel. CUDA events measure a
-step, from one `backward` to the next. The first block does not count. The table has the mean and
-not the median, because only one step of many has a sample. An interval far below the default shows
-effects that are too small at the default. Results go to benchmarks/results/counters.txt.
+step, from one `backward` to the next. The first block is left out. The table has the mean and
+not the median, because a sample is taken in only a few of the steps. An interval far below the
+default makes effects visible that are too small to see at the default. Results go to
+benchmarks/results/counters.txt.
 """
 
 from __future__ import annotations
@@ -106,9 +107,9 @@ class Found:
     """The results of one process.
 
     Attributes:
-        on_ms: The mean step time of each block with the publisher.
-        off_ms: The mean step time of each block without the publisher.
-        sample_us: The CPU time of a sample in that process.
+        on_ms: For each block of steps during which the publisher ran, the mean step time.
+        off_ms: For each block of steps during which it was paused, the mean step time.
+        sample_us: The CPU time of one sample.
     """
 
     on_ms: list[float]

@@ -7,11 +7,12 @@ Needs a GPU. Makes three tables:
 1. Steps on batches in page-locked memory. The copy of a batch takes 0.25, 0.5, 1 and 2 times as
    long as the step's computing. The table compares the time of a step, measured by CUDA events,
    with the longer of two times: copying alone and computing alone. It also has the peak of device
-   memory, as a number of batches. The fastest repetition counts, because other programs on the
-   host can only add time.
+   memory, as a number of batches. Of several repetitions the table shows the fastest, because
+   other programs on the host can only add time.
 2. Loading with a DataLoader whose workers make the batches. The plain loop, the tutorials' loader
    and PrefetchLoader run with `pin_memory=True`. PrefetchLoader also runs twice without
-   `pin_memory`: once as it is, and once with PinnedCollate. The second of two epochs counts.
+   `pin_memory`: once as it is, and once with PinnedCollate. Each run has two epochs;
+   the second is timed.
 3. A convolutional classifier on batches of five sizes. The table has peak reserved over peak
    allocated memory under PyTorch's allocator and plimsoll's. Each run is a process of its own.
 
@@ -180,7 +181,7 @@ def copies_beside_computing(size: int, steps: int, repetitions: int) -> str:
     ]
     for ratio in RATIOS:
         products = computing.products(first_copy / ratio)
-        # the ms of copying alone and of computing alone; each repetition measures them first
+        # for each repetition: the ms of copying alone, and the ms of computing alone
         alone: list[tuple[float, float]] = []
         found: dict[str, list[float]] = {name: [] for name in METHODS}
         memory = dict.fromkeys(METHODS, 0.0)

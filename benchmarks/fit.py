@@ -45,8 +45,8 @@ SCRIPTS = {
 }
 SHARES = (0.8, 0.6, 0.45)  # memory budgets, as parts of what the unchanged script takes
 # For these scripts `plan` also tries the budget `FLOOR`, a tenth of the unchanged script's need.
-# If no plan fits one of their budgets, `measure` takes the copy with the least predicted need, and
-# runs it under two limits: 2 % below and 2 % above that need.
+# If a budget of such a script is too small for every plan, `measure` takes the copy with the least
+# predicted need, and runs it under two limits: 2 % below and 2 % above that need.
 FLOORS = ("bert_varlen_amp", "gpt2_adamw", "vision")
 FLOOR = 0.1
 AT_FLOOR = ("bert_varlen_amp-60", "gpt2_adamw-45", "lora-60", "mixtral_moe-80")
@@ -207,7 +207,7 @@ def _in_turns(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _limited(plans: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any], int]]:
-    """Yields the runs under a memory limit.
+    """Yields the runs that `measure` puts under a memory limit.
 
     Yields:
         The run's name, the script's file, the predicted `AllocatorUse` as a dictionary, and the
@@ -411,7 +411,7 @@ def _timed(found: dict[str, Any], run: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns the measurements of a copy; empty if there are none.
 
     Plans may have copies with the same text, allocator and allocator settings. Only one of these is
-    timed, and its measurements count for all.
+    timed. This function returns that one's measurements for each of them.
     """
     for plan in found["plans"]:
         for other in plan["runs"]:

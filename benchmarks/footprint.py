@@ -12,12 +12,12 @@ from plimsoll.base.units import format_size
 
 @dataclass(frozen=True)
 class Footprint:
-    """The memory at one moment, in bytes.
+    """Memory figures of this process and of a card at one moment; in bytes, except `maps`.
 
     Attributes:
-        resident: Host memory that is resident for the process, page-locked memory included.
+        resident: The process's resident host memory, page-locked memory included.
         addresses: The process's address space, reserved ranges included.
-        maps: Lines of /proc/self/maps; Linux allows 65530 (vm.max_map_count).
+        maps: Lines in /proc/self/maps. Linux's default limit is 65530 (vm.max_map_count).
         page_locked: Page-locked memory that the process allocated for copies.
         card: Memory of the card that is in use, by all processes.
     """

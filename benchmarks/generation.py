@@ -4,8 +4,9 @@
     plimsoll predict benchmarks/generation.py --gpu H200 -- KIND
     python benchmarks/generation.py --compare MEASURED PREDICTED     compares two printed outputs
 
-Prints one line, RESULT and a JSON object: peaks of allocated and reserved memory, and the card's
-memory in use at the end, in bytes. Needs transformers 5.17, no network and no model files.
+Prints one line: the word RESULT, then a JSON object. The object has the peaks of allocated and
+reserved memory, and the card's memory in use at the end, in bytes. Needs transformers 5.17, no
+network and no model files.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def measure(kind: str) -> None:
 def read(path: str) -> dict[str, dict[str, Any]]:
     """Returns the results in a file, by kind of cache.
 
-    If the file has several lines for a kind, the last one counts.
+    If the file has several lines for a kind, the last line is used.
     """
     lines = Path(path).read_text().splitlines()
     rows = [json.loads(line.removeprefix("RESULT ")) for line in lines if line.strip()]

@@ -183,7 +183,7 @@ def copies() -> Callable[[Callable[[str], None]], None]:
 
 
 def plans() -> Callable[[Callable[[str], None]], None]:
-    """Returns a program with new shapes in each run, for which cuDNN has no plan yet."""
+    """Returns a program that uses new shapes in each run: cuDNN has no plan for them yet."""
     lengths = iter(range(64, 64000, 8))
 
     def run(mark: Callable[[str], None]) -> None:

@@ -6,12 +6,13 @@
 
 The jobs are in benchmarks/jobs. `measure` runs the jobs in several rounds, on --nproc GPUs of this
 machine (default: all). Each rank is a process with the environment that torchrun gives. `measure`
-needs only PyTorch and transformers, and cards without other programs. After each run it writes
-jobs.json among the results, keyed by the card's name, the versions of PyTorch and NCCL, and the
-number of ranks. A job's new results replace its old ones under the same key; other results stay.
-No run begins after --seconds. `compare` predicts the jobs under the installed PyTorch, and writes
-jobs_predicted.json. It compares each rank with the measurements on the card --gpu with the same
-number of ranks. `table` writes the table of docs/jobs.md from both files.
+needs only PyTorch and transformers, and cards that no other program uses. After each run it writes
+results/jobs.json, keyed by the card's name, the versions of PyTorch and NCCL, and the number of
+ranks. A job's new results replace its old ones under the same key; other results stay. `measure`
+begins no run after it has worked for --seconds. `compare` predicts the jobs under the installed
+PyTorch, and writes results/jobs_predicted.json. It prints each rank's prediction beside what was
+measured with the same number of ranks on the card that --gpu names. `table` writes the table of
+docs/jobs.md from both files.
 """
 
 from __future__ import annotations

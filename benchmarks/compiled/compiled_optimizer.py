@@ -1,4 +1,4 @@
-"""Trains a perceptron that runs eagerly, with a compiled optimizer."""
+"""Trains a perceptron: the model runs eagerly, and the optimizer is compiled."""
 
 import torch
 from torch import nn

@@ -30,5 +30,5 @@ if __name__ == "__main__":
     with torch.no_grad():
         for batch in loader:
             model(batch.to(device, non_blocking=True)).sum().item()
-            # on the CPU, stands in for the time that a GPU would be busy
+            # on the CPU, the sleep stands for the time that a GPU would compute
             time.sleep(0.3 if device == "cpu" else 0)

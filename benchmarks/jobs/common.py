@@ -1,10 +1,10 @@
 """Begins and ends a job, which is a training script of this folder, and measures its memory.
 
 If the environment variable JOB_REPORT names a folder, each rank writes rank<R>.json there at the
-end of the job. The file has PyTorch's peaks of allocated and reserved memory. It also has two
-maxima over the ends of all steps: the memory in use on the card, and the part of it that PyTorch's
-allocator has not reserved. Each rank must have a card of its own. Without JOB_REPORT nothing is
-measured, but the host still waits for the card at the end of each step.
+end of the job. The file has PyTorch's peaks of allocated and reserved memory. Two more values
+are read after each step, and the file has the highest of each: the card's memory in use, and the
+part of it that PyTorch's allocator has not reserved. Each rank must have a card of its own. Without
+JOB_REPORT nothing is measured, but the host still waits for the card at the end of each step.
 """
 
 import json
@@ -18,7 +18,10 @@ most = {"device_used_bytes": 0, "outside_bytes": 0}
 
 
 def begin(bound=False):
-    """Joins the job and returns the device; with `bound`, creates the NCCL communicator at once."""
+    """Joins the job and returns the device.
+
+    If `bound`, the NCCL communicator is created here, otherwise by the first collective.
+    """
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device if bound else None)

@@ -122,8 +122,9 @@ TEST(concurrent_statistics_see_a_peak_that_moves_from_shard_to_shard) {
   CHECK_EQUAL(read.allocation.all.peak, 9);
 }
 
-// While no thread frees, the sum only grows, so the peak equals the final sum, whichever shards
-// borrow room from other shards. Some threads grow while threads that grew earlier lend their room.
+// While no thread frees, the sum only grows, so the peak must equal the final sum. This must hold
+// however much room (a shard's bound less its value) the shards take from each other. The threads
+// allocate different numbers of blocks, so some still take room when others have ended.
 TEST(concurrent_statistics_of_threads_that_only_allocate_have_an_exact_peak) {
   constexpr std::size_t kThreads = 5;
   ConcurrentStatistics counters;

@@ -1,5 +1,6 @@
-// Tests that a limit never makes a program need more memory. A program takes some peak of memory
-// without a limit. With a limit of this peak or more, it must run and reach the same peak.
+// Tests that a program needs no more memory under a limit than without one. Each program first runs
+// without a limit, and its peak of reserved memory is noted. Then it runs under limits of at least
+// this peak. It must not run out of memory, and must reach the same peak.
 
 #include <algorithm>
 #include <cstddef>

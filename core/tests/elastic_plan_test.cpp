@@ -302,7 +302,8 @@ TEST(the_top_of_an_area_serves_another_stream_once_the_stream_is_done_with_it) {
     CHECK_EQUAL(gpu.reserved(), 130_MiB);
     Block* const other = gpu.malloc(4_MiB, 1);
     const Bytes reserved = gpu.reserved();
-    block = gpu.malloc(4_MiB);  // if stream 1 took the memory of this place, new memory is mapped
+    // If stream 1 took the memory that was mapped at `address`, this call maps new memory there.
+    block = gpu.malloc(4_MiB);
     CHECK_EQUAL(block->address, address);
     CHECK_EQUAL(gpu.reserved(), 134_MiB);
     gpu.free({other, block, below});

@@ -143,8 +143,8 @@ TEST(elastic_gives_neighbouring_pieces_back_in_one_call) {
   gpu.allocator.check_invariants();
 }
 
-// A moved piece stays mapped at its old address too until the stream's work is done, because queued
-// kernels may still use that address.
+// A moved piece also stays mapped at its old address until the stream's work is done, because
+// queued kernels may still use that address.
 TEST(elastic_reuses_an_address_of_a_moved_piece_only_after_the_work_on_it) {
   ElasticGpu gpu(1_GiB);
   Block* const first = gpu.malloc(20_MiB);
@@ -461,7 +461,7 @@ TEST(elastic_no_split_request_is_never_made_of_neighbours) {
   gpu.free({first});
   gpu.allocator.release_pool(kPool);
   gpu.allocator.release_pool(kPool);
-  gpu.allocator.empty_cache(kPool);  // unmaps the addresses of `first`, below `second`
+  gpu.allocator.empty_cache(kPool);  // unmaps the addresses of `first`, which lie below `second`
   gpu.free({second});
   gpu.allocator.begin_allocate_to_pool(kPool, {});
   CHECK_EQUAL(gpu.malloc(4_MiB)->size, Bytes{4_MiB});

@@ -71,7 +71,7 @@ struct FakeCuda {
   std::map<cuda::DevicePointer, std::size_t> reservations;
   std::map<cuda::MemoryHandle, Memory> handles;
   std::map<cuda::DevicePointer, Mapping> mappings;
-  std::map<int, cuda::MemoryHandle> exported;  // by file descriptor
+  std::map<int, cuda::MemoryHandle> exported;  // each key is a file descriptor
   std::set<std::uintptr_t> events;
   std::map<cuda::Device, int> retained;
 

@@ -72,7 +72,7 @@ TEST(host_memory_is_limited_by_control_groups_of_the_first_version) {
   machine.write("sys/fs/cgroup/memory/docker/7/memory.limit_in_bytes", "9223372036854771712\n");
   CHECK_EQUAL(machine.memory().total, 64_GiB);
 
-  // In a container, the files of the container's own group are at the top of the tree.
+  // Inside a container, /sys/fs/cgroup/memory itself holds the files of the container's own cgroup.
   machine.write("sys/fs/cgroup/memory/memory.limit_in_bytes", std::to_string(4_GiB));
   machine.write("sys/fs/cgroup/memory/memory.usage_in_bytes", std::to_string(3_GiB));
   machine.write("sys/fs/cgroup/memory/memory.stat",

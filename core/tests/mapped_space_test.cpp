@@ -429,8 +429,8 @@ class SpaceProgram {
     return_all(away, [](const Piece* piece) { return piece->home; });
   }
 
-  // Notes that a range was freed now. It merges with its free neighbours, and the age of the merged
-  // range counts from its latest free.
+  // Notes that a range was freed just now. Free neighbours merge with the range. All cells of
+  // the merged range get the new `age_`.
   void note_age(Address address, Bytes size) {
     ++age_;
     mark_age(address, size);

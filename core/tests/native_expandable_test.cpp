@@ -282,7 +282,8 @@ TEST(native_holds_the_request_not_the_pages_against_the_limit) {
 // --- a limit of the reserved address space ------------------------------------------------------
 
 TEST(native_makes_further_expandable_segments_where_their_reserve_is_full) {
-  Gpu gpu(1_GiB, "expandable_segments:True,expandable_segments_reserve:0.0625");  // 64 MiB: 4 pages
+  // A segment reserves 1/16 of the device: 64 MiB, rounded up to 4 pages of 20 MiB.
+  Gpu gpu(1_GiB, "expandable_segments:True,expandable_segments_reserve:0.0625");
   gpu.malloc(50_MiB);
   CHECK_EQUAL(gpu.events(), "segment_map 60M, alloc 50M");
   gpu.malloc(40_MiB);

@@ -1,4 +1,4 @@
-"""Generates tokens like gpt-fast: a hand-written decoder, a preallocated cache, reduce-overhead."""
+"""Generates tokens as gpt-fast does: hand-written decoder, preallocated cache, reduce-overhead."""
 
 import torch
 from torch import nn

@@ -13,7 +13,7 @@ HIDDEN, HEADS, INNER, VOCABULARY = 1024, 16, 2816, 32_000
 
 
 class Block(nn.Module):
-    """Attention and a gated feed-forward network; each has a norm before it and a residual."""
+    """Attention, then a gated feed-forward network; each has a pre-norm and a residual sum."""
 
     def __init__(self) -> None:
         super().__init__()

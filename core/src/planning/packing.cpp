@@ -68,7 +68,7 @@ class Load {
     return std::max(most[span.begin], most[span.end - (std::size_t{1} << level)]);
   }
 
-  std::vector<std::vector<Bytes>> most_;  // [k][i]: the maximum over 2^k times from i on
+  std::vector<std::vector<Bytes>> most_;  // [k][i]: the highest of the 2^k values from time i on
 };
 
 // Returns the lowest offset that is free for all of the block's lifetime.
@@ -145,8 +145,8 @@ class Tries {
     --left_;
     return pack_in_order(blocks_, order);
   }
-  // Returns how much the blocks use the top of the area. Each block counts with its bytes in the
-  // top, multiplied by its lifetime in requests.
+  // Returns how much the blocks use the top of the area. For each block, multiplies its bytes in
+  // the top by its lifetime in requests. The result is the sum of these products.
   [[nodiscard]] Bytes top_use(const Packing& packing) const {
     const Bytes border = packing.height - StreamPlan::top_of(packing.height);
     Bytes use = 0;

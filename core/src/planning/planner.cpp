@@ -28,8 +28,8 @@ struct Position {
   std::uint32_t slot = 0;
 };
 
-// Time as the plan counts it: the program's sections follow one another, and each section counts
-// once, however often the program goes through it.
+// The plan's time, counted in slots. The program's sections follow one another. Each section takes
+// as much time as it has slots, however often the program goes through it.
 class FoldedTime {
  public:
   explicit FoldedTime(std::vector<Section> sections) : sections_(std::move(sections)) {

@@ -9,9 +9,10 @@ void LimitEvidence::feed(const EventSpan& events) {
     const Bytes size = events.size[i];
     switch (static_cast<Action>(events.action[i])) {
       case Action::segment_alloc:
-      // PyTorch maps whole pages, which may be more memory than it compared with its limit.
       case Action::segment_map:
         has_segments_ = true;
+        // `request` needs the value that `reserved_` had before the growth. PyTorch maps whole
+        // pages, so the value afterwards may exceed the one that PyTorch compared with its limit.
         if (!before_growth_) before_growth_ = reserved_;
         reserved_ += size;
         break;

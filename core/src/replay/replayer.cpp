@@ -234,8 +234,8 @@ void Replayer::prepare_request(const TraceEvent& event) {
 
 // Returns whether the allocator waits for all streams before it refuses the request. Frees that
 // complete during this wait come too late for the request, because the allocator has already
-// searched the free blocks. The allocator never waits inside a capture, or if it has released only
-// blocks of at least max_split_size.
+// searched the free blocks. The allocator does not wait inside a capture. It does not wait, either,
+// if it has released blocks and none of them was smaller than max_split_size.
 bool Replayer::waits_for_streams(const TraceEvent& request) const {
   if (pools_.is_capturing(request.pool)) return false;
   if (native_ == nullptr || !run_.released_any()) return true;

@@ -5,8 +5,9 @@
 namespace plimsoll {
 namespace {
 
-// Throws unless the segments ascend and their blocks fill them, as in every recorded state. A free
-// block keeps the requested size of its last use, which may be larger than the block.
+// Throws unless the segments ascend and their blocks fill them, as in every recorded state. The
+// requested size of a free block is not checked: it is left from an earlier use of the memory, and
+// may be larger than the block.
 void require_possible(const std::vector<SegmentInfo>& segments) {
   constexpr Address kMostAddress = Address{1} << 62;
   constexpr Bytes most = Bytes{1} << 48;
