@@ -36,7 +36,10 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Case:
-    """An operation on tensors of certain shapes; `make` allocates them and returns the call."""
+    """An operation on tensors of certain shapes.
+
+    `make` allocates the tensors, and returns a function that runs the operation on them.
+    """
 
     operation: str
     what: str
@@ -275,7 +278,7 @@ def lookups() -> Iterator[Case]:
 
 
 def products() -> Iterator[Case]:
-    """Yields matrix products by shape, type and layout."""
+    """Yields matrix products of various shapes, types and layouts."""
 
     def case(m: int, n: int, k: int, dtype: torch.dtype, layout: str, *, tf32: bool = False,
              batch: int = 0, bias: bool = False) -> Case:  # fmt: skip
@@ -373,7 +376,10 @@ def attention() -> Iterator[Case]:
 
 
 def convolutions() -> Iterator[Case]:
-    """Yields convolutions by type and layout: forward, and the gradients of input and weight."""
+    """Yields convolutions of various types and layouts: forward, and two gradients.
+
+    The gradients are those of the input and of the weight.
+    """
     shapes = [  # batch, channels in, size, channels out, kernel, stride, groups
         (32, 3, 224, 64, 7, 2, 1), (32, 64, 56, 64, 1, 1, 1), (32, 64, 56, 64, 3, 1, 1),
         (32, 64, 56, 256, 1, 1, 1), (32, 256, 56, 128, 1, 1, 1), (32, 128, 56, 128, 3, 2, 1),
@@ -563,7 +569,10 @@ WAITS = {"nonzero", "index_by_mask", "item", "pageable_to_device", "pageable_fro
 
 
 def cases(only: str) -> Iterator[Case]:
-    """Yields all cases, or those of some groups or operations."""
+    """Yields the cases whose operation or group `only` names.
+
+    `only` separates the names by commas. If it is empty, yields all cases.
+    """
     wanted = set(only.split(",")) if only else None
     for group in GROUPS:
         for case in group():

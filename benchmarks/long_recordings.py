@@ -71,7 +71,7 @@ def measure(what: str, path: Path) -> tuple[int, int, float, int]:
 
 
 def main() -> None:
-    """Measures recordings of each number of events; prints and saves the table."""
+    """For each number of events, writes and measures recordings; prints and saves the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--events", type=int, nargs="+", default=[10**6, 10**7, 3 * 10**7])
     parser.add_argument("--what", nargs="+", default=["rank", "file"])

@@ -74,7 +74,7 @@ SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def work_of(name: str) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Returns an experiment's statements, and its environment."""
+    """Returns an experiment's statements, and the environment variables that it sets for NCCL."""
     base, more = SETTINGS.get(name, (name, {}))
     return EXPERIMENTS[base], more
 
@@ -304,7 +304,7 @@ def _shown(found: dict[str, Any]) -> str:
 
 
 def compare(gpu: str, counts: Sequence[int], results: Path) -> None:
-    """Runs the experiments on simulated GPUs; prints their memory next to the measured memory."""
+    """Runs each experiment on simulated GPUs; prints its simulated and its measured memory."""
     measured = json.loads(results.read_text())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "simulated.json")

@@ -140,7 +140,11 @@ def run_apart(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
 
 
 def describe(runs: list[OffloadRun], wanted: list[float]) -> str:
-    """Says that a run of a setting failed or, if none did, how far the losses are from `wanted`."""
+    """Returns the text of the table's last column for the runs of one setting.
+
+    If a run failed, the text says after how many steps. Otherwise it says how far the losses of
+    the runs are from `wanted`.
+    """
     failed = [run for run in runs if run.error is not None]
     if failed:
         return f"out of memory after {len(failed[0].results)} steps"
@@ -158,7 +162,8 @@ def step_ms(runs: list[OffloadRun]) -> float | None:
 def row(setting: Setting, runs: list[OffloadRun], first: list[OffloadRun]) -> str:
     """Returns one line of the table.
 
-    It has the ratio of the setting's step time to the step time of `first`, the unchanged script.
+    `runs` are the setting's runs, and `first` those of the unchanged script. The line has the
+    setting's step time divided by the unchanged script's.
     """
     line = setting.title()
     step, plain = step_ms(runs), step_ms(first)

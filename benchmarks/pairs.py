@@ -87,7 +87,10 @@ class Pair:
 
     @property
     def taken_ratio(self) -> float:
-        """Returns the peak of taken memory divided by the peak of allocated memory."""
+        """Returns the peak of taken memory divided by the peak of allocated memory.
+
+        Taken memory is what the elastic allocator has got from the card.
+        """
         return self.elastic_taken_mib / self.elastic_allocated_mib
 
 
@@ -233,7 +236,7 @@ def table(pairs: list[Pair]) -> str:
 
 
 def card_name() -> str:
-    """Returns the name of the first GPU without using it."""
+    """Returns the first GPU's name from nvidia-smi, so that CUDA stays uninitialized here."""
     query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     found = subprocess.run(query, capture_output=True, text=True, check=True)
     return found.stdout.splitlines()[0]

@@ -118,7 +118,7 @@ def predict(folder: Path, names: Sequence[str]) -> None:
         )  # fmt: skip
         made.saved(place / "recipe.py", force=True)
         predicted = {
-            # without --model and its path: `measure` passes its own
+            # The first two arguments, `--model` and its path, are left out. `measure` adds them.
             "arguments": made.arguments[2:],
             "largest": found.largest,
             "limit": case.limit_gib * GIB,
@@ -131,7 +131,7 @@ def predict(folder: Path, names: Sequence[str]) -> None:
 
 
 def measure(folder: Path, names: Sequence[str]) -> None:
-    """Runs each case with its largest batch, and with the next one."""
+    """Runs each case with its predicted largest batch size, and with that size plus one."""
     for place in _places(folder, names):
         predicted = json.loads((place / "predicted.json").read_text())
         if predicted["largest"] is None:

@@ -69,7 +69,7 @@ SETTINGS = {
 
 
 def capture_nanoseconds(depth: int) -> tuple[int, float]:
-    """Returns the depth of this call stack, and the shortest time that looking it up takes."""
+    """Returns this call stack's depth, and the shortest time to look up its number, in ns."""
     if depth > 0:
         return capture_nanoseconds(depth - 1)
     number = _core.capture_stack()
@@ -154,7 +154,11 @@ class Turns:
         self.events = self.dropped = self.recorded_steps = 0
 
     def step(self) -> None:
-        """Counts a step that begins. If it begins a block, starts or stops recording by `order`."""
+        """Counts a step that begins.
+
+        If the step is the first of a block, starts or stops recording, as the next entry of
+        `order` says.
+        """
         if self._steps % BLOCK_STEPS == 0:
             on = self._order[len(self.blocks) % len(self._order)]
             self.switch(on=on)

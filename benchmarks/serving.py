@@ -243,7 +243,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Configuration:
-    """A model, the engine's options, and the requests that it then serves."""
+    """A model, the options of vLLM's engine, and the requests that the engine then serves."""
 
     model: str
     eager: bool = False
@@ -292,8 +292,9 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "1b-graphs-tp2": Configuration("1b", options=TWO_RANKS),
     "8b-eager-tp2": Configuration("8b", eager=True, options=TWO_RANKS),
     "8b-graphs-tp2": Configuration("8b", options=TWO_RANKS),
-    # Short steps and a small vocabulary need little memory, so the KV cache gets nearly all of
-    # the card. Then the capture of 41 CUDA graphs for each of 51 sizes runs out of memory.
+    # Steps of at most 512 tokens and a small vocabulary need little memory, so the KV cache gets
+    # nearly all of the card. Then the capture of 41 CUDA graphs for each of 51 sizes runs out of
+    # memory.
     "oom-capture": Configuration(
         "13b",
         length=4096,
@@ -466,8 +467,8 @@ def figures(steps: Steps) -> dict[str, Any]:
     found["capture_sizes"] = compilation.cudagraph_capture_sizes
     found["graph_mode"] = str(compilation.cudagraph_mode)
     if "capture" in steps.returned:
-        # `capture_model` empties PyTorch's cache before it reads the card, so the difference of
-        # readings around the call would be wrong.
+        # The graphs' size is what `capture_model` returns. The difference between the readings
+        # before and after that call would be wrong, because the call also empties PyTorch's cache.
         found["graphs"] = steps.returned["capture"]
         found["graph_pools"] = pools()
     return found
@@ -491,7 +492,10 @@ def prompts(chosen: Configuration) -> list[dict[str, Any]]:
 
 
 def run_load(llm: Any, chosen: Configuration) -> None:
-    """Sends all requests at once. Each gets 64 tokens, or one vector from an embedding model."""
+    """Sends all requests in one call.
+
+    The answer to each request has 64 tokens. An embedding model answers with one vector instead.
+    """
     from vllm import PoolingParams, SamplingParams
 
     if chosen.options.get("runner") == "pooling":

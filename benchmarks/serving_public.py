@@ -135,7 +135,8 @@ def read_posted(path: Path) -> list[dict[str, str]]:
     """Returns the rows of POSTED.csv.
 
     Raises:
-        ValueError: If serving_public.toml was written for another table.
+        ValueError: If a row of serving_public.toml names another source than the row of POSTED.csv
+            that has the same number.
     """
     with path.open(newline="") as file:
         posted = list(csv.DictReader(file))
@@ -155,7 +156,9 @@ def found_before() -> dict[str, dict[str, Any]]:
 
 
 def run(posted: list[dict[str, str]], numbers: list[int]) -> int:
-    """Predicts the tries of these rows, or of all rows; skips tries that have figures.
+    """Predicts the tries of the rows in `numbers`, or of all rows if `numbers` is empty.
+
+    Skips the tries whose figures are already stored.
 
     Returns:
         1 if a prediction failed, else 0.

@@ -281,7 +281,7 @@ class Soak:
         now = self.footprint()
         self.rows.append(now)
         growth = now.growth_since(self.rows[:2][-1])
-        # Only under some drivers does resident memory include page-locked memory.
+        # Under some drivers, resident memory includes page-locked memory. Others leave it out.
         host = min(growth["resident"], growth["resident"] - growth["page_locked"])
         require(host <= MOST_HOST_GROWTH, f"the host's memory grew by {size_text(host)}")
         require(growth["maps"] <= MOST_MAPS_GROWTH, f"{growth['maps']:+} maps")

@@ -137,7 +137,7 @@ class Program:
             self._count("uses by other streams")
 
     def come_and_go(self) -> None:
-        """Makes a pool, allocates from it and releases it, like the pool of a destroyed graph."""
+        """Makes, uses and releases a pool, as PyTorch does for a CUDA graph with a short life."""
         pool = self.allocator.make_pool()
         self._take_and_free(pool)
         self._release(pool)
@@ -146,7 +146,8 @@ class Program:
     def capture_into_a_region(self) -> None:
         """Allocates from a region's pool, as the capture of a CUDA graph does.
 
-        The graph then holds the pool. The next call, which makes another graph, ends this hold.
+        The pool stays in use, as if the captured graph still existed. The next call ends this use,
+        as if a new graph replaced the old one.
         """
         if plimsoll.is_paused("graphs"):
             return

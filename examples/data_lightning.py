@@ -15,7 +15,7 @@ from plimsoll import PrefetchLoader
 
 try:
     from lightning import LightningDataModule
-except ImportError:  # `Prefetched` needs nothing of Lightning
+except ImportError:  # `Prefetched` also works without Lightning
     LightningDataModule = object
 
 

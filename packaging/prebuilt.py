@@ -1,9 +1,10 @@
 """Builds the library of the simulated GPU for releases of PyTorch; the x86-64 wheels contain it.
 
 The compiler is zig's clang, with the headers of an old glibc. The C++ standard library must be
-libstdc++, because PyTorch's own libraries use it. Its headers come from this machine's g++, and its
-functions from the user's machine. `wheels.py` runs auditwheel, which refuses a library that needs
-a newer libstdc++ than systems with the old glibc have.
+libstdc++, because PyTorch's own libraries use it. The headers of libstdc++ come from this machine's
+g++. The compiled functions of libstdc++ come from the user's machine, when the library is loaded.
+`wheels.py` runs auditwheel, which refuses a library that needs a newer libstdc++ than systems with
+the old glibc have.
 
     python packaging/prebuilt.py 2.14.1 2.15.0
 """
@@ -56,7 +57,9 @@ def prebuild(release: str) -> Path:
 
 
 def licence(release: str) -> str:
-    """Returns PyTorch's licence; the library contains inline functions of this release.
+    """Returns the licence of a release of PyTorch.
+
+    The wheel must include it, because the library contains inline functions of this release.
 
     Raises:
         SystemExit: If pip finds no wheel of the release.

@@ -114,7 +114,7 @@ class _Place:
     """An environment to try things in.
 
     Attributes:
-        folder: The working folder, which holds the cache.
+        folder: The working folder of the commands. Its folder `cache` is their XDG_CACHE_HOME.
         programs: The folder with the environment's programs.
         path: The PATH of all commands.
     """

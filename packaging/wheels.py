@@ -3,11 +3,11 @@
 The compiler is the clang of the package `ziglang`. It can compile for every glibc since 2.17, and
 it keeps the building machine's compiler and libraries out of the wheels. Wheels are built from the
 source distribution. One wheel serves Python 3.12 and all later versions, by Python's stable ABI.
-This wheel also holds small libraries that read interpreter frames. Each is for one of the Python
-versions that the command line names; a version whose frames bindings/known_frames.h does not know
-gets none. auditwheel and abi3audit refuse a wheel that needs more than its name says. The wheels
-for x86-64 also hold the library of the simulated GPU for each release of PyTorch that the command
-line names. `prebuilt.py` builds these libraries.
+This wheel also holds small libraries that read interpreter frames: one for each Python version
+from 3.12 on that the command line names, if bindings/known_frames.h knows that version's frames.
+auditwheel and abi3audit refuse a wheel that needs more than its name says. The wheels for x86-64
+also hold the library of the simulated GPU for each release of PyTorch that the command line names.
+`prebuilt.py` builds these libraries.
 
     python packaging/wheels.py dist/*.tar.gz --python python3.11 --python python3.12 --torch 2.15.0
 """

@@ -40,8 +40,8 @@ bool is_listed(const struct stat& status, const Writable& writable) {
 }
 
 // Returns whether the path's text alone shows that the path lies below a writable folder. This is
-// fast. It misses a folder that the list names by another path, such as one through a link;
-// `is_writable` finds such a folder too.
+// fast. It misses a folder that `writable` lists by another path, for example a path that goes
+// through a symbolic link. `is_writable` also finds such a folder.
 bool is_beneath(const Path& path, const Writable& writable) {
   for (int at = 0; at < writable.count; ++at) {
     const std::size_t size = std::strlen(writable.paths[at]);
@@ -150,9 +150,9 @@ class Call {
   [[nodiscard]] bool changes_contents() const {
     return watched_.effect == Effect::opens || watched_.effect == Effect::truncates;
   }
-  // Returns whether the call may change a file or folder that the writable list names. The call may
-  // change files below a listed folder in any case. No call may rename or remove a listed folder,
-  // or change a listed device's metadata.
+  // Returns whether the wall allows this kind of call for a path that itself is in the list of
+  // writable paths. The wall allows every kind of call for files below a listed folder. It lets no
+  // call rename or remove a listed folder, or change a listed device's metadata.
   [[nodiscard]] bool may_be_listed(const Meant& meant) const {
     return changes_contents() ||
            (watched_.effect == Effect::metadata && S_ISDIR(meant.status.st_mode));

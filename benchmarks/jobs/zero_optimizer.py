@@ -1,4 +1,4 @@
-"""Trains data parallel with ZeroRedundancyOptimizer: each rank has a part of Adam's state."""
+"""Trains by DDP with ZeroRedundancyOptimizer: each rank has a part of Adam's state."""
 
 import common
 import torch

@@ -2,9 +2,9 @@
 //
 // A sequence is a prepared list of one thread's requests and frees, so that nearly all time is the
 // allocator's. `play` plays a scenario once, and frees all blocks at the end. So each play finds
-// the same cache as the play before, and after one play without driver calls, the next ones make
-// none either. `warm_up` repeats the scenario up to that point, at most ten times. Only the plays
-// after the warm-up are timed.
+// the same cache as the play before. Once a play makes no driver calls, later plays make none
+// either. `warm_up` plays the scenario until a play makes no driver calls, at most ten times. Only
+// the plays after the warm-up are timed.
 #pragma once
 
 #include <algorithm>
@@ -81,7 +81,7 @@ struct Sample {
 struct Options {
   int repetitions = 9;
   std::vector<std::string> traces;
-  // Returns how many heap allocations were made so far. An empty function: they are not counted.
+  // Returns the number of heap allocations so far. If the function is empty, they are not counted.
   std::function<std::uint64_t()> heap_allocations;
   std::function<void(const std::string&)> print;  // prints a line
 };
@@ -129,7 +129,8 @@ inline Sequence hot_pair(std::uint64_t size) {
 // free block.
 enum class Cache : std::uint8_t { tight, ample };
 
-// Returns a sequence that keeps about `live` blocks, frees random ones and allocates others.
+// Returns a sequence that frees random blocks and allocates new ones, so that about `live` blocks
+// are in use at any time.
 inline Sequence churn(std::size_t live, Cache cache, std::uint32_t stream, std::size_t operations) {
   RandomSizes random(stream + 1);
   Sequence sequence;
@@ -220,7 +221,8 @@ inline Sample play(const Scenario& scenario, const Team& team, const Options& op
     std::uint64_t driver_calls = 0;
     std::uint64_t heap_allocations = 0;
   };
-  std::array<Moment, 3> moments;  // when all have reserved, when timing begins, when it ends
+  // Three moments: all threads have filled the cache; the timing begins; the timing ends.
+  std::array<Moment, 3> moments;
   std::size_t reached = 0;
   const auto note = [&]() noexcept {
     const std::uint64_t heap = options.heap_allocations ? options.heap_allocations() : 0;

@@ -11,7 +11,8 @@ namespace {
 constexpr PoolId kPool{0, 1};
 constexpr double kMillisecond = 1e6;
 
-// Allocates a block on stream 0 and frees it while stream 2 uses it for another millisecond.
+// Allocates a block on stream 0, starts work on stream 2 that uses the block for one millisecond,
+// and frees the block before that work ends.
 Block* freed_while_in_use(Gpu& gpu, Bytes size = 30_MiB) {
   Block* const block = gpu.malloc(size);
   gpu.driver.launch(2, kMillisecond);

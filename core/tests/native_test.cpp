@@ -235,7 +235,7 @@ TEST(native_follows_a_new_configuration_from_then_on) {
   gpu.free({apart});
   gpu.allocator.configure(gpu.allocator.config().with("expandable_segments:True"));
   gpu.events();
-  gpu.malloc(40_MiB);  // the free block of an ordinary segment is still used
+  gpu.malloc(40_MiB);  // takes a free block, although its segment is an ordinary one
   CHECK_EQUAL(gpu.events(), "alloc 40M");
   gpu.malloc(30_MiB);
   CHECK_EQUAL(gpu.events(), "segment_map 40M, alloc 30M");

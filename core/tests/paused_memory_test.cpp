@@ -770,7 +770,7 @@ class Sequence {
           if (live_[i].region != region) free(i);
         }
         gpu_.allocator.resume(region);
-      } catch (const HostOutOfMemory&) {  // `resume` needs a buffer to read the disk
+      } catch (const HostOutOfMemory&) {  // no host memory for the buffer that reads the disk
         while (!live_.empty()) free(0);
         gpu_.allocator.resume(region);
       }

@@ -549,7 +549,7 @@ TEST(pickle_reading_can_be_ended) {
 }
 
 TEST(pickle_counts_the_items_of_its_containers) {
-  // A list of 1, 2 and twice the tuple (1,).
+  // The list [1, 2, t, t], where t is one tuple (1,): 4 items in the list and 1 in the tuple.
   const PickleDocument document = PickleDocument::parse("](K\1K\2K\1\x85\x94h\0e."sv);
   CHECK_EQUAL(document.item_count(), 5u);
 }

@@ -185,7 +185,7 @@ TEST(steps_that_repeat_are_planned_once) {
 TEST(steps_whose_first_block_lives_until_the_next_one_is_there_are_planned_once) {
   Program program;
   for (int step = 0; step < 40; ++step) {
-    program.request(36_MiB, 41);  // `x = make()`: the new block is there before the old one goes
+    program.request(36_MiB, 41);  // `x = make()` frees the old block after it makes the new one
     for (std::uint32_t i = 1; i < 40; ++i) program.request((3 + i % 11) * kMiB, 1 + i % 9);
   }
   const StreamPlan plan = plan_stream(program.requests());

@@ -284,11 +284,11 @@ TEST(a_block_at_a_place_needs_one_free_block_of_its_pool_and_stream) {
   refuses(begin + 5_MiB, 2_MiB, 3, {0, 1});  // belongs to another pool
   refuses(begin + 5_MiB, 2_MiB, 3, {0, 2});  // there is no such pool
   refuses(begin + 5_MiB, 16_MiB, 3, {});     // beyond the segment
-  refuses(begin + 5_MiB, ~Bytes{0}, 3, {});  // beyond all memory
+  refuses(begin + 5_MiB, ~Bytes{0}, 3, {});  // beyond the largest address
   refuses(begin + 5_MiB + 1, 512, 3, {});    // no block begins there
   refuses(begin + 5_MiB, 100, 3, {});        // no block ends there
   refuses(begin + 5_MiB, 0, 3, {});          // no bytes
-  refuses(begin + 20_MiB, 512, 3, {});       // there is no memory
+  refuses(begin + 20_MiB, 512, 3, {});       // no memory there
   CHECK_EQUAL(gpu.layout(), "[5M used, 15M free]");
   gpu.allocator.check_invariants();
 }

@@ -285,7 +285,8 @@ TEST(replay_empties_the_cache_only_where_it_is_told_to) {
   }
 }
 
-// The elastic allocator moves memory by itself, during a request and at a free.
+// The elastic allocator moves its own memory to other addresses, during a request and at a free.
+// The replay must not take such an unmapping for an `empty_cache` of the program.
 TEST(replay_takes_memory_that_moved_for_no_emptied_cache) {
   std::vector<TraceEvent> events{
       segment_map(kA, 30_MiB),    alloc(kA, 30_MiB),          alloc(kC, 1_MiB),

@@ -6,7 +6,8 @@
 //   - a stream gets memory only when all other streams have finished their work on that memory;
 //   - no address is unmapped while a block or queued work uses it, except if the block is paused or
 //     moved; then the block keeps its content;
-//   - at the end the driver holds no memory, and the allocator's data has no block or piece.
+//   - at the end the driver holds no memory, and the allocator's own data lists no block and no
+//     memory of the driver.
 //
 //   stress [--operations N] [--threads N] [--seed N]
 
@@ -91,7 +92,7 @@ class Random {
 
 // A granule of physical memory, and the blocks and work that use it.
 struct Granule {
-  std::array<std::atomic<std::uint64_t>, kWords> live{};  // a bit for each unit in a live block
+  std::array<std::atomic<std::uint64_t>, kWords> live{};  // bit N is 1 if a live block holds unit N
   std::atomic<StreamId> owner{0};
   std::array<AtomicTime, kStreams> used_until{};  // when each stream's work on freed blocks ends
   AtomicTime guests_until{0};
@@ -205,7 +206,9 @@ class StressDriver final : public LockedDriver {
       for (std::size_t i = 0; i < memory.granules.size(); ++i) {
         AddressGranule& place = address_granule(address + i * kGranule);
         const bool was_away = std::exchange(place.away, false);
-        if (was_away && !is_moving) {  // the block was freed while away; a new block comes here
+        // The old block was freed while its content was off the card. This call maps memory for a
+        // new block at its address.
+        if (was_away && !is_moving) {
           forget_work(granules_[place.memory.load()]);
           free_granules_.push_back(place.memory.load());
         }
@@ -305,8 +308,7 @@ class StressDriver final : public LockedDriver {
     return addresses_[place];
   }
 
-  // Forgets the queued work on a granule: the block there was freed while its content was off the
-  // card.
+  // Forgets the queued work on a granule whose block was freed while its content was off the card.
   static void forget_work(Granule& granule) {
     for (AtomicTime& until : granule.used_until) until.store(0);
     for (AtomicTime& until : granule.guest_until) until.store(0);
@@ -393,8 +395,8 @@ void check_stream_order(StressDriver& driver, const Live& block) {
       block.address, block.size(),
       [&](Granule& granule, AddressGranule&, std::size_t first, std::size_t end) {
         const Time now = driver.now();
-        // A piece belongs to one stream at a time, so this check is needed only when the stream
-        // changes.
+        // The allocator lets only one stream at a time own a granule. So this check is needed only
+        // when the owner changes.
         if (granule.owner.load(std::memory_order_relaxed) != block.stream) {
           for (StreamId stream = 0; stream < kStreams; ++stream) {
             require(stream == block.stream ||
@@ -916,7 +918,7 @@ class Worker {
   Random random_;
   std::vector<Live>& live_;
   std::size_t target_ = 50;    // the largest number of live blocks
-  std::vector<PoolId> pools_;  // pools in use; a pool that is used twice is here twice
+  std::vector<PoolId> pools_;  // one entry for each use that `release` must still end
   std::optional<PoolId> in_pool_;
   Counts counts_;
 };

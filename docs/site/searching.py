@@ -1,7 +1,7 @@
 """A search index for each language: a page searches the pages of its own language.
 
 The search plugin writes one index of all pages, in which jieba has split Chinese text into words.
-A page that has no Chinese version yet is in the Chinese index in English.
+The Chinese index contains the English text of each page that has no Chinese version yet.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa:
 def on_post_build(config: MkDocsConfig) -> None:
     """Splits the index by language, and corrects the theme's script.
 
-    The script leaves out a word at the end of a Chinese query, so 显存碎片 would only find 显存.
+    Without the correction, the script ignores the last word of a Chinese query. For example, a
+    search for 显存碎片 finds only 显存.
     """
     site = Path(config.site_dir)
     whole = json.loads((site / INDEX).read_text(encoding="utf-8"))
