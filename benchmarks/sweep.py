@@ -2,9 +2,9 @@
 
     python benchmarks/sweep.py ../shared/workloads
 
-Three scripts, six cards and four allocator configurations are 72 predictions, with one process per
-core. Of every `--every` rows, one is checked: a separate prediction must give the same figures, to
-the byte.
+The sweep combines three scripts, six cards and four allocator configurations, so it makes 72
+predictions. It runs one process per core. Afterwards one row in N is checked (`--every N`): a
+separate prediction must give exactly the same figures.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Times on a GPU the templates by which PyTorch's compiler makes kernels for matrix products.
+"""Times matrix products on a GPU, in kernels that PyTorch's compiler makes from its templates.
 
     python benchmarks/templates.py [FILE]
 
 Writes one row for each product and each candidate of `max-autotune`: PyTorch's own kernel, and each
-template with each tile. From these rows, plimsoll's simulated GPU takes the time that a template
-needs (src/plimsoll/torch/simulated/csrc/timing).
+template with each tile. plimsoll's simulated GPU computes the time of a kernel made from a template
+by a model that is fitted to these rows (src/plimsoll/torch/simulated/csrc/timing/products.cpp).
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ Each test runs under PyTorch's allocator and each of plimsoll's. Tests run in ba
 processes at a time; failed tests run again, each in a process of its own. If a test passes under
 PyTorch's allocator but still fails under one of plimsoll's, it runs once more, alone on the card.
 If it fails again, it also runs alone on the card under PyTorch's allocator, because some tests pass
-only after earlier tests have filled the cache. The last run counts. Results go to
-benchmarks/results/torch_tests.txt.
+only after earlier tests have filled the cache. If a test ran several times under an allocator, the
+table has the outcome of the last run. Results go to benchmarks/results/torch_tests.txt.
 
 The exit status is 1 if some test did not run, or if it failed under one of plimsoll's allocators
 but not under PyTorch's. Tests that assert the sizes of PyTorch's segments may fail.

@@ -6,21 +6,22 @@
 
 FOLDER holds scripts NAME.py with a function `main(steps)`. Every run is a process of its own, and
 the settings alternate. CUDA events measure a step, from one `backward` to the next or over one call
-of `generate`. The first quarter of the steps, at most five, does not count. Losses are compared bit
-for bit with those of the first run under PyTorch's allocator.
+of `generate`. The step times leave out the first quarter of a run's steps, but never more than five
+steps. The losses are compared, bit for bit, with those of the first setting's first run.
 
 The setting `planned` is the elastic allocator with a plan, a file that has an address for each
-large request. The script NAME.py uses the plan NAME.json of the folder `--plans`. The command below
-writes that plan without a GPU. If `STEPS` has a number N for the script, add `--steps N` to it:
+large request. The plan of the script NAME.py is the file NAME.json in the folder that `--plans`
+names. The command below writes that plan without a GPU. If the constant `STEPS` has a number N for
+the script, add `--steps N` to the command:
 
     plimsoll predict benchmarks/training.py --gpu H100 --write-plan NAME.json -- FOLDER/NAME.py
         --here ""
 
-The table has the memory that a program takes from the card. It is the difference between two
+The table shows how much of the card's memory a program takes. This is the difference between two
 readings of `mem_get_info`: one at the end of `main`, while the allocator still holds its cache, and
-one after the cache is emptied. So contexts and the libraries' own memory do not count. --fraction
-limits the memory, on any card, to that part of an 80 GB H100. Results go to
-benchmarks/results/training.txt.
+one after the cache is emptied. So it does not include contexts and the libraries' own memory.
+`--fraction 0.10` limits a program, on any card, to 10 % of the memory of an 80 GB H100. Results go
+to benchmarks/results/training.txt.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 H100_BYTES = 85_017_493_504
 """The total memory of an H100 80GB, as CUDA reports it."""
 STEPS = {"gpt2_adamw": 40, "mixtral_moe": 20, "resnet_amp": 20}
-"""The number of steps for scripts whose default number of steps is too small to time."""
+"""How many steps these scripts run. Their own defaults are too few for a measurement."""
 TIMEOUT_SECONDS = 300
 MIB = 2**20
 
@@ -87,8 +88,8 @@ class Run:
         peak_allocated_bytes: The peak of allocated memory.
         peak_reserved_bytes: The peak of reserved memory, by the allocator's statistics.
         taken_bytes: The memory taken from the card, by the driver's figures.
-        retries: Requests that were retried after emptying the cache. If there are any,
-            `taken_bytes` at the end may be less than at the peak.
+        retries: How many requests were tried again after the cache had been emptied. If there are
+            any, the program may have held more than `taken_bytes`, which is measured at the end.
         error: Why `main` failed.
     """
 
@@ -204,7 +205,8 @@ def run_watched(
 ) -> Run:
     """Runs a script's `main` in this process, inside the context manager `around`.
 
-    The process must have run no other script, because that script's peaks would count too.
+    The process must not have run another script before, because the result would include that
+    script's peaks.
     """
     import torch
 
@@ -297,7 +299,10 @@ def run_apart(
 
 
 def largest_difference(results: list[float], wanted: list[float]) -> float:
-    """Returns the largest relative difference of the results that both runs have."""
+    """Compares two runs step by step; returns the largest relative difference of their results.
+
+    If one run has more results than the other, its last results are ignored.
+    """
     return max(
         (abs(a - b) / max(abs(b), 1e-30) for a, b in zip(results, wanted, strict=False)), default=0
     )

@@ -157,7 +157,7 @@ class Training:
 
 
 def frames(stack: int) -> list[tuple[str, int, str]]:
-    """Returns the frames of a numbered stack of the run."""
+    """Returns the Python frames of the call stack that has this number in the made-up run."""
     torch = "/opt/site-packages/torch/"
     call = (torch + "nn/modules/module.py", 1780, "_call_impl")
     start = ("/home/me/train.py", 88, "main")
@@ -206,7 +206,7 @@ def make_page(trace: Path, page: Path) -> tuple[float, int, dict[str, Any]]:
 
 @contextmanager
 def server(trace: Path, most_bytes: int) -> Iterator[tuple[str, int]]:
-    """Serves a page in a process of its own; yields its address and the process id."""
+    """Serves a page from a process of its own; yields the page's URL and the id of that process."""
     program = (
         "import sys\n"
         "from plimsoll.page.server import PageServer\n"
@@ -237,7 +237,7 @@ def memory(pid: int, what: str) -> int:
 
 
 def first_paint(page: Page, address: str) -> tuple[float, float]:
-    """Opens the page; returns the seconds to its first paint, and until it has all blocks."""
+    """Opens the page; returns the seconds until its first paint, and until it reports "ready"."""
     begin = time.perf_counter()
     page.goto(address, wait_until="commit")
     page.wait_for_selector("html[data-state=ready]", state="attached", timeout=120_000)

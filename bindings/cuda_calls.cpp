@@ -44,7 +44,7 @@ constexpr int kThreadsPerBlock = 1, kWarpSize = 10, kMultiprocessors = 16, kMajo
 // network card can use, and multicast.
 constexpr std::array kAbsentAbilities{103, 104, 105, 110, 116, 128, 132};
 
-bool size_was_read = false;  // whether the program asked this API for a card's size
+bool size_was_read = false;  // whether the program asked this API how much memory a card has
 
 // One simulated card, and the memory that the program took from it through this API.
 struct Card {

@@ -41,8 +41,8 @@ FrameReader find_reader() { return nullptr; }
 
 #ifdef Py_LIMITED_API
 
-// Returns an attribute of a frame. The stable ABI has no other way to these values; reading them
-// runs no Python code.
+// Returns an attribute of a frame. The stable ABI lacks PyFrame_GetBack and PyFrame_GetLasti, so
+// this file reads the attributes `f_back` and `f_lasti`. Reading them runs no Python code.
 PyObject* attribute(PyFrameObject* frame, PyObject* name) {
   PyObject* const found = PyObject_GetAttr(reinterpret_cast<PyObject*>(frame), name);
   if (found == nullptr) PyErr_Clear();

@@ -1,4 +1,5 @@
-// Reports to Python how many bytes an allocator placed where a plan says.
+// Reports to Python how closely the elastic allocator followed its plan, which gives an address for
+// each large request of the program.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -3,6 +3,7 @@
 Begin with the modules `offload` and `pager`. Autograd saves tensors for the backward pass; these
 modules move such tensors to host memory, and back to the card before the backward pass reads them.
 
-The packages: `tiers` uses host memory as a second tier (limits, regions, the optimizer's state),
-`training` makes training steps that need less memory, `data` copies batches ahead of their use.
+There are three packages. `tiers` uses host memory as a second tier (limits, regions, the
+optimizer's state). `training` builds training steps that need less memory. `data` copies batches to
+the GPU before they are needed.
 """

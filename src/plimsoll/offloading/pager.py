@@ -40,7 +40,8 @@ class Pager:
         self._plan = plan
         self._residency = residency
         self._memory = memory
-        # a position in the plan's events: storages that are used before it are on the card
+        # the position in the plan's events at which `prefetch` continues: the events from now until
+        # this position use only storages that are on the card
         self._ahead = 0
 
     def begin(self, first: int) -> None:
@@ -74,7 +75,7 @@ class Pager:
             self._evict(residency.held, max(limit - expected, 0), spare)
 
     def bring_back(self, saved: SavedStorage) -> None:
-        """Brings a storage back, and moves other storages out if they are in the way."""
+        """Brings a storage back to the card; if room is lacking, first moves other storages out."""
         self.make_room(saved.size)
         try:
             self._fetch(saved)

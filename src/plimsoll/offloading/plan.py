@@ -52,8 +52,8 @@ class Profile:
             differ in memory: with accumulated gradients only the first step allocates them.
         steps: The number of steps in this generation.
         gone: For each dropped storage, the number of events before it was dropped.
-        held: Storages that the program itself held until the backward pass: dropping them frees
-            nothing.
+        held: Storages to which the program itself held references until the backward pass. Moving
+            them to host memory earlier would free nothing on the card.
         unread: Storages that were dropped because only their shape was needed.
     """
 

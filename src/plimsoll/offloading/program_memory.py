@@ -22,7 +22,7 @@ class Allocated(NamedTuple):
 
 
 class ProgramMemory:
-    """Measures the peak of the program's own memory, from a call of `settle` to one of `measure`.
+    """Measures the peak of the program's own memory between calls of `settle` and `measure`.
 
     Attributes:
         device: The device.

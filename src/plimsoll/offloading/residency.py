@@ -23,7 +23,8 @@ class Residency:
     Attributes:
         here: Storages on the card that have never left since they were saved.
         returned: Storages on the card that have returned.
-        held: Storages on the card that the program itself holds too: dropping them frees nothing.
+        held: Storages on the card to which the program itself holds references, besides autograd.
+            Moving them to host memory would free nothing on the card.
         away: Storages in host memory only.
         bytes_here: The bytes of all storages on the card.
         count: The number of living storages.
@@ -60,7 +61,7 @@ class Residency:
         self.bytes_here -= saved.size
 
     def discard(self, saved: SavedStorage) -> None:
-        """Frees a storage for good: it has no copy in host memory."""
+        """Frees the memory on the card of a storage that will not be brought back."""
         self.release(saved)
         for where in (self.here, self.returned, self.held):
             where.pop(saved.serial, None)

@@ -32,7 +32,7 @@ class Owner(Protocol):
         """Makes a saved tensor again, for use on the current stream."""
 
     def bury(self, serial: int, bytes_here: int, buffer: PinnedBuffer | None) -> None:
-        """Queues a deleted storage and its bytes for removal; any thread may call this."""
+        """Queues a deleted storage for removal from the tables; any thread may call this."""
 
 
 class SavedStorage:

@@ -2,9 +2,10 @@
 
 This file also detects where a training step begins.
 
-When memory is needed, plimsoll makes the compute stream wait for the copy to host memory and frees
-the storage at once. The next request gets that memory in stream order, so the sequence of
-allocations does not depend on the speed of copies.
+When memory is needed, plimsoll makes the compute stream wait for the copy of a storage to host
+memory. plimsoll then frees the storage immediately, even if the copy is still running. The next
+request gets that memory in stream order, so the sequence of allocations does not depend on the
+speed of copies.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class SavedStorages:
     def _observe(self) -> None:
         """Removes deleted storages, and records the peak of the program's own memory.
 
-        The peak counts from the time when a storage was last saved or used.
+        The peak is the highest value since any storage was last saved or used.
         """
         while self._residency.dead:
             serial, buffer = self._residency.remove_dead()

@@ -1,11 +1,12 @@
 // The contract that every allocator on one device fulfils, whatever its policy.
 //
-// Live blocks never overlap. A block belongs to the stream that requested it. After `free`, that
-// stream may reuse the block at once. Any other stream has to wait for the work that was queued
-// before `free`, both on the block's stream and on every stream that `record_stream` named.
-// A failed request throws OutOfMemory. It changes only the counters and the history, and may have
-// returned cached memory to the driver. An allocator is not thread-safe; its owner serializes
-// calls.
+// Live blocks never overlap. A block belongs to the stream that requested it. After `free`, nothing
+// reuses the block until the work queued before `free` is complete on every stream that
+// `record_stream` named. Work on the block's own stream runs in order, so that stream need not
+// wait for it. Any other stream must.
+// A failed request throws OutOfMemory. It changes the counters and the history, and may return
+// cached memory to the driver, but has no other effect. An allocator is not thread-safe; its owner
+// serializes calls.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,8 @@ struct SharedMemoryReport {
   Bytes free = 0;     // the unused part of `allowed`
 };
 
-// The state at the moment when a request failed: the request, the free memory, and what the other
-// memory is used for.
+// The state at the moment when a request failed: the request, the free memory, and how the rest of
+// the memory is used.
 struct OutOfMemoryReport {
   int device = 0;
   Bytes requested = 0;  // the size that the program asked for
@@ -82,8 +83,10 @@ class UnknownAddress : public std::invalid_argument {
 
 // Options of a private pool. Every option is off at first.
 enum class PoolOption {
-  use_on_oom,  // requests outside the pool may take its free blocks when the driver refuses
-  no_split,    // never splits the pool's blocks; cannot be switched off
+  // If the driver refuses memory to a request outside the pool, the request may take a free block
+  // of the pool.
+  use_on_oom,
+  no_split,  // never splits the pool's blocks; cannot be switched off
 };
 
 class Allocator {
@@ -106,7 +109,8 @@ class Allocator {
   // default pool and all released pools.
   virtual void empty_cache(PoolId pool = {}) = 0;
 
-  // Completes the pending frees whose events are complete. `malloc` calls this function itself.
+  // Completes the frees that waited for work on other streams, if that work is done. `malloc` calls
+  // this function itself.
   virtual void poll() = 0;
 
   // Returns true for the streams whose requests go to a private pool. An empty filter selects all

@@ -38,20 +38,23 @@ struct Block {
   // When the block was freed, in counts instead of seconds. Native counts how often its pool was
   // searched for a free block, and elastic counts the frees in its arena.
   std::uint64_t age_base = 0;
-  Bytes shared = 0;  // elastic: bytes of a used block in shared memory
-  // Elastic: numbers the blocks that may lie in shared memory, from 1, in the order in which the
-  // program gets them. 0 if the block is always on the card.
+  Bytes shared = 0;  // elastic: how much of a used block lies in shared memory
+  // Elastic: the block's number among the blocks that may lie in shared memory. They have numbers
+  // from 1 on, in the order in which the program gets them. 0 if the block is always on the card.
   std::uint64_t lent = 0;
-  std::uint32_t context = 0;  // Allocator::set_context's number for the last request's stack
-  std::uint32_t segment_context = 0;  // the call stack of the request that made the segment
-  // Streams that used the block inside a graph capture, which orders these uses itself. In native,
-  // as in PyTorch, an entry stays until the Block is dropped, so a later use can be mistaken for
-  // one inside the capture.
+  // The number of the call stack in which the program requested this block; see
+  // Allocator::set_context.
+  std::uint32_t context = 0;
+  // The number of the call stack in which the program made the request that created the segment.
+  std::uint32_t segment_context = 0;
+  // Streams that used the block inside a graph capture. The captured graph orders these uses, so no
+  // event is recorded for them. In native, as in PyTorch, an entry can remain after the block is
+  // freed, so a use by the block's next owner can be mistaken for one inside the capture.
   std::vector<StreamId> capture_uses;
   std::uint32_t order = 0;  // sorts free blocks of equal size; ties are sorted by address
   bool allocated = false;
-  // False if no memory serves at these addresses. It is also false for a retired block, although a
-  // piece is still mapped there.
+  // False if the block has no memory. A retired block has none either: a piece is still mapped at
+  // its addresses, but now provides the memory of another address.
   bool mapped = true;
   bool retired = false;   // elastic: still mapped, but its memory now serves another address
   bool borrows = false;   // elastic: when freed, may have pieces to return (lending.h)

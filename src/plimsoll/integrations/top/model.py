@@ -92,11 +92,12 @@ class GpuUse:
         dedicated_used_bytes: The used part of the card's own memory, over all processes.
         shared_total_bytes: The host memory that the GPU may use.
         shared_used_bytes: The host memory that processes with plimsoll reserved for this GPU, plus
-            their page-locked memory. A process's page-locked memory counts on its first GPU only.
+            their page-locked memory. If a process uses several GPUs, its page-locked memory is
+            added only to the GPU with the lowest number.
         utilization: The share of recent time in which kernels ran, 0 to 1.
         processes: Its known processes, most memory first.
         notes: Notes on unavailable figures.
-        host: The host, if that is another machine.
+        host: The name of the machine that has the GPU; None for this machine.
     """
 
     label: str
@@ -229,7 +230,7 @@ def _missing(reading: GpuReading, known: set[int]) -> Iterable[str]:
 
 
 def _unread_gpu(users: list[tuple[ProcessCounters, DeviceCounters]]) -> GpuUse:
-    """Makes a GPU that a process uses but NVML does not list."""
+    """Describes a GPU that plimsoll's processes use, but that NVML does not list."""
     _, device = users[0]
     return GpuUse(
         label=str(device.index),

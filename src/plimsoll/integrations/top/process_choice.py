@@ -1,4 +1,7 @@
-"""Parses `4711` or `rank=3,job=llama`, and finds the process with this id, rank or job."""
+"""Finds the process that a text names.
+
+The text is a process id, as in `4711`, or a list of conditions, as in `rank=3,job=llama`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parses the untrusted output of `plimsoll top --json` on another machine.
+"""Parses the output of `plimsoll top --json` from another machine; does not trust it.
 
 Every text is truncated and every number is checked. A missing key, as in the output of an older
 version, is an unknown value.

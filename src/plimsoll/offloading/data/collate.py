@@ -159,7 +159,7 @@ class _Arena:
         return tensor
 
     def place(self, tensor: Any) -> int:
-        """Copies a tensor into the slot if it is not there yet, and returns its offset."""
+        """Returns a tensor's byte offset in the slot; copies the tensor there first if needed."""
         if self.has(tensor):
             return int(tensor.storage_offset() * tensor.itemsize)
         place = _HEADER + self._end
@@ -182,7 +182,7 @@ class _Slot:
 
 
 class _Place:
-    """A tensor in a slot, as the worker sends it to the program."""
+    """Describes a tensor in a slot: the worker sends this to the program in place of the tensor."""
 
     def __init__(self, slot: _Slot, tensor: Any, place: int) -> None:
         self._parts = (slot, tensor.dtype, place, tuple(tensor.shape), dense_strides(tensor))

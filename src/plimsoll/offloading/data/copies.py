@@ -129,7 +129,7 @@ class Copy(Generic[Tree]):
             self._settle()
 
 
-# one stream for each direction, because the bus transfers both ways at once
+# one stream for each direction, because the bus can transfer in both directions simultaneously
 _to_gpus, _to_host = SideStreams(), SideStreams()
 
 

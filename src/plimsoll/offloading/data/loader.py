@@ -4,10 +4,11 @@ While the program works on a batch, the next ones are copied. Each batch has its
 is allocated on the program's stream and freed like the memory of any tensor. So a batch that the
 program holds is never overwritten.
 
-When the program asks for the next batch, the variable of its loop usually still holds the last
-batch. In that case at most `depth` + 1 batches are on the device during the request, the last batch
-included. While the program computes, at most `depth` are there, its own batch included. Older
-batches that the program still keeps add to both numbers.
+When the program asks for the next batch, the variable of its loop usually still holds the previous
+batch. In that case at most `depth` + 1 batches are on the device during the request, including the
+previous batch. While the program computes, at most `depth` batches are on the device, including the
+batch that the program computes with. Older batches that the program still keeps add to both
+numbers.
 
 The wrapped loader runs only inside `next`, in the program's own thread, so its random numbers,
 errors and interrupts are the same as without plimsoll. An error of the wrapped loader is raised
@@ -42,7 +43,7 @@ Batch = TypeVar("Batch")
 class PrefetchLoader(Generic[Batch]):
     """Yields a loader's batches on a device, and copies the next ones while the program computes.
 
-    The stream that was current when a batch was returned may use the batch at once. The program
+    The stream that was current when a batch was returned may use the batch immediately. The program
     may keep batches. A batch may have tensors in tuples, lists, dictionaries, named tuples,
     dataclasses and Hugging Face's batches. Other objects pass through unchanged. With
     `device="cpu"`, as on a machine without a GPU, whole batches pass through unchanged. Attributes
@@ -57,9 +58,10 @@ class PrefetchLoader(Generic[Batch]):
             thread first copies them into page-locked memory.
         device: "cuda", "cuda:1", "cpu" or a `torch.device`. "cuda" is the GPU that is current when
             a loop begins.
-        depth: The most batches on the device besides the program's own batch. A loop holds its own
-            batch until it has the next one. So with a depth of 1, copies and steps alternate,
-            unless the program deletes its batch before it asks for the next one.
+        depth: The most batches on the device while the program asks for the next one, not counting
+            the batch that the program still holds. A loop holds its batch until it has the next
+            one. So with a depth of 1, copies and steps alternate, unless the program deletes its
+            batch before it asks for the next one.
 
     Raises:
         InputError: If there is no such device, or the depth is not positive.

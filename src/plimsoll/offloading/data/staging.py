@@ -26,7 +26,7 @@ _ALIGNMENT = 512
 
 @dataclass(frozen=True)
 class Staged:
-    """A batch whose copies may be queued.
+    """A batch that is ready to be copied.
 
     Attributes:
         tree: The batch, with its host tensors in page-locked memory.

@@ -41,8 +41,8 @@ class Tiers:
             remaining dedicated memory, and shared memory for the rest.
         dedicated_bytes: The most dedicated memory that may be reserved.
         shared_bytes: The most host memory that may be reserved; by default half the host's memory.
-        rebalance: "step": spilled memory returns after an optimizer step if there is room.
-            "manual": only `rebalance` brings it back.
+        rebalance: "step": spilled memory returns to the card after an optimizer step, as far as
+            there is room. "manual": only a call of `plimsoll.rebalance` brings it back.
     """
 
     policy: SpillPolicyName | None = None

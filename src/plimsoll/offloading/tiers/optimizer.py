@@ -122,10 +122,10 @@ def place_optimizer(
 ) -> OptimizerPlacement:
     """Keeps an optimizer's state in shared memory, also the state that later steps create.
 
-    Existing state moves at once. State made by the first step is allocated in shared memory. State
-    from `load_state_dict` moves after the load. Tensors below 64 KiB stay on the card. The
-    optimizer's kernels then read and write the state over the bus, in place. This works with any
-    optimizer that keeps its state in `optimizer.state`.
+    Existing state moves during this call. State made by the first step is allocated in shared
+    memory. State from `load_state_dict` moves after the load. Tensors below 64 KiB stay on the
+    card. The optimizer's kernels then read and write the state over the bus, in place. This works
+    with any optimizer that keeps its state in `optimizer.state`.
 
     >>> optimizer = torch.optim.AdamW(model.parameters())  # doctest: +SKIP
     >>> plimsoll.place_optimizer(optimizer)  # doctest: +SKIP
