@@ -11,7 +11,7 @@ namespace {
 
 using Is = Meant::Is;
 
-constexpr int kMostLinks = 40;  // the kernel follows no more in one path
+constexpr int kMostLinks = 40;  // Linux follows at most 40 links in one path
 constexpr std::size_t kPage = 4096;
 
 bool is_name(const char* name, std::size_t size, const char* wanted) {

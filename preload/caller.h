@@ -32,7 +32,7 @@ class Caller {
   [[nodiscard]] bool read(unsigned long long address, void* to, std::size_t size) const;
   [[nodiscard]] bool read_text(unsigned long long address, Path& text) const;
 
-  // Finds the file at a path, relative to the caller's open `folder`.
+  // Finds the file at a path. `folder` is a descriptor of the caller; a relative path starts there.
   [[nodiscard]] Meant::Is find(int folder, const char* path, bool follows, Meant& meant) const;
   // Finds the file behind a descriptor of the caller; AT_FDCWD is its current folder.
   [[nodiscard]] Meant::Is find_open(int file, Meant& meant) const;

@@ -122,8 +122,9 @@ int make_temporary(char* pattern, int suffix, int flags) {
   });
 }
 
-// Makes a file in the layer's folder and removes the file's name at once; returns its descriptor.
-// Libc's own tmpfile would make the file in /tmp, whatever TMPDIR says.
+// Creates a file in the layer's folder, and returns a descriptor of it. Removes the file's name
+// immediately, so that the file vanishes when the descriptor is closed. Libc's own tmpfile would
+// make the file in /tmp, whatever TMPDIR says.
 int open_unnamed() {
   Path name;
   if (new_name(name) != 0) return -1;

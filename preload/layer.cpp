@@ -20,14 +20,14 @@ namespace {
 
 constexpr std::size_t kMarkSize = sizeof kMark - 1;
 constexpr mode_t kBridge = S_ISUID;
-constexpr int kMostLinks = 40;  // the kernel follows no more in one path
+constexpr int kMostLinks = 40;  // Linux follows at most 40 links in one path
 constexpr const char* kFree[] = {"/dev", "/proc", "/sys"};
 
 using Lies = Place::Lies;
 
 struct Folders {
   Path top, files, made, lock;
-  Path given;  // lines from the environment: the layer's folder, the free folders, and the pass
+  Path given;  // the lines of PLIMSOLL_SCRATCH: the layer's folder, free folders, and the pass
   bool is_given = false;
 };
 // `begin` fills `folders` before any other code of the process runs. They never change afterwards.

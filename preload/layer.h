@@ -20,8 +20,8 @@ namespace plimsoll::scratch {
 
 inline constexpr char kMark[] = "/.//.";
 
-// Returns whether the calls of this process go through a layer. Reads (`is_read`) do so only after
-// the first write.
+// Returns whether a call of this process must go through a layer. Calls that only read (`is_read`)
+// need the layer only after some process has changed a file in it.
 [[nodiscard]] bool is_active(bool is_read);
 // Returns the layer's own folder.
 [[nodiscard]] const Path& top_folder();
@@ -38,7 +38,9 @@ struct Place {
   Path physical;  // the path on the disk
   Lies lies = Lies::real;
   bool exists = false;
-  bool is_free = false;  // in /dev, /proc, /sys or a given folder, which the layer leaves alone
+  // Whether the layer leaves this place alone, because it lies in /dev, /proc, /sys or a folder
+  // that the environment variable PLIMSOLL_SCRATCH names.
+  bool is_free = false;
   struct stat status{};  // set only if the file exists and is not free
 };
 
@@ -86,7 +88,7 @@ void note_removed(const Path& path);
 // Adds the name of a shared memory object to FOLDER/shared. plimsoll reads this list after the
 // program's end and removes the objects.
 void note_shared(const char* name);
-// Sets `path` to a new name in a folder of the layer that programs do not see.
+// Sets `path` to a new name in FOLDER/made, a folder that programs do not see.
 [[nodiscard]] int new_name(Path& path);
 // Returns whether a folder has entries.
 [[nodiscard]] bool has_entries(const Place& place);

@@ -41,9 +41,9 @@ namespace plimsoll::scratch {
 
 void set_pass(unsigned long pass) { plimsoll_pass = pass; }
 
-// Makes a call with the pass. If Landlock refuses it, because the file lies outside the writable
-// folders, makes the call again without the pass: so the supervisor learns which file the program
-// asked for.
+// Makes a call with the pass. Landlock refuses the call if the file lies outside the writable
+// folders. This function then makes the call again without the pass. The second call goes to the
+// supervisor, which thus learns which file the program asked for.
 long kernel::make_with_pass(long call, const long (&a)[5]) {
   const long result = plimsoll_pass_call(call, a[0], a[1], a[2], a[3], a[4]);
   if (result != -1 || errno != EACCES || plimsoll_pass == 0) return result;

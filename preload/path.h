@@ -45,7 +45,7 @@ class Path {
     cut(0);
     return append(text);
   }
-  // Appends a name, after a "/" unless the path ends in one.
+  // Appends a name. Puts a "/" before it if the path does not end in "/".
   [[nodiscard]] bool enter(const char* name, std::size_t size) {
     const std::size_t before = size_;
     if ((size_ == 0 || text_[size_ - 1] != '/') && !append("/", 1)) return false;

@@ -188,8 +188,8 @@ Range code_around(const void* address) {
   return wanted.code;
 }
 
-// Begins to redirect the calling thread's calls. Unblocks SIGSYS first: if a thread blocks SIGSYS,
-// the kernel kills it at the first redirected call.
+// Begins to redirect the calling thread's calls. Unblocks SIGSYS first: if the thread blocked it,
+// the kernel would kill the process at the first redirected call.
 void watch_this_thread() {
   sigset_t handed;
   sigemptyset(&handed);

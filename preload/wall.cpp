@@ -204,7 +204,7 @@ int install_filter(unsigned long long pass) {
 using namespace plimsoll::scratch;
 
 int plimsoll_wall_is_possible() {
-  const long child = syscall(SYS_clone, 0UL, 0UL, 0UL, 0UL, 0UL);  // it ends without SIGCHLD
+  const long child = syscall(SYS_clone, 0UL, 0UL, 0UL, 0UL, 0UL);  // its end sends no SIGCHLD
   if (child < 0) return -errno;
   if (child == 0) try_to_raise();
   int status = 0;

@@ -55,8 +55,8 @@ def check_can_be_made(path: Path, *, force: bool | None = None) -> None:
 class NewFile:
     """A file opened for writing bytes; it appears at `path` when the `with` block ends.
 
-    An OSError in the `with` block counts as an error of writing this file, unless the error names
-    another file.
+    An OSError in the `with` block becomes an InputError which says that this file cannot be
+    written. An OSError that names another file is not changed.
 
     Args:
         path: The path of the file to write.

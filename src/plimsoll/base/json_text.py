@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SCHEMA = 2
-"""The schema's version. Removing a key or changing its meaning raises it; adding a key does not."""
+"""The schema's version. It rises if a key is removed or changes meaning, not if one is added."""
 
 
 def json_line(values: Mapping[str, Any]) -> str:

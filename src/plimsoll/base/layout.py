@@ -32,7 +32,7 @@ class Verbatim(str):
 
 
 def shown_width(width: int) -> int:
-    """Returns the columns that text uses: `width`, but at least NARROWEST and at most WIDEST."""
+    """Returns how many columns text may use: `width`, but at least NARROWEST, at most WIDEST."""
     return min(max(width, NARROWEST), WIDEST)
 
 

@@ -42,7 +42,7 @@ def answer(text: str) -> str:
 
 
 def table(title: str, rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> str:
-    """Returns an HTML table, with figures in all columns but the first; "" if there are no rows."""
+    """Returns an HTML table; all columns after the first hold numbers. "" if there are no rows."""
     body = "".join(_row(row, "td") for row in rows)
     return f"<table>{_title(title)}{_row(heads, 'th')}{body}</table>" if body else ""
 

@@ -56,8 +56,8 @@ struct AllocatorConfig {
   // (AcceleratorAllocatorConfig::parseArgs). Throws like `parse`.
   [[nodiscard]] AllocatorConfig with(std::string_view settings, TorchVersion version = {}) const;
 
-  // Rounds up the size of a request, which is not 0. The request gets a block of this size, or a
-  // larger block that is not split.
+  // Rounds up the size of a request. `size` must not be 0. The request gets a block of the returned
+  // size, or a larger block that is not split.
   [[nodiscard]] Bytes round_request(Bytes size) const;
   // Returns the size of the segment that the allocator requests from the driver for a block of
   // `rounded` bytes.

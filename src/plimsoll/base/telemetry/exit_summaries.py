@@ -31,10 +31,12 @@ class ExitSummary:
         rank: The rank of the process, if a launcher set one.
         process: The process id.
         device: PyTorch's number of the GPU.
-        peak_allocated_bytes: The most in live blocks.
-        peak_reserved_bytes: The most reserved from the driver, on the card and in shared memory.
-        peak_shared_bytes: The most reserved in shared memory (host memory that the GPU uses), for
-            blocks that did not fit on the card or that the program placed there.
+        peak_allocated_bytes: The most bytes that live blocks held at any time.
+        peak_reserved_bytes: The most bytes reserved from the driver, on the card and in shared
+            memory.
+        peak_shared_bytes: The most bytes reserved in shared memory, which is host memory that the
+            GPU uses. It holds blocks that did not fit on the card, or that the program placed in
+            host memory.
         card_peak_bytes: The most memory of the card in use by all processes together.
         peak_pinned_bytes: The most page-locked memory that PyTorch's host allocator held, for all
             GPUs of the process.
@@ -92,8 +94,8 @@ def report_at_exit(read: Callable[[], Iterable[ExitSummary]], to: str) -> None:
 
     Args:
         read: Returns the summaries.
-        to: "1" for a line of text on stderr for each summary, or a file to which a line of JSON is
-            appended for each.
+        to: "1" prints each summary as a line of text on stderr. Any other value is the path of a
+            file, to which each summary is appended as a line of JSON.
     """
     Finalize(None, _write, (read, to), exitpriority=0)
 

@@ -1,5 +1,6 @@
-// The elastic allocator: reserved memory follows allocated memory within a granule or so, because
-// memory has no fixed place. It is thread-safe, with a lock for each stream.
+// The elastic allocator maps the card's memory at whatever addresses the requests need. So the peak
+// of reserved memory is usually less than 3 % above the peak of allocated memory (docs/elastic.md).
+// The allocator is thread-safe, with a lock for each stream.
 //
 // Problem. PyTorch's segments stay where they are. When a program frees blocks A and C of 20 MiB
 // around a live block B, 40 MiB are free, but not in a row, so a request for 40 MiB takes new
@@ -44,8 +45,9 @@
 // there. If the place is not free, the request is served as if there were no plan.
 //
 // Limits. A live block that shares a piece with a free one keeps the whole piece from moving. A
-// private pool gives memory away only once it is released, because a graph remembers its addresses.
-// A program whose sizes never recur moves pieces for ever. docs/elastic.md has figures.
+// private pool gives memory away only once the program has released the pool, because a graph
+// remembers the pool's addresses. A program whose sizes never recur moves pieces for ever.
+// docs/elastic.md has figures.
 //
 // Locks are taken in this order: `mutex_`, the arena of the request, other arenas, and, last, a
 // lock of the driver, the history or the counters. The hot path takes only its arena's lock.
@@ -67,7 +69,8 @@ namespace plimsoll {
 
 class ElasticAllocator final : public Allocator, public ProgramAllocator {
  public:
-  // Takes a driver that has virtual memory. Uses only the memory fraction of `config`.
+  // The driver must support virtual memory. The allocator uses only the memory fraction of
+  // `config`.
   ElasticAllocator(Driver& driver, const AllocatorConfig& config, TorchVersion version = {},
                    int device = 0);
   ~ElasticAllocator() override;
@@ -170,8 +173,8 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
 
  private:
   static constexpr Bytes kAlignment = 512;
-  // A request for more bytes than this fails at once. No card has that much memory, and every
-  // address is a larger number.
+  // A larger request fails without a search for memory, because no card has this much. The number
+  // is also lower than every address that the driver returns.
   static constexpr Bytes kMostRequest = Bytes{1} << 46;
   static constexpr std::size_t kMostFreeBlocks = 4096;  // the most that `fragments` looks at
 

@@ -16,13 +16,14 @@
 //   8. Dedicated and shared memory together, if the policy is to spill. If that fails, this step is
 //      tried once more after waiting for all streams.
 //
-// `grow_in` tries a free block, then a place to which all memory can return. Then it finds out
-// which memory queued work still uses, and plans a place. It fills the place first with free pieces
-// of the request's own arena. They can be mapped at the place at once, although queued work may
-// still use them, because the stream runs that work first. Next come free pieces of arenas whose
-// work is known to be done, and then new memory. Outside a planned area, new memory is made only if
-// all of these free pieces together are less than the request. So fragmentation wastes only the
-// free parts of pieces that also hold a live block.
+// `grow_in` tries a free block. Then it tries a place that can be filled completely by pieces that
+// are still mapped there. Then it finds out which memory queued work still uses, and plans a place.
+// It fills the place first with free pieces of the request's own arena. Queued work may still use
+// them, but they can be mapped at the place without waiting, because the stream runs that work
+// first. Next come free pieces of arenas whose work is known to be done, and then new memory.
+// Outside a planned area, new memory is made only if all of these free pieces together are smaller
+// than the request. So fragmentation wastes only the free parts of pieces that also hold a live
+// block.
 //
 // Callers hold the allocator's `mutex_`. The functions here lock arenas themselves, the request's
 // own first.

@@ -2,10 +2,10 @@
 // releases it to the driver; later makes new memory, maps it at the same addresses and copies the
 // content back. The addresses stay reserved all the time, so pointers are valid again afterwards.
 //
-// Copies run while the next pieces are mapped or the previous ones unmapped, so a large region
-// takes no longer than its bytes take over the bus. Content that is kept in a file passes through a
-// few buffers: while one is copied from the card, another is written to the file, and vice versa.
-// Each step succeeds as a whole or is undone.
+// Copies run while the next pieces are mapped or the previous ones unmapped. So a pause or
+// resume of a large region takes no longer than the transfer of its bytes over the bus. Content
+// that is kept in a file passes through a few buffers: while one is copied from the card, another
+// is written to the file, and vice versa. Each step succeeds as a whole or is undone.
 #pragma once
 
 #include <cstddef>
@@ -70,7 +70,7 @@ class PausedMemory {
   static constexpr Bytes kMostChunk = 128 * kMiB;
 
   using Batch = std::span<PausedPiece>;
-  struct Chunk {  // memory of the pool, and the part of the backup that it holds
+  struct Chunk {  // `size` bytes of the pool at `address` hold the backup from `offset` on
     Bytes offset = 0;
     Address address = 0;
     Bytes size = 0;

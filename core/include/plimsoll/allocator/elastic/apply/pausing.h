@@ -1,4 +1,5 @@
-// Takes regions off the card for a while, and brings them back.
+// Takes the memory of regions off the card for a while, and brings it back. Each region has a pool
+// of its own.
 //
 // Invariants:
 // - A pool is paused <=> `paused_` has its memory.

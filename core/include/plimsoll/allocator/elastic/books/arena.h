@@ -86,13 +86,14 @@ struct alignas(64) Arena {
   };
   std::optional<Marker> marker;
 
-  // Limit how many pieces the arena takes from other arenas. It may take `kTakesAtFirst` pieces at
-  // first. Every `kFreesPerTake` frees allow one more, but never more than `kTakesAtFirst` at once.
+  // Limit how many pieces the arena takes from other arenas. A new arena may take `kTakesAtFirst`
+  // pieces. After every `kFreesPerTake` frees, the arena may take one more. Unused permissions do
+  // not add up to more than `kTakesAtFirst`.
   static constexpr std::uint64_t kTakesAtFirst = 512;
   static constexpr std::uint64_t kFreesPerTake = 64;
-  // How many of the allowed pieces the arena has taken. At most `kTakesAtFirst` that it has not
-  // taken stay allowed; any beyond these count as taken. Set to 0 when the driver or the limit
-  // refuses new memory.
+  // How many pieces the arena has taken. Before `count_taken` adds a piece, it raises this number
+  // to at least `age / kFreesPerTake`, so that older permissions lapse. Set to 0 when the driver or
+  // the limit refuses new memory.
   std::uint64_t taken = 0;
   void count_taken() { taken = std::max(taken, age / kFreesPerTake) + 1; }
 
@@ -117,8 +118,8 @@ struct alignas(64) Arena {
         size, [this](Address address, Bytes bytes) { return planned.is_unused(address, bytes); });
   }
   // Does what `take_at_once` does, but takes the place that the plan names. Also returns null if
-  // the next slot of the plan cannot serve the request while freed blocks wait for other streams:
-  // one of these blocks may lie in the slot, and may be usable by now.
+  // the plan's next slot cannot serve the request and some freed blocks wait for other streams. One
+  // of these blocks may lie in the slot, and its wait may be over by now.
   Block* take_planned_at_once(Bytes size) {
     free_resting();
     const PlanFollower::Answer answer = find_planned(size);

@@ -85,7 +85,8 @@ class Arenas {
   // If `pool` is a region's and does not exist yet, creates it. Its `uses` is then 1, for the
   // region itself.
   void know_region(PoolId pool);
-  // Drops the pool, unless it has memory or retired addresses. Returns whether it dropped it.
+  // Drops the pool, unless it has memory or retired addresses. Returns true if the pool was
+  // dropped.
   bool forget_if_unused(ElasticPool& pool);
   [[nodiscard]] Bytes free_in_private_pools() const;
 

@@ -2,8 +2,8 @@
 //
 // A block borrows the pieces that were brought together for it. After the block is freed, they
 // return home (where they were mapped first) before the arena's next request, unless that request
-// has exactly the block's size and gets the block. So a loop of one size moves nothing. A return
-// changes only the records, because the pieces are still mapped at home.
+// has exactly the block's size and gets the block. So a loop that always requests the same size
+// moves no pieces. A return changes only the records, because the pieces are still mapped at home.
 //
 // Invariants, over the blocks of all arenas:
 // - arena.live == the blocks with `allocated`.

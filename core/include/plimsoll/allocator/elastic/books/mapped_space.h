@@ -193,9 +193,9 @@ class MappedSpace {
   // Moves free pieces of this space back to retired addresses in this space, as each `Return` says.
   // `pieces` is sorted by the present address. Adjacent pieces move in one step.
   void return_pieces(const std::vector<Return>& pieces, std::uint64_t age);
-  // Adds to `found`, by ascending address, the pieces of a free block that overlap `range` and can
-  // return to their homes. A piece that is no longer mapped at its home is not added; its present
-  // address becomes its home.
+  // Looks at the pieces that lie in the free `block`, overlap `range` and serve away from their
+  // homes. Adds those that can return home to `found`, by ascending address. A piece that is no
+  // longer mapped at its home cannot return: its present address becomes its home.
   void add_pieces_away(Block* block, const AddressRange& range, std::vector<FreePiece>& found);
   // Makes the piece's present address its home.
   void set_home(Piece& piece);

@@ -38,7 +38,8 @@ struct Piece {
   MappedSpace* space = nullptr;  // the space that it serves, or served last
   Address address = 0;
   Address home = 0;  // where it was mapped first in this space; it returns there when it is free
-  std::vector<Block*> old_mappings;  // block->piece == this <=> the retired block is listed here
+  // The retired blocks where this piece is still mapped. Exactly these have block->piece == this.
+  std::vector<Block*> old_mappings;
   // The free block around this piece, while the piece is in a FreePieces (place_search.h).
   Block* offered = nullptr;
 

@@ -1,6 +1,7 @@
 // Finds slots of a plan by their context. A slot is the place of one request. Its context is the
 // sizes of the `kLength` slots before it, in the order of the plan. After a program has deviated
-// from its plan, it goes on at a slot whose context equals the sizes of its last requests.
+// from its plan, plimsoll follows the plan again from a slot whose context equals the sizes of the
+// program's last requests.
 #pragma once
 
 #include <algorithm>

@@ -8,15 +8,16 @@
 //
 // 1. Slots whose kContext predecessors have the sizes of the program's last kContext requests. The
 //    program may be back on its plan there. For example, a GradScaler that skips the first steps
-//    makes the optimizer create its state some steps later than planned. The sizes of the requests
-//    before it show where the plan has that state.
+//    makes the optimizer create its state some steps later than planned. The requests just before
+//    the creation of the state have the same sizes as in the plan, so they show where the plan has
+//    the state.
 // 2. Slots whose kShortContext predecessors have the sizes of the last kShortContext requests.
 // 3. All slots at most `kReach` away, the nearest first.
 //
 // The first slot found becomes the program's position in the plan. The first slot with a free place
-// serves the request. If no slot serves it, the request gets the place of slot `next_`: but only if
-// that place is free, and the request fits into it and fills at least half of it. A request for
-// which the plan has no place lies outside the area.
+// serves the request. If no slot serves it, the request gets the place of slot `next_`, provided
+// that this place is free, and that the request fits into it and fills at least half of it. A
+// request for which the plan has no place lies outside the area.
 //
 // Each place is checked to be free, so a wrong plan only costs memory. But under a tight limit a
 // later request may lack that memory. There are two remedies. If requests outside the area take

@@ -9,9 +9,9 @@
 // Requests are recognised by their sizes. While sizes repeat those of the past, `followed_` is the
 // past request that the next one repeats. When they differ, `find_again` looks up the latest
 // request of the same size that came after the same kContext sizes. If there is none, it compares
-// only kShortContext sizes, because a step may begin with other requests than the previous step. A
-// request found in this way counts only if it is at least kLeastStep requests old, because a newer
-// one may belong to a similar layer of the same step.
+// only kShortContext sizes, because a step may begin with other requests than the previous step.
+// This second search ignores a request that is fewer than kLeastStep requests old, because such a
+// request may belong to a similar layer of the same step.
 //
 // Invariants:
 // - past_[i % kCapacity] is request number i, for count_ - kCapacity <= i < count_. Entries for
