@@ -40,7 +40,7 @@ class Watchers:
         Args:
             name: The subject of the watcher, such as "modules and optimizers". It is the key in
                 `failures`.
-            watcher: Called with the arguments of the function.
+            watcher: The returned function passes its own arguments on to the watcher.
         """
 
         def call(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result | None:

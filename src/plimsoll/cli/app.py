@@ -85,7 +85,7 @@ class Verb:
     """A verb of the command.
 
     Attributes:
-        function: Parses, calls the Python API and prints.
+        function: Gets the parsed arguments, calls the Python API and prints.
         module: The module that does the verb's work.
         line: The verb's line in the list of all verbs, which `plimsoll --help` prints.
         example: A whole command with the verb, for the end of its help.
@@ -188,7 +188,7 @@ VERBS: dict[str, tuple[Verb, ...]] = {
 
 
 def _starting(verb: Verb) -> Callable[..., None]:
-    """Wraps a verb's function: imports the verb's module, unblocks SIGINT, then calls it."""
+    """Wraps a verb's function: imports `verb.module`, unblocks SIGINT, calls the function."""
 
     @wraps(verb.function)
     def start(*arguments: Any, **named: Any) -> None:

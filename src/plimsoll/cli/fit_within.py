@@ -83,7 +83,10 @@ def run_within(
 
 
 def _show(plan: Plan, *, plots: bool) -> None:
-    """Prints a plan. On a terminal it has the terminal's width and colours."""
+    """Prints a plan: the answer of `plimsoll fit` for one card.
+
+    On a terminal the text is coloured, and as wide as the terminal.
+    """
     from plimsoll.prediction.fitting.plan_text import plan_text, runs_picture
 
     show(partial(plan_text, plan), "yes" if plan.fits else "no")

@@ -10,6 +10,6 @@ def hold_interrupts() -> None:
 
 
 def admit_interrupts() -> None:
-    """Unblocks SIGINT; an interrupt that waited arrives at once."""
+    """Unblocks SIGINT. If an interrupt is waiting, it arrives immediately."""
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])

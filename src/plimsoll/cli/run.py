@@ -138,7 +138,8 @@ def _check_place(script: str, own: list[str], *, is_module: bool) -> None:
 def _check_json(json: Path | None) -> None:
     """Raises InputError if the file of --json cannot be written.
 
-    plimsoll writes the file when the script has ended. An error then would come hours too late.
+    plimsoll writes the file when the script has ended. Without this check, the user would see the
+    error only then, perhaps after hours.
     """
     if json is not None and str(json).startswith("-"):
         raise InputError(f"--json takes a file, such as --json run.json, and got {json}")

@@ -1,4 +1,4 @@
-"""Prints answers: on a terminal with its width and in colour, in a pipe as plain text.
+"""Prints answers: to a terminal in colour and at full width, to a pipe as plain text.
 
 A colour never says more than the words do, and `NO_COLOR` switches colours off.
 """

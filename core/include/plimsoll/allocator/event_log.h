@@ -36,8 +36,9 @@ class EventLog {
   [[nodiscard]] bool is_noting() const {
     return observer_.load(std::memory_order_acquire) != nullptr || history_.is_recording();
   }
-  // Notes an event. `context` is the event's call stack if `set_context` has set none. Shared
-  // memory holds `shared` of the `size` bytes.
+  // Notes an event. `context` is the number of the event's call stack. It is used only if
+  // `set_context` has set no number. `shared` says how many of the `size` bytes lie in
+  // shared memory.
   void note(Action action, Address address, Bytes size, StreamId stream, PoolId pool = {},
             std::uint32_t context = 0, Bytes shared = 0) {
     if (is_noting()) tell(action, address, size, stream, pool, context, shared);

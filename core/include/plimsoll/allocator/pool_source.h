@@ -43,7 +43,7 @@ class PoolSource {
   // Returns the address of an offered segment of exactly this size and stream, which is then no
   // longer on offer; 0 if there is none.
   [[nodiscard]] Address accept(Bytes size, StreamId stream);
-  // Counts an offered segment as released, because the allocator did not accept it.
+  // Moves an offered segment to the released ones, because the allocator did not accept it.
   void withdraw(Address address);
   // Notes that the allocator has released a segment.
   void release(const Segment& segment) { released_.push_back(segment); }

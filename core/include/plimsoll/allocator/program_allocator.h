@@ -1,9 +1,9 @@
-// An allocator as a program uses it: the program names a block by its address, and calls from any
-// thread.
+// An allocator as a program uses it: the program names a block by its address, and may call the
+// allocator from any thread.
 //
-// Functions that take or return an address are here; `hold` gives access to Allocator's other
-// functions. A function that fails throws the same exception as Allocator's, and has changed
-// nothing.
+// This class has the functions that take or return an address. `hold` gives access to the other
+// functions of Allocator. If a function fails, it changes nothing, and throws the exception that
+// Allocator's function throws.
 #pragma once
 
 #include <memory>

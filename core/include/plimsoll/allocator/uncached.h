@@ -1,5 +1,5 @@
-// An allocator without a cache: a driver call for each request and each free, as PyTorch does with
-// PYTORCH_NO_CUDA_MEMORY_CACHING=1. A comparison with it shows what caching saves.
+// An allocator without a cache. It calls the driver for each request and each free, as PyTorch does
+// with PYTORCH_NO_CUDA_MEMORY_CACHING=1. A comparison with it shows what caching saves.
 //
 // Each block is a segment. Freeing waits for the device, so no free is ever pending. Private pools
 // only count their uses: they keep no memory.

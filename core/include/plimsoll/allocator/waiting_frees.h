@@ -3,8 +3,8 @@
 // back.
 //
 // Inside a capture no event may be recorded or queried. A free inside a capture is therefore
-// deferred until no capture is left. Then it waits only for the uses outside captures: a capture
-// orders the uses inside it.
+// deferred until no capture runs. Then the free waits only for the uses outside captures. It need
+// not wait for uses inside a capture, because the captured graph runs those in the right order.
 //
 // A block stays active while its `stream_uses` are not empty. This class only reads them; the
 // allocator clears them when it takes the block back. A function throws DriverError if a driver

@@ -1,6 +1,6 @@
 // A map by address whose entries lie side by side, in order. Lookup and iteration are fast; adding
-// or erasing an entry moves all entries behind it. The interface follows std::flat_map, which C++20
-// lacks: adding and erasing invalidate iterators.
+// or erasing an entry moves all entries behind it, and invalidates iterators. The interface is that
+// of std::flat_map, which C++20 does not have yet.
 #pragma once
 
 #include <algorithm>

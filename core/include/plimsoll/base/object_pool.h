@@ -16,7 +16,7 @@ class ObjectPool {
     *object = T{};
     return object;
   }
-  // Returns a recycled object in its old state, or a new one.
+  // Returns a recycled object, which still has the content that it had at `recycle`, or a new one.
   T* make_unset() {
     if (free_.empty()) grow();
     T* const object = free_.back();

@@ -1,11 +1,12 @@
 // The driver of a real GPU. It calls NVIDIA's driver API on the device's primary context, which
 // PyTorch uses as well.
 //
-// Threads may call at the same time, with any context current or none: each call runs in the
-// primary context and leaves the caller's context as it was. While a thread captures a graph, CUDA
-// forbids every thread to allocate, free and query; each call lifts that ban while it runs. Some
-// calls would break the capture all the same. They do nothing and return `not_permitted`. Only
-// `synchronize()`, which waits for the whole device, runs and breaks the capture.
+// Several threads may call the driver at the same time. It does not matter which context is
+// current in a thread: each call runs in the primary context and leaves the thread's context as it
+// was. While a thread captures a graph, CUDA forbids every thread to allocate, to free and to query
+// events; each call lifts that ban while it runs. Some calls would break the capture even without
+// the ban. Such a call does nothing and returns `not_permitted`. The only exception is
+// `synchronize()`: it waits for the whole device, and breaks the capture.
 //
 // Memory of Tier::shared is pinned host memory. It lies on the NUMA node closest to the GPU if the
 // driver can place it there. At most half of the host's memory, or of the container's limit, may be

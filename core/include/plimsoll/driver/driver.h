@@ -110,8 +110,8 @@ class Driver {
   // Waits until the device has finished everything queued so far, on every stream.
   virtual Status synchronize() = 0;
 
-  // Queues a copy between any two ranges of allocated, mapped or page-locked memory. Both ranges
-  // must stay as they are until the copy is complete.
+  // Queues a copy between any two ranges of allocated, mapped or page-locked memory. Neither range
+  // may be freed or unmapped before the copy is complete.
   virtual Status copy(Address to, Address from, Bytes size, StreamId stream) = 0;
 
   // Returns the size and the free part of dedicated memory.

@@ -63,8 +63,8 @@ def _is_launched(rank: str, local_rank: str, size: str) -> bool:
 
 def _joined() -> tuple[int, int] | None:
     distributed = sys.modules.get("torch.distributed")
-    # PyTorch raises these while it is being imported, or while its process group is being
-    # destroyed.
+    # The calls below may raise these errors while PyTorch is being imported, or while its process
+    # group is being destroyed.
     with suppress(AttributeError, RuntimeError, ValueError):
         if distributed is not None and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()

@@ -82,12 +82,15 @@ class Publisher:
         self._thread.start()
 
     def pause(self) -> bool:
-        """Ends the thread and keeps the files; returns whether the thread has ended in time."""
+        """Ends the thread and keeps the files.
+
+        Waits at most 2 seconds for the end. Returns whether the thread has ended.
+        """
         if self._thread is None:
             return True
         if self._thread is threading.current_thread():
-            return False  # this thread itself calls fork, in a finalizer that it runs
-        with suppress(OSError):  # the thread has ended if the program closed `_wake`
+            return False  # a finalizer that runs on this thread calls fork
+        with suppress(OSError):  # if the program closed `_wake`, the thread ends by itself
             os.eventfd_write(self._wake, 1)
         self._thread.join(_PATIENCE_SECONDS)
         return not self._thread.is_alive()

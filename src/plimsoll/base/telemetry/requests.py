@@ -37,7 +37,9 @@ _NOBODY_THERE = (errno.ENOENT, errno.ECONNREFUSED, None)  # errno is None if the
 
 
 class SnapshotServer:
-    """The socket on which a process answers; call `answer` when the socket is readable.
+    """The socket on which a process gets requests for a snapshot.
+
+    Call `answer` when the socket is readable.
 
     Args:
         path: The path of the socket.

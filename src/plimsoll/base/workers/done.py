@@ -50,7 +50,7 @@ def done_with(index: int, answered: Any, result_type: type[Any]) -> Done[Any]:
         result_type: The type of the function's result.
 
     Raises:
-        ValueError: If the answer has another form.
+        ValueError: If the answer is not such a pair, or its result is not a `result_type`.
     """
     if isinstance(answered, tuple) and len(answered) == 2:
         result, error = answered

@@ -57,7 +57,7 @@ def _done(number: int, ended: Any, result_type: type[Any]) -> Done[Any]:
         return done_with(number, ray.get(ended), result_type)
     except ray.exceptions.RayError as error:
         return Done(number, None, f"{worker_died('died')}: {reason(error)}")
-    except Exception as error:  # also an error of unpickling the result
+    except Exception as error:  # for example, the result cannot be unpickled
         return Done(number, None, f"the process that worked on it {NO_ANSWER}: {reason(error)}")
 
 

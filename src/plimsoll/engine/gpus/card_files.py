@@ -64,7 +64,8 @@ CONTEXT_PARTS = (
 - blas: cuBLAS, with one thread's handle.
 - blas_handle: a cuBLAS handle. Each further thread that multiplies needs one, such as the thread
   of the backward pass.
-- stacks: the larger stacks that convolutions, recurrent layers and attention need.
+- stacks: the growth of the kernels' stacks. Convolutions, recurrent layers and attention need
+  larger stacks than other operations.
 - solver: cuSOLVER, with one thread's handle.
 - solver_handle: cuSOLVER's handle of each further thread.
 - fourier: cuFFT.
@@ -150,7 +151,8 @@ def _key(text: str) -> str:
 
 
 def _value(value: object) -> str:
-    # Values are numbers, strings without line breaks, or lists of these. JSON of these is TOML.
+    # Values are numbers, strings without line breaks, or lists of these. For such values, JSON is
+    # also valid TOML.
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -210,7 +212,7 @@ def _rank(found: CardFile, driver: str) -> tuple[bool, str]:
 
 
 def driver_version() -> str:
-    """Returns the version of this machine's driver; "" if it has none."""
+    """Returns the version of this machine's NVIDIA driver; "" if no version is found."""
     with suppress(OSError):
         text = _DRIVER_VERSION.read_text(encoding="utf-8", errors="replace")
         if found := re.search(r"\b\d{3,4}\.\d+(?:\.\d+)?\b", text):

@@ -91,10 +91,11 @@ class HostPool {
   // Waits for the work that uses freed blocks, and returns free chunks to the driver.
   void empty_cache();
 
-  // A graph is captured between `begin` and `end`. Each `begin` counts one use of the pool, and
-  // each `release_pool` subtracts one. Freed blocks of the pool are reused only when its count is 0
-  // and the GPUs that replayed the graph have finished. `empty_cache`, a request that lacks memory,
-  // and the next `begin` wait for those GPUs.
+  // A graph is captured between `begin` and `end`, with blocks of this pool. Each `begin` adds one
+  // use of the pool, and each `release_pool` subtracts one. Freed blocks of the pool are reused
+  // only when it has no uses left and the GPUs that replayed the graph have finished. Three calls
+  // wait for those GPUs: `empty_cache`, the next `begin`, and an `allocate` for which neither the
+  // pool nor the driver has memory.
   void begin_allocate_to_pool(PoolId pool);
   void end_allocate_to_pool();
   void release_pool(PoolId pool);

@@ -42,7 +42,7 @@ struct SplitChange {
 
 class Books {
  public:
-  // Takes references that outlive this object.
+  // The objects that the arguments refer to must outlive this one.
   Books(Statistics& statistics, EventLog& log, const AllocatorConfig& config, TorchVersion version)
       : statistics_(statistics), log_(log), config_(config), version_(version) {}
 

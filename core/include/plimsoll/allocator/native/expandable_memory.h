@@ -18,7 +18,7 @@ namespace plimsoll {
 
 class ExpandableMemory {
  public:
-  // Takes references that outlive this object.
+  // The objects that the arguments refer to must outlive this one.
   ExpandableMemory(Driver& driver, const AllocatorConfig& config, BlockList& blocks, Books& books)
       : driver_(driver), config_(config), blocks_(blocks), books_(books), returned_(driver) {}
 

@@ -48,16 +48,16 @@ class NativeAllocator final : public Allocator {
   void release_pool(PoolId pool) override;
   [[nodiscard]] int pool_uses(PoolId pool) const override;
   void set_pool_option(PoolId pool, PoolOption option, bool on) override;
-  // Replaces the driver for this pool by `source`, which holds functions of the program
-  // (pool_source.h): they give the pool's later segments and take them back. Throws
-  // std::invalid_argument if there is no such pool.
+  // Makes the pool take its later segments from `source` instead of the driver, and return them
+  // there. The source calls functions of the program (pool_source.h). Throws std::invalid_argument
+  // if the pool does not exist.
   void set_pool_source(PoolId pool, std::shared_ptr<PoolSource> source);
 
   // A segment that a request needs. The pool's `source` has to give it.
   struct Lack {
     std::shared_ptr<PoolSource> source;
     Bytes size = 0;
-    bool exceeds_limit = false;  // the limit allows it only once cached memory has gone back
+    bool exceeds_limit = false;  // the limit forbids it until cached memory has been returned
   };
   // Returns the segment that a malloc needs now from its pool's source. Returns nothing if a free
   // block serves the request, or the driver gives the pool's segments.

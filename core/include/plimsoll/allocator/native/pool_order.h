@@ -39,7 +39,7 @@ class PoolOrder {
   void grow();
 
   std::vector<std::optional<Slot>> slots_;
-  int bits_ = 0;  // 2^bits_ slots and `most_lookups` more; 0 means no slots
+  int bits_ = 0;  // `slots_` has 2^bits_ + `most_lookups` elements; it is empty if `bits_` is 0
   std::size_t count_ = 0;
 };
 

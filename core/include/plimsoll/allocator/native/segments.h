@@ -10,7 +10,7 @@ namespace plimsoll {
 
 class Segments {
  public:
-  // Takes references that outlive this object.
+  // The objects that the arguments refer to must outlive this one.
   Segments(Driver& driver, const AllocatorConfig& config, BlockList& blocks, Books& books)
       : driver_(driver),
         config_(config),
@@ -36,8 +36,9 @@ class Segments {
   // sum is as large. Returns false if even all of them together are too small.
   bool release_oversize(const NativeRequest& request);
 
-  // Returns the whole segments of the default large pool that have been free for longest. Releasing
-  // them brings `reserved` down to `threshold`, or as close as possible.
+  // Returns the segments that have been free for longest in `large`, the default large pool; none
+  // of them is expandable. The caller releases them to bring `reserved` down to `threshold`, or as
+  // close to it as possible.
   [[nodiscard]] static std::vector<Block*> garbage(const Pool& large, Bytes reserved,
                                                    Bytes threshold);
 

@@ -7,8 +7,9 @@
 //   because the next request of this size will take the whole piece.
 // - For a larger request, each piece is half of the bytes that are still missing, within limits.
 //   The size must lie between 1/512 and 1/64 of all reserved memory (of the gap, if the gap is
-//   larger), and between 2 and 16 MiB. So few pieces are mapped. The last pieces are small, so a
-//   live block that ends in one of them keeps little memory from moving.
+//   larger), and between 2 and 16 MiB. With these sizes, only a few pieces have to be mapped. The
+//   last pieces are small, so a live block that ends in one of them keeps little memory from
+//   moving.
 //
 // The sizes do not depend on the memory limit. So under a limit a program needs no more memory than
 // without one (docs/elastic.md).

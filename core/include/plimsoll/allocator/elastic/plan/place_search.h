@@ -1,12 +1,12 @@
 // Finds where a request could lie when no free block serves it: the cheapest row of free blocks,
 // retired addresses and holes (mapped_space.h explains these states).
 //
-//   free block    has memory                                      costs nothing
-//   retired       its piece is free, so it can return             costs nothing
-//   hole          a piece is mapped into it                       1 per byte
-//   retired       its piece is used: unmapped, then as a hole     7 per byte, and 6 more for each
-//                                                                 earlier time it was unmapped
-//   used          ends the row
+//   free block    It has memory.                                  costs nothing
+//   retired       Its piece is free, so the piece can return.     costs nothing
+//   hole          A piece must be mapped into it.                 1 per byte
+//   retired       Its piece is used. The address must be          7 per byte, and 6 more for each
+//                 unmapped, and then filled like a hole.          earlier time it was unmapped
+//   used          It ends the row.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace plimsoll {
 
-// Addresses that are to get memory. `room_below` and `room_above` count the further bytes without
-// memory on either side.
+// Addresses that are to get memory. `room_below` and `room_above` say how many bytes directly below
+// and directly above the range have no memory either.
 struct Gap {
   AddressRange range;
   Bytes room_below = 0;

@@ -6,8 +6,9 @@
 // lies in a part gets the whole part mapped.
 //
 // The top, which is the memory above the border, is in use for a short time only, so it is mapped
-// in granules. Free memory of the top may move to requests that lie elsewhere: at once to those of
-// the area's stream, and to those of other streams once the area's stream is done with the memory.
+// in granules. Free memory of the top may move to requests that lie elsewhere. Requests of the
+// area's stream get it without a wait. Requests of other streams get it once the area's stream is
+// done with it.
 //
 // If a request is to lie at the top, and the memory of that place serves elsewhere, other free
 // memory or new memory is mapped there. So the addresses of requests never depend on timing; only
@@ -27,11 +28,12 @@
 
 namespace plimsoll {
 
-// Returns how much memory is mapped at once at an address of a planned area, in bytes.
+// Returns the size of the unit in which memory is mapped at an address of a planned area, in bytes:
+// the size of a part below the border, and a granule above it.
 [[nodiscard]] Bytes part_at(const MappedSpace& planned, Address address);
 
-// Returns a plan that maps new memory into the holes of each part that the range touches. Only
-// parts below the border count.
+// Returns a plan that maps new memory into the holes of each part that the range touches. The top
+// has no parts, so the plan maps nothing there.
 [[nodiscard]] Plan plan_parts(const MappedSpace& planned, const AddressRange& range);
 
 // Adds to `found` the free pieces at the top of the arena's planned area that were freed at `age`
