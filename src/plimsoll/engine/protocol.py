@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from plimsoll import _core
 
 AllocatorName = Literal["native", "elastic", "uncached"]
-"""The allocators of an engine.
+"""The names of the allocators; each engine uses one.
 
 "native" follows PyTorch's rules, "elastic" is plimsoll's own, and "uncached" keeps no free memory.
 """
 
 SimulatedAllocatorName = Literal["native", "elastic", "uncached", "wheel"]
-"""The allocators of a simulated program.
+"""The names of the allocators that a program can use on a simulated GPU.
 
 "wheel" runs PyTorch's own compiled allocator, which the installed CUDA build of PyTorch contains.
 """
@@ -48,7 +48,10 @@ class Engine(Protocol):
         """The most dedicated memory that may be reserved; None for no limit."""
 
     def set_dedicated_limit(self, limit: int | None) -> None:
-        """Sets the user's limit. The program may set its own; the lower of the two limits holds."""
+        """Sets the user's limit on dedicated memory.
+
+        The program may set another with `set_per_process_memory_fraction`; the lower limit holds.
+        """
 
     shared_limit: int | None
     """The most shared memory that may be reserved; None for no limit."""
@@ -134,7 +137,7 @@ class Engines(Protocol):
         """The name of the allocator that all engines have."""
 
     def open(self, device: int) -> Engine:
-        """Returns the engine of a GPU, which must exist."""
+        """Returns the engine of a GPU. The GPU must exist."""
 
     def opened(self) -> Mapping[int, Engine]:
         """Returns the engines of all GPUs that were used so far."""

@@ -2,8 +2,8 @@
 
 Hooks note a module when it gets a parameter or a buffer, and when it is moved, copied or loaded.
 The tensors of the module are examined at that moment, after each backward pass, before and after
-each optimizer step, and at the end. So parameters that were replaced or sharded, or whose module is
-never called, are found too.
+each optimizer step, and when the caller calls `look`. So parameters that were replaced or sharded,
+or whose module is never called, are found too.
 """
 
 from __future__ import annotations

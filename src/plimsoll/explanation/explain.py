@@ -66,8 +66,8 @@ def explain(
     >>> print(found)  # doctest: +SKIP
 
     Args:
-        source: A snapshot, a trace, a recording that was read, or the number of a running process
-            that plimsoll is installed in.
+        source: The file of a snapshot, a trace or a recording; or a `Recording`. It can also be the
+            process id of a running program in which plimsoll is installed.
         device: The device to explain. The default is the device with the most memory in use, but
             a device on which a request failed comes before all others.
         gpu: The card that the program ran on, such as "H100". The explanation then includes the

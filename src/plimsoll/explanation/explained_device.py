@@ -1,4 +1,4 @@
-"""Chooses the device of a recording to explain, and makes a row of figures for each device."""
+"""Chooses which device of a recording is explained, and makes each device's row of figures."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def find_devices(
         version: The version of PyTorch; None for the recorded one.
 
     Returns:
-        Returns the chosen device, the figures of each device, and notes on the other devices.
+        The chosen device, the figures of each device, and notes on the other devices.
 
     Raises:
         InputError: If the recording has no such device, or the chosen one cannot be replayed.
@@ -204,7 +204,7 @@ def _past(
 def _under(
     recording: Recording, limit: int, version: str | None
 ) -> tuple[Past, ReplayResult, list[str]]:
-    """Replays a recording under a limit; the recorded allocator is not PyTorch's own.
+    """Replays a recording under a limit, with the recorded allocator, which is not PyTorch's.
 
     Returns the allocator's states during the replay, the replay, and notes.
 

@@ -1,4 +1,4 @@
-// The memory that this machine offers the process; a container's limits count as well.
+// The machine's memory that this process may use. In a container, the container's limits apply too.
 #pragma once
 
 #include <string>

@@ -1,8 +1,8 @@
 // An engine: an allocator on one GPU, over any driver, that serves a program's requests. It also
 // reports the use of memory to the program and its user. `account` sums up the engine's whole life.
 //
-// Engines on real and on simulated GPUs differ only in the driver. The other duties of an engine
-// depend on how it is made:
+// Engines on real and on simulated GPUs differ only in the driver. The constructor decides how the
+// engine handles threads and what it measures:
 //
 // - Over a driver of its own, it serves threads that run at the same time, and may keep an account.
 //   For the account, a second allocator with PyTorch's rules repeats the requests in the background
@@ -133,8 +133,8 @@ class Engine final : private Observer {
   // Returns the pool of page-locked memory. On real GPUs, all engines of the process share one
   // pool; on a simulated GPU, the engine has its own.
   [[nodiscard]] HostPool& host_pool();
-  // Returns the bytes that the pool of page-locked memory holds; on a simulated GPU, those of the
-  // whole machine.
+  // Returns the bytes that the pool of page-locked memory holds. On a simulated GPU, returns all
+  // page-locked bytes of the simulated machine.
   [[nodiscard]] Bytes host_reserved_bytes() const;
   // Makes a store for the content of paused memory (ElasticAllocator::pause), in the open file with
   // the descriptor `file`. The memory of a simulated GPU has no content, so its file stays empty.

@@ -1,4 +1,4 @@
-// Counters that many threads change at once, with exact sums and exact peaks of the sums.
+// Counters that many threads change at the same time, with exact sums and exact peaks of the sums.
 //
 // Each arena (the memory of one stream in one pool) has a shard, which one thread at a time writes.
 // A thread that changes a counter must find out whether the sum over all shards exceeds the peak.
@@ -6,12 +6,12 @@
 // While no shard exceeds its bound, the sum cannot exceed the peak.
 //
 // A shard's room is its bound less its value. If a shard exceeds its bound, its thread goes through
-// the other shards and moves room from each to this one. It does so by lowering the other bound and
-// raising this one by the same amount; then both shards have equal room, or the other has none. If
-// the room from all other shards is not enough, the thread takes `lock_`, adds up all shards,
+// the other shards and borrows room from each: it lowers the lender's bound and raises its own
+// shard's bound by the same amount. Afterwards, both shards have about equal room, or the lender
+// has none left. If the borrowed room is not enough, the thread takes `lock_`, adds up all shards,
 // raises the peak if necessary, and divides the room below the peak evenly among all shards.
 //
-//   sum over shards of bound <= peak, while no bound is locked
+// Whenever no thread holds a `bound_lock_`, the sum of all bounds is at most the peak.
 //
 // Locks are taken in this order: `lock_`, then a shard's. A thread that holds a shard's lock waits
 // for no other lock.
@@ -47,7 +47,7 @@ class ConcurrentStatistics {
       std::atomic_thread_fence(std::memory_order_seq_cst);
       if (exceeds_bound(small)) owner_.raise_peaks(*this);
     }
-    // Counts a free that completes at once.
+    // Counts a free that is complete as soon as it is requested.
     void free(bool small, Bytes size, Bytes requested) {
       Pool& mine = of(small);
       add(mine.freed[kBlocks], 1);
@@ -128,7 +128,8 @@ class ConcurrentStatistics {
   // Adds a shard that lives as long as this object.
   Shard& add_shard();
 
-  // Sets the five counters of `statistics` that count blocks and their bytes.
+  // Sets five members of `statistics`: allocation, active, allocated_bytes, active_bytes and
+  // requested_bytes.
   void read(Statistics& statistics);
   void reset_peak();
   void reset_accumulated();

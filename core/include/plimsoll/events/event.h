@@ -20,7 +20,7 @@ enum class Action : std::uint8_t {
   segment_map,
   segment_unmap,
   snapshot,
-  oom,  // `address` is the device's free bytes, `size` the rounded request
+  oom,  // `address` holds the device's number of free bytes, `size` the rounded request
 };
 inline constexpr std::size_t kActionCount = 9;
 

@@ -1,9 +1,9 @@
 // Reads a pickle as plain data. A pickle is a program for a small stack machine that can import
 // modules and call functions. PyTorch writes its memory snapshots as pickles, although they contain
-// only dicts, lists, numbers and strings. PickleDocument runs the part of the machine that builds
-// plain data, and refuses every other opcode by name. A snapshot from an untrusted source is
-// therefore safe to open: nothing is imported or called, and time and memory are linear in the
-// input's size. The caller can limit the memory, too (`ReadingLimits`).
+// only dicts, lists, numbers and strings. PickleDocument runs only the opcodes that build plain
+// data. For any other opcode it throws an error with the reason. A snapshot from an untrusted
+// source is therefore safe to open: nothing is imported or called, and time and memory are linear
+// in the input's size. The caller can also set a limit on memory (`ReadingLimits`).
 //
 // Values are 16-byte handles into the document. Strings that the input stores verbatim are views
 // into the input, so the input has to outlive the document. Several paths may lead to a container,
@@ -25,7 +25,7 @@ namespace plimsoll {
 
 // Limits for reading an untrusted file.
 struct ReadingLimits {
-  // The most memory, in bytes, for the values of a document; the input does not count.
+  // The most memory, in bytes, for the values of a document, not including the input itself.
   std::size_t memory = std::numeric_limits<std::size_t>::max();
   // Called at intervals, if it is set. It may throw, for example after a signal, to end the
   // reading.
@@ -108,8 +108,8 @@ static_assert(sizeof(PickleValue) == 16);
 // Names a kind for messages: "a list", "an integer", ...
 [[nodiscard]] std::string_view kind_name(PickleValue::Kind kind);
 
-// A parsed pickle. Every accessor, here and in PickleValue, throws PickleError if the value is of
-// another kind.
+// A parsed pickle. Every accessor, here and in PickleValue, throws PickleError if it does not apply
+// to the value's kind.
 class PickleDocument {
  public:
   PickleDocument(PickleDocument&&) noexcept;
@@ -122,7 +122,8 @@ class PickleDocument {
 
   [[nodiscard]] PickleValue root() const { return root_; }
 
-  // Returns the number of values in all containers together; a shared container counts once.
+  // Returns the number of values in all containers together. A container to which several paths
+  // lead is counted once.
   [[nodiscard]] std::size_t item_count() const { return item_count_; }
 
   // Returns the content of a string (UTF-8, not validated) or of bytes.

@@ -1,21 +1,22 @@
 // Gives each of a program's blocks an offset in one area. The lifetimes of the blocks are known. No
 // two blocks that are live at the same time overlap.
 //
-// No area can be smaller than the most bytes that are live at once; finding the smallest area is
-// NP-hard. Each block takes the lowest offset that is free for all of its lifetime. The order of
-// the blocks decides how high the area gets, so several orders are tried, and the lowest area wins.
-// Among equally low areas, the one whose top is in use for the shortest time wins. The orders are:
+// No area can be smaller than the most bytes that are live at the same time. Finding the smallest
+// area is NP-hard. Each block takes the lowest offset that is free for all of its lifetime. The
+// order of the blocks decides how high the area gets, so several orders are tried, and the lowest
+// area wins. Among equally low areas, the one whose top is in use for the shortest time wins. The
+// orders are:
 //
 // - the largest block first
 // - the longest life first
-// - the block with the highest peak first: the peak is the most bytes that are live at once during
-//   the block's life. If peaks are equal, the block with the longest life comes first.
+// - the block with the highest peak first: the peak is the most bytes that are live at the same
+//   time during the block's life. If peaks are equal, the block with the longest life comes first.
 // - the block with the highest peak first. If peaks are equal, the largest block comes first.
-// - in the order in which the blocks are allocated
+// - the block that is allocated first comes first
 //
-// If the best area is still higher than the most bytes that are live at once, more tries follow.
-// Each repeats the order of the last try, but puts the blocks that lay at the top of the area
-// first.
+// If the best area is still higher than the most bytes that are live at the same time, more tries
+// follow. Each repeats the order of the last try, but first come the blocks that lay at the top of
+// that try's area.
 //
 // The time of a try grows with the square of the number of blocks: 50 ms for 10,000. Programs with
 // many blocks get fewer tries.

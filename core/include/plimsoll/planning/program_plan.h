@@ -1,7 +1,7 @@
 // A plan of a program's memory: where each large request of each stream lies, known before the
 // program runs.
 //
-// Each stream has one area, whose addresses count from 0, and a slot for each of its large
+// Each stream has one area, in which offsets begin at 0. It also has one slot for each of its large
 // requests, in the order in which the program makes them. Slots are grouped in sections. A section
 // that the program repeated several times in a row, such as the steps of a training loop, is in the
 // plan once.
@@ -70,8 +70,8 @@ struct ProgramPlan {
   static constexpr Bytes kSmallRequest = kMiB;
   static constexpr Bytes kAlignment = 512;
 
-  // Throws std::invalid_argument with one line if the lengths of the sections do not add up to the
-  // number of slots, or if a slot has an impossible size or offset.
+  // Throws std::invalid_argument if the lengths of the sections do not add up to the number of
+  // slots, or if a slot has an impossible size or offset. The message is one line.
   void check() const;
   [[nodiscard]] bool operator==(const ProgramPlan&) const = default;
 };

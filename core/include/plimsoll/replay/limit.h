@@ -51,8 +51,9 @@ class LimitEvidence {
   std::vector<Refusal> refusals_;
   bool emptied_by_program_ = false;
   bool has_segments_ = false;
-  // The bytes that were reserved just before the first release, and just before the first growth,
-  // since the program's last request or free. Each is empty until that release or growth happens.
+  // The program's last request or free begins an interval. These are the bytes that were reserved
+  // just before the interval's first release, and just before its first growth. Each is empty until
+  // that release or growth happens.
   std::optional<Bytes> before_release_;
   std::optional<Bytes> before_growth_;
 };

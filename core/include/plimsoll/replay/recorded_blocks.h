@@ -18,8 +18,9 @@
 namespace plimsoll {
 
 // Says when the replay completes a free that waits for another stream: at the same event as in the
-// recording, at once, or only when the allocator waits for that stream. A replay with `at_once` and
-// one with `late` show together how much this timing matters.
+// recording (`recorded`), as soon as the program requests the free (`at_once`), or only when the
+// allocator waits for that stream (`late`). The difference between a replay with `at_once` and one
+// with `late` shows how much this timing matters.
 enum class Completion : std::uint8_t { recorded, at_once, late };
 
 class RecordedBlocks {
@@ -36,8 +37,10 @@ class RecordedBlocks {
     tiers_.lent(block->address, block->size);
   }
 
-  // The next functions free the block, or complete its free. `event` is the number of the recorded
-  // event. Each function throws ReplayError if there is nothing to free or to complete.
+  // `free_now`, `free_later` and `wait` free the block; `complete` completes its free. `event` is
+  // the number of the recorded event. The first three throw ReplayError if no block is live at
+  // `address`. `complete` throws ReplayError if no free is pending there; with Completion::at_once,
+  // it never throws.
   void free_now(Address address, std::uint64_t event) { allocator_.free(take(address, event)); }
   // Frees a block that another stream still uses. Call `free_later` and `wait` only while requests
   // go to the default pool. If a graph capture runs during the call, the allocator notes the other

@@ -49,8 +49,8 @@ class RecordedPools {
 
  private:
   // Returns whether a graph made the pool. If torch.cuda.MemPool or graph_pool_handle() made it,
-  // `first` is 0, and the two cannot be told apart. So a pool of graph_pool_handle() counts as a
-  // MemPool's, even if a graph uses it.
+  // `first` is 0, and the two cannot be told apart. So this class treats a pool from
+  // graph_pool_handle() as a MemPool's, even if a graph uses it.
   [[nodiscard]] static bool is_of_graph(PoolId pool) { return pool.first != 0; }
 
   Allocator& allocator_;

@@ -15,7 +15,7 @@
 
 namespace plimsoll {
 
-// The first event at which the allocator acted differently than in the recording.
+// The first event at which the replayed allocator acted differently from the recorded one.
 struct Difference {
   std::uint64_t event = 0;
   std::optional<TraceEvent> recorded;
@@ -26,7 +26,7 @@ struct Difference {
 enum class RecordedAllocator : std::uint8_t {
   native,    // PyTorch's own; acts between requests only if the program calls it
   elastic,   // moves memory by itself, unmapping and mapping it in one run
-  uncached,  // gives back all freed memory at once
+  uncached,  // gives a block's memory back to the driver within the call that frees it
 };
 
 class RecordedRun {
@@ -49,7 +49,8 @@ class RecordedRun {
     return by_ == RecordedAllocator::native ? !is_cut_free() : released_any();
   }
 
-  // Calls function(const TraceEvent&) for each release of memory to the driver, if `gave_back`.
+  // Calls function(const TraceEvent&) for each release of memory to the driver. If gave_back() is
+  // false, there are no calls.
   template <typename Function>
   void for_each_release(Function function) const {
     if (!gave_back()) return;

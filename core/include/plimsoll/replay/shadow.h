@@ -27,7 +27,7 @@
 namespace plimsoll {
 
 struct ShadowResult {
-  std::uint64_t events = 0;  // the requests, frees and completed frees that were replayed
+  std::uint64_t events = 0;  // number of replayed requests, frees and completed frees
   Bytes peak_reserved = 0;
   std::int64_t num_alloc_retries = 0;
   std::int64_t num_ooms = 0;

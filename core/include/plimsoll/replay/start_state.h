@@ -19,7 +19,7 @@
 namespace plimsoll {
 
 // Returns whether the events alone explain the final segments, so that the recording starts with an
-// empty allocator. A recording without segments counts as complete.
+// empty allocator. Returns true for a recording without segments.
 [[nodiscard]] bool starts_from_nothing(const EventSpan& events,
                                        const std::vector<SegmentInfo>& final_segments);
 

@@ -16,8 +16,8 @@ class StateRestorer {
       : allocator_(allocator), driver_(driver) {}
 
   // Restores segments, which ascend by address and consist of their blocks without gaps. Returns
-  // the active blocks in order of address; all of them count as allocated. Throws
-  // std::invalid_argument if the state is impossible.
+  // the active blocks in order of address. Blocks in the state `active_pending_free` are restored
+  // as allocated, too. Throws std::invalid_argument if the state is impossible.
   std::vector<Block*> restore(const std::vector<SegmentInfo>& segments);
 
  private:

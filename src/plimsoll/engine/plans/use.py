@@ -1,4 +1,4 @@
-"""Counts which part of a program's requests got the places that its plan gave them."""
+"""Counts a program's requests, their bytes, and the bytes that got their planned place."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AllocatorEvents:
-    """The events of an `Allocator`, as an `EventSource`."""
+    """An `EventSource` that puts the events of an `Allocator` into the buffer."""
 
     is_simulated = True
 

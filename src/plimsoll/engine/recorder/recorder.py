@@ -48,7 +48,7 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 _CAPACITY = 1 << 17
-"""The buffer's capacity in events: more than a second of fast training."""
+"""How many events the buffer can hold: those of more than a second of fast training."""
 
 _INTERVAL_SECONDS = 0.1
 

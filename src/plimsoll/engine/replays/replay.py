@@ -74,8 +74,8 @@ def replay(
         gpu_memory: The memory of the simulated card, all of it for PyTorch. The default is more
             than any program needs.
         dedicated: The card's memory, in place of `gpu_memory`. Requests beyond it get shared
-            memory: host memory that the GPU uses directly. With "elastic" the allocator moves
-            requests there; with "native" and "uncached" the driver does, as on Windows.
+            memory: host memory that the GPU uses directly. With "elastic" the allocator decides
+            which requests get it; with "native" and "uncached" the driver does, as on Windows.
         shared: The size of the shared memory. Give it if, and only if, you give `dedicated`.
         version: The PyTorch version whose rules the replay follows, such as "2.11"; by default the
             recorded one, or the one inferred from the recording (`Recording.version`).

@@ -79,7 +79,7 @@ class SimulatedMachine:
         return self._host.now_ns * 1e-9
 
     def advance(self, seconds: float) -> None:
-        """Advances the clock, so that queued GPU work completes.
+        """Advances the clock; queued GPU work that ends by the new time is then complete.
 
         Raises:
             InputError: If `seconds` is negative.
@@ -153,7 +153,7 @@ class SimulatedGpu:
 
     @property
     def shared_used_bytes(self) -> int:
-        """Host memory in use for this GPU: pinned memory, and under `wddm` spilled memory."""
+        """The host memory that this GPU uses: pinned memory, and what the `wddm` driver spilled."""
         return self._driver.shared_used
 
     @property
