@@ -186,8 +186,8 @@ Bytes power_of_two(const Setting& setting, const std::string& text, bool may_be_
 // Returns the number of divisions for each interval of sizes. In a list such as [256:4,512:2,>:1],
 // the number before a colon is the size in MiB at which an interval begins. The entry that is
 // written first, even if its size is not the lowest, also sets all intervals below its own. An
-// entry with '>' sets all intervals above the one that the entry before it has set. In 2.9, it sets
-// that interval, too.
+// entry with '>' sets all intervals above the interval of the entry before it. In PyTorch 2.9, the
+// entry with '>' also sets that interval.
 AllocatorConfig::Divisions divisions(const Setting& setting, const AllocatorConfig& config) {
   AllocatorConfig::Divisions slots = config.roundup_power2_divisions;
   if (!setting.is_list) {
@@ -258,7 +258,7 @@ struct ConfigKey {
   std::string_view name;
   TorchVersion since;
   void (*read)(const Setting&, AllocatorConfig&);  // null if the setting changes no device memory
-  std::string_view why = {};                       // the reason if `read` is null
+  std::string_view why = {};                       // why `read` is null; empty if it is not
 };
 
 constexpr ConfigKey kConfigKeys[] = {

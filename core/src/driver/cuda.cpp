@@ -415,9 +415,10 @@ Status CudaDriver::unmap(Address address, Bytes size) {
   return status;
 }
 
-// Unmaps one mapping at a time, because CUDA does not skip holes. If CUDA refuses to unmap one,
-// maps the earlier ones again. For this, the function holds a reference to each handle until it
-// returns. Without the reference, unmapping would destroy a handle that was already released.
+// Unmaps one mapping at a time, because cuMemUnmap accepts no range with holes. If CUDA refuses
+// to unmap one, maps the earlier ones again. For this, the function holds a reference to each
+// handle until it returns. Without the reference, unmapping would destroy a handle that was already
+// released.
 Result CudaDriver::unmap_each(Mappings::const_iterator begin, Mappings::const_iterator end) const {
   std::vector<cuda::MemoryHandle> held;
   Result result = kSuccess;

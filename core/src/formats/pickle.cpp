@@ -517,8 +517,8 @@ void PickleDocument::Reader::check_protocol() {
   }
 }
 
-// Checks the size of a frame. A frame only says how many bytes the pickler wrote at once; opcodes
-// are read as if there were no frames.
+// Checks the size of a frame, which only tells how many bytes the pickler wrote in one piece. The
+// opcodes are read as if there were no frames.
 void PickleDocument::Reader::check_frame() {
   const auto size = take<std::uint64_t>();
   if (size > remaining()) fail("the pickle is truncated");
@@ -545,8 +545,8 @@ void PickleDocument::Reader::push_long_line(std::string_view line) {
 
 void PickleDocument::Reader::push_decimal(std::string_view line) {
   const std::string_view digits = line.substr(line.starts_with('-') ? 1 : 0);
-  // Python's two unpicklers disagree on whether a leading 0 means octal or an error, so it is
-  // refused.
+  // Python's two unpicklers disagree on whether a leading 0 means octal or an error. So an integer
+  // with a leading 0 is refused.
   if (digits.size() > 1 && digits.front() == '0') fail("an integer is malformed");
 
   const char* end = line.data() + line.size();
@@ -685,8 +685,8 @@ void PickleDocument::Reader::append(Sequence& sequence, const PickleValue* value
                                     std::size_t count) {
   const std::size_t needed = sequence.size + count;
   if (needed > sequence.capacity) {
-    // Most containers get all their items at once, so the first batch gets exactly the room that it
-    // needs. A later batch that does not fit at least doubles the capacity.
+    // Most containers get all their items in a single batch, so the first batch gets exactly the
+    // room that it needs. If a later batch does not fit, the capacity at least doubles.
     const std::size_t capacity = std::max(needed, 2 * sequence.capacity);
     auto* data = static_cast<PickleValue*>(
         arena_.allocate(capacity * sizeof(PickleValue), alignof(PickleValue)));
@@ -699,7 +699,8 @@ void PickleDocument::Reader::append(Sequence& sequence, const PickleValue* value
   item_count_ += count;
 }
 
-// Replaces the values from `first` on by a container that holds them.
+// Makes a container of the stack's values from index `first` to the top. The container takes their
+// place on the stack.
 void PickleDocument::Reader::build(Kind kind, std::size_t first) {
   check_pairs(kind, first);
   auto* sequence = new (arena_.allocate(sizeof(Sequence), alignof(Sequence))) Sequence{};
@@ -708,7 +709,8 @@ void PickleDocument::Reader::build(Kind kind, std::size_t first) {
   push(kind, {.sequence = sequence});
 }
 
-// Moves the values from `first` on to the end of the container that lies below them.
+// Moves the stack's values from index `first` to the top: appends them to the container right below
+// them.
 void PickleDocument::Reader::extend(Kind kind, std::size_t first) {
   if (first <= floor()) fail("an opcode needs more values than there are");
   const PickleValue container = stack_[first - 1];

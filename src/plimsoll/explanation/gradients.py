@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 def with_earlier_zero_grad(
     recording: Recording, lifetimes: Lifetimes, steps: Steps, categories: Categories
 ) -> tuple[Recording, Recording] | None:
-    """Returns two recordings: the program's requests unchanged, and with gradients freed earlier.
+    """Returns two copies of a recording: one frees blocks as recorded, one frees gradients earlier.
 
-    Both leave out the allocator's own events, so they differ only in the frees. Returns None if the
-    program already frees all gradients within their step.
+    Both contain only the requests and frees of the program, not the allocator's own events. So they
+    differ only in when they free gradients. Returns None if the program already frees all gradients
+    within their step.
     """
     if not len(steps):
         return None

@@ -1,4 +1,8 @@
-"""Keeps a trial as advice if it saves enough memory, or serves the requests that failed."""
+"""Decides which changes become advice.
+
+A trial is the replay of a recording under a change. The change becomes advice if its trial saves
+enough memory, or if the trial serves the requests that failed in the recording.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,7 @@ class KeptAdvice:
         note: str = "",
         against: ReplayResult | None = None,
     ) -> None:
-        """Keeps a trial as advice if it saves enough, or serves the requests that failed.
+        """Keeps a change as advice if its trial saves enough, or serves the requests that failed.
 
         Args:
             kind: The kind of change.
@@ -108,7 +112,7 @@ class KeptAdvice:
         return limit
 
     def drop_needless_limits(self) -> None:
-        """Drops advice to combine a setting and a limit if the limit alone saves as much."""
+        """Drops advice that combines a setting with a limit but saves no more than a mere limit."""
         limits = [one.saves_bytes for one in self.advice if one.kind == "limit"]
         self.advice = [
             one

@@ -33,10 +33,10 @@ MOST_LEAKS = 3
 
 @dataclass(frozen=True)
 class FoundLeak:
-    """A leak of a recording.
+    """A leak that was found in a recording.
 
     Attributes:
-        leak: The growth of the memory that one source line, or requests of one size, keep.
+        leak: Memory that grows from step to step, of one source line or of requests of one size.
         is_of_line: A mask over all blocks of the device: True for the blocks of that line or size.
         cause: Why the memory is kept.
     """

@@ -47,9 +47,10 @@ class LeakWatch:
     ...         watch.step()
 
     The watch records into a temporary file, analyses it at intervals, and warns once for each line.
-    After `steps` steps it stops: recording ends, and the file is deleted. Optimizer steps count
-    until the program first calls `step()`; from then on only these calls count. With `record` the
-    file stays, and the recording goes on to the end of the block.
+    After `steps` steps it stops: recording ends, and the file is deleted. At first, each step of
+    an optimizer counts as a step. When the program calls `step()` for the first time, the count
+    restarts, and from then on only these calls count. With `record` the file stays, and the
+    recording goes on to the end of the `with` block.
 
     Attributes:
         leaks: The leaks, fastest first.

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 def with_leak_mended(
     recording: Recording, lifetimes: Lifetimes, steps: Steps, is_of_line: NDArray[np.bool_]
 ) -> tuple[Recording, Recording] | None:
-    """Returns two recordings: the program's requests unchanged, and with the leaked blocks freed.
+    """Returns two copies of a recording: one frees blocks as recorded, one frees leaked blocks.
 
-    In the second recording, no block of the leaking line outlives the step after the one that
+    In the second copy, no block of the leaking line outlives the step after the one that
     allocated it; until then a variable may rightly hold the block. Steps of the warm-up are not
-    changed. Both recordings leave out the allocator's own events, so they differ only in the frees.
-    Returns None if no block needs an earlier free.
+    changed. Both copies contain only the requests and frees of the program, not the allocator's
+    own events. So they differ only in the frees. Returns None if no block needs an earlier free.
 
     Args:
         recording: The recording of one device.

@@ -110,7 +110,10 @@ def _pool(segment: _core.SegmentInfo) -> tuple[int, int]:
 
 
 def _last_of_program(past: Past, event: int) -> int:
-    """Returns the program's last request or free before an event; skips allocator events."""
+    """Returns the index of the last event before `event` that the program caused; -1 if none.
+
+    The program causes requests and frees; all other events are the allocator's own.
+    """
     last, passed = -1, 0
     for batch in past.trace.batches():
         actions = batch.action[: max(event - passed, 0)]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-_SEARCH_EVENTS = 60_000_000  # the search takes about ten seconds
+_SEARCH_EVENTS = 60_000_000  # to replay this many takes about ten seconds
 
 
 def explain_oom(
@@ -193,8 +193,8 @@ def _snapshot() -> bytes:
     from plimsoll.engine.current import allocator_name
     from plimsoll.offloading.tiers.reports import memory_snapshot, torch_snapshot
 
-    # Under PyTorch's own allocator, its snapshot lacks only the card and the labels of tensors,
-    # which `torch_snapshot` adds.
+    # With PyTorch's own allocator, `torch_snapshot` takes PyTorch's snapshot. It adds what that
+    # snapshot lacks: a description of the cards, and the labels of tensors.
     is_ours = allocator_name() is not None
     return pickle.dumps(memory_snapshot() if is_ours else torch_snapshot())
 

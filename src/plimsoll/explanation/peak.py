@@ -47,7 +47,7 @@ def find_peak(
         allocated_bytes: The bytes allocated at the peak, as a replay computes them. If the
             allocator did not split a block because the rest was too small, that rest is included.
             It counts as rounding.
-        lines: The most source lines that the result names.
+        lines: The maximum number of source lines that the result names.
     """
     rounded = rounded_sizes(lifetimes.size, round_request)
     level = lifetimes.level(rounded)

@@ -108,7 +108,10 @@ class RecordedPast(Past):
         self.peak = self._breakdown(event)
 
     def _level(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns, for each event, the sum of the `sizes` of the ranges reserved after it."""
+        """Returns, for each event, how many bytes are reserved in the state after the event.
+
+        `sizes` has the bytes to count for each range.
+        """
         count = self.trace.event_count
         change = np.zeros(count + 1, dtype=np.int64)
         np.add.at(change, np.maximum(self._ranges.start, 0), sizes)
@@ -208,7 +211,7 @@ class RecordedPast(Past):
                     continue
                 if low > at:
                     parts.append(_core.BlockInfo(at, low - at, 0, "inactive"))
-                # The rounding of a block that spans several ranges counts in the last range.
+                # If a block spans several ranges, its rounding is in the last of them.
                 asked = min(high, int(begin[row]) + int(requested[row])) - low
                 state = "active_pending_free" if is_pending[row] else "active_allocated"
                 parts.append(_core.BlockInfo(low, high - low, max(asked, 0), state))
@@ -266,8 +269,9 @@ def _events_about_segments(trace: DeviceTrace) -> tuple[NDArray[np.int64], Event
 def _served_at(trace: DeviceTrace, reserved: NDArray[np.int64]) -> int:
     """Returns an event at which the reserved memory is at its peak.
 
-    Memory is reserved just before the request that needs it is served. So this is the event of the
-    next request, if the memory is still at its peak then, or else the first event at the peak.
+    The allocator reserves memory just before it serves the request that needs the memory. So the
+    result is the event of the first request after the peak is reached, if the reserved memory is
+    still at its peak then. Otherwise it is the first event at the peak.
     """
     if not len(reserved):
         return -1

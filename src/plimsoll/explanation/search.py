@@ -52,7 +52,7 @@ class Setting:
     Attributes:
         conf: PyTorch's settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         limit: The most that may be reserved; None for the recorded limit.
-        allocator: "native" or "elastic".
+        allocator: "native" (PyTorch's), "elastic" or "uncached".
         dedicated: The most memory on the card, beyond which requests spill into shared memory;
             None without spilling.
     """

@@ -40,7 +40,7 @@ class Content {
 // A range of memory that lies in one tier, and the place where its content is stored.
 struct MemoryPart {
   Content* content = nullptr;
-  Address offset = 0;  // offset of the memory in `content`
+  Address offset = 0;  // where the tags of this memory begin in `content`
   Bytes size = 0;
   Tier tier = Tier::dedicated;
 };

@@ -5,8 +5,9 @@
 
 namespace plimsoll {
 
-// Returns the lowest block in the stream's expandable segments with enough free or unmapped space;
-// null if there is none. The block is either unmapped, or free with unmapped space right after it.
+// Looks in the stream's expandable segments for the lowest run of free and unmapped blocks that is
+// large enough. Returns the block with which the run begins; null if there is no such run. The
+// block is unmapped, or it is free and the block right after it is unmapped.
 Block* ExpandableMemory::place_for(const NativeRequest& request) {
   const auto available = [](const Block* b) { return b != nullptr && !b->is_active(); };
   for (Block* const unmapped : request.pool->on(request.stream).unmapped) {

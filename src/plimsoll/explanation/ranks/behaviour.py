@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 WORDS = 8
 """The number of words in a passage."""
 MOST_PASSAGES = 8192
-"""The most passages kept of a row. Every rank keeps those with the smallest hashes."""
+"""The maximum number of passages that are kept of one row.
+
+If a row has more, only those with the smallest hashes are kept. All ranks use this rule, so that
+they keep the same passages.
+"""
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
@@ -122,7 +126,10 @@ def line_key(frames: Sequence[Frame]) -> str:
 
 
 class _Row:
-    """The passages with the smallest hashes in a row of words, while the row grows."""
+    """A row of words that grows by `add`.
+
+    Only the passages whose hashes are the smallest so far are kept.
+    """
 
     def __init__(self) -> None:
         self._words = np.zeros(0, dtype=np.uint64)  # the words of passages not complete yet

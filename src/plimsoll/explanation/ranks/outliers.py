@@ -60,8 +60,8 @@ class Outlier:
             - "fragmented": more memory is reserved but not allocated than in the other ranks.
             - "full": the peak is higher than that of the other ranks.
             - "different": the order of allocations differs from that of all other ranks.
-        line: The source line that causes the difference; without call stacks the size of its
-            blocks, or None.
+        line: The source line that causes the difference. Without call stacks, this may be
+            "blocks of SIZE" instead. None if neither is known.
         bytes: The size of the failed request, the leak, or the excess over the median of the group;
             for "different", the bytes of the allocations whose order differs.
         event: The event of the failed request or of the first different allocation; else None.
@@ -117,7 +117,8 @@ def _out_of_memory(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
     """Yields the rank that ran out of memory first, then other ranks that ran out of memory.
 
     If at least half of the ranks in a group ran out of memory, that is usual in the group. Then
-    its ranks are left out, except the one that ran out of memory first of all ranks.
+    the group's ranks are left out. But the very first rank of the job to run out of memory is
+    always included.
     """
     first = first_to_fail([one for team in teams for one in team])
     named = [] if first is None else [first]
@@ -291,7 +292,10 @@ def _values(
     of: Callable[[RankSummary], int],
     spread: Callable[[NDArray[np.float64]], float] = deviation,
 ) -> Iterator[tuple[Sequence[RankSummary], NDArray[np.float64], float]]:
-    """Yields each group of two ranks or more, its ranks' values, and the spread of such values.
+    """Yields each group that has at least two ranks, with the ranks' values and a usual spread.
+
+    The value of a rank is `value_of(rank)`. The spread tells how far such a value usually lies from
+    the group's median.
 
     The spread is found from the ranks of all groups. If a group's ranks use more memory, their
     values also deviate more. So each value's deviation from its group's median is first divided by

@@ -121,7 +121,7 @@ class Lines:
     """Collects the source lines of all blocks; without call stacks, the blocks' sizes.
 
     Args:
-        trace: The history, which resolves call stacks.
+        trace: The history. Its `frames` returns the call stack for a stack number.
     """
 
     def __init__(self, trace: DeviceTrace) -> None:
@@ -219,7 +219,10 @@ class InSteps:
 
 
 class Reserved:
-    """Finds the peak of reserved bytes from the segments' events, and the first failed request.
+    """Finds the peak of reserved bytes, and the first request that failed.
+
+    The peak is computed from the events of segments, and from the final segments if the recording
+    has them.
 
     Args:
         trace: The history of the events.
@@ -296,7 +299,7 @@ class TimelineInTheMaking:
         if self._has_clock:
             time = np.maximum(np.maximum.accumulate(events.time_us), self._now)
         level = stretch.level
-        # The live bytes before a span's first event count in the span too.
+        # The bytes that are already live when a span begins also belong to that span.
         is_new = (self._edges > self._now) | (self._level is None)
         begins = np.flatnonzero(is_new & (self._edges <= time[-1]))
         places = np.searchsorted(time, self._edges[begins])

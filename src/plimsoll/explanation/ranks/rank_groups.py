@@ -73,7 +73,11 @@ def is_even(ranks: Sequence[int]) -> bool:
 
 
 def is_substantial(ranks: Sequence[int], of: int) -> bool:
-    """Returns whether ranks may form a group: evenly spaced ones, or enough of all `of` ranks."""
+    """Returns whether ranks may form a group.
+
+    They may if they are evenly spaced, or if there are enough of them. `of` is the number of ranks
+    from which they were taken.
+    """
     return len(ranks) >= max(2, _LEAST_SHARE * of) or is_even(ranks)
 
 

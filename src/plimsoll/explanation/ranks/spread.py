@@ -24,7 +24,10 @@ _FEW = 32  # in smaller groups the median deviation may be small by chance
 
 
 def middle(values: NDArray[np.float64]) -> float:
-    """Returns the median; of only two values the lower, because the higher may be unusual."""
+    """Returns the median.
+
+    If there are only two values, returns the lower one, because the higher may be unusual.
+    """
     return float(np.median(values)) if len(values) > 2 else float(values.min())
 
 
@@ -55,7 +58,8 @@ def beyond(values: NDArray[np.float64], least: float, elsewhere: float = 0.0) ->
     own = deviation(values)
     spread = max(own, elsewhere) if len(values) < _FEW else own
     over = values - middle(values)
-    # Only the few largest values may be unusual: if more are large, large values are usual.
+    # Only the few largest values may be outliers. If more values than these are large, large values
+    # are normal in this group.
     usual = np.sort(over)[: len(over) - max(1, len(over) // _EXCEPTIONS)]
     most = max(DEVIATIONS * spread, least)
     found: NDArray[np.bool_] = (over > most) & (

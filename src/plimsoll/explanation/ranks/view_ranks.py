@@ -83,7 +83,7 @@ def view_ranks(
     Args:
         folder: The folder with one recording for each rank, as for `explain_ranks`.
         output: The page; by default a file beside the folder, with the folder's name. The pages of
-            ranks are in a folder of the same name.
+            single ranks are in a folder whose name is the page's name without the ending.
         force: Whether to replace existing files.
         pattern: A regular expression that finds the rank in a file's path, as for `explain_ranks`.
         memory: The memory for reading one recording, as for `explain`.

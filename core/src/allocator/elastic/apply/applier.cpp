@@ -12,8 +12,9 @@ bool Applier::apply(MappedSpace& space, Plan plan) {
   const Bytes dedicated = plan.new_memory(Tier::dedicated);
   const Bytes shared = plan.new_memory(Tier::shared);
   if (dedicated > 0 && !memory_.limit_allows(dedicated)) return false;
-  // A plan with much dedicated memory is refused at once if there is not room for all of it.
-  // Otherwise the plan would take memory away from other processes piece by piece, and then fail.
+  // A plan that needs much new dedicated memory is refused here if the card has no room for all of
+  // it. Without this check, the plan would take memory away from other processes piece by piece,
+  // and then fail.
   if (dedicated > kLargestOwnPiece && dedicated > memory_.dedicated_room()) return false;
   const bool may_share = dedicated + shared > 0 && space.tiers() != Tiers::dedicated;
   const Bytes shared_room = may_share ? memory_.shared_room() : 0;
@@ -99,8 +100,8 @@ Status Applier::map(MappedSpace& space, const std::vector<Filling>& fillings,
 }
 
 // Records where the moved pieces and the new ones lie now (a piece is memory with one handle). A
-// piece that moves within its space keeps its home address, and returns there as soon as it is
-// free. For a piece from another space, the new address becomes its home.
+// piece that moves within its space keeps its home address, so that the piece can return to it once
+// its memory is free. For a piece from another space, the new address becomes its home.
 void Applier::commit(MappedSpace& space, const std::vector<Filling>& fillings, NewPieces pieces) {
   std::vector<std::size_t> moved;
   for (std::size_t i = 0; i < fillings.size(); ++i) {

@@ -42,9 +42,9 @@ void Growth::begin_plan(Arena& arena) {
   arena.plan.emplace(*plan, area->address);
 }
 
-// Returns whether the arena follows a plan. If it does, first completes those pending frees that
-// are done, because their blocks still occupy planned places. Also releases the memory of a plan
-// that the arena has dropped.
+// Returns whether the arena follows a plan. If it does, completes the pending frees whose GPU work
+// has finished, because a block occupies its planned place until its free is complete. Also
+// releases the memory of a plan that the arena has dropped.
 bool Growth::update_plan(Arena& arena) {
   if (arenas_.awaits_plan(arena)) begin_plan(arena);
   bool is_followed = false;
@@ -160,9 +160,9 @@ Block* Growth::grow(const Request& request, bool prefers_shared) {
   return block;
 }
 
-// Serves the request from shared memory if the thread prefers shared memory. If that gives no block
-// and the policy is to spill, the block gets the dedicated memory that is left, and shared memory
-// for its remaining bytes.
+// Serves the request from shared memory if the thread prefers shared memory. If this does not serve
+// the request and the policy is "spill", makes a block of the dedicated memory that is left, with
+// shared memory for the rest of the request.
 Block* Growth::grow_shared(const Request& request, bool prefers_shared) {
   if (prefers_shared) {
     if (Block* const block = grow_in(request.in(request.arena().shared))) return block;

@@ -47,8 +47,8 @@ Bytes TierMover::rebalance(Bytes most) {
 // those processes would keep the old memory.
 std::vector<TierMover::Move> TierMover::moves_within(Bytes room) {
   std::vector<Move> moves;
-  // The pieces that must stay, and later those that are chosen. Two blocks may lie in one piece, so
-  // the same piece can be offered twice.
+  // The pieces that must not be chosen any more: those that must stay, and those that were chosen
+  // already. Two blocks may lie in one piece, so the loops may reach the same piece twice.
   std::set<const Piece*> taken;
   if (room < kGranule) return moves;
   for (Arena& arena : arenas_.all()) {
@@ -105,8 +105,8 @@ Status TierMover::move(std::vector<Move>& moves) {
   return status == Status::success ? filled : status;
 }
 
-// Creates dedicated memory for as many moves as possible, from the first on, and maps it side by
-// side in the scratch range.
+// Creates dedicated memory for one move after the other, and maps it side by side in the scratch
+// range. Stops at the first call that fails.
 Status TierMover::fill(std::vector<Move>& moves) {
   Address address = scratch_.address;
   for (Move& move : moves) {

@@ -88,7 +88,7 @@ Block* MappedSpace::take_at(Address address, Bytes size) {
   return take_from(block, address, size);
 }
 
-// Takes these bytes out of a free block that contains them.
+// Takes the `size` bytes at `address` out of the free block that contains them.
 Block* MappedSpace::take_from(Block* block, Address address, Bytes size) {
   free_.erase(block);
   if (block->address < address) {

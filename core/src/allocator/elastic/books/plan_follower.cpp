@@ -51,8 +51,8 @@ void PlanFollower::note(Bytes size, Address address) {
   }
   place_ = reached_ = kNone;
   const bool is_first = at_step_.requests == 0;
-  // The plan is judged for the first time once the requests add up to the area's height, so a wrong
-  // plan costs no more memory than that.
+  // The plan is judged for the first time when the sizes of all requests add up to the height (the
+  // bytes) of the planned area. So a wrong plan costs at most that many bytes of memory.
   const bool has_filled = is_first && use_.bytes >= height_;
   if (has_filled || use_.requests - at_step_.requests >= step_) judge_step();
 }

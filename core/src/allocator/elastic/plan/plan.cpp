@@ -219,9 +219,9 @@ std::optional<Plan> plan_return_anywhere(const MappedSpace& space, Bytes size) {
 bool stays(Bytes size, const Place& place) { return place.price <= size / kSizePerPriceOfStaying; }
 
 // Returns the place that the request had in the previous step, if little has to be mapped there;
-// otherwise the cheapest place. A request that gets a new place displaces the request that had this
-// place before. The displaced request displaces another one in turn, until a whole step has been
-// mapped again.
+// otherwise the cheapest place. Staying is preferred, because a request that gets a new place
+// displaces the request that had this place before. The displaced request then displaces a third
+// one, and so on, until a whole step has been mapped again.
 std::optional<Place> place_for(const MappedSpace& space, Bytes size, const FreePieces& pieces,
                                std::optional<std::uint64_t> idle_age) {
   if (const Address address = space.expected(size)[0]; address != 0) {
