@@ -177,7 +177,10 @@ class ReplayedPast(Past):
         return sum(map(wholly_free_bytes, self.units(event)))
 
     def _with_movable(self, peak: PeakBreakdown) -> PeakBreakdown:
-        """Returns the peak; its free memory counts as cached if it can move, else as fragments."""
+        """Counts the peak's movable free bytes as cached, and its other free bytes as fragments.
+
+        Returns the peak unchanged if the allocator moves no memory.
+        """
         movable = self.movable_bytes(peak.event)
         if movable is None:
             return peak

@@ -40,7 +40,7 @@ class NamesCells:
         return file
 
     def line(self, share: LineShare) -> LineShare:
-        """Returns the share with the line renamed: the cell's name replaces the file's name."""
+        """Copies the share, and replaces the file name in its `line` by the cell's name."""
         return replace(share, line=renamed(share.line, self._place))
 
     def _place(self, place: str) -> str:
