@@ -37,7 +37,7 @@ class Past(ABC):
         peak: The parts of reserved memory at its peak.
         peak_allocated_bytes: The most bytes in live blocks, rounding included if it is known.
         peak_dedicated_bytes: The most bytes reserved on the card.
-        peak_shared_bytes: The part of `peak` in shared memory.
+        peak_shared_bytes: The bytes of `peak` that are host memory, which the GPU uses directly.
         num_alloc_retries: The number of requests for which PyTorch had to release cached memory;
             None for unknown.
         is_exact: Whether all these figures are exact to the byte.
@@ -177,7 +177,10 @@ class ReplayedPast(Past):
         return sum(map(wholly_free_bytes, self.units(event)))
 
     def _with_movable(self, peak: PeakBreakdown) -> PeakBreakdown:
-        """Returns the peak; its free memory counts as cached if it can move, else as fragments."""
+        """Counts the peak's movable free bytes as cached, and its other free bytes as fragments.
+
+        Returns the peak unchanged if the allocator moves no memory.
+        """
         movable = self.movable_bytes(peak.event)
         if movable is None:
             return peak

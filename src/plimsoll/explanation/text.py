@@ -118,7 +118,8 @@ def _retries(e: ExplanationParts) -> Iterator[str]:
     """Says how often PyTorch's allocator released cached memory in order to serve a request."""
     if e.allocator != "native" or not e.num_alloc_retries:
         return
-    # PyTorch counts a failed request as retried even if nothing was cached: subtract those.
+    # `num_alloc_retries` includes failed requests for which PyTorch had no cached memory to
+    # release. Subtract these.
     times = e.num_alloc_retries - sum(not failed.returned_bytes for failed in e.out_of_memory)
     if times > 0:
         yield (

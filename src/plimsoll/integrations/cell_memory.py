@@ -22,7 +22,7 @@ _MOST_LINES = 6
 
 
 class NamesCells:
-    """Replaces the temporary file name that IPython gives a cell by the cell's name, as "In[3]".
+    """Turns the temporary file name of an IPython cell into the cell's name, such as "In[3]".
 
     Args:
         format_code_name: IPython's function. For the file name of a cell, it returns a pair such as
@@ -40,7 +40,7 @@ class NamesCells:
         return file
 
     def line(self, share: LineShare) -> LineShare:
-        """Returns the share with the line renamed: the cell's name replaces the file's name."""
+        """Copies the share, and replaces the file name in its `line` by the cell's name."""
         return replace(share, line=renamed(share.line, self._place))
 
     def _place(self, place: str) -> str:

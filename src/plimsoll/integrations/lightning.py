@@ -35,7 +35,7 @@ class MemoryCallback(Callback):  # type: ignore[misc]  # Lightning has no types 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Logs the figures when Lightning logs the module's values, under the same step number."""
+        """Logs the figures at each step at which Lightning logs, under Lightning's step number."""
         steps = trainer.global_step
         if steps == self._last_step or steps % trainer.log_every_n_steps:
             return

@@ -65,8 +65,9 @@ class MemoryWatch:
                 writes its own file, such as run.rank0.plim.
             leaks: Whether to watch the first 256 steps of optimizers for lines that keep more
                 memory each step, and to warn of them (`plimsoll.LeakWatch`).
-            headroom: The least free memory at the peak: "2GiB", bytes, or a share of the card as
-                "5%". If less stays free, plimsoll warns once for each GPU; 0 never warns.
+            headroom: The least memory that should stay free at the peak: a size such as "2GiB", a
+                number of bytes, or a share of the card such as "5%". If less stays free, plimsoll
+                warns once for each GPU; 0 never warns.
             log: A function to which the method `log` passes the figures and the step.
 
         Raises:

@@ -41,7 +41,7 @@ _RECORDING = pytest.StashKey[_Recording]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the configuration option for the card to simulate where there is no GPU."""
+    """Adds the configuration option that names the card to simulate if there is no GPU."""
     parser.addini(
         _CARD, "What tests with a gpu_memory budget run on where there is no GPU.", default="H100"
     )

@@ -69,7 +69,8 @@ def searches(words: str) -> list[list[int]] | None:
     """Measures the memory of cudnn.benchmark's searches for a convolution's three passes.
 
     Returns:
-        Returns the values of `CardFile.searches`; None if the operands are too large.
+        Returns a list of bytes for each pass; `CardFile.searches` describes the numbers in it.
+        Returns None if the operands are too large.
 
     Raises:
         RuntimeError: If PyTorch cannot run the convolution.
@@ -186,7 +187,10 @@ def common_convolutions(*, thorough: bool) -> list[str]:
 
 
 _Layer = tuple[bool, int, int, int, int, int, int]
-"""A convolution layer: is_transposed, channels, side, out_channels, kernel, stride, padding."""
+"""A convolution layer: is_transposed, channels, side, out_channels, kernel, stride, padding.
+
+The side is the height, and also the width, of the input.
+"""
 
 
 def _words(

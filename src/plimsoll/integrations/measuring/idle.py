@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _MOST_BYTES = 1 << 30
-"""The most bytes in use on an idle card, for example by a desktop."""
+"""A card with more bytes in use than this is not idle. A desktop uses fewer, so it may stay."""
 _LEAST_OF_USER_BYTES = 256 << 20
 """A process that holds less memory than this on the card is ignored.
 

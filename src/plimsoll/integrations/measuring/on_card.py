@@ -1,7 +1,7 @@
 """Measures one part of a card in this process: `python -m plimsoll.integrations.measuring.on_card`.
 
-The process reads one JSON object from stdin, `{"part": …}` with the part's arguments. The last line
-that it prints is the result, as JSON.
+The process reads one JSON object from stdin. Its key "part" names the part; its other keys are the
+arguments of the part's function. The last line that the process prints is the result, as JSON.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ _ENDINGS = {"y": signal.SIGTERM, "K": signal.SIGKILL}
 class TopApp(App[None]):
     """The screen of every GPU and process, refreshed at an interval.
 
-    Only one refresh runs at a time: if it takes longer than the interval, the screen waits for it.
+    Only one refresh runs at a time. If one takes longer than the interval, the refreshes that would
+    start meanwhile are left out.
 
     Args:
         look: A function that returns the machine's state; called in a thread of its own.
@@ -181,7 +182,8 @@ class TopApp(App[None]):
             place = min(max(place + by, 0), len(self._rows) - 1)
         self._selected = self._rows[place].key
         self._show()
-        # The panel with the selection's details may have made the table shorter.
+        # The panel of details may leave the table fewer lines of the screen. Their number is known
+        # only after the next layout, so scroll then.
         self.call_after_refresh(self._scroll_to, self._rows[place].line)
 
     def _scroll_to(self, line: int) -> None:

@@ -66,7 +66,8 @@ def bar(parts: Sequence[int], total: int | None, width: int) -> Text:
 def _letters(parts: Sequence[int], width: int) -> list[int]:
     """Returns how many characters each part gets.
 
-    Rounding down leaves characters over; the parts with the largest remainders get them.
+    Each part's exact share of `width` is first rounded down. The characters that remain go to the
+    parts with the largest remainders, one each.
     """
     whole = sum(parts)
     letters = [part * width // whole for part in parts]

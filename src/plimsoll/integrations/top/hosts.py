@@ -104,7 +104,8 @@ class HostsWatch:
     def login(self, host: str) -> str:
         """Returns the name to write after `ssh` to log in on a host.
 
-        If the user gave an address such as http://node1:9400, this is the host's name in it.
+        For a host that the user gave as an address, returns the host part of that address: node1
+        for http://node1:9400.
         """
         return self._hosts[host].login
 
