@@ -10,7 +10,7 @@ import operator
 import sys
 from typing import Any
 
-from plimsoll.torch.simulated import check, start
+from plimsoll.torch.simulated import check, patches
 
 name, library = sys.argv[1:]
 
@@ -25,6 +25,6 @@ def broken(torch: Any, _: object) -> None:
     setattr(operator.attrgetter(owner)(torch), function, fail)
 
 
-vars(start)["patch"] = broken
+vars(patches)["patch"] = broken
 sys.argv[1:] = [library]
 check.main()
