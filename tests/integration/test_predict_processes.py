@@ -89,7 +89,7 @@ def test_what_a_killed_process_took_is_known() -> None:
     assert (use.device, use.peak_allocated_bytes, use.peak_reserved_bytes) == (0, None, None)
     assert use.card_bytes == found.device_used_bytes
     assert found.headroom_bytes == found.total_bytes - found.device_used_bytes
-    assert found.peak_reserved_bytes == 20 * MiB  # one segment, although the tensors have 4 MiB
+    assert found.peak_reserved_bytes == 20 * MiB  # one segment; tensors fill 4 MiB of it
     assert found.peak_allocated_range_bytes == (0, 20 * MiB)
     assert [one.what for one in found.assumptions] == [ENDED_BY_SIGNAL]
     assert "ended by a signal; it had up to " in str(found)

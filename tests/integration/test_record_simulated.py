@@ -57,7 +57,7 @@ def lines_of_a_step() -> set[int]:
 
 
 def lines_of(recording: Recording) -> set[int]:
-    """Returns the lines of `trains.py` that are on the stacks of requests."""
+    """Returns the line numbers of `trains.py` in the call stacks of the recorded allocations."""
     (trace,) = recording.devices
     events = trace.load()
     stacks = np.unique(events.stack[events.action == Action.ALLOC]).tolist()

@@ -38,7 +38,7 @@ class Tries:
 
 
 def outside(x: Any) -> Any:
-    """Returns a mask of the elements beyond the limits."""
+    """Returns a mask of the elements beyond ±3."""
     return (x < -3) | (x > 3)
 
 

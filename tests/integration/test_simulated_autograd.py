@@ -114,7 +114,7 @@ def test_passes_inside_passes_and_of_several_threads_end() -> None:
         return checkpoint(deep, depth - 1, x, use_reentrant=True)
 
     def passes(device: str) -> None:
-        for depth in (0, 1, 70):  # beyond 60 nested passes autograd uses other threads
+        for depth in (0, 1, 70):  # autograd runs passes nested deeper than 60 in other threads
             x = torch.ones(8, device=device, requires_grad=True)
             deep(depth, x).sum().backward()
             ended.append(x.grad.sum().item())

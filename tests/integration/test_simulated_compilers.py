@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 
 def package(name: str, text: str) -> Any:
-    """Writes a module to the working folder; returns it imported."""
+    """Writes a module to the working folder, imports it, and returns it."""
     path = Path(*name.split(".")).with_suffix(".py")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)

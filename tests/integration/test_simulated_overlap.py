@@ -68,7 +68,8 @@ def writes(device: str) -> dict[str, Any]:
     }
     found = {f"expanded {name}": outcome(call) for name, call in on_expanded.items()}
     for name, call in both.items():
-        for start in (1, 0):  # overlapping in part (1), or the same memory (0)
+        # With start 1, `to` and `of` share a part of their memory. With 0, they share all of it.
+        for start in (1, 0):
             memory = numbers()
             to, of = memory[start : start + 5], memory[:5]
             found[f"{name} {start}"] = outcome(partial(call, to, of))

@@ -68,7 +68,7 @@ def test_what_was_set_before_the_settings_stays() -> None:
     _x = torch.ones(1 << 20, device="cuda")
     (trace,) = torch.cuda.memory._snapshot()["device_traces"]
     assert [entry["action"] for entry in trace][-1:] == ["alloc"]
-    with pytest.raises(torch.OutOfMemoryError):  # the memory fraction refuses it
+    with pytest.raises(torch.OutOfMemoryError):  # more than the memory fraction allows
         torch.empty(30 << 30, dtype=torch.uint8, device="cuda")
 
 
@@ -100,7 +100,7 @@ def test_settings_made_while_the_program_runs_hold_from_then_on() -> None:
     assert any(segment["is_expandable"] for segment in torch.cuda.memory_snapshot())
     settings = torch.cuda.memory._snapshot()["allocator_settings"]
     assert (settings["expandable_segments"], settings["max_split_size"]) == (True, -1)
-    # Setting this key keeps the value of `expandable_segments`.
+    # Setting `roundup_power2_divisions` does not reset `expandable_segments`.
     torch.cuda.memory._set_allocator_settings("roundup_power2_divisions:4")
     settings = torch.cuda.memory._snapshot()["allocator_settings"]
     assert settings["expandable_segments"]

@@ -86,7 +86,11 @@ def test_gradients_flow_through_products_of_either_layout() -> None:
 
 
 def gradients_to_values(device: str, *, is_merged: bool) -> list[Any]:
-    """Applies operations to a sparse matrix; returns their results and the values' gradients."""
+    """Applies operations to a sparse matrix.
+
+    Returns:
+        The operations' results, and the gradients with respect to the matrix's values.
+    """
     index = [[0, 1, 1], [2, 0, 2]] if is_merged else [[0, 1, 1, 0], [2, 0, 2, 2]]
     indices = torch.tensor(index, device=device)
     dense = torch.arange(6.0, device=device)

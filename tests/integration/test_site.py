@@ -38,7 +38,7 @@ browser = pytest.fixture(scope="module")(started_browser)
 
 
 class Loads(HTMLParser):
-    """Collects the addresses that a page's HTML makes a browser load."""
+    """Collects the addresses that a browser loads when it shows a page's HTML."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -89,7 +89,8 @@ def test_one_query_row_splits_the_keys_of_a_cache() -> None:
         taken = peak_of(
             lambda: flash_attn_with_kvcache(q, cache, cache, cache_seqlens=100, causal=True)
         )
-    assert taken > 10 * q.nbytes  # each split has a result and log-sum-exps
+    # The kernel splits the cache. It allocates a result and log-sum-exps for each split.
+    assert taken > 10 * q.nbytes
     with pytest.raises(RuntimeError, match="only support fp16 and bf16"):
         flash_attn_with_kvcache(q.float(), cache, cache)
 

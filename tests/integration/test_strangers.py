@@ -392,7 +392,7 @@ class TestCommands:
 
 
 def test_mutated_files_break_nothing() -> None:
-    """Runs 240 cases; `make fuzz` runs an hour of them, under the sanitizers."""
+    """Runs 240 cases. `make fuzz` runs cases for an hour, under the sanitizers."""
     cases = ["--first", "0", "--cases", "240"]
     ended = subprocess.run(
         [sys.executable, "-m", "tests.fuzz", *cases], cwd=ROOT, capture_output=True, check=False

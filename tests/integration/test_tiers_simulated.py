@@ -121,7 +121,7 @@ def test_tiers_are_set_while_a_script_runs() -> None:
     _first = empty(1000)
     with pytest.raises(torch.OutOfMemoryError, match=r"1024\.00 MiB|1\.00 GiB"):
         empty(200)  # the default policy, strict, raises instead of spilling
-    # This has no effect: of PyTorch's memory fraction and `dedicated`, the lower limit counts.
+    # This call has no effect: the limit is the lower of PyTorch's memory fraction and `dedicated`.
     torch.cuda.set_per_process_memory_fraction(1.0)
     warnings.simplefilter("ignore")
     plimsoll.set_tiers(policy="spill")
@@ -354,7 +354,8 @@ def fail_to_come_back() -> None:
     driver.inject(_core.Call.copy, 0, 1, _core.Status.failed)
     spilled.step()
     spilled.step()
-    assert shared() == some  # the first step's move failed; the second step tried none
+    # In the first step, the move to the card failed. In the second, plimsoll tried no move.
+    assert shared() == some
     plimsoll.set_tiers(rebalance="step")
     spilled.step()
     print(shared())
@@ -371,7 +372,7 @@ def test_coming_back_never_fails_a_program() -> None:
 def test_a_step_waits_for_nothing_when_nothing_can_come_back() -> None:
     step, _ = training()
     step()
-    assert not rebalancing._engines  # only under the policy spill does plimsoll watch steps
+    assert not rebalancing._engines  # plimsoll watches steps only if the policy is "spill"
     plimsoll.set_tiers(policy="spill")
     calls = []
 

@@ -1,4 +1,4 @@
-"""Tests the check that simulated GPUs work with a PyTorch with which plimsoll was not tested."""
+"""Tests `plimsoll.torch.simulated.check`, which tries simulated GPUs on an untested PyTorch."""
 
 from __future__ import annotations
 

@@ -306,7 +306,8 @@ def test_marks_are_found_by_key_and_explained_under_the_pointer(
     failure = int(np.flatnonzero(trace.action == Action.OOM)[0])
     wait_for_value(page, failure, moment)
     press(page, "Shift+N")
-    wait_for_value(page, failure - 1, moment)  # the retry before the failure
+    # The mark before the failure is PyTorch's retry: PyTorch freed cached memory and tried again.
+    wait_for_value(page, failure - 1, moment)
     box = page.locator(".timeline canvas[role=slider]").bounding_box()
     assert box is not None
     place = 62 + (box["width"] - 70) * (failure + 0.5) / len(trace)

@@ -8,15 +8,14 @@ import torch
 
 
 def counted_part(tensor: Any) -> tuple[int, int] | None:
-    """Returns the part of a storage whose changes a tensor's version counter counts.
+    """Returns the part of its storage that a tensor's version counter covers.
 
-    The part is given by its offset and its size, in elements.
-
-    Returns None if the tensor was never changed.
+    The counter counts only changes to this part. The result is the part's offset and size, in
+    elements, or None if the tensor was never changed.
 
     Views usually share their base's counter, which then counts all changes to the base. But each
-    view by `unsafe_chunk` or `unsafe_split` has its own counter. Two such tensors may have equal
-    versions although the contents of the storage have changed.
+    view by `unsafe_chunk` or `unsafe_split` has its own counter. So equal versions of two such
+    views do not prove that the storage is unchanged.
     """
     if tensor._version == 0:
         return None

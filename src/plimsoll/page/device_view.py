@@ -61,7 +61,7 @@ class DeviceView:
             into `streams`.
         rounded: The bytes that each block takes of its segment: its size, rounded by the
             allocator's rule. uint64.
-        freed_by: For each block, the index of the stack that freed it. int64.
+        freed_by: For each block, the index of the call stack of its free. int64.
         level: Live bytes after each event. int64.
         streams: The handles of the CUDA streams.
         stacks: The call stacks.
@@ -116,7 +116,10 @@ class DeviceView:
         return columns[key.by]
 
     def bytes_by_group(self, key: Key, events: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the live bytes after each of the sorted events, with a column for each group."""
+        """Returns the live bytes of each group after each of `events`, which are sorted.
+
+        The shape is [events, groups].
+        """
         lifetimes = self.lifetimes
         if key.by == "tier":
             everything = np.zeros(len(lifetimes), dtype=np.int64)

@@ -157,7 +157,10 @@ def _pack_device(view: DeviceView) -> dict[str, Any]:
 
 
 def _left_out(view: DeviceView, rows: NDArray[np.int64], span: int) -> dict[str, Any]:
-    """Returns for each span the least and the most bytes that the left-out blocks took."""
+    """Returns the least and the most bytes that the left-out blocks take in each span.
+
+    A span is `span` consecutive events; the last span may have fewer.
+    """
     rest = np.ones(len(view.lifetimes), dtype=bool)
     rest[rows] = False
     small = view.lifetimes[np.flatnonzero(rest)]

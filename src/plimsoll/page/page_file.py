@@ -73,7 +73,7 @@ def view(
     """Writes a recording as one self-contained page, which needs no network.
 
     >>> import plimsoll
-    >>> plimsoll.view("run.plim", "run.html")  # doctest: +SKIP
+    >>> plimsoll.view("run.plim", output="run.html")  # doctest: +SKIP
 
     Args:
         source: A snapshot or trace file, or a `Recording`.

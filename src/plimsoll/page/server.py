@@ -44,7 +44,7 @@ _MOST_UNREAD = 1 << 24
 """The most bytes of a refused request's body that the server reads."""
 
 _PIECE = 1 << 20
-_DIGITS = 16  # a Content-Length has fewer digits
+_DIGITS = 16  # a Content-Length with this many digits or more is refused
 
 _REDIRECT = """\
 <!doctype html>

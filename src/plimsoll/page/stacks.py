@@ -1,6 +1,7 @@
 """Stores call stacks as tables, without repetitions.
 
-Each string and each frame is stored once. Stacks with the same outer frames share these.
+Each string and each frame is stored once. If several stacks have the same outer frames, the tables
+have that part of the stacks only once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Moves spilled memory back to the card automatically, after optimizer steps.
 
-Between steps the least memory is in use. Moving a GPU's memory is safe only if no other thread uses
-that GPU. So only memory of the GPUs that hold the optimizer's parameters moves, and nothing moves
-if the step runs within a backward pass. While shared memory is empty, the hook costs each step only
-one comparison.
+PyTorch calls a hook of this module after each optimizer step, because the least memory is in use
+then. Moving a GPU's memory is safe only if no other thread uses that GPU. So the hook moves only
+memory of the GPUs that hold the optimizer's parameters, and it moves nothing if the step runs
+within a backward pass. While shared memory is empty, the hook costs almost no time.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ _entered = threading.local()
 class region:  # noqa: N801
     """Names the GPU memory that a block of code allocates, and chooses its tier.
 
-    Memory that this thread allocates inside the block comes from the region, on any GPU. A name
-    always means the same region. In nested regions the innermost one applies. Each block of
+    Memory that this thread allocates inside the `with` block comes from the region, on any GPU. A
+    name always means the same region. In nested regions the innermost one applies. Each block of
     memory belongs to one region, so regions never overlap, and pausing one does not affect regions
     entered inside it. Memory that a CUDA graph allocates during capture belongs to the graph.
     Autograd computes gradients in its own threads, to which no region applies.
@@ -71,16 +71,16 @@ class region:  # noqa: N801
     ...     cache = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")  # doctest: +SKIP
 
     Args:
-        name: The region's name. With "" the memory belongs to no region, and the block only chooses
-            the tier.
-        prefer: "shared": the block gets host memory, which the GPU reaches over the bus, and then
-            dedicated memory when shared memory is used up. This suits data that is used once a
-            step, such as an optimizer's state. "dedicated": the block gets the card's own memory;
-            `set_tiers` says what happens when it is used up.
+        name: The region's name. With "" the memory belongs to no region, and only the tier is
+            chosen.
+        prefer: "shared": the code gets host memory, which the GPU reaches over the bus. When shared
+            memory is used up, the code gets dedicated memory. This suits data that is used once a
+            step, such as an optimizer's state. "dedicated": the code gets the card's own memory.
+            `set_tiers` decides what happens when the card's memory is used up.
 
     Raises:
-        InputError: If the preference is unknown. Also when the block is entered, if plimsoll's
-            elastic allocator is not installed.
+        InputError: If the preference is unknown. Also when the `with` block is entered, if
+            plimsoll's elastic allocator is not installed.
     """
 
     def __init__(self, name: str, *, prefer: TierName = "dedicated") -> None:
@@ -246,8 +246,8 @@ def pause(
 def resume(*names: str) -> int:
     """Moves paused regions back to the card: the same content at the same addresses.
 
-    Either all regions are resumed on all GPUs, or none is: if one finds no room, those
-    resumed before it are paused again.
+    Either all regions are resumed on all GPUs, or none is: if a region does not fit on a card, the
+    regions that this call has already resumed are paused again.
 
     >>> plimsoll.resume("kv-cache")  # doctest: +SKIP
     21474836480

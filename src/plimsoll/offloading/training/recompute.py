@@ -48,7 +48,7 @@ def recompute(model: torch.nn.Module, *names: str) -> None:
 
 
 def expanded(name: str) -> Iterator[str]:
-    """Expands a name with ranges, such as "blocks.0-7" to eight names."""
+    """Yields the names that a name with ranges means: "blocks.0-7" means eight names."""
     first, *rest = name.split(".")
     match = _RANGE.fullmatch(first)
     numbers = range(int(match[1]), int(match[2]) + 1) if match else None

@@ -88,8 +88,8 @@ def export(
         The path of the file.
 
     Raises:
-        InputError: If the kind is unknown, the recording cannot be read, or the file exists or its
-            name has the ending of another format.
+        InputError: If the kind is unknown or the recording cannot be read. Also if the file exists
+            and `force` is false, or if the file's name has the ending of another format.
     """
     if kind not in EXPORTS:
         raise InputError(f"no such export: {kind!r}; there are {', '.join(EXPORTS)}")

@@ -24,8 +24,8 @@ _FORMULA = ("=", "+", "-", "@")
 def write_csv(run: Run, file: IO[bytes]) -> None:
     """Writes a run's blocks in order of allocation.
 
-    A cell is empty if its event is not in the recording, such as the free of a block that was live
-    at the end.
+    Cells that describe an event are empty if the recording does not have this event. For example,
+    a block that was live at the recording's end has no free.
     """
     first = True
     for view in run.devices:

@@ -72,8 +72,8 @@ def _steps(
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Returns the times at which a counter changes, and the counter's value after each change.
 
-    The counter grows by each of `sizes` at the event in `start`, and shrinks by it at the event in
-    `end`. If several changes have the same time, only the last one is kept.
+    The counter grows by `sizes[i]` at the event `start[i]`, and shrinks by `sizes[i]` at the event
+    `end[i]`. If several changes have the same time, only the last one is kept.
     """
     change = np.zeros(view.event_count + 1, dtype=np.int64)
     np.add.at(change, np.maximum(start, 0), sizes)

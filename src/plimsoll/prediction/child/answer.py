@@ -269,7 +269,8 @@ def _assumptions(simulation: Simulation, *, depends_on: Collection[str]) -> list
     merged: dict[tuple[str, str], list[Any]] = {}
     for assumption in simulation.library.assumptions():
         what = simulation.library.name(assumption.what)
-        # Such an entry is not an assumption: `program_notes` reads it to explain the memory use.
+        # The library also lists uses of math attention, which are no assumptions: `program_notes`
+        # reads them to explain the memory use.
         if what.startswith(MATH_ATTENTION):
             continue
         operation = simulation.library.name(assumption.operation)

@@ -61,7 +61,8 @@ def watch_compiled(
         watchers: Guards the functions below, so that their errors never reach the program.
         note_module: Called with each compiled module.
         before_step: Called with an optimizer, before its compiled step.
-        after_step: Called after that step, unless Dynamo gave up and PyTorch's hooks reported it.
+        after_step: Called with an optimizer, after its compiled step. It is not called if Dynamo
+            gave up on compiling the step, because PyTorch's hooks have reported the step then.
         steps_of: Returns the number of completed steps of an optimizer.
     """
     compile_any, compile_module = torch.compile, torch.nn.Module.compile

@@ -93,7 +93,7 @@ class StepLimit:
         kind.__next__ = standing_in(following, limited)
 
     def end_step(self, done: int) -> None:
-        """Notes the end of an optimizer's step; at the limit ends the loop around the step.
+        """Makes the loop around an optimizer's step end at the limit; call this after each step.
 
         Args:
             done: The number of steps so far; if optimizers differ, the smallest of their numbers.

@@ -1,8 +1,8 @@
-"""Finds out which rank of a job failed first, and why. Each rank writes down its error at once.
+"""Finds out which rank of a job failed first, and why.
 
 The order in which ranks exit does not show which failed first. After an error a rank destroys its
 process groups before it exits. Ranks that wait for it then get the error of a closed connection,
-and may exit earlier.
+and may exit earlier. So each rank writes down its error as soon as the error ends its program.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ def first_failure(folder: str | Path, of: Container[int] | None = None) -> Failu
 
     Args:
         folder: The folder of the notes.
-        of: The ranks that are known to have failed. All their notes count, even if a note says that
-            a rank ended without an error. With None the notes of all ranks count, but only notes of
-            an error.
+        of: The ranks that are known to have failed. Each note of these ranks is taken as a failure,
+            even a note that its rank ended without an error. With None the notes of all ranks
+            are read, and those without an error are ignored.
     """
     notes = (json.loads(note.read_text()) for note in Path(folder).glob(f"{_NOTES}*"))
     failures = [Failure(**note) for note in notes]

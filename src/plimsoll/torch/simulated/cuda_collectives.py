@@ -17,7 +17,7 @@ _UNSET = -(1 << 31)  # ncclConfig_t's NCCL_CONFIG_UNDEF_INT
 
 
 def collective_functions() -> dict[str, Any]:
-    """Returns the functions of `torch._C` that copy tensors between a process's GPUs, by name."""
+    """Maps names in `torch._C` to the functions that copy tensors between a process's GPUs."""
 
     def broadcast(tensor: Any, devices: list[int]) -> list[Any]:
         return [tensor.to(f"cuda:{device}") for device in devices]

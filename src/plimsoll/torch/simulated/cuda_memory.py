@@ -40,7 +40,7 @@ def memory_functions(
         "_cuda_attach_out_of_memory_observer": simulation.out_of_memory_observers.append,
         "_cuda_cudaCachingAllocator_raw_alloc": blocks.allocate,
         "_cuda_cudaCachingAllocator_raw_delete": blocks.free,
-        # PyTorch's own functions do the same if the allocator keeps no metadata.
+        # These act as PyTorch's own functions act if the allocator keeps no metadata for blocks.
         "_cuda_memoryMetadataSupported": lambda: False,
         "_cuda_setMemoryMetadata": lambda metadata: None,
         "_cuda_getMemoryMetadata": lambda: "",
@@ -115,7 +115,7 @@ class _RawBlocks:
         self._devices: dict[int, int] = {}
 
     def adopt(self, address: int, device: int) -> None:
-        """Lets the program free a live block by its address. The caller must own the block."""
+        """Adds a live block that no storage owns, so that `free` can free it by its address."""
         self._devices[address] = device
 
     def allocate(self, size: int, stream: int) -> int:

@@ -195,7 +195,7 @@ class _CudaGraph:
         self._is_under_way = True
         pools.captures.append(weakref.ref(self))
 
-    # From 2.14 on torch.cuda calls the two halves of `capture_end` itself.
+    # PyTorch 2.14 and later call `capture_end_pre` and `capture_end_post`, not `capture_end`.
     def capture_end_pre(self) -> None:
         self._is_under_way = False
         self._pools.simulation.set_capturing(self._device, on=False)

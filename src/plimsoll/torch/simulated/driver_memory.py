@@ -18,7 +18,7 @@ _PIECE_BYTES = 2 << 20
 _FIRST_ADDRESS = 1 << 46
 """The address of the first block. A simulated card's allocator gets only lower addresses."""
 _STRIDE_BYTES = 1 << 40
-"""The distance between the addresses of two blocks; every block is smaller."""
+"""The distance in bytes from one block's address to the next block's. No block is this large."""
 
 
 class DriverMemory:
@@ -53,7 +53,10 @@ class DriverMemory:
         return address
 
     def map_other(self) -> int:
-        """Returns an address for memory of another process. That process counts the memory."""
+        """Returns a new address for memory that another process allocated.
+
+        It takes no memory of the card, because the other process accounts for that memory.
+        """
         return next(self._addresses)
 
     def free(self, address: int) -> None:

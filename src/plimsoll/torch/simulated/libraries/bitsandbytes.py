@@ -34,7 +34,7 @@ _NOTHING_COMPUTED = (
 )
 _HANDLE = "plimsoll does not count the memory that its cuBLAS handle takes from the driver"
 _HANDLE_BYTES = 66 << 20
-"""The memory that `get_context` took of the card on an H200, with CUDA 13.0."""
+"""The bytes of card memory that `get_context` took on an H200 with CUDA 13.0."""
 _MANAGED = (
     "plimsoll puts managed memory on the host; in a real run it is on the card while that has room"
 )
@@ -75,7 +75,7 @@ _KERNELS: dict[str, _Kernel] = {
     r"c\w+32bit_grad_\w+": _Kernel(written=(1, 2, 3, 4), elements=-1),
     r"c(fill|arange|_mul)_\w+": _Kernel(written=(0,), elements=-1),
 }
-"""Descriptions of functions, by a pattern for the function's name; the first match counts."""
+"""Maps patterns for function names to descriptions. The first pattern that matches applies."""
 _FINDS_OUTLIERS = "bitsandbytes::int8_vectorwise_quant"
 _OUTLIER_FEATURES = 0.001
 """The fraction of features with outliers: Dettmers et al., LLM.int8(), 2022."""
@@ -147,7 +147,7 @@ def _expecting_few_outliers(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Library:
-    """Stands in for the loaded library. The functions are attributes, as `ctypes` has them."""
+    """Stands in for the loaded library. Each function is an attribute, as in a `ctypes.CDLL`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

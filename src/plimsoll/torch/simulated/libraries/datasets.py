@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _ROWS = 1000
-"""The number of different rows. A data set that declares no number of rows has just these."""
+"""The number of different rows that plimsoll makes up for a data set.
+
+If a data set declares more rows, plimsoll repeats these rows. If it declares no number of rows, it
+has exactly these rows.
+"""
 _CHARACTERS = 400
 """The average number of characters of a text if no size is declared."""
 _ITEMS = 32

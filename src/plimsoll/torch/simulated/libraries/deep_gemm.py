@@ -23,7 +23,10 @@ _SCALES_ALIGNED = 4
 """The number of rows of scales is rounded up to a multiple of this."""
 _SCALES_OF_PACK = 4
 _ATTENTION = ("mqa_logits", "mega_moe", "hc_prenorm_gemm")
-"""plimsoll refuses functions with one of these in the name: none is a plain matrix product."""
+"""Parts of the names of functions that plimsoll refuses.
+
+These functions do more than a plain matrix product.
+"""
 
 
 def stand_in_for_products(module: ModuleType, execute: Callable[[], None]) -> None:
@@ -176,8 +179,8 @@ def _launch(made: Any, sizes: list[float], *, is_of_bytes: bool) -> None:
 
     note_kernel(_LIBRARY, _RELEASE)
     batch, *others = sizes
-    # plimsoll assumes the speed of half precision for each launch. GPUs multiply 8-bit numbers at
-    # twice this speed, so a batch of such numbers counts half.
+    # Each launch is simulated at the speed of float16. GPUs multiply 8-bit numbers twice as fast.
+    # To get half the time for 8-bit numbers, plimsoll halves the batch.
     batch = batch / 2 if is_of_bytes else batch
     torch.ops.plimsoll.launch_product([made], [batch, *others], torch.half)
 

@@ -75,7 +75,7 @@ def giving_sizes(simulation: Simulation, name: str, tensors: Sequence[Any]) -> I
 
 
 def give_sizes(simulation: Simulation, module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._library.fake_impl`; Meta kernels that it makes then run in `giving_sizes`."""
+    """Loads `torch._library.fake_impl`, and makes its Meta kernels run inside `giving_sizes`."""
     execute()
 
     def construct_meta_kernel(name: str, holder: Any) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Notes the stages of a serving engine's start while the engine's own methods run."""
+"""Records which stage a serving engine's start has reached, by wrapping the engine's methods."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ class EngineStages:
             owner: The method's class. Nothing is done if it lacks the method.
             name: The method's name.
             stage: The stage while the method runs; None to keep the current one.
-            learn: Called after the method, with the `ServingUse`, the object and the result.
-            after: The stage once the method has returned; None for the stage when it was called.
+            learn: Called after the method, with the `ServingUse`, the method's object (`self`), and
+                what the method returned.
+            after: The stage after the method has returned; None for the stage before the call.
         """
         method = getattr(owner, name, None)
         if method is None:
@@ -68,7 +69,8 @@ class EngineStages:
                 result = method(this, *arguments, **named)
             if learn is not None:
                 guarded("a serving engine's memory", learn)(use, this, result)
-            # In the stage "load" the engine serves requests: earlier refusals no longer count.
+            # In the stage "load" the engine serves requests. So it no longer matters why the engine
+            # refused to start before.
             if after == "load":
                 use.refusal = use.missing_bytes = use.fitting_len = None
             use.stage = after or before

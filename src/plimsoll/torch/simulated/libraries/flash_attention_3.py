@@ -207,7 +207,7 @@ def _chosen_splits(shape: Shape) -> int:
 
 
 def _blocks_of_bytes(width: int, is_local: bool, is_small: bool) -> tuple[int, int]:
-    """Returns the result of `blocks` for 8-bit numbers, whose products are summed in two levels."""
+    """Returns the result of `blocks` if queries, keys and values are 8-bit numbers."""
     if is_small:
         return 64, 128 if width <= 96 else 96
     if width <= 96:

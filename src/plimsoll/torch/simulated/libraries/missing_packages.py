@@ -329,7 +329,7 @@ def _defined(source: Path) -> frozenset[str]:
 
 
 def _program_frame(frame: FrameType | None) -> FrameType | None:
-    """Returns the frame that looks for the package; None if it is an installed library's."""
+    """Returns the frame whose code looks for the package; None if that code is not the user's."""
     while frame is not None:
         code = frame.f_code
         if "importlib" not in code.co_filename and code.co_filename != __file__:

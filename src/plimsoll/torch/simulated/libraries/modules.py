@@ -86,9 +86,9 @@ def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
 
 
 def _or_as_it_is(loader: _Loader) -> _Loader:
-    """Returns a loader that does not fail if this version of the library lacks a name.
+    """Wraps a loader, so that it does not fail if the library lacks a name that the loader needs.
 
-    The library then runs without the changes. Errors of the library's own code are raised.
+    The library then runs without plimsoll's changes. Errors of the library's own code are raised.
     """
 
     def load(module: ModuleType, execute: Callable[[], None]) -> None:

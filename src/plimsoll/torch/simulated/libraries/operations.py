@@ -143,7 +143,7 @@ def _made(shape: Any, device: Any) -> Any:
 def _as_results(made: Any, count: int, dtype: Any) -> list[Any]:
     """Returns a list of tensors, made from the result of a call of `Operation.shapes`.
 
-    A size without a tensor becomes a tensor on `meta`.
+    If `shapes` returned only the size of a result, a tensor of this size is made on `meta`.
     """
     import torch
 

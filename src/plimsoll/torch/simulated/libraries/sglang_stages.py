@@ -1,4 +1,4 @@
-"""Notes the stages of SGLang's start and the memory that SGLang reports, and makes up weights."""
+"""Makes up weights for SGLang; records the stages of its start and the memory that it reports."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
 
 class _Stages(EngineStages):
     def watch_runner(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the model runner's module, and notes the stages of SGLang's start in the runner.
+        """Loads the model runner's module, and wraps the methods that are stages of SGLang's start.
 
         The runner loads the weights, allocates the cache, and captures CUDA graphs.
         """
@@ -68,7 +68,10 @@ class _Stages(EngineStages):
         self.staged(runner, "post_capture_resize_kv_pool", "kv_cache", _learn_cache)
 
     def watch_scheduler(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the scheduler's module. SGLang has started once the scheduler has a worker."""
+        """Loads the scheduler's module, and makes the scheduler note when SGLang has started.
+
+        SGLang has started when `init_model_worker` returns.
+        """
         execute()
         scheduler = module.Scheduler
         self.staged(scheduler, "init_model_worker", None, _learn_started, after="load")

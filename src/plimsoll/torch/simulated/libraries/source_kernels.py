@@ -65,7 +65,8 @@ def launch_unknown_kernel(name: str, arguments: Any) -> None:
 
     Args:
         name: The kernel's name, for the report.
-        arguments: The kernel's arguments; tensors in tuples, lists and dictionaries count too.
+        arguments: The kernel's arguments. This function also finds the tensors in tuples, lists and
+            dictionaries.
     """
     import torch
     from torch.utils._pytree import tree_leaves

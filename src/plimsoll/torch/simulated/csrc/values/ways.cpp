@@ -20,8 +20,9 @@ std::uint64_t number_of(double value) {
   return bits;
 }
 
-// A comparison or a logical operator, expressed by another operator: `a >= b` is the negation of
-// `a < b`, and `a and b` is the negation of `not a or not b`.
+// Expresses one operator by the operator `name`, so that equivalent conditions get the same origin.
+// If `turns_operands`, `name` is applied to the negated operands. If `is_turned`, the result of
+// `name` is negated. For example, `a and b` becomes `not (not a or not b)`, with both set.
 struct Condition {
   std::string_view name;
   bool turns_operands = false;
