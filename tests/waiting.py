@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 120.0
-"""The longest wait on a busy machine."""
+"""A wait fails after this time, which is long enough for a busy machine."""
 
 
 def wait_for(condition: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:

@@ -125,7 +125,7 @@ def test_a_storage_that_only_lends_its_shape_is_gone_before_its_use() -> None:
     plan.measure(0)
     plan.drop(1)
     plan.use(1, 3 * GiB - 16 * MiB)
-    plan.measure(3 * GiB - 16 * MiB)  # the recomputed tensors take the place of the saved one
+    plan.measure(3 * GiB - 16 * MiB)  # the recomputed tensors are as large as storage 1
     plan.use(0, GiB)
     plan.begin(0)
     plan.save(GiB)

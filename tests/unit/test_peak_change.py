@@ -1,4 +1,7 @@
-"""Tests the comment on a pull request: the answer first, and no Markdown from scripts."""
+"""Tests the comment that plimsoll writes on a pull request.
+
+The comment begins with the answer, and Markdown in a script's error message is escaped.
+"""
 
 from __future__ import annotations
 

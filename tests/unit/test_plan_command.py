@@ -1,4 +1,7 @@
-"""Tests the command for a changed script, and that reports name the original script's lines."""
+"""Tests the command that runs a changed script, and the line numbers in reports about that script.
+
+The line numbers must be those of the original script.
+"""
 
 from __future__ import annotations
 

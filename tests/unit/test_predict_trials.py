@@ -29,7 +29,10 @@ EAGER = replace(prediction(6 * MiB), step_seconds=0.5)
 
 
 class Trials:
-    """Replaces the processes: the first trial gives `found`, the parallel one gives `eager`."""
+    """Replaces the processes that run a script by prepared results.
+
+    The first run gives `found`; the eager run in parallel gives `eager`.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, script: Path) -> None:
         self.ran: list[str] = []

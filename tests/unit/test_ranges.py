@@ -49,7 +49,7 @@ def of_ranks(size: int, ranks: list[int], assumptions: list[Assumed]) -> Predict
 
 
 class Trials:
-    """Replaces processes: records the requests, and gives prepared answers."""
+    """Replaces the processes that run a script: keeps each request, and gives a prepared answer."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, fails_alone: bool = False) -> None:
         self.asked: list[tuple[str, list[int] | None]] = []

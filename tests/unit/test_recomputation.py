@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Program:
-    """Writes a step event by event: allocations, frees, calls of modules."""
+    """Makes up a training step, event by event: allocations, frees, and calls of modules."""
 
     def __init__(self) -> None:
         # start, end and size; a block's address is its index plus 1

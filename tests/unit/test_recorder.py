@@ -116,7 +116,7 @@ class TestMarks:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Slow(dict[str, int]):
-            """A dictionary with a slow `setdefault`, so that several threads are in it at once."""
+            """A dictionary with a slow `setdefault`, so that calls of several threads overlap."""
 
             def setdefault(self, key: str, default: int | None = None) -> int:
                 time.sleep(0.01)
@@ -215,7 +215,7 @@ class TestMisuse:
     def test_a_beginning_that_cannot_be_written_leaves_nothing(
         self, allocator: Allocator, tmp_path: Path, room: int
     ) -> None:
-        """Limits the file's size: too small for the header, or for the initial segments."""
+        """The header does not fit into 16 bytes, nor the initial segments into 4096 bytes."""
         for _ in range(2000):
             allocator.malloc("1MiB")
         recording = record(tmp_path / "run.plim", allocator=allocator)

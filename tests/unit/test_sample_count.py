@@ -1,4 +1,8 @@
-"""Tests counting samples in the batches of loaders, or without loaders, in the calls of modules."""
+"""Tests how plimsoll counts the samples that a program processes.
+
+plimsoll counts the samples in the batches of data loaders. In a program without a loader, it
+counts the samples with which modules are called.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Other:
 
     def kill(self) -> None:
         os.kill(self.process, signal.SIGKILL)
-        # The process has ended, but stays a zombie.
+        # Waits until the process has ended, but leaves it as a zombie.
         os.waitid(os.P_PID, self.process, os.WEXITED | os.WNOWAIT)
 
     def forget(self) -> None:

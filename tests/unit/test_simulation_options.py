@@ -1,4 +1,4 @@
-"""Tests that command line and Python function have the same options with the same defaults."""
+"""Tests that the command line and the Python function `predict` have equal options and defaults."""
 
 from __future__ import annotations
 

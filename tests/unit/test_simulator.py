@@ -1,4 +1,4 @@
-"""Tests plimsoll's Allocator, without PyTorch, against what articles say about PyTorch's."""
+"""Compares plimsoll's Allocator, without PyTorch, with articles about PyTorch's allocator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tests that snapshots are like PyTorch's: its viewer reads them, and replays match."""
+"""Tests that plimsoll's snapshots have the form of PyTorch's.
+
+PyTorch's viewer reads them, and a replay of a snapshot matches what the snapshot recorded.
+"""
 
 from __future__ import annotations
 

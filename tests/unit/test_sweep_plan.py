@@ -287,7 +287,7 @@ def test_a_large_table_is_not_written_for_each_row(
             kept.keep(replace(ROWS[0], key=str(number)))
         assert writes == [1]
         assert rows() == 1  # the file is valid, although it lacks rows
-        wait_for(lambda: rows() == 1000)  # the other rows are written later even if no row is added
+        wait_for(lambda: rows() == 1000)  # the other rows follow later, without another `keep`
         kept.keep(replace(ROWS[0], key="last"))
         assert writes == [1, 1000]
     assert writes == [1, 1000, 1001]

@@ -1,4 +1,4 @@
-"""Tests finding a process's place in its job, by each launcher's variables."""
+"""Tests finding a process's place in its job from the environment variables of each launcher."""
 
 from __future__ import annotations
 

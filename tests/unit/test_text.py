@@ -1,4 +1,4 @@
-"""Tests that shown untrusted text has no control characters and no direction marks."""
+"""Tests that plimsoll shows untrusted text without control characters or direction marks."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Job:
         )
 
     def bucket(self, size: int, work: float = 0.01) -> None:
-        """Allocates memory, uses it on NCCL's stream, and frees it at once."""
+        """Allocates memory, starts work with it on NCCL's stream, and frees it without waiting."""
         block = self.allocator.malloc(size)
         self.allocator.record_stream(block, 7)
         self.gpu.launch(7, work)
@@ -61,7 +61,7 @@ def test_blocks_that_wait_for_another_stream_make_a_range_of_what_is_reserved() 
     assert found.depends_on == (FREE_LATER,)
     assert found.reserved is not None
     least, most = found.reserved
-    assert least == 100 * MiB  # if each block is free again before the next request
+    assert least == 100 * MiB  # the peak if each block is free again before the next request
     assert most >= job.allocator.memory_stats()["reserved_bytes.all.peak"] >= 200 * MiB
 
 
@@ -88,7 +88,8 @@ def test_the_order_of_addresses_makes_a_range_where_equal_blocks_are_free() -> N
     assert found.depends_on == (ANY_ADDRESSES,)
     assert found.reserved == (400 * MiB, 600 * MiB)
     assert run(Job(of_job=False, version="2.11")) == UncertainPeaks()
-    assert run(Job(version="2.12")) == UncertainPeaks()  # PyTorch 2.12 takes the block made first
+    # Of free blocks of equal size, PyTorch 2.12 takes the oldest, whatever its address.
+    assert run(Job(version="2.12")) == UncertainPeaks()
 
 
 def test_only_jobs_have_such_a_range() -> None:

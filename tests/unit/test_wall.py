@@ -70,7 +70,7 @@ class Walls(NamedTuple):
 
     @property
     def python(self) -> str:
-        """Returns the Python that runs the tests; the system's if `user` cannot reach that one."""
+        """Returns the tests' Python or, if `user` cannot reach that file, the system's Python."""
         own = Path(sys.executable).resolve()
         is_reached = self.user is None or all(each.stat().st_mode & 1 for each in own.parents)
         return sys.executable if is_reached else shutil.which("python3", path="/usr/bin") or ""

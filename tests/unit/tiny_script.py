@@ -60,7 +60,7 @@ class TinyScript:
     Attributes:
         phases: The live bytes in each phase of a step.
         seconds: The time of a step.
-        saves: The bytes that each change saves, by its name and by phase.
+        saves: By the name of each change: the bytes that the change saves in each phase.
         costs: The time that each change adds to a step.
         modules: The number of the script's equal modules; 0 for none.
         module_bytes: The bytes that each module keeps in the first phase, unless it is recomputed.

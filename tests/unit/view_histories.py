@@ -1,4 +1,4 @@
-"""Makes small histories for the page, and counts their live memory event by event."""
+"""Makes small allocation histories for tests, and counts the live memory after each event."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def tell_host_use(watch: HostWatch, folder: str) -> None:
-    """Writes a file with the host memory of this process, which the program started.
+    """Writes the host memory use of this process to a new file in `folder`.
 
-    The program's first process reads the file.
+    The program started this process. The program's first process reads the file.
     """
     use = watch.stop()
     if use is None:

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 _LEAST_SECONDS, _MOST_SECONDS = 0.05, 0.5
-"""The least and the most seconds between two readings."""
+"""The least and the most seconds between two readings of the process's memory."""
 _SHARE = 0.006
-"""The largest share of the time that readings may take."""
+"""The largest share of the run time that may be spent on readings."""
 _EVENT_BYTES = 72
 """The size of TraceEvent in the core's events/event.h."""
 _LABEL_BYTES = 160

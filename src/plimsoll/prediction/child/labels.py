@@ -23,7 +23,8 @@ class BlockLabels:
 
     Attributes:
         by_device: For each device, the labels of its blocks.
-        steps: For each device, the number of events at the end of each step.
+        steps: For each device and each step, how many memory events the device had when the step
+            ended.
         step_clock: Measures the time of steps.
         step_limit: Ends training loops after a number of steps.
     """

@@ -44,7 +44,10 @@ def _found_behind(error: BaseException) -> HubRepository | None:
 
 
 def _hub_variables(error: BaseException) -> Iterator[dict[str, Any]]:
-    """Yields the variables of huggingface_hub's functions on the stack, the innermost first."""
+    """Yields the local variables of each huggingface_hub function on the error's stack.
+
+    It begins with the innermost function, and skips functions that have no variable `repo_id`.
+    """
     frames = []
     trace = error.__traceback__
     while trace is not None:

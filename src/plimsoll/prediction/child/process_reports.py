@@ -24,10 +24,10 @@ class ProcessReport:
             environment variables, or None if they name none.
         has_joined: Whether the process itself joined the job as a rank. A process that a rank
             started has the rank's environment variables, but does not join.
-        host: The number of its machine in the job.
+        host: The number of the process's machine within the job.
         report: The report of `make_report`; None if the process was killed.
-        cards: A pair for each GPU that the process used: the number of the GPU, and the file of its
-            card (`cards.py`).
+        cards: A pair for each GPU that the process used: the GPU's number, and the name of the file
+            in which the processes note their use of that GPU (`cards.py`).
     """
 
     process: int
@@ -119,8 +119,8 @@ def _on_card(found: dict[str, Any], *, depends: bool) -> tuple[int, int] | None:
     """Returns the least and the most that `device_used_bytes` can be; None if it is certain.
 
     NCCL's memory and reserved memory may each be known only as a range. All other memory on the
-    card is taken as certain. If `depends` is true, a range is returned even if both are known:
-    an assumption of the prediction makes the memory uncertain.
+    card is taken as certain. `depends` says that an assumption of the prediction makes the memory
+    uncertain. A range is then returned even if NCCL's memory and reserved memory are known exactly.
     """
     nccl, reserved = found["nccl_range_bytes"], _bounds(found, "reserved")
     if not (depends or nccl or reserved):

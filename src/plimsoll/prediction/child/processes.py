@@ -62,7 +62,7 @@ class StartedProcesses:
 
     Attributes:
         request: The request for the program.
-        process: The process id of the program's own process.
+        process: The process id of the program's first process; the others descend from it.
         folder: The folder of the reports.
     """
 
@@ -145,7 +145,7 @@ class StartedProcesses:
         return [ProcessReport(**json.loads(file.read_text())) for file in files]
 
     def wait(self) -> None:
-        """Waits for the processes that `multiprocessing` started, as Python does at its own end.
+        """Waits for the processes that `multiprocessing` started, as Python does when it exits.
 
         Like Python, this first calls the finalizers of the program's objects, because some of them
         end processes: a serving engine ends its workers in this way. Daemons are not waited for.

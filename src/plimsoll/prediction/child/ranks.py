@@ -119,7 +119,7 @@ def run_ranks(request: Request) -> tuple[int | None, BaseException | None]:
 
 
 def _environments(request: Request) -> Iterator[dict[str, str]]:
-    """Yields the variables that torchrun adds to the environment of each rank."""
+    """Yields, for each rank, the environment variables that torchrun would add for it."""
     assert request.nproc_per_node is not None
     local, nodes = request.nproc_per_node, request.nnodes
     world = {
@@ -179,7 +179,7 @@ def _first_failure(ranks: list[_Rank]) -> _Rank | None:
 
 
 def _first_to_fail(ranks: list[_Rank], failed: _Rank, request: Request) -> _Rank:
-    """Returns the rank whose error came first, even if its process ends later than `failed`.
+    """Returns the rank whose error came first, even if the process of `failed` ended earlier.
 
     Returns `failed` if no rank noted an error, or if a signal such as SIGKILL ended `failed`.
     """

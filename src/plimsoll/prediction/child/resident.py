@@ -24,7 +24,7 @@ class Resident:
     Attributes:
         own: Private memory without a file behind it, such as the heap.
         shared: Memory shared with other processes.
-        most_own: The approximate maximum of `own`.
+        most_own: The approximate maximum of `own` since the last reading.
     """
 
     own: int
@@ -33,7 +33,10 @@ class Resident:
 
 
 def resident(process: int | str = "self") -> Resident | None:
-    """Returns a process's resident memory, and resets the maximum; None if it is unreadable."""
+    """Returns a process's resident memory, and resets the maximum that the kernel keeps of it.
+
+    Returns None if the kernel's figures cannot be read.
+    """
     folder = Path("/proc") / str(process)
     try:
         found = _STATUS.search((folder / "status").read_bytes())
@@ -42,7 +45,7 @@ def resident(process: int | str = "self") -> Resident | None:
     if found is None:
         return None
     highest, own, files, shared = (int(number) * _KIB for number in found.groups())
-    with suppress(OSError):  # if the reset fails, the maximum counts from the process's start
+    with suppress(OSError):  # without the reset, older peaks stay in the maximum
         (folder / "clear_refs").write_bytes(b"5")
     return Resident(own, shared, max(own, highest - files - shared))
 

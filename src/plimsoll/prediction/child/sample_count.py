@@ -148,9 +148,10 @@ def batch_of(arguments: Iterable[Any]) -> int | None:
 
 
 def _size_of(loader: Any, batch: Any) -> int:
-    """Returns the first dimension of a batch's tensors; if they differ, the loader's batch size.
+    """Returns the number of samples in a batch: the size of the first dimension of its tensors.
 
-    Returns 0 if the loader passes on its data set's items, which need not be batches.
+    If the tensors differ in that size, the result is the loader's batch size. Returns 0 if the
+    loader passes on its data set's items, which need not be batches.
     """
     from plimsoll.offloading.data.tree import tensors_of  # imported here because it needs PyTorch
 

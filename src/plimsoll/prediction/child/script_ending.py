@@ -37,8 +37,9 @@ class ScriptEnding:
             assert; None if no kernel failed a check.
         out_of_memory: PyTorch's message if the script ran out of memory, or the message of a
             serving engine that refuses to start; None otherwise.
-        missed_network: Whether it failed because it is offline.
-        missing: The hub's repository that it failed to get; None if it did not fail for that.
+        missed_network: Whether the script failed because it was offline.
+        missing: The repository of Hugging Face's hub whose absence made the script fail; None if
+            the script did not fail for this reason.
     """
 
     has_ended: bool
@@ -103,7 +104,7 @@ def reason_of(error: BaseException | None) -> str | None:
 
 
 def _is_of_import(error: BaseException) -> bool:
-    """Returns whether an imported module raised the error in its body."""
+    """Returns whether the error comes from the top-level code of an imported module."""
     # The frames of the import and of the module are neighbours: Python removes importlib's frames.
     frames = traceback.extract_tb(error.__traceback__)[-2:]
     return len(frames) == 2 and frames[1].name == "<module>" and "import" in (frames[0].line or "")
@@ -149,8 +150,8 @@ def _refusal(simulation: Simulation) -> str | None:
 def _missed_network(error: BaseException | None) -> bool:
     """Returns whether the error, or one that caused it, says that the script is offline.
 
-    If the process has only the loopback network, the script is also offline if it failed to
-    resolve or reach an address.
+    If the process has only the loopback network, a failure to resolve or reach an address also
+    means that the script is offline.
     """
     errors = errors_behind(error)
     if any("offline" in f"{type(each).__name__} {each.args}".lower() for each in errors):

@@ -98,7 +98,10 @@ def _own_folder(request: Request) -> Path:
 
 
 def _missing_module(name: str) -> str | None:
-    """For "a.b.c", returns "a", "a.b" or "a.b.c": the first that Python cannot find, or None."""
+    """Returns the first of "a", "a.b" and "a.b.c" that Python cannot find if `name` is "a.b.c".
+
+    Returns None if Python finds all of them, or if the import of a package fails.
+    """
     for end_of_name in [place for place, sign in enumerate(name) if sign == "."] + [len(name)]:
         try:
             spec = importlib.util.find_spec(name[:end_of_name])

@@ -269,7 +269,8 @@ def _lines(
 ) -> list[LineTime]:
     """Returns the lines whose work took the most time in a step.
 
-    `before` and `after` give the time of each call stack's work until the step's begin and end.
+    For each call stack, `before` gives the total time of its work when the step began, and `after`
+    gives the total when the step ended. All times are in ns.
     """
     by_line: defaultdict[str, float] = defaultdict(float)
     for stack, total in enumerate(after):

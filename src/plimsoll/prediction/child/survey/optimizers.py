@@ -66,7 +66,11 @@ class Optimizers:
         noted.gradient_bytes = max(noted.gradient_bytes, sum(_gradients(optimizer)))
 
     def note_call(self) -> None:
-        """Notes, at a call of an outermost module, which optimizers' gradients are in memory."""
+        """Notes the begin of an outermost module's call.
+
+        The call is counted for each optimizer that has made a step and whose gradients are still in
+        memory.
+        """
         for noted in self._optimizers.values():
             if noted.steps and any(_gradients(noted.optimizer)):
                 noted.kept_gradients += 1

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
 
-# The dynamic programming counts saved bytes in units. This many units are the most that any set of
-# modules can save.
+# The dynamic programming counts saved bytes in units. The size of a unit is the most bytes that any
+# set of modules can save, divided by this number.
 _STEPS = 256
 _PLANS = 24
 _SMALLEST_SHARE = 2e-4  # modules that save less than this share of the peak are left out
@@ -77,7 +77,7 @@ class _Kept:
     Attributes:
         end: The moment when a recomputed module frees the blocks.
         again: The moment when the recomputation has allocated them again.
-        blocks: Indices of the blocks in the step.
+        blocks: The indices of these blocks among the blocks of the step.
         given: Indices of the input blocks that must live longer if the call is recomputed.
         rise: The most by which memory rose during the call.
     """
@@ -102,7 +102,10 @@ class _Step:
         self.address = blocks.address[first:last]
 
     def kept(self, call: Call) -> _Kept | None:
-        """Returns the blocks, other than its results, that a call keeps for the backward pass."""
+        """Returns the blocks that a call keeps for its backward pass; None if it keeps none.
+
+        The blocks of the call's results are left out.
+        """
         first, last = np.searchsorted(self.start, [call.start, call.end])
         part = np.arange(first, last)
         part = part[self.stop[part] >= call.backward]
@@ -214,7 +217,7 @@ class _Choice:
         kept: The blocks that its calls keep.
         bytes: The bytes that its recomputation saves.
         seconds: The time that its calls took.
-        inner: The choices within it.
+        inner: The choices for the modules that this module calls.
         place: The moment of the module's first call. If two modules save the same bytes in the
             same time, the earlier one is the better choice: when the backward pass recomputes the
             earlier module, the blocks of the later module have been freed.

@@ -26,7 +26,7 @@ struct Collective {
   Meeting meeting;
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> outputs;
-  std::vector<at::Tensor> gives;  // the tensors that this rank contributes; mostly the inputs
+  std::vector<at::Tensor> gives;  // the tensors that this rank contributes; usually `inputs`
   std::function<void(const std::vector<std::vector<Given>>&, std::uint64_t series)> take;
   double moved_bytes = 0;  // bytes that pass this rank's slowest link
 };

@@ -114,9 +114,9 @@ c10::Allocator* device_allocator() {
   return allocator;
 }
 
-// PyTorch's other accessors of the pointer throw if a CUDA graph has overwritten the memory.
-// plimsoll also calls this function while a graph is replayed and while storages are destroyed,
-// where an exception must not be thrown.
+// Returns the storage's pointer without PyTorch's check. With the check, PyTorch throws if a CUDA
+// graph has overwritten the memory. plimsoll needs the pointer even while a graph is replayed and
+// while storages are destroyed, and nothing may throw then.
 static const c10::DataPtr& unchecked_pointer(const c10::StorageImpl& storage) {
   return const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
 }

@@ -39,9 +39,10 @@ c10::Allocator* device_allocator();
 
 // Returns the allocation that a storage owns; null if the storage is not simulated device memory.
 Allocation* held_by(const c10::StorageImpl& storage);
-// Return the allocation that contains a tensor. Another storage may own the allocation: DLPack and
-// __cuda_array_interface__ make storages over existing memory. Return null for a tensor that has no
-// memory, is on the host, or reaches beyond an allocation. Neither function throws.
+// Return the allocation that contains the memory of a storage or of a tensor. The storage need not
+// own the allocation: DLPack and __cuda_array_interface__ make storages over existing memory.
+// Return null if there is no memory, or if it is on the host or reaches beyond the allocation's
+// end. Neither function throws.
 Allocation* allocation_of(const c10::StorageImpl& storage);
 Allocation* allocation_of(const at::Tensor& tensor);
 // Returns the bytes from the start of the tensor's allocation to the tensor's first element.

@@ -75,8 +75,8 @@ class PinnedAllocator final : public c10::Allocator {
     std::size_t rounded = is_rounded ? std::bit_ceil(size) : size;
     reclaim();
     void* memory = nullptr;
-    // PyTorch keeps a list of free blocks for each power of two, and takes no block from the list
-    // of the next power.
+    // PyTorch keeps one list of free blocks for each power of two. It searches only the list for
+    // the power to which the requested size would be rounded up.
     const auto cached = free_.lower_bound(rounded);
     if (cached != free_.end() && cached->first <= std::bit_ceil(size)) {
       std::tie(rounded, memory) = *cached;

@@ -23,8 +23,8 @@
 
 namespace plimsoll::simulated {
 
-// The properties of a device that rules depend on. Shared with Python (see
-// python/memory_layout.cpp).
+// Properties of a device. plimsoll uses them to find the memory and the time that a kernel takes.
+// Shared with Python (see python/memory_layout.cpp).
 struct DeviceProperties {
   std::int32_t multiprocessors = 0;
   std::int32_t major = 0;
@@ -36,8 +36,9 @@ struct DeviceProperties {
   double copy_bytes_per_ns = 0;    // bus between host and device
 };
 
-// The times of a device's work so far, in ns since the start, by the simulated clock. Shared with
-// Python.
+// Sums up a device's work so far, in ns of the simulated clock. `ends_ns` and `compute_ends_ns` are
+// points in time, counted from the start of the simulation; the other fields in ns are durations.
+// Shared with Python.
 struct Clock {
   double ends_ns = 0;          // when all queued work will be done
   double compute_ends_ns = 0;  // like ends_ns, but ignores copies that enter or leave the device
@@ -110,13 +111,14 @@ struct Assumption {
   std::uint32_t operation = 0;
   std::uint32_t what = 0;  // Runtime::name_at() returns the assumption's text for this number
   std::uint32_t count = 0;
-  // The memory that the assumption is about, or 0. For a kernel whose internal memory is unknown,
-  // these are the bytes of a call's arguments and results. If the program makes the assumption
-  // several times, this is the largest number.
+  // The bytes of memory that the assumption is about, or 0. If a kernel's internal memory is
+  // unknown, this is the size of the call's arguments and results. If plimsoll makes the assumption
+  // several times, this is the largest of the sizes.
   std::uint64_t bytes = 0;
 };
 
-// Memory of uncertain size that a kernel takes and frees at once. Shared with Python.
+// Describes memory of uncertain size: a kernel allocates it for its own use, and frees it
+// immediately afterwards. Shared with Python.
 struct UncertainMemory {
   std::uint64_t allocations = 0;  // the number of the device's allocations before this one
   std::uint64_t stream = 0;
@@ -204,7 +206,7 @@ class Runtime {
   void initialize();
   // Makes a device's context if this is its first use.
   void use(c10::DeviceIndex index);
-  // Takes the memory of a library on a device, unless the process has already loaded it there.
+  // Takes the memory of one part of a device's context, unless this process has already taken it.
   void load(c10::DeviceIndex index, Library library);
   // Takes the memory of a part that a process may load several times, such as a library's handle.
   void load_again(c10::DeviceIndex index, Library library);
@@ -246,10 +248,10 @@ class Runtime {
   // Returns the number of kernels and copies in a captured graph.
   std::uint64_t captured_nodes(std::uint64_t capture);
 
-  // The current stream and the current device are per thread, as in CUDA.
-
   // Returns CUDA's error for a missing device, with advice on how to simulate it.
   [[nodiscard]] std::string no_such_device(int index) const;
+  // Each thread has its own current device, and its own current stream on each device, as in
+  // PyTorch.
   [[nodiscard]] c10::DeviceIndex current_device() const;
   void set_device(c10::DeviceIndex index);
   [[nodiscard]] c10::StreamId current_stream(c10::DeviceIndex index) const;

@@ -70,8 +70,8 @@ void launch_product(at::TensorList written, at::ArrayRef<double> sizes, at::Scal
   state.launch(device, Work::compute, multiplied_ns(product, state.device(device).properties));
 }
 
-// plimsoll::launch_attention: launches a kernel like PyTorch's flash attention on the current
-// device and stream.
+// plimsoll::launch_attention: launches an attention kernel on the current device and stream. The
+// kernel takes as long as PyTorch's flash attention would.
 void launch_attention(at::TensorList written, at::IntArrayRef shape, bool is_causal, bool drops,
                       bool is_backward) {
   TORCH_CHECK(shape.size() == 4, "heads of all sequences, rows, key rows, width");

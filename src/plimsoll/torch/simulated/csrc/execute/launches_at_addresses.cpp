@@ -17,8 +17,10 @@ namespace {
 // plimsoll::launch_at: launches a kernel on the current device and stream. Addresses outside the
 // device's tensors are ignored.
 //
-// The kernel reads or writes `most` bytes from each address on, or up to the end of the allocation
-// if `most` is 0. `product` holds rows, columns and terms of a matrix product, or is empty.
+// `operands` holds every address from which the kernel reads or writes memory, and `written` those
+// at which it writes. At each address the kernel uses `most` bytes, or all bytes up to the end of
+// the allocation if `most` is 0. `product` holds the rows, columns and terms of a matrix product,
+// or is empty.
 void launch_at(at::IntArrayRef written, at::IntArrayRef operands, std::int64_t most,
                at::ArrayRef<double> product) {
   Runtime& state = runtime();
@@ -45,7 +47,8 @@ void launch_at(at::IntArrayRef written, at::IntArrayRef operands, std::int64_t m
   const DeviceProperties& on = state.device(device).properties;
   double time = moving_ns(moved, on);
   if (product.size() == 3) {
-    // Timed as half precision; products of 8-bit and 4-bit numbers are at least as fast.
+    // The time is that of a product of half-precision numbers. Products of 8-bit and 4-bit numbers
+    // take no longer.
     time = std::max(time,
                     multiplied_ns(Product{1, product[0], product[1], product[2], at::kHalf}, on));
   }

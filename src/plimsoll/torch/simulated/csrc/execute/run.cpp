@@ -133,7 +133,8 @@ std::uint64_t tensor_bytes(const Call& call) {
   return static_cast<std::uint64_t>(touched.bytes());
 }
 
-// Queues the operation's kernel on its stream.
+// Queues the operation's kernel on the device's current stream. Before that, takes the memory of
+// the libraries that the kernel uses, unless they are already loaded.
 void launch(const Call& call) {
   Runtime& state = runtime();
   if (call.assumed_memory() != nullptr) {
@@ -154,8 +155,8 @@ void launch(const Call& call) {
 }
 
 // If the kernel wrote to a list of tensors, increases the tensors' version counters, as PyTorch's
-// _foreach_ kernels do (aten/src/ATen/native/cuda/Foreach*.cu). For a single tensor, a kernel that
-// the dispatcher calls earlier increases the counter.
+// _foreach_ kernels do (aten/src/ATen/native/cuda/Foreach*.cu). For a single tensor,
+// PyTorch's ADInplaceOrView kernel increases the counter before the simulated kernel runs.
 void count_writes(const Call& call) {
   if (!call.info().plain_name.starts_with("_foreach_") || !call.info().is_written[0]) return;
   for_tensors(call.argument(0), [](const at::Tensor& tensor) {

@@ -152,7 +152,8 @@ Tensor& compressed_addmv_out(const Tensor& self, const Tensor& matrix, const Ten
   return result;
 }
 
-// Multiplies dense matrices, but only at the positions of a sparse matrix's elements.
+// Returns beta * self + alpha * left @ right. `self` is sparse, and `left` and `right` are dense.
+// The product is computed only at the positions at which `self` has an element.
 Tensor sampled_addmm(const Tensor& self, const Tensor& left, const Tensor& right,
                      const at::Scalar& beta, const at::Scalar& alpha) {
   TORCH_CHECK(self.layout() == at::kSparseCsr, "Expected self to be a sparse CSR tensor");

@@ -29,8 +29,9 @@
 #include "values/distinct.h"
 #include "values/known.h"
 
-// PyTorch's own functions that this file uses. They run unchanged, because they call only simulated
-// operations on strided tensors, and function pointers that this folder sets.
+// PyTorch's own functions that this file uses. They run unchanged. They call operations on
+// strided tensors, which are simulated. They also call function pointers, which the files of this
+// folder set.
 namespace at::native {
 using flatten_indices_fn = Tensor (*)(const Tensor&, IntArrayRef);
 DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
@@ -142,7 +143,8 @@ Tensor coalesce(const Tensor& self) {
 
 // --- products ------------------------------------------------------------------------------------
 
-// Returns where each row begins, as 32-bit integers.
+// Returns the index of each row's first element, and at the end the number of all elements. The
+// result holds 32-bit integers.
 Tensor row_starts(const LayoutKernel& kernel, const Tensor& rows, std::int64_t count) {
   Tensor starts = at::empty({count + 1}, rows.options().dtype(at::kInt));
   const Tensor short_rows = at::empty({rows.size(0)}, rows.options().dtype(at::kInt));

@@ -46,11 +46,12 @@ struct Search {
   Hash searched_hash;
 };
 
-// Chooses which tensor to search in, as PyTorch does: a tensor that is already sorted, or else the
-// larger one.
+// Chooses which tensor to search in, as PyTorch does. If exactly one tensor is coalesced, and so
+// already sorted, it is that tensor. Otherwise it is the tensor with more elements.
 Search choose(const Tensor& x, const Tensor& y, const Hash& x_hash) {
-  // If the tensor to search in has, on average, more elements than this with the same coordinates,
-  // PyTorch coalesces it before the search.
+  // PyTorch divides the number of elements in the tensor to search in by the number of possible
+  // coordinates. If the quotient exceeds this limit, PyTorch coalesces that tensor before the
+  // search.
   constexpr std::int64_t kMostCopies = 50;
   const bool is_by_order = x.is_coalesced() != y.is_coalesced();
   const bool is_in_x = is_by_order ? x.is_coalesced() : x._nnz() >= y._nnz();
