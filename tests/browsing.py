@@ -135,7 +135,7 @@ def wait_for_value(page: Page, expected: object, read: Callable[[Page], object])
 
 
 def wait_for_other(page: Page, before: object, read: Callable[[Page], object]) -> None:
-    """Waits until the page shows another value than before."""
+    """Waits until the value that `read` returns differs from `before`."""
     wait_for(page, lambda: read(page) != before)
 
 

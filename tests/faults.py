@@ -1,4 +1,4 @@
-"""Makes operations of the system fail, for tests of errors."""
+"""Makes operations of the operating system fail, to test how plimsoll reports errors."""
 
 from __future__ import annotations
 

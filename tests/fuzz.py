@@ -257,7 +257,7 @@ def mutate_columns(batch: pa.RecordBatch, chance: random.Random) -> pa.RecordBat
 
 
 def unpack_plim(content: bytes) -> tuple[pa.Schema, Any, list[tuple[pa.RecordBatch, Any]]]:
-    """Returns the schema, the header, and each batch with its metadata."""
+    """Returns the schema of a .plim file, its header, and its batches, each with its metadata."""
     with pa.ipc.open_stream(content) as stream:
         schema = stream.schema
         parts = []
@@ -360,7 +360,10 @@ def make_case(number: int) -> tuple[str, bytes]:
 
 
 def exercise(path: Path, chance: random.Random) -> None:
-    """Reads and uses a file as people do. `InputError` is suppressed, other errors are raised."""
+    """Reads and replays a recording. Then explains, shows or exports it in about half of the cases.
+
+    Suppresses `InputError`, and lets other errors pass to the caller.
+    """
     with contextlib.suppress(InputError):
         recording = read_recording(path, needs_history=False)
         for trace in recording.devices:

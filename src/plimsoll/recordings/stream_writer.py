@@ -54,7 +54,8 @@ class StreamWriter:
         self._frames: dict[Frame, int] = {}
         # Maps a stack's number in the recorder (the index) to its number in the file.
         self._numbers = np.array([0], dtype=np.uint32)
-        self._stacks: dict[tuple[int, ...], int] = {}  # maps frames to the stack's number
+        # Maps the numbers of a stack's frames to the stack's number in the file.
+        self._stacks: dict[tuple[int, ...], int] = {}
         header = json.dumps({"format": FORMAT, "settings": dict(settings or {})}).encode()
         self._sum = zlib.crc32(header)
         self._file = _WholeWrites(self.path)
@@ -191,7 +192,7 @@ class StreamWriter:
 
 
 class _WholeWrites:
-    """A new file to which each batch is written at once, not in Arrow's small parts.
+    """A new file that collects Arrow's small writes until `send` writes the whole batch.
 
     So a killed process hardly ever leaves half a batch, and a forked child inherits no unwritten
     data.

@@ -117,6 +117,6 @@ def check() -> None:
 
 
 def serve(memories: Memories) -> None:
-    """Makes all CuPy arrays of this process take their memory from these engines from now on."""
+    """Makes CuPy take the memory of all new arrays from the engines in `memories`."""
     cupy = importlib.import_module("cupy")
     cupy.cuda.set_allocator(CupyAllocator(cupy, memories))

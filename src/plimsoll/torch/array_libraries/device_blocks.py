@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 DEFAULT_STREAM = 0
-# The engine keeps idle memory as if it were memory of a stream with this number. No real stream has
-# the number there: CUDA also calls the default stream 1, but the engine gets 0 for this stream.
+# The engine keeps idle memory as if it were memory of a stream with this number. It knows no real
+# stream by this number: CUDA calls the default stream 0 or 1, and the engine always gets 0 for it.
 _IDLE = 1
 _MADE_BY_SOMEBODY = 3  # streams that a program made have this number or a higher one
 
@@ -38,10 +38,10 @@ class Memory(Protocol):
         """Frees a block."""
 
     def record_stream(self, address: int, stream: int) -> None:
-        """Notes that a block is used on another stream.
+        """Notes that work on `stream` uses a block that was allocated for a different stream.
 
-        After the block is freed, the engine waits before it reuses the block: until the work that
-        was queued on `stream` before the free is done.
+        After the block is freed, the engine does not reuse it until the work that was queued on
+        `stream` before the free is done.
         """
 
     def memory_info(self) -> tuple[int, int]:

@@ -99,6 +99,6 @@ def check() -> None:
 
 
 def serve(memories: Memories) -> None:
-    """Makes all Numba device arrays of this process take their memory from these engines."""
+    """Makes all Numba arrays of this process take GPU memory from the engines in `memories`."""
     cuda = importlib.import_module("numba.cuda")
     cuda.set_memory_manager(manager_type(cuda, memories))

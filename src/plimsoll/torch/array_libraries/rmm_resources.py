@@ -92,7 +92,7 @@ def check() -> None:
 
 
 def serve(memories: Memories) -> None:
-    """Makes all RMM buffers of this process take their memory from these engines from now on."""
+    """Makes RMM take the memory of all new buffers from the engines in `memories`."""
     rmm = importlib.import_module("rmm")
     for device in range(count_gpus()):
         callbacks = RmmCallbacks(memories, device)

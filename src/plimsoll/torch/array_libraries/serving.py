@@ -54,7 +54,10 @@ def check_libraries(names: Collection[LibraryName]) -> None:
 
 
 def serve_libraries(names: Collection[LibraryName], memories: Memories) -> None:
-    """Makes each library use the engines if it does not yet. Call `check_libraries` first."""
+    """Makes the named libraries take their memory from the engines in `memories`.
+
+    Skips libraries that do so already. Call `check_libraries` first.
+    """
     for name in names:
         if name not in _served:
             _LIBRARIES[name].serve(memories)

@@ -1,5 +1,5 @@
-"""Compiles libraries against the installed PyTorch; keeps them in a folder of the user's own.
+"""Compiles libraries against the installed PyTorch, and caches them in a folder of the user.
 
-Begin with `compiler`. `prebuilt` finds libraries that a wheel contains, `versions` knows PyTorch's
+Read `compiler` first. `prebuilt` finds libraries that a wheel contains. `versions` knows PyTorch's
 version.
 """

@@ -139,7 +139,7 @@ def _build_here(recipe: Recipe) -> Path:
 def _place_of(recipe: Recipe) -> Path:
     """Returns the path of a library in the cache."""
     versions.torch_version()
-    # The library is linked to the PyTorch in this folder, so the folder is part of the name.
+    # The library is linked to the PyTorch in `torch_folder`, so the digest covers that path too.
     made_of = digest_of(recipe) + str(versions.torch_folder())
     digest = hashlib.sha256(made_of.encode()).hexdigest()
     return cache_folder() / f"{recipe.name}-torch{versions.torch_build()}-{digest[:16]}.so"

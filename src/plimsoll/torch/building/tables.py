@@ -86,7 +86,7 @@ def _names(rows: _Rows) -> Iterable[str]:
 
 
 def read_numbers(path: Path) -> list[dict[str, int]]:
-    """Returns the rows of a .csv that has only integers, as dictionaries by column.
+    """Reads a .csv that has only integers. Each row becomes a dictionary {column: integer}.
 
     Raises:
         InputError: If the file cannot be read, or a row is bad.

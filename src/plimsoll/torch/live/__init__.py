@@ -1,4 +1,4 @@
 """Puts plimsoll's allocator under PyTorch on a real GPU.
 
-Begin with `live_engines` and `csrc/allocator.h`.
+Read `live_engines` and `csrc/allocator.h` first.
 """

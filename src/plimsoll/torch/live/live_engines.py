@@ -236,7 +236,9 @@ def put_in_place(
 
     Args:
         allocator: The allocator's name.
-        conf: Settings in the form of PYTORCH_CUDA_ALLOC_CONF; None reads the environment.
+        conf: Settings in the form of PYTORCH_CUDA_ALLOC_CONF. If `conf` is None, they are read
+            from the environment: from PYTORCH_ALLOC_CONF or, if it is not set, from
+            PYTORCH_CUDA_ALLOC_CONF.
         tiers: The settings of memory tiers on every GPU.
         plan: The file of a plan, which has an address for each large request. The elastic allocator
             follows it.

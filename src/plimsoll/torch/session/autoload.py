@@ -10,7 +10,10 @@ import os
 
 
 def autoload() -> None:
-    """Installs what PLIMSOLL_ALLOCATOR and the like ask for; does nothing on simulated GPUs."""
+    """Does what PLIMSOLL_ALLOCATOR, PLIMSOLL_REPORT and PLIMSOLL_RECORD ask for.
+
+    Does nothing on simulated GPUs.
+    """
     wanted = any(os.environ.get(f"PLIMSOLL_{name}") for name in ("ALLOCATOR", "REPORT", "RECORD"))
     if not wanted:
         return

@@ -50,21 +50,22 @@ class ServingUse:
             serves requests. In "sleep" it frees memory, and in "wake_up" it takes memory again.
         failed_in: The stage in which the engine ran out of memory; None if it did not.
         refusal: The engine's message if it refuses to start for lack of memory; None if it starts.
-        missing_bytes: The memory that the engine lacks if it refuses to start; None if it does not
-            say.
-        fitting_len: The longest request for which the memory suffices if the engine refuses to
-            start; None if the engine does not say.
+        missing_bytes: If the engine refuses to start: the memory that it lacks. None if it starts,
+            or does not say.
+        fitting_len: If the engine refuses to start: the longest request, in tokens, for which the
+            memory would suffice. None if the engine starts, or does not say.
         weights_bytes: Bytes of the model's weights.
         activation_bytes: The most memory that the forward pass of "profiling" adds to the weights.
         outside_bytes: The memory outside PyTorch's allocator at the end of "profiling".
         kv_cache_bytes: Bytes of the cache of keys and values.
         kv_tokens: The number of tokens that fit the cache; None for a model without a cache.
-        graph_bytes: The memory of the card that capturing CUDA graphs took; 0 without graphs.
+        graph_bytes: Bytes of the card's memory that the capture of CUDA graphs took; 0 without
+            graphs.
         graph_range_bytes: The least and the most that `graph_bytes` may be, judged by graphs of
             other models; None without graphs.
         graph_sizes: The number of batch sizes for which graphs are captured.
         max_model_len: The longest request, in tokens.
-        max_num_seqs: The most requests that run at once.
+        max_num_seqs: The most requests that the engine runs at the same time.
         max_num_batched_tokens: The most tokens of one step.
         utilization: The fraction of the card's memory that the engine plans to use.
         available_bytes: The card's free memory after the start; None if the engine does not say.
@@ -112,7 +113,10 @@ class ServingUse:
 
     @property
     def longest_requests(self) -> float | None:
-        """Returns how many requests of `max_model_len` fit the cache at once; None if unknown."""
+        """Returns how many requests of `max_model_len` tokens fit the cache at the same time.
+
+        Returns None if the size of the cache or `max_model_len` is unknown.
+        """
         if not self.kv_tokens or not self.max_model_len:
             return None
         return self.kv_tokens / self.max_model_len

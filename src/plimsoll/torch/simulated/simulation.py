@@ -75,7 +75,7 @@ class Simulation:
         loaded: For each GPU, the parts of its CUDA context that the process has loaded: a name
             from CONTEXT_PARTS for each load.
         communicators: NCCL's communicators, and their memory.
-        limits: For each GPU, the limits that the program set, in order.
+        limits: For each GPU, the memory limits that the program set, the oldest first.
         card_files: For each GPU, the file in which processes note their memory on its card.
         size_read_at: The first line at which the program read a card's memory size, or None.
         graphs: The memory that the driver allocated for CUDA graphs.
@@ -353,7 +353,7 @@ class Simulation:
         self._keep_history(_ALL_EVENTS)
 
     def after_import(self, action: Callable[[], None]) -> None:
-        """Calls `action` once PyTorch is imported; at once if it already is."""
+        """Calls `action` when PyTorch has been imported; immediately if it is imported already."""
         if "torch" in sys.modules:
             action()
         else:

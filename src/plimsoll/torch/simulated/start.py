@@ -34,7 +34,7 @@ class _AroundImport(importlib.abc.MetaPathFinder):
     """An import hook that gives chosen modules to functions of plimsoll.
 
     When such a module is imported, the hook does not execute the module's code. It calls the
-    module's function in `actions`, which executes the code.
+    function that `actions` holds for the module's name. That function executes the code.
     """
 
     def __init__(

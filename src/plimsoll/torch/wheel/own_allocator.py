@@ -77,10 +77,11 @@ def own_allocator() -> int:
 
 @cache
 def allocator_of_unknown() -> int:
-    """Returns what `own_allocator` returns, or 0 if plimsoll's own rules must serve.
+    """Returns the result of `own_allocator` if plimsoll does not know the installed PyTorch.
 
-    They serve unless PyTorch is a CUDA build whose rules plimsoll does not know. They also serve if
-    `own_allocator` fails; a line on stderr then gives the reason.
+    Returns 0 in all other cases; the caller then uses plimsoll's own rules. The other cases are a
+    PyTorch that plimsoll knows, a build without CUDA, and a failure of `own_allocator`. After a
+    failure, a line on stderr gives the reason.
 
     Raises:
         InputError: If PyTorch is not installed, or too old.

@@ -71,8 +71,9 @@ DeviceStats Allocator::getDeviceStats(DeviceIndex index) {
     result.max_split_size = statistics.max_split_size;
     set_rejections(result, statistics.num_oom_rejections);
   }
-  // Here peaks are added. The engine and PyTorch's own allocator may have reached their peaks at
-  // different times, so the sum is an upper bound.
+  // With custom pools, each peak in the result is the engine's peak plus that of PyTorch's own
+  // allocator. The two may have reached their peaks at different times, so the sum is an upper
+  // bound.
   if (custom_pools_.any()) {
     add_all(result, original_->getDeviceStats(index));
   }
@@ -252,7 +253,8 @@ void Allocator::attachAllocatorTraceTracker(Tracker tracker) {
   watch();
 }
 
-// Switches the engines' reports of events on if the history or a tracker needs them, otherwise off.
+// Makes the engines report events if the history or a tracker needs them; otherwise stops the
+// reports.
 void Allocator::watch() {
   const bool is_watched = history_.is_watched();
   for (int i = 0; i < device_count_; ++i) {

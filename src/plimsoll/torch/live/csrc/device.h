@@ -1,4 +1,4 @@
-// A GPU and its engine, which allocates its memory. The engine is opened at the first request,
+// A GPU, and the engine that allocates its memory. The engine is opened at the first request,
 // because opening makes a context on the GPU, and a process may see GPUs that it never uses. Until
 // the engine is open, this class keeps the engine's settings: limit, peers and observer.
 #pragma once

@@ -104,7 +104,9 @@ class History {
     Placing(const Placing&) = delete;
     Placing& operator=(const Placing&) = delete;
 
-    // Returns whether an event at `address` is about the prefix.
+    // Returns whether an event at `address` is about the prefix. `is_new` says that the event is an
+    // allocation. A block that is allocated at an address other than the constructor's is the
+    // prefix, and this function remembers the block's address.
     static bool is_prefix(uint64_t address, bool is_new);
 
    private:

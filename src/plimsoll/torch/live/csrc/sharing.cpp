@@ -25,7 +25,7 @@ struct Header {
 };
 struct Piece {
   uint64_t size;
-  int64_t descriptor;  // its number in the exporting process
+  int64_t descriptor;  // the file descriptor's number in the exporting process
 };
 
 template <typename T>

@@ -21,7 +21,8 @@ class Header:
         agreed: The properties on which all ranks have to agree.
         line: The program's line.
         series: A random number for the meeting; all ranks use that of the first rank.
-        read: This rank has read the bytes of all the group's meetings before this number.
+        read: The number of the group's first meeting whose bytes this rank has not read yet. It has
+            read those of all earlier meetings.
     """
 
     rank: int

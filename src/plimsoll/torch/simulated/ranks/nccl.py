@@ -120,7 +120,10 @@ class Settings:
 
     @classmethod
     def of_environment(cls) -> Settings:
-        """Returns the settings of NCCL_* variables; like NCCL, ignores those without a number."""
+        """Returns the settings from NCCL_* variables.
+
+        Like NCCL, it ignores a variable whose value is not a number.
+        """
         small = _number("NCCL_LL_BUFFSIZE", 512 * KiB)
         return cls(
             buffer=_number("NCCL_BUFFSIZE", cls.buffer),
@@ -154,7 +157,7 @@ class Communicator:
 
     @property
     def is_extrapolated(self) -> bool:
-        """Returns whether no communicator of this size on such cards was measured."""
+        """Returns whether the memory is computed for a case that was not measured on real cards."""
         is_measured_card = self._chip.measured and self.card.nvlinks == _LINKS_MEASURED
         return not is_measured_card or len(self.node_of) > MOST_MEASURED or self._nodes > 1
 
@@ -299,11 +302,11 @@ class Process:
     def launch(self, pattern: str) -> Bytes:
         """Returns how much memory the driver adds to the threads' stacks before a kernel runs.
 
-        The driver keeps a stack for each thread that can run on the card at once.
+        The driver keeps a stack for each of the threads that the card can run at the same time.
 
         Args:
-            pattern: "ring" for a collective, "" if no kernel runs; otherwise a message from one
-                rank to another.
+            pattern: "ring" for a collective, "" if no kernel runs. All other values mean a message
+                from one rank to another.
         """
         if not pattern:
             return Bytes()

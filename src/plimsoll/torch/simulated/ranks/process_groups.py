@@ -147,9 +147,10 @@ class ProcessGroups:
         return holder._get_backend(torch.device("cuda" if name == "nccl" else "cpu"))
 
     def _count(self, label: str, members: list[int]) -> int:
-        """Counts the groups made so far with this name and these members.
+        """Counts one more group with this name and these members, and returns the new count.
 
-        The number separates groups that use the same store one after the other.
+        The count becomes part of the group's keys in the store. So a group does not read what an
+        earlier group of the same name and members left there.
         """
         made: tuple[str | int, ...] = (label, *members)
         self._made[made] += 1

@@ -38,7 +38,9 @@ _LIKE_FIRST = (
     *("one_shot_all_reduce_out", "multimem_one_shot_all_reduce_out", "two_shot_all_reduce_out"),
     "multimem_all_gather_out",
 )
-"""Operations that return a tensor of their first tensor's shape, or write into a given tensor."""
+"""Operations that either return a tensor with the shape of their first argument, or write their
+result into a tensor that the caller passes.
+"""
 
 
 def add_symmetric_memory(c10d: ModuleType, simulation: Simulation) -> None:

@@ -58,7 +58,7 @@ class Board:
         Finalize(None, self._end, exitpriority=-1)  # after the last messages are sent
 
     def say(self, what: dict[str, Any]) -> None:
-        """Writes this rank's entry: what it waits for, or nothing if it waits no longer."""
+        """Replaces this rank's entry on the board; an empty entry means that it does not wait."""
         self._store.set(f"board/{self.rank}", json.dumps(what))
 
     def give_up(self, why: str) -> None:
@@ -156,7 +156,10 @@ class Wait:
             raise DeadlockError(text)
 
     def _stuck(self, ranks: Sequence[int]) -> dict[int, dict[str, Any]] | None:
-        """Returns the entries of all ranks that this wait depends on; None if one still works."""
+        """Returns the entries of all ranks on which this wait depends.
+
+        Returns None if the entry of one of them says neither that it waits nor that it has ended.
+        """
         assert self._board is not None
         found: dict[int, dict[str, Any]] = {}
         to_see = list(ranks)

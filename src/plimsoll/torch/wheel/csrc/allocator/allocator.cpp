@@ -186,7 +186,7 @@ std::vector<plimsoll_block> blocks_of(const Segment& segment) {
 struct Opened {
   void (*observe)(void* data, const plimsoll_event*) = nullptr;
   void* data = nullptr;
-  std::uint64_t total = 0;  // memory of the card, which PyTorch reads only once
+  std::uint64_t total = 0;  // the card's memory size; PyTorch reads it only once
   double fraction = -1;     // memory fraction that `begin` sets; -1 if it sets none
 };
 Opened gpus[kGpus];

@@ -14,7 +14,7 @@ namespace {
 
 using Number = std::uint64_t;  // for addresses, handles and flags
 
-// A handle that PyTorch gets is the driver's handle, with the GPU's number in the lowest bits.
+// A handle that PyTorch gets is the driver's handle times `kGpus`, plus the GPU's number.
 Gpu& owner_of_handle(Number handle) { return gpu(static_cast<int>(handle % kGpus)); }
 
 int reserve(Number* address, std::size_t size, std::size_t, Number, Number) {
