@@ -34,7 +34,8 @@ CARD_BYTES = 80 << 30
 _START_US = 1_700_000_000_000_000
 _CAPACITY = 1 << 18
 _LARGE = 1 << 20
-# The length of a step's data is a multiple of 1/16 of the recorded length, as if by padding.
+# The length of each step's data is a multiple of 1/16 of the recorded length. This imitates a
+# program that pads its batches.
 _PADDED = 16
 
 
@@ -202,8 +203,8 @@ class _Run:
                 else:
                     waiting.add(key)
                 continue
-            # A tensor as large as a weight, such as a gradient, scales with the rank's shard. Other
-            # tensors scale with the length of the step's data.
+            # A tensor of exactly a weight's size is taken for a weight or a gradient, so it scales
+            # with the rank's shard. Other tensors scale with the length of the step's data.
             scale = self._rank.shard if one.size in self._weights else length
             if is_fragmenting and one.size > _LARGE:
                 scale *= float(self._random.uniform(0.6, 1.4))

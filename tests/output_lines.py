@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BEGIN = '{"schema": '
 HAS_CHECKER = find_spec("jsonschema") is not None
-"""Whether jsonschema is installed; the tests with the lowest dependencies run without it."""
+"""Whether jsonschema is installed. `make test-lowest` runs tests without it."""
 
 
 @functools.cache

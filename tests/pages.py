@@ -6,7 +6,7 @@ A page is run from top to bottom in one folder, beside a copy of `examples`:
 - a console block holds commands, each after `$ `, and what each prints on both streams;
 - in a shown output, a line `…` matches any lines, and `…` within a line matches any text;
 - progress messages of slow commands (`PROGRESS`) are left out;
-- `<!-- exit 1 -->` before a console block is the status with which each of its commands ends;
+- `<!-- exit 1 -->` before a console block says that each of its commands must end with status 1;
 - other languages, such as diff, are not run.
 
 `python -m tests.pages docs/tutorial.md` runs a page, updates outputs that differ, and copies the
@@ -65,7 +65,7 @@ def is_shown(torch: str) -> bool:
 
 
 def in_chinese(page: Path) -> Path:
-    """Returns the Chinese version of a page, which may not exist."""
+    """Returns the path of a page's Chinese version, even if there is no such file."""
     return page.with_suffix(".zh.md")
 
 
@@ -113,7 +113,7 @@ class Step:
 
 
 def run(page: Path, folder: Path) -> Iterator[Step]:
-    """Runs a page in an empty folder; yields each command."""
+    """Runs a page's commands in an empty folder; yields each one with its output and status."""
     copy_examples(folder)
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.title:
@@ -204,7 +204,7 @@ def _place(old: list[str], new: list[str]) -> tuple[int, int]:
 
 
 def _as_shown(old: list[str], new: list[str]) -> list[str]:
-    """Returns the new lines, with `…` in the places where an old line has it."""
+    """Returns the new lines. Replaces each by the first old line that agrees with it, if any."""
     return [next((line for line in old if agrees(line, one)), one) for one in new]
 
 

@@ -54,7 +54,12 @@ STACKS: dict[int, list[Frame]] = {
 
 
 def stacked(sizes: dict[int, list[int]]) -> list[Row]:
-    """Returns the history of blocks with these sizes in MiB and these stacks."""
+    """Returns events that reserve a segment and allocate blocks in it, one after another.
+
+    Args:
+        sizes: The sizes in MiB of the blocks that each call stack allocates, keyed by the stack's
+            number.
+    """
     rows: list[Row] = [(TAKE, BASE, 1024 * MiB, 0, 0, 0)]
     place = BASE
     for stack, some in sizes.items():

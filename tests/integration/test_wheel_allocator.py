@@ -22,7 +22,7 @@ needs_cuda_build = pytest.mark.skipif(
     not versions.is_cuda_build(), reason="no CUDA build of PyTorch is installed"
 )
 UNEQUAL = {"assumptions", "host_peak_bytes", "host_peak_range_bytes", "seconds", "timeline"}
-"""Figures that differ from run to run, or that name the allocator."""
+"""Fields in which two predictions may differ: they change with each run, or name the allocator."""
 
 
 def uses_everything() -> None:

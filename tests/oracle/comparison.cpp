@@ -66,7 +66,7 @@ std::string to_text(const SegmentInfo& segment) {
   return text;
 }
 
-// Sorts each run of consecutive events of this action by address.
+// Finds each group of consecutive events whose action is `action`, and sorts it by address.
 void sort_runs(std::vector<TraceEvent>& events, Action action) {
   const auto is_such = [&](const TraceEvent& event) { return event.action == action; };
   for (auto begin = events.begin(); begin != events.end();) {
@@ -104,8 +104,8 @@ std::vector<std::string> lines_of(const Statistics& statistics) {
   return lines;
 }
 
-// Returns the first line that differs, with `context` equal lines before it and two after it; empty
-// if nothing differs.
+// Returns the first line that differs, as each allocator has it, and the next two lines of each.
+// Before them stand the last `context` equal lines. The text is empty if nothing differs.
 std::string difference_of(const char* what, const std::vector<std::string>& pytorch,
                           const std::vector<std::string>& native, std::size_t context) {
   std::size_t place = 0;
@@ -365,8 +365,8 @@ class Comparison {
   }
 
   // Returns whether rounding to power-of-two divisions may make a request larger than a segment.
-  // Before 2.15, PyTorch then keeps the address space that it reserved for the request. Native
-  // reserves none.
+  // The comparison leaves such requests out: PyTorch before 2.15 reserves address space for them
+  // and keeps it, while native reserves none.
   [[nodiscard]] bool may_exceed_a_segment(Bytes size) const {
     return !rules().has_expandable_reserve() && rounds_and_grows_ && size > program_.memory / 2;
   }
@@ -399,8 +399,8 @@ class Comparison {
     const BlockInfo& block = free[which % free.size()];
     const Bytes begin = offset * kUnit % block.size;
     const Bytes taken = round_up(size, kUnit);
-    // Native takes exactly the range asked for. PyTorch rounds the size, and splits the block as
-    // for any request.
+    // Native takes exactly the requested range. PyTorch splits the block by its usual rules, so it
+    // takes the same range only if enough of the block remains behind it.
     const Bytes least_rest =
         taken > AllocatorConfig::kSmallRequest ? AllocatorConfig::kSmallRequest : kUnit;
     if (begin + taken + least_rest >= block.size) return false;

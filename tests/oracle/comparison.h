@@ -10,7 +10,7 @@
 
 struct Verdict {
   std::string difference;  // the first difference, in several lines; empty if there is none
-  // operations that were carried out, without those that made no sense
+  // how many operations were carried out; those that made no sense are not counted
   std::uint64_t operations = 0;
 };
 

@@ -1,7 +1,8 @@
 // Compares PyTorch's allocator with plimsoll's `native`:
 //
-//   oracle random FIRST COUNT OPERATIONS   runs programs of these seeds; shortens each program on
-//                                          which the allocators differ
+//   oracle random FIRST COUNT OPERATIONS   runs COUNT random programs, whose seeds begin at
+//                                          FIRST; shortens each program on which the
+//                                          allocators differ
 //   oracle first FIRST COUNT OPERATIONS    runs the same programs; stops at the first on which the
 //                                          allocators differ, without shortening it
 //   oracle run                             runs programs from the standard input, one per line

@@ -63,8 +63,9 @@ class Side {
 [[nodiscard]] bool pytorch_can_unset_use_on_oom();
 [[nodiscard]] bool pytorch_has_malloc_at();
 
-// The default stream and others, in the order in which both sides visit them. PyTorch visits
-// streams in the order of a hash table. The stream numbers are chosen so that they ascend in it.
+// The default stream and three others. Both sides visit them in the order of this array. PyTorch
+// visits streams in the order of a hash table, so the numbers are chosen such that the table visits
+// them in ascending order.
 inline constexpr std::size_t kStreams = 4;
 [[nodiscard]] const std::array<plimsoll::StreamId, kStreams>& streams_in_order();
 

@@ -19,8 +19,8 @@ c10::cuda::CUDAStream pytorch_stream(StreamId stream) {
   return c10::cuda::getStreamFromExternal(plimsoll::wheel::handle_of<cudaStream_t>(stream), 0);
 }
 
-// Returns whether PyTorch's table visits these streams in the given order, even if they were
-// inserted in any other order.
+// Returns whether PyTorch's table visits these streams in the given order, whatever the order in
+// which they were inserted.
 bool is_in_order(std::vector<StreamId> streams) {
   const std::vector<StreamId> ordered = streams;
   do {

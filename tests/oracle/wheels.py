@@ -22,7 +22,10 @@ def unpacked() -> list[str]:
 
 
 def link_installed() -> str | None:
-    """Links this environment's PyTorch into FOLDER; returns its version, or None without CUDA."""
+    """Links this environment's PyTorch into FOLDER, and returns its version.
+
+    Returns None if no CUDA build of PyTorch is installed.
+    """
     torch = find_spec("torch")
     if torch is None or torch.origin is None:
         return None

@@ -98,9 +98,9 @@ def started(
 ) -> Iterator[Callable[[], Prediction]]:
     """Starts a request's process, and yields the function that waits for its answer.
 
-    The process ends with the context. The yielded function raises the errors of `run`. If a script
-    fails because a model's configuration is missing, the yielded function fetches the configuration
-    and starts the request again.
+    If the process still runs when the caller leaves the `with` block, it is ended. The yielded
+    function raises the errors of `run`. If a script fails because a model's configuration is
+    missing, the yielded function fetches the configuration and starts the request again.
 
     Args:
         request: The request.
@@ -108,7 +108,7 @@ def started(
         is_aside: Whether the process runs in the background. If so, it reads no input, gets no
             Ctrl-C, and prints nothing about a failure.
         failed_output: The file for the output of a script that fails, if the output is not shown.
-            Without a file, the output goes to stderr, or is dropped with `is_aside`.
+            Without a file, the output goes to stderr, or is dropped if `is_aside` is set.
         fetched: The names of the hub's repositories that were fetched for this request so far.
 
     Raises:
@@ -285,7 +285,7 @@ def _threads_aside() -> int:
 
 
 def _by_itself(request: Request, written: list[Written]) -> list[Written]:
-    """Returns what the script wrote, except those whose text plimsoll had replaced."""
+    """Returns the files that the script wrote, except files whose text the request replaced."""
     given = set(request.files)
     return [one for one in written if str(Path(one.path).absolute()) not in given]
 

@@ -1,4 +1,4 @@
-"""Checkpoints the whole model at once, or each block."""
+"""Recomputes activations: with one checkpoint of the whole model, or with one of each block."""
 
 import sys
 

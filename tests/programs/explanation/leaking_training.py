@@ -33,7 +33,7 @@ def train() -> None:
 
 
 def to_the_end_of_the_watch() -> None:
-    """Prints how many leaks and files the watch has. The watch ends before the loop does."""
+    """Prints, at steps 18, 31 and 32, how many leaks the watch found and how many files exist."""
     tempfile.tempdir = "."
     with LeakWatch(steps=32) as watch:
         for number in range(1, 41):

@@ -1,4 +1,4 @@
-"""Simulates the script with the change against each cause of its memory, one change at a time."""
+"""Simulates the script once for each cause of memory use, with the change that removes it."""
 
 from __future__ import annotations
 

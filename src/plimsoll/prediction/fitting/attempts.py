@@ -87,7 +87,7 @@ class Attempt:
         return self.prediction.peak_allocated_bytes - (shared.peak_allocated_bytes if shared else 0)
 
     def outside_bytes(self) -> int:
-        """Returns the memory of the card outside PyTorch's allocator."""
+        """Returns the bytes that the CUDA context and NCCL take of the card's memory."""
         assert self.prediction is not None
         return self.prediction.context_bytes + self.nccl_bytes
 
@@ -126,7 +126,7 @@ class Attempts:
         request: The request for the unchanged script.
         path: The script's file.
         script: The script's text.
-        room: The memory of the card for PyTorch and NCCL.
+        room: How many bytes of the card's memory PyTorch and NCCL may take together.
     """
 
     def __init__(self, request: Request, path: Path, script: ScriptText, room: int) -> None:
@@ -305,7 +305,7 @@ class Attempts:
         return AllocatorUse(prediction.allocator, prediction.conf, allocated, reserved, fits)
 
     def _beside_others(self, use: AllocatorUse, prediction: Prediction) -> AllocatorUse:
-        """Returns the use; its `fits` is False if other processes leave too little of the card."""
+        """Returns the use; its `fits` is False if other processes leave too little memory."""
         outside = prediction.device_used_bytes - prediction.peak_reserved_bytes
         room = self._room + prediction.context_bytes - outside
         return replace(use, fits=use.fits and use.least_reserved_bytes <= room)

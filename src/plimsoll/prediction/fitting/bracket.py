@@ -29,11 +29,12 @@ _NEAR = (1.1, 2.0, 2.5)
 _CLOSE = 1.1  # within this factor of a known value no scout is needed, even after wrong estimates
 # If no known value is near the estimate, the last round tries this safe part of the estimate.
 _SURE = 0.95
-_GROWTH = 4  # the first scout is this many times the first value
+_GROWTH = 4  # the first scout's value is this many times the value that the first try uses
 # A value is rounded by up to 1/4 of the tolerance, the value of a scout by up to 1/2 of itself.
 _LEEWAY, _SCOUTS_LEEWAY = 4, 2
 _MOST_SCOUTS = 4
-_DOUBT = 0.01  # relative error of an estimate at twice, or half, the nearest known value
+# An estimate of twice or half the nearest known value may be wrong by this fraction of itself.
+_DOUBT = 0.01
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,10 @@ class Bracket:
         return [Try(value, scouts) for value in fresh if value >= least]
 
     def _round(self, value: float, *, scouts: bool) -> int:
-        """Rounds down to a multiple of `step` times a power of two, which more scripts accept."""
+        """Rounds down to a multiple of `step` times a power of two.
+
+        Some scripts reject other numbers.
+        """
         if value in (self.low, self.high):
             return int(value)  # this value was tried, so the script accepts it
         width = self.tolerance(value) if self.high is None else self.high - self.low

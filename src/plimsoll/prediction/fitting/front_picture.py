@@ -53,12 +53,14 @@ def front_keys(front: Sequence[Tried]) -> list[str]:
 def front_picture(
     front: Sequence[Tried], tried: Sequence[Tried], limit_bytes: int, width: int
 ) -> Text:
-    """Returns the picture. Its y axis is the memory of the card, its x axis the time of a step.
+    """Returns the picture.
+
+    The y axis is the memory that an attempt takes of the card. The x axis is the time of its step.
 
     Args:
         front: The attempts for which no other takes less memory and less time.
         tried: All attempts.
-        limit_bytes: The memory of the card that may be used.
+        limit_bytes: How much of the card's memory may be used.
         width: The width of the terminal. The picture has 60 to 200 columns.
     """
     width = shown_width(width)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def fit_html(fit: FitParts) -> str:
-    """Returns the largest value that fits and a table of all tried values, as HTML."""
+    """Returns HTML: a sentence with the largest value that fits, then a table of tried values."""
     text = fit_text(fit)
     rows = [(str(trial.value), trial_text(trial, fit.total_bytes)) for trial in fit.curve]
     first = answer(text.splitlines()[0])

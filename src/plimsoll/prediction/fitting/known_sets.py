@@ -27,7 +27,8 @@ Comments and names below call these changes measured.
 _LEAST_REST = 0.985  # the share of its reserved memory that the elastic allocator fills
 PER_CHANGE = 0.005
 """A plan with one change fewer is preferred if its step is slower by no more than this share."""
-_THIN = 0.02  # a plan with enough headroom is preferred if slower by no more than this share
+# In the ranking, a plan that fills or almost fills the GPU costs more by this share.
+_THIN = 0.02
 # If measured changes save at most this share of what they were chosen to save, plimsoll assumes
 # that they can save no more.
 _FAR = 0.75
@@ -50,7 +51,7 @@ class Known:
     """All attempts, and the estimates that follow from them.
 
     Args:
-        room: The memory of the card for PyTorch and NCCL.
+        room: How many bytes of the card's memory PyTorch and NCCL may take together.
 
     Attributes:
         attempts: All attempts, in order; the first is the unchanged script.
@@ -158,15 +159,16 @@ class Known:
         return int((self._room - self.base.nccl_bytes) * _LEAST_REST) - MiB
 
     def margin(self, chosen: Changes) -> int:
-        """Returns by how many bytes the attempts so far have exceeded their wanted peaks, in sum.
+        """Returns the sum of the bytes by which attempts have exceeded their wanted peaks.
 
-        An attempt counts only if it has measured changes and if all its changes that are not
-        measured are exactly `chosen`.
+        Includes only attempts whose changes are `chosen` and at least one measured change.
         """
         return self._margins.get(frozenset(chosen), 0)
 
     def reach(self, kinds: set[str], chosen: Changes) -> int:
-        """Returns the lowest peak that measured changes of these kinds can reach with `chosen`.
+        """Returns the lowest peak that measured changes of these kinds can reach.
+
+        The script has the changes in `chosen` as well.
 
         It is 0 (no bound) until an attempt with a subset of `chosen` has shown that such changes
         can save no more.

@@ -1,6 +1,7 @@
 """Computes the loss over many classes in chunks.
 
-The layer that makes the logits can run in the same chunks, so that all logits never exist at once.
+The layer that makes the logits can run in the same chunks. The logits of the whole batch then never
+exist at the same time.
 """
 
 from __future__ import annotations

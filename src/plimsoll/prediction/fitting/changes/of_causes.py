@@ -1,4 +1,4 @@
-"""The changes that remove recognised causes of memory, such as a kept autograd graph."""
+"""The changes that remove recognised causes of memory use, such as a kept autograd graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moves tensors saved for the backward pass to host memory until they are needed."""
+"""Moves saved tensors to host memory until the backward pass needs them."""
 
 from __future__ import annotations
 

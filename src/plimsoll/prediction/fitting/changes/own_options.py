@@ -26,7 +26,10 @@ _LEAST_LENGTH = 128
 
 
 def own_option_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
-    """Yields changes that switch checkpointing on, or use 1/2 or 1/4 of a sample's length."""
+    """Yields changes that set an option of the script's own.
+
+    The option switches checkpointing on, or cuts samples to 1/2 or 1/4 of their length.
+    """
     for use in survey.arguments:
         if use.value is False and (name := _known(use, _CHECKPOINTS)) is not None:
             yield Change(

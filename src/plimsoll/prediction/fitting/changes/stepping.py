@@ -20,7 +20,11 @@ _STATE_COSTS = 1 / 25e9  # seconds per byte that crosses the bus
 
 
 def optimizer_changes(survey: Survey, _: int = 0) -> Iterator[Change]:
-    """Yields changes to the optimizer, if the script makes exactly one, of `torch.optim`."""
+    """Yields changes to the script's optimizer.
+
+    Yields nothing if the script has no optimizer or several, if the optimizer's class is not from
+    `torch.optim`, or if `OptimizerUse.is_a_librarys` is set.
+    """
     if len(survey.optimizers) != 1:
         return
     (use,) = survey.optimizers

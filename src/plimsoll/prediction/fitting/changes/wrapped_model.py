@@ -19,7 +19,11 @@ FULLY_SHARDED = "FullyShardedDataParallel"
 
 
 def only_wrapping(survey: Survey, kind: str) -> Wrapping | None:
-    """Returns the wrapping of this kind if the script has exactly one; otherwise None."""
+    """Returns the script's only wrapping.
+
+    None if the script has no wrapping or several, if the wrapping is of another kind, or if no line
+    of the script makes it.
+    """
     if len(survey.wrappings) != 1:
         return None
     (wrapping,) = survey.wrappings

@@ -24,8 +24,8 @@ Describe find(const Call& call, std::size_t result) {
   return result == 0 ? row->first : result == 1 ? row->second : result == 2 ? row->third : kAny;
 }
 
-// Returns whether the result has the same elements as the operand, so that both draw from the same
-// series.
+// Returns whether the result's elements equal the operand's elements. If they are random, plimsoll
+// must then draw equal numbers for both tensors, so both use one random series (description.h).
 bool keeps_elements(const Call& call) {
   const std::string& name = call.info().plain_name;
   return name == "clone" || name == "contiguous" || name == "_to_copy";
@@ -43,8 +43,9 @@ bool accumulates(const Call& call) {
   });
 }
 
-// Describes the result of a replacement whose mask is also the tensor of the old elements, as in
-// `where(open, still_open, open)`. The old elements that remain are then all true, or all false.
+// Describes the result of an operation that replaces elements of a tensor of truth values, and uses
+// this tensor itself as the mask. An example is `where(open, still_open, open)`. The elements that
+// are not replaced are then all true, or all false.
 Description chosen_truth(const Operands& of, const Replacement& replaced, Origin& origin) {
   const Origin kept = origin_of(of.tensor(replaced.kept));
   const bool is_kept_true = (kept.is_turned == replaced.mask.is_turned) == replaced.is_turned;
@@ -59,14 +60,14 @@ Description chosen_truth(const Operands& of, const Replacement& replaced, Origin
   return Description::truth(is_kept_true ? rest + is_true : is_true, is_random);
 }
 
-// Returns an operand's origin; unknown for a host tensor.
+// Returns an operand's origin (how it was computed; see origin.h). The origin of a host tensor is
+// unknown.
 Origin operand_origin(const Operands& of, std::size_t i) {
   const at::Tensor tensor = of.tensor(i);
   return tensor.defined() && is_simulated(tensor) ? origin_of(tensor) : Origin();
 }
 
-// Sets the result's origin (how it was computed; see origin.h), and corrects the description by
-// what the origin implies.
+// Sets the result's origin, and corrects the description by what the origin implies.
 void describe_origin(const Operands& of, const Written& written, Known& known) {
   const bool is_truth = written.tensor.scalar_type() == at::kBool;
   const auto replaced = written.result == 0 ? replacement_of(of) : std::nullopt;
@@ -74,8 +75,9 @@ void describe_origin(const Operands& of, const Written& written, Known& known) {
   if (kept.is_known()) {
     const Origin& mask = replaced->mask;
     const Origin fresh = operand_origin(of, replaced->fresh);
-    // If the new elements are newly drawn, the mask's condition counts as settled (see origin.h).
-    // If they are constants, or computed from the old elements, they may meet the condition again.
+    // If the new elements are newly drawn, notes that the mask's condition is settled (origin.h):
+    // from now on, at most the replaced share of the elements can meet it. New elements that are
+    // constants, or were computed from the old ones, may all meet it again, so it is not settled.
     const bool is_drawn_anew = fresh.is_known() && !fresh.is_of(kept);
     known.origin = kept.with_replaced(
         replaced->share,

@@ -13,7 +13,7 @@ namespace plimsoll::simulated {
 // takes the most or the least memory.
 enum class Unknown : std::uint8_t { balanced, most, least };
 
-// Events with a lower chance than this count as unlikely, but not as impossible.
+// plimsoll treats an event as unlikely, but not as impossible, if its chance is below this number.
 constexpr double kHardlyEver = 1e-9;
 
 // The chance that a number has some property. `is_random`: only random draws decide it, not the
@@ -32,8 +32,8 @@ struct Description {
     even,    // from a random generator, uniform within the bounds
     normal,  // from a random generator, normal around `mean`
     chosen,  // indices within [0, high], such as tokens or experts
-    // A count. `unknown()` selects its value: `mean`, `high` for the most memory, or `low` for the
-    // least memory.
+    // A count that depends on the program's data. plimsoll assumes `mean` for it, but `high` with
+    // Unknown::most and `low` with Unknown::least.
     counted,
   };
   // A value that many elements have, such as the zeros of relu or the limits of clamp. The
@@ -49,7 +49,7 @@ struct Description {
   double mean = 0;       // for `normal` and `counted`; for truth values, how large a share is true
   double deviation = 0;  // for `normal`
   std::int64_t per_row = 1;      // for `chosen`: this many consecutive numbers all differ
-  std::int64_t sums_to_one = 0;  // size of the dimension along which sums are 1; 0 if none
+  std::int64_t sums_to_one = 0;  // size of the dimension along which numbers sum to 1; 0 if none
   std::int64_t sum_stride = 0;   // stride of that dimension
   bool is_finite = true;         // false only if the program itself passed infinity or NaN
   bool is_whole = false;         // the numbers are whole, even if their type allows fractions
@@ -95,9 +95,10 @@ struct Description {
 
 // Describes a mixture of two descriptions: `share` of the elements belong to `one`.
 Description join(const Description& one, const Description& other, double share = 0.5);
-// Returns the number of hits that plimsoll assumes for `most` random draws with `mean` hits on
-// average. For the most memory, this is a number that real draws hardly ever exceed. For the least
-// memory, it is a number below which real draws hardly ever fall. Otherwise it is `mean`.
+// Returns the number of hits that plimsoll assumes among `most` random draws, of which `mean` are
+// hits on average. If unknown() is `balanced`, the result is `mean`, rounded. For Unknown::most, it
+// is a number of hits that real draws hardly ever exceed; for Unknown::least, one below which they
+// hardly ever fall.
 double expected_of_random(double mean, double most);
 
 // Draws the numbers at positions `first`, `first` + 1, … of a series. A series is a random

@@ -169,8 +169,9 @@ at::Tensor with_bits_of(const at::Tensor& tensor, at::Tensor values) {
   return values;
 }
 
-// Returns a host tensor that uses the memory of the values, without a copy. The tensor keeps this
-// memory alive, even if another thread frees the contents.
+// Returns a host tensor with the shape and strides of `tensor`. Its elements are the values that
+// `contents` holds from byte `begin` on, in the same memory and not a copy. The host tensor keeps
+// this memory alive, even if another thread frees the contents.
 at::Tensor over(const Contents& contents, const at::Tensor& tensor, std::size_t begin) {
   at::Tensor values = at::from_blob(
       contents.memory() + begin, tensor.sizes(), tensor.strides(),
@@ -205,9 +206,9 @@ Description bounds_of(const at::Tensor& values) {
   return found;
 }
 
-// Describes what a GPU may have in place of values that plimsoll only assumes. Returns the
-// description `any`, limited to the signs of the assumed values. For truth values, it returns a
-// description by the share of true ones. `bounds` describes the assumed values.
+// Describes the values that a GPU may have where plimsoll only assumes values. `bounds` describes
+// the assumed values. For numbers, returns `any`, limited to the signs of the assumed values. For
+// truth values, returns a description with the same share of true elements as `bounds`.
 Description signs_of(const Description& bounds, const Description& any, at::ScalarType type) {
   if (type == at::kBool) {
     // Even if all values are equal now, a new draw may differ from them.

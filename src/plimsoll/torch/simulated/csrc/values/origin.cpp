@@ -23,7 +23,7 @@ void Origin::settle(const Settled& condition) {
     if (is_same || (each.way == 0 && place == nullptr)) place = &each;
     if (is_same) break;
   }
-  if (place == nullptr) place = settled.data();  // no place is free
+  if (place == nullptr) place = settled.data();  // no place is free: overwrites the first
   const bool is_new = place->way != condition.way || place->is_turned != condition.is_turned;
   *place = {condition.way, condition.is_turned,
             is_new ? condition.share : std::max(place->share, condition.share)};

@@ -4,8 +4,8 @@
 // a condition, draws new values for the elements that meet it, and repeats both steps until no
 // element meets it. Only the newly drawn elements can meet the condition in the next round.
 // plimsoll has to know this, because it describes all elements by one distribution. So the origin
-// of a tensor keeps its number when some elements are replaced. It also notes the condition that
-// the other elements do not meet.
+// of a tensor keeps its number when some elements are replaced. It also notes the condition, since
+// no element that was kept meets it.
 #pragma once
 
 #include <array>
@@ -16,9 +16,9 @@
 namespace plimsoll::simulated {
 
 struct Origin {
-  // A condition that was computed earlier. Since then all elements of the tensor that met it were
-  // replaced. So at most `share` of the elements can meet it now. `way` and `is_turned` identify
-  // the condition, as they do in an Origin.
+  // A condition on a tensor's elements that was computed earlier. Every element that met it has
+  // since been replaced, so at most `share` of the elements can meet it now. `way` and `is_turned`
+  // identify the condition, as they do in an Origin.
   struct Settled {
     std::uint64_t way = 0;
     bool is_turned = false;

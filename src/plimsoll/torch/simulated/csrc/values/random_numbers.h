@@ -19,10 +19,10 @@ namespace plimsoll::simulated {
 struct RandomState {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;
-  bool is_known = false;  // the program chose the seed; if not, it differs in each run on a GPU
+  bool is_known = false;  // the program chose the seed; otherwise the seed differs in each GPU run
 };
 
-// Advances the call's generator as a GPU's kernel does, and returns the state from before.
+// Advances the call's generator as a GPU's kernel does. Returns the generator's earlier state.
 RandomState take_random_state(const Call& call);
 
 // Draws the numbers that a GPU's kernel would draw and writes them to `values`. Returns false if

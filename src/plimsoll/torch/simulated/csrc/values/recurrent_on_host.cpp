@@ -29,7 +29,7 @@ Tensor plus(const Tensor& one, const Tensor& other) {
 
 // --- one step ------------------------------------------------------------------------------------
 
-// The results of a time step, kept for its gradients.
+// The states and gates of a time step. The step's backward pass needs them.
 struct CellStep {
   Tensor hidden;  // hidden state before the step
   Tensor cell;    // LSTM: cell state before the step
@@ -136,8 +136,9 @@ struct Sequences {
   }
 };
 
-// Returns the state of all sequences: rows of `first` for sequences that continued, rows of `all`
-// for those that had ended.
+// Returns the states of all sequences, or the gradients of the states, after a time step was
+// computed. `first` has the new rows of the sequences that are long enough to have this step. The
+// shorter sequences keep their rows of `all`.
 Tensor gone_on(const Tensor& first, const Tensor& all) {
   return first.size(0) == all.size(0)
              ? first

@@ -18,7 +18,7 @@ namespace {
 // plimsoll changes an unknown value after the program has read it this many times in a row and the
 // bytes in live blocks stayed the same (see Place). Programs of a few steps never see a change.
 constexpr std::int64_t kPatience = 8;
-// For some truth values, random draws alone decide, and one of the two outcomes is nearly certain.
+// Some truth values depend on random draws alone, and one of the two outcomes is nearly certain.
 // plimsoll changes such a value only after this many reads in a row.
 constexpr std::int64_t kPatienceWithLuck = 64;
 // A value changes after this many reads even if memory grows, as it does while text is generated.
@@ -39,8 +39,9 @@ struct Place {
   std::int64_t reads = 0;
   std::int64_t alike = 0;  // consecutive reads with unchanged memory
   std::int64_t changes = 0;
-  // The bytes in live blocks at the last two reads. Memory counts as unchanged if the bytes now
-  // equal one of the two numbers: a loop that swaps two buffers alternates between two numbers.
+  // The bytes in live blocks at each of the last two reads. If the bytes at a new read equal either
+  // number, plimsoll regards memory as unchanged: a loop that swaps two buffers alternates between
+  // two numbers.
   std::array<std::uint64_t, 2> live_bytes{};
   double open = 1;  // Origin::open of the value at the last read
   // The last read's tensor: the number of its allocation, the size of its storage, and its offset
