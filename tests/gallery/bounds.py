@@ -36,8 +36,9 @@ OTHER_VERSION = Bounds(
 WITHOUT_WORKSPACES = replace(OTHER_VERSION, reserved=0.25, fewer_bytes=66 << 20)
 """Bounds for predictions under PyTorch 2.15 and later. No card was measured under these versions.
 
-They do not keep cuBLAS workspaces, so a request may find other free blocks than in the measurement.
-`fewer_bytes` is the size of the workspaces of two threads on compute capability 9.0.
+These versions do not keep cuBLAS workspaces, but the version of the measurements does. A request
+may therefore find other free blocks than in the measurement. `fewer_bytes` is the total size of two
+threads' workspaces on a GPU of compute capability 9.0.
 """
 _CONVOLUTIONS = "workspaces of cuDNN for convolutions that nobody has measured (docs/predict.md)"
 KNOWN: dict[str, Bounds] = {
@@ -68,7 +69,10 @@ prediction was made under another PyTorch version than the measurement.
 
 
 def bounds_of(name: str, torch: str, measured_torch: str) -> Bounds:
-    """Returns a script's bounds, given the PyTorch of the prediction and of the measurement."""
+    """Returns the bounds for a script.
+
+    `torch` is the PyTorch version of the prediction, `measured_torch` that of the measurement.
+    """
     if short(torch) == short(measured_torch):
         return KNOWN.get(name, CLOSE)
     usual = WITHOUT_WORKSPACES if _keeps_no_workspaces(torch) else OTHER_VERSION

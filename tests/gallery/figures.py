@@ -32,7 +32,8 @@ class Figures:
         reserved_range: The same range for `reserved_bytes`.
         by_data: Whether a size depends on data that the prediction does not know.
         allocations: The number of allocations; only for a measurement.
-        seconds: The time of the run, its start included.
+        seconds: For a measurement, the time of the whole process, including its start. For a
+            prediction, the time that `plimsoll predict` reports.
         versions: The versions of the script's libraries.
     """
 

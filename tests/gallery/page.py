@@ -112,8 +112,8 @@ def _mib(value: int) -> str:
 def _libraries(scripts: Sequence[Script], measured: Measured, predicted: Predicted) -> str:
     """Returns a table of library versions, with a row for each library.
 
-    One column has the versions that were installed for the measurements. The others have those for
-    the predictions, one column for each PyTorch version.
+    One column lists the versions that were installed for the measurements. Each other column lists
+    the versions that were installed for the predictions under one PyTorch version.
     """
     columns = {
         f"PyTorch {version}": list(figures.values())

@@ -51,7 +51,12 @@ class Measured:
 
 @dataclass
 class Predicted:
-    """Predictions by PyTorch version (such as 2.11), then by script name."""
+    """The scripts' memory, predicted.
+
+    Attributes:
+        figures: Maps a PyTorch version (such as 2.11) to the figures predicted under that version,
+            by script name.
+    """
 
     figures: dict[str, dict[str, Figures]] = field(default_factory=dict)
 

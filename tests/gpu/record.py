@@ -24,9 +24,9 @@ program. A note that begins with "changed" means that the program changes a limi
 counter in mid-run. The history does not record such a change.
 
 Sizes are drawn from seeded generators. Every run of a program therefore makes the same requests,
-except where GPU timing or thread scheduling decides. Limits are shares of the card's memory.
-Several programs run at once (``--jobs``). They share the card's memory, which suffices for all of
-them if it is 40 GiB or more.
+except requests that depend on GPU timing or thread scheduling. A program's memory limit is a share
+of the card's memory. Up to ``--jobs`` programs run in parallel on the card. For the default number
+of jobs, a card with 40 GiB or more has enough memory.
 
 Exit status: 0 if each program was recorded or is not supported here, 1 if one failed, 2 if the
 input is bad or there is no GPU.
@@ -112,7 +112,7 @@ class Heap:
         return True
 
     def pop(self, index: int) -> torch.Tensor:
-        """Removes and returns one tensor; the last one takes its place."""
+        """Removes and returns the tensor at `index`; moves the last tensor to that index."""
         tensors = self.tensors
         tensors[index], tensors[-1] = tensors[-1], tensors[index]
         tensor = tensors.pop()
@@ -279,7 +279,7 @@ def streams(run: Run, steps: int = 500, cap: float = 0.04, high: int = 100 * MIB
 
 
 def two_users(run: Run, turns: int = 80) -> object:
-    """Frees a block that two streams still use: it is reusable only after the work of both."""
+    """Frees a block that two streams still use; it can be reused once both have finished."""
     heap = Heap(run)
     short, long = new_stream(), new_stream()
     for turn in range(turns):

@@ -36,7 +36,7 @@ FURTHER_CONTEXT = HostCost(60 * MiB, 0)
 CUBLAS = HostCost(150 * MiB, 15 * MiB)
 CUDNN = HostCost(68 * MiB, 60 * MiB)
 _COSTS_VARY = 0.25
-"""The part by which these figures may differ between machines."""
+"""These figures may differ between machines by up to this share."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class HostUse:
 def host_peak(uses: Iterable[HostUse]) -> tuple[int, tuple[int, int]] | None:
     """Returns the peak host memory of the machine with the highest peak, and that peak's range.
 
-    It assumes that all processes reach their peaks at the same time. Mapped files count once.
-    Returns None if `uses` is empty.
+    It assumes that all processes reach their peaks at the same time. It counts mapped files
+    only once. Returns None if `uses` is empty.
     """
     by_host: dict[int, list[HostUse]] = {}
     for use in uses:

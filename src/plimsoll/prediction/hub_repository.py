@@ -146,7 +146,8 @@ def fetch(repository: HubRepository, script: str) -> None:
         # A single request first shows whether the hub can be reached: a download would retry for
         # half a minute.
         first = hub.hf_hub_url(name, _FIRST[kind], repo_type=kind, revision=revision)
-        # The repository of a diffusers pipeline has no config.json.
+        # If only this file is missing, the hub was reached. For example, the repository of a
+        # diffusers pipeline has no config.json.
         with suppress(getattr(errors, "RemoteEntryNotFoundError", errors.EntryNotFoundError)):
             hub.get_hf_file_metadata(first)
         with _without_bars():

@@ -48,7 +48,10 @@ def job_verdict(p: PredictionParts, width: int | None = None) -> Iterator[str]:
 
 
 def shared_card_rows(p: PredictionParts) -> Iterator[str]:
-    """Yields a line for each card that several processes use, with their highest sum of memory."""
+    """Yields a line for each card that several processes use.
+
+    The line gives the most memory that these processes take together at one time.
+    """
     for card in p.shared_cards:
         where = f"GPU {card.device}" + (f" of host {card.host}" if _hosts(p.ranks) > 1 else "")
         ranks = [f"ranks {_numbers(card.ranks)}"] if card.ranks else []

@@ -1,7 +1,7 @@
 """Environment variables that keep experiment trackers and model hubs off the network.
 
-Each is documented by the tool itself. A script that asks for a connection explicitly, for example
-by `wandb.init(mode="online")`, overrides the tracker's variable.
+Each variable is documented by the tool that reads it. A script that asks for a connection
+explicitly, for example by `wandb.init(mode="online")`, overrides the tracker's variable.
 """
 
 from __future__ import annotations

@@ -121,11 +121,11 @@ class ProcessUse(GpuUse):
 
 @dataclass(frozen=True)
 class LineTime:
-    """The time in a step that the kernels of a source line and of that line's backward pass take.
+    """The time that a source line and its backward pass take in each step.
 
     Attributes:
         line: The line.
-        seconds: The time on the GPU.
+        seconds: The time of their kernels on the GPU.
     """
 
     line: str
@@ -167,7 +167,7 @@ class StepTime:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Returns the object from its fields, as `asdict` gave them."""
+        """Restores an object from the fields that `asdict` returned."""
         low, high = values["seconds_range"]
         lines = [LineTime(**line) for line in values["lines"]]
         return cls(**{**values, "seconds_range": (low, high), "lines": lines})
@@ -211,7 +211,8 @@ class PredictionParts:
         why_unknown: Why `fits` is unknown; None if it is known.
         headroom_bytes: The memory that stays free at the peak, on the card and in the shared memory
             that requests may spill into. If the program's own limit leaves less, this is the rest
-            of the limit. Negative if memory is missing. All processes that use the card count.
+            of the limit. Negative if memory is missing. The memory of all processes on the card is
+            subtracted.
         limit_bytes: The program's own limit on PyTorch's reserved memory, as set by
             `set_per_process_memory_fraction`. If the program set several limits, this is the one
             with the least room left. None if the program set no limit.
@@ -371,7 +372,7 @@ class PredictionParts:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Returns the parts from the plain data of `to_dict`."""
+        """Restores an object from the plain data that `to_dict` returned."""
         return cls(
             **{
                 **{key: value for key, value in values.items() if key not in _WORKED_OUT},

@@ -68,8 +68,8 @@ def predict(
     The script's output goes to stderr. Only the script sees the files that it writes. plimsoll
     lists them in the result and deletes them at the end. Experiment trackers and model hubs are
     offline. A script that runs out of memory runs once more on a card of the same kind with
-    unlimited memory, to find out how much it needs. A script that compiles runs once more without
-    its compiler, for comparison.
+    unlimited memory, to find out how much it needs. A script that uses `torch.compile` runs
+    once more without it, for comparison.
 
     >>> import plimsoll
     >>> found = plimsoll.predict("train.py", ["--epochs", "1"], gpu="L4")  # doctest: +SKIP
@@ -180,9 +180,10 @@ def predict_request(
 
 
 def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Prediction:
-    """Predicts a job from a run of one rank of each group of ranks that should use equal memory.
+    """Predicts a job by running only one rank of each group.
 
-    An earlier run, of one rank only, finds these groups.
+    The ranks of a group should use equal memory. An earlier run, of a single rank, finds the
+    groups.
     """
     with said_when_long(f"running the first rank of {request.title}, to see which ranks differ"):
         roles = find_roles(request)

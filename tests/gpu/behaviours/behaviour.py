@@ -51,7 +51,7 @@ class Behaviour:
     def differences(self, allocator: str, theirs: Observed, ours: Observed) -> list[str]:
         """Returns the names of observations that break their relation.
 
-        An observation that is in only one of `theirs` and `ours` also counts.
+        The result includes each name that only one of `theirs` and `ours` has.
         """
         relations = dict(self.either)
         if allocator == "elastic":
@@ -84,8 +84,9 @@ def behaviour(
     Args:
         elastic: Names of observations that need not be equal under PyTorch's allocator and
             plimsoll's elastic allocator, each with the relation that must hold instead.
-        either: The same for each of plimsoll's allocators. A name that `elastic` also has gets the
-            relation of `elastic` under the elastic allocator.
+        either: Names of observations that need not be equal under PyTorch's allocator and any of
+            plimsoll's allocators, each with the relation that must hold instead. If a name is in
+            both mappings, the relation in `elastic` applies to the elastic allocator.
         own_process: Whether the program runs in a process of its own.
     """
 

@@ -16,8 +16,8 @@ from tests.gpu.behaviours.behaviour import Observed, UnavailableError, anything,
 from tests.gpu.behaviours.streams import in_threads
 from tests.gpu.behaviours.tools import MIB, empty, error_of, pool_bytes, room_for, stat
 
-# PyTorch has loaded CUDA's runtime already, so this source compiles without the runtime's library
-# and header.
+# The source declares CUDA's functions itself, so it needs no CUDA header. It is not linked with
+# CUDA's runtime, because PyTorch has already loaded that library into the process.
 OWN_ALLOCATOR = """
 #include <atomic>
 #include <cstddef>
@@ -39,7 +39,7 @@ extern "C" int own_frees() { return frees; }
 
 
 class OwnAllocator:
-    """OWN_ALLOCATOR, compiled; counts its calls."""
+    """Compiles and loads OWN_ALLOCATOR, an allocator that counts its allocations and frees."""
 
     def __init__(self) -> None:
         compiler = shutil.which("g++")

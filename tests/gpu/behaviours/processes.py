@@ -19,7 +19,7 @@ TIMEOUT_SECONDS = 90
 
 
 def installed_allocator() -> str:
-    """Returns the name of plimsoll's allocator in this process, or "torch"."""
+    """Returns the name of plimsoll's allocator in this process; "torch" if none is installed."""
     module: Any = sys.modules.get("plimsoll.torch.live.live_engines")
     installed = None if module is None else module._installed
     return "torch" if installed is None else str(installed.choice.allocator)

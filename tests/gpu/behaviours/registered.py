@@ -71,7 +71,8 @@ def registered(backend: Any, pool: Any) -> Observed:
     address, total = tensor.data_ptr(), tensor.double().sum().item()
     dist.all_reduce(tensor)
     move_others()
-    with torch.cuda.use_mem_pool(pool):  # the pool gets new memory, which NCCL registers at once
+    # The pool gets new memory here. NCCL registers that memory as soon as it is allocated.
+    with torch.cuda.use_mem_pool(pool):
         late = [torch.full((MIB * (1 + i),), float(i), device=DEVICE) for i in range(4)]
         del late[1]
         late.append(torch.full((6 * MIB,), 9.0, device=DEVICE))

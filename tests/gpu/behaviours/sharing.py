@@ -16,7 +16,8 @@ from tests.gpu.behaviours.tools import MIB, empty, result_of
 
 TIMEOUT_SECONDS = 60
 
-# A program that takes its parent's standard input by pidfd_open (434) and pidfd_getfd (438).
+# A program that duplicates its parent's file descriptor 0 into its own process. 434 and 438 are the
+# numbers of the system calls pidfd_open and pidfd_getfd.
 FETCH_A_DESCRIPTOR = """
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)

@@ -26,7 +26,7 @@ def all_equal(tensor: Any, value: float) -> bool:
 
 
 def in_threads(*functions: Callable[[], object]) -> list[str]:
-    """Calls each function in its own thread, all at once; returns their errors."""
+    """Calls the functions in parallel, each in its own thread; returns the errors they raised."""
     problems: list[str] = []
 
     def guarded(function: Callable[[], object]) -> None:

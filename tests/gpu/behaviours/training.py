@@ -64,8 +64,8 @@ def mixed_precision_trains_to_the_same_bits() -> Observed:
 
 @behaviour(elastic={"peak_reserved": at_most, "peak_allocated": at_most})
 def convolutions_train_to_the_same_bits() -> Observed:
-    # cuDNN chooses its algorithms by the free memory that the allocator reports. With another
-    # choice, the losses could differ in their last bits.
+    # cuDNN chooses its algorithms by the free memory that the allocator reports. If it chose
+    # different algorithms under two allocators, the losses could differ in their last bits.
     torch.manual_seed(0)
     torch.backends.cudnn.deterministic = True
     model = torch.nn.Sequential(

@@ -30,7 +30,7 @@ def plan_command(
         script: The changed script.
         arguments: The script's arguments.
         setup: The simulated GPUs.
-        use: The allocator with which it fits.
+        use: The allocator with which the changed script fits.
         launcher: The arguments before the script, such as "-m" and a module that starts a job's
             ranks.
     """

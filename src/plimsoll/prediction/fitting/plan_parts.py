@@ -102,7 +102,7 @@ class PlanParts:
             None if unknown.
         host_peak_range_bytes: The least and the most that `host_peak_bytes` may be.
         front: The attempts for which no other takes less memory and less time, the fastest first.
-        tried: All attempts, in order.
+        tried: All attempts, in the order in which they were made.
         floor_bytes: The least memory of the card that sufficed for one of the attempts.
         floor_changes: The short names of that attempt's changes.
         floor_held: The bytes at that attempt's peak by category.

@@ -94,7 +94,7 @@ class Search:
 
     @property
     def known(self) -> list[Attempt]:
-        """All attempts, in order."""
+        """All attempts, in the order in which they were made."""
         return self._known.attempts
 
     @property
@@ -249,7 +249,10 @@ class Search:
         return MOST_SIMULATIONS - 1 - self._attempts.count
 
     def _branch(self, items: Sequence[Change]) -> None:
-        """Tries sets of changes, the most promising first; if none fits, tries all at once."""
+        """Tries sets of changes, the most promising first.
+
+        If none fits, tries one set of all changes that can be combined.
+        """
         turns = 0
         while self._left() > 0:
             self._take_best()

@@ -108,7 +108,7 @@ def _how(plan: PlanParts) -> str:
 
 
 def allocator_title(allocator: str, conf: str) -> str:
-    """Returns an allocator in words, or just the settings if PyTorch's allocator has some."""
+    """Returns an allocator's name. For PyTorch's allocator with settings, returns the settings."""
     if allocator == "native":
         return conf or "PyTorch's allocator"
     return f"plimsoll's {allocator} allocator"

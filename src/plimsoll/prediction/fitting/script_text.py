@@ -182,7 +182,10 @@ class ScriptText:
         )
 
     def replace(self, node: ast.expr, text: str) -> ScriptText:
-        """Replaces an expression's text; unchanged lines of it keep their original numbers."""
+        """Replaces an expression's text.
+
+        A line that is the same before and after keeps its original number.
+        """
         if node.end_lineno is None or node.end_col_offset is None:
             raise CannotChangeError("an expression without an end")
         first, last = node.lineno - 1, node.end_lineno - 1

@@ -31,7 +31,7 @@ _MOST_OF_A_KIND = 2
 _LEAST_BUDGET = 64 * MiB
 _ALIKE = 0.99
 ENOUGH = 0.01
-"""Differences in time below this share of a step do not count."""
+"""Step times that differ by less than this share are taken as equal."""
 
 
 class Sets:
@@ -154,7 +154,7 @@ class Sets:
         survey, kinds = start.survey, {change.kind for change in chosen}
         places = (
             self._known.base.survey
-        )  # changes refer to lines of the unchanged script, and only this survey has them
+        )  # changes name lines of the unchanged script, so they need the survey of its run
         if allocated <= self._known.target() or survey is None or len(survey.models) != 1:
             return
         assert places is not None
@@ -236,7 +236,7 @@ class Sets:
     def _with_both(
         self, chosen: Changes, allocated: int, seconds: float, start: Attempt, target: int
     ) -> Iterator[tuple[Changes, int, float]]:
-        """Yields `chosen` with as much recomputation as possible, and with offloading.
+        """Yields at most one set: `chosen`, as much recomputation as possible, and offloading.
 
         The offloading moves only the bytes by which the peak would still be too high.
         """

@@ -65,8 +65,8 @@ def run_beside(requests: Sequence[Request], ended: Callable[[int, Outcome], None
                 wait = _of_roles(request)
             else:
                 output = io.BytesIO()
-                # The kernel ends the process when the thread that started it ends. So this thread
-                # starts it, not a thread of the pool.
+                # Linux ends the process when the thread that started it ends. So this thread starts
+                # the process, not a thread of the pool.
                 answer = stack.enter_context(
                     started(request, shows_output=False, is_aside=True, failed_output=output)
                 )

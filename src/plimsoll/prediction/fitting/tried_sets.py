@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def tried_sets(
     known: Sequence[Attempt], chosen: Attempt, fits: Callable[[Attempt], bool]
 ) -> Iterator[Tried]:
-    """Yields all attempts as data, in order.
+    """Yields all attempts as data, in the order of `known`.
 
     Args:
         known: The attempts.

@@ -120,7 +120,7 @@ def fit(
 
 
 class _Search:
-    """Runs the script with the values that a `Bracket` chooses, and adds the results to it.
+    """Runs the script with values that a `Bracket` chooses, and tells the bracket the results.
 
     Attributes:
         last: The latest prediction; None before the first.
@@ -218,7 +218,9 @@ class _Search:
                 self._progress(value, self._trials[value])
                 return value
         self._bracket.other_runs += 1
-        return None  # an error of this run counts only if the next run, with a value, has it too
+        # An error of this run is ignored. If the script's own value is not the cause, the next run,
+        # with another value, fails too.
+        return None
 
     def _try(self, tries: list[Try]) -> None:
         def ended(number: int, outcome: Outcome) -> None:
@@ -333,7 +335,7 @@ def _failed(value: int, outcome: Outcome) -> Trial:
 
 
 def _largest(all_written: Iterable[Written]) -> list[Written]:
-    """Returns the written files, the largest first. A path written several times counts once."""
+    """Returns the largest file that was written to each path, sorted from large to small."""
     largest: dict[str, Written] = {}
     for one in all_written:
         before = largest.get(one.path)

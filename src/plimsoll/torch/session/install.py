@@ -122,7 +122,11 @@ def _check_pytorch() -> None:
 
 
 def _use_simulated(engines: Engines, allocator: LiveAllocatorName, tiers: Tiers) -> None:
-    """Sets the tiers of simulated GPUs; refuses an `allocator` that is not the GPUs' own."""
+    """Sets the tiers of simulated GPUs.
+
+    Raises:
+        InputError: If `allocator` is not the one with which the GPUs are simulated.
+    """
     if engines.allocator != allocator:
         raise InputError(
             f"the simulated GPUs have the {engines.allocator} allocator: choose --allocator "

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def tell_of_plan(engines: LiveEngines, plan: str, *, is_summarized: bool) -> None:
-    """Prints a line if the plan was made for another program.
+    """Prints a line if the plan was made for a program other than the running one.
 
     At exit, prints a line for each GPU whose engine stopped following the plan, because too
     little memory got its planned address.

@@ -72,7 +72,10 @@ def record(
 
 
 def events_of(allocator: Allocator | None) -> Callable[[], EventSource]:
-    """Returns a function that returns the events of `allocator`; None means this process's GPUs."""
+    """Returns a function that returns the events of `allocator`.
+
+    If `allocator` is None, the function returns the events of this process's GPUs.
+    """
     return events_of_process if allocator is None else lambda: AllocatorEvents(allocator)
 
 
@@ -139,11 +142,13 @@ def _end(recorder: Recorder) -> None:
 
 
 def rank_recorder(path: Path) -> Recorder | None:
-    """Makes a recorder of this rank's GPUs, which writes `run.rank0.plim` if `path` is `run.plim`.
+    """Makes a recorder of this rank's GPUs.
+
+    If `path` is `run.plim`, the recorder of rank 0 writes `run.rank0.plim`.
 
     Returns:
-        The recorder, which has not begun. None if this process has no rank, or if another process
-        of the rank writes the file.
+        The recorder, which has not begun. None if this process has no rank, or if the file exists
+        already because another process of the same rank writes it.
     """
     if rank_of_process() is None:
         return None

@@ -1,7 +1,7 @@
 """Properties of chips: the rows of data/chips.csv.
 
 The rows are also compiled into the C++ library, where `csrc/chips` reads them. If a chip has no
-row, `csrc/chips` adds a note to the report.
+row, `csrc/chips` uses the nearest row, and the simulation's report says so.
 """
 
 from __future__ import annotations

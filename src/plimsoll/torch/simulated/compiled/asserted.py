@@ -93,7 +93,7 @@ class Assertions:
 
 
 class UndecidedError(Exception):
-    """A check depends on unknown values."""
+    """`Assertions.failed` could not decide a check."""
 
 
 def assertions_of(function: Any) -> Assertions | None:

@@ -1,4 +1,7 @@
-"""Notes when the first call of compiled code needs extra memory, for example to try kernels."""
+"""Records the actions for which the first call of compiled code needs extra memory.
+
+An example is tuning kernels. For each action, the range of events during the action is recorded.
+"""
 
 from __future__ import annotations
 

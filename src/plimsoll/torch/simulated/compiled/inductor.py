@@ -40,7 +40,10 @@ def fit_compiler(torch: ModuleType, simulation: Simulation) -> None:
     guards = torch._C._dynamo.guards
 
     def empty_strided(size: Any, stride: Any, dtype: Any) -> Any:
-        """Allocates a tensor. Dispatch modes do not see the call, as with PyTorch's function."""
+        """Allocates a tensor, in place of PyTorch's `_empty_strided_cuda`.
+
+        Dispatch modes see no calls of either function.
+        """
         simulation.leftovers.collect()
         with torch._C._DisableTorchDispatch():
             return torch.empty_strided(size, stride, dtype=dtype, device="cuda")

@@ -1,10 +1,11 @@
 """Triton's kernels on simulated GPUs: a launch takes memory and time, and computes nothing.
 
-`triton.compile` makes every kernel, of a program or of Inductor. plimsoll replaces this function
-with one whose kernels compute nothing. plimsoll compiles a kernel beyond Triton's IR only to learn
-a number. For a kernel that makes tensor descriptors on the device, this is the size of its scratch
-memory. For a kernel whose registers decide a choice, this is the number of registers of a thread:
-Inductor, for example, halves the blocks of a reduction whose threads need many registers.
+`triton.compile` makes every kernel: the program's own kernels and those of Inductor. plimsoll
+replaces this function with one whose kernels compute nothing. plimsoll compiles a kernel beyond
+Triton's IR only to learn a number. For a kernel that makes tensor descriptors on the device, this
+is the size of its scratch memory. For a kernel whose registers decide a choice, this is the number
+of registers of a thread: Inductor, for example, halves the blocks of a reduction whose threads need
+many registers.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ def _inline(ir: Any, context: Any, module: Any) -> None:
 def _named(src: Any, numbers: set[int] | None) -> set[str]:
     """Returns the names of the kernel's arguments at these positions; empty if unknown.
 
-    The positions do not count constant arguments.
+    A position is an index into the list of the arguments that are not constant (`constexpr`).
     """
     names = [name for name, kind in src.signature.items() if kind != "constexpr"]
     if numbers is None or max(numbers) >= len(names):

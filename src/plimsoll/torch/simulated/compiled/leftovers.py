@@ -44,7 +44,7 @@ class Leftovers:
         self._are_there = True
 
     def collect(self) -> None:
-        """Collects the cycles if there was a compilation since the last call."""
+        """Collects the cycles if a compilation has ended since the last call of this method."""
         if self._are_there:
             self._are_there = False
             gc.collect()

@@ -7,7 +7,7 @@ from collections import defaultdict
 
 _VALUE = re.compile(r"%[\w$.-]+")
 _STORES = {"tt.store": 0, "tt.atomic_rmw": 0, "tt.atomic_cas": 0, "tt.descriptor_store": 0}
-"""The position of the pointer among the operands of each operation that writes."""
+"""For each operation that writes to memory: the position of the pointer among its operands."""
 _OPERATION = re.compile(
     r'^\s*(?:(?P<results>%[^=]+?) = )?"?(?P<name>[a-z_]+\.[\w.]+)"?(?P<rest>.*)'
 )

@@ -25,14 +25,14 @@ _BENCHMARK_MS = 1
 def add_driver(simulation: Simulation, module: ModuleType, execute: Callable[[], None]) -> None:
     """Loads `triton.backends.nvidia.driver`, and replaces its driver by one that needs no GPU.
 
-    Triton uses the only driver class that it finds in the module. Triton's compiler for NVIDIA's
-    GPUs is not replaced.
+    Triton expects exactly one driver class in the module, so the new class takes the name of the
+    old one. Triton's compiler for NVIDIA's GPUs is not replaced.
     """
     execute()
     real = module.CudaDriver
 
     class SimulatedDriver(module.GPUDriver):  # type: ignore[misc, name-defined]
-        """Tells Triton the target and the properties of the simulated GPUs, and their streams."""
+        """Tells Triton each simulated GPU's target architecture, properties and current stream."""
 
         get_active_torch_device = real.get_active_torch_device
         get_device_interface = real.get_device_interface

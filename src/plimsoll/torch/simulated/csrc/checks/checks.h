@@ -2,11 +2,11 @@
 // CUDA_KERNEL_ASSERT). PyTorch makes other checks on the host, with a value that it reads back.
 // Each file of this folder has a table of checks.
 //
-// A check can fail only for known data. It then ends the program as on a GPU: either with an error
-// at once, or with an error of the GPU, after which every CUDA call fails. If only made-up
-// values are outside a limit, nothing is raised, and the report says that the check is undecided.
-// CPU kernels cannot be used to check: they refuse data that GPUs accept, and accept data that GPUs
-// refuse.
+// A check fails only if the data are certainly wrong. It then fails as on a GPU. A check on the
+// host raises an ordinary PyTorch error. A check on the device raises an error after which every
+// CUDA call fails. If only made-up values are outside a limit, nothing is raised, and the report
+// says that the check is undecided. CPU kernels cannot be used to check: they refuse data that GPUs
+// accept, and accept data that GPUs refuse.
 #pragma once
 
 #include <string>
@@ -51,8 +51,8 @@ struct Limits {
 // Returns a refused number as text, for an error message.
 std::string number_text(double number);
 
-// Returns a number of the tensor that is outside the limits or NaN. `operation` is the number of
-// the operation's name, as Runtime::name returns it.
+// Returns an element of the tensor: one that is NaN or outside the limits. `operation` identifies
+// the operation; it is the number that Runtime::name returns for the operation's name.
 //
 // Returns nothing if all numbers are within the limits. If the numbers are unknown, and may be
 // outside the limits, it also returns nothing, and the report says that the check is undecided.

@@ -21,7 +21,8 @@ void loss_of_chances(const Call& call) {  // (self, target, ...)
 }
 
 // Lets PyTorch check the parameters of a random operation, by calling the operation with meta
-// tensors. PyTorch makes the same checks on all devices; some are in the Meta kernel.
+// tensors. PyTorch makes the same checks on all devices; the operation's Meta kernel makes some
+// of them.
 void drawn(const Call& call) {
   torch::jit::Stack stack;
   for (const c10::IValue& argument : call.arguments()) {

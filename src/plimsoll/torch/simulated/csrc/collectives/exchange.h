@@ -24,7 +24,7 @@ std::uint64_t post(const Meeting& meeting, std::string_view given);
 // The bytes of all ranks, as `collect` returns them.
 struct Collected {
   std::uint64_t series = 0;  // a random number, the same on all ranks
-  std::int64_t from = -1;    // the sender, if this rank received from any rank
+  std::int64_t from = -1;    // for a receive: the sender's rank; otherwise -1
   // One entry for each rank. For a receive, this has only the sender's entry.
   std::vector<std::string> given;
 };

@@ -1,5 +1,6 @@
 // The backend of a process group on simulated GPUs. It takes memory and streams as ProcessGroupNCCL
-// does; for host tensors it acts as gloo. The ranks exchange bytes by exchange.h.
+// does; for host tensors it acts as gloo. The ranks exchange bytes with the functions of
+// exchange.h.
 //
 // The rules are those of torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp. Since PyTorch 2.15, a
 // program that asks for "nccl" gets a new class, here called the successor of ProcessGroupNCCL. The
