@@ -195,7 +195,7 @@ def files_of(area: str) -> list[Path]:
 
 
 def share_of(area: str) -> tuple[float, list[Flagged]]:
-    """Returns the share of flagged lines of an area, in percent, and the flagged sentences."""
+    """Returns what percentage of an area's prose lines is flagged, and the flagged sentences."""
     flagged, lines = [], 0
     for path in files_of(area):
         found, count = flagged_in(path)

@@ -27,7 +27,7 @@ _ENDS: tuple[UnknownName, ...] = ("most", "least")
 def with_range(request: Request, found: Prediction) -> Prediction:
     """Returns the prediction, with ranges of its figures if sizes depend on unknown data.
 
-    A range covers all contents that the data can have. To find it, plimsoll runs two more trials:
+    A range covers all contents that the data can have. To find it, plimsoll runs two trials:
     one with the contents that give the smallest sizes, one with those that give the largest.
 
     Args:

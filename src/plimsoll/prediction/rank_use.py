@@ -77,8 +77,9 @@ class SharedCard:
         ranks: The ranks that use it; empty if the script is no job.
         processes: The number of processes that used it, ranks included.
         together_bytes: The most that nvidia-smi would have shown of all of them at the same time.
-        at_most_bytes: The most that they might take at the same time on a real GPU. There the order
-            of their work may differ from the simulation, except where one waits for another.
+        at_most_bytes: The most that they might take at the same time on a real GPU. There the
+            processes may work in another order than in the simulation, except where one process
+            waits for another.
     """
 
     host: int

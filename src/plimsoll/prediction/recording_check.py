@@ -235,7 +235,10 @@ def _settings(found: Prediction, recorded: Recording, device: int) -> list[str]:
 
 
 def _only_in_one(predicted: Counter[int], recorded: Counter[int]) -> list[str]:
-    """Returns sentences on requests that are only in the prediction, or only in the recording."""
+    """Returns sentences on allocations that only the prediction or only the recording contains.
+
+    Both arguments map a size to the number of allocations that request it.
+    """
     found = []
     for which, other, mine in (
         ("prediction", "recording", predicted - recorded),

@@ -37,8 +37,8 @@ def is_held_back(path: Path) -> bool:
 def enter_scratch(folder: str) -> None:
     """Checks that this process's writes are redirected. Call it before the script begins.
 
-    It also puts the script's temporary files into the trial's folder, so that they are not listed
-    as written.
+    It also sets the folder for the script's temporary files. This folder lies inside the trial's
+    folder, so plimsoll does not list the temporary files among the files that the script wrote.
 
     Raises:
         InputError: If this process would write to real files.

@@ -48,7 +48,8 @@ class OptimizerUse:
         parameter_bytes: The size of the parameters that it updates.
         gradient_bytes: The size of the gradients at its last step.
         state_bytes: The size of its state on GPUs.
-        is_foreach: Whether its last step handled all parameters at once, in lists.
+        is_foreach: Whether its steps use PyTorch's foreach functions, which handle many parameters
+            in one call.
         keeps_gradients: Whether gradients stayed in memory while the model was called for the next
             step, although the script does not accumulate gradients.
     """
@@ -109,7 +110,8 @@ class ModelCall:
         place: The line.
         tensors: Variables that hold tensors with a row for each sample of the batch; parameters are
             left out.
-        mappings: Variables that hold mappings of such tensors, the model's input among them.
+        mappings: Variables that hold mappings. All tensors in such a mapping have a row for each
+            sample, and at least one of them is an input of the model.
     """
 
     place: Place
@@ -137,7 +139,8 @@ class ModelUse:
         autocast: The data type of autocast during its call; None without autocast.
         parameter_types: The bytes of its parameters on GPUs, by data type.
         recomputations: The sets of modules that could be recomputed, the lowest peak first.
-        blocks: The names of its lists of equal modules (its layers); "" for the model itself.
+        blocks: The names of its lists of layers, which are modules of one class. The name "" says
+            that the model itself is such a list.
         is_wrapped: Whether the script calls it through a wrapper such as DistributedDataParallel.
     """
 

@@ -114,7 +114,7 @@ def disagree(mode: str, rank: int) -> None:
 
 
 def again(rank: int) -> None:
-    """Makes a second process group after the first; receives from a rank that has ended."""
+    """Replaces the process group by a new one. Rank 0 sends and ends; rank 1 receives later."""
     for number in (1, 10):
         total = torch.tensor([number * (rank + 1)], device="cuda")
         dist.all_reduce(total)

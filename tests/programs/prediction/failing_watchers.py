@@ -1,7 +1,7 @@
-"""Runs a script for a prediction, but plimsoll's watchers, which observe the script, raise errors.
+"""Runs a script for a prediction, and makes some of plimsoll's watchers of the script fail.
 
 Run it as `failing_watchers.py installs|looks FD`. It reads plimsoll's request from descriptor FD.
-"installs": the watchers that only install other watchers fail. "looks": all other watchers fail.
+"installs": the watchers listed in INSTALLS fail. "looks": the watchers not listed there fail.
 """
 
 import sys
@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from plimsoll.base.watchers import Watchers
 
-INSTALLS = {
+INSTALLS = {  # these watchers only install other watchers
     "modules and optimizers",
     "resets of peaks",
     "the calls of modules",

@@ -1,4 +1,4 @@
-"""Runs flexible attention without a compiler."""
+"""Calls `flex_attention` without torch.compile."""
 
 import torch
 from torch.nn.attention.flex_attention import flex_attention

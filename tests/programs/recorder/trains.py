@@ -52,7 +52,7 @@ def and_record_a_part() -> None:
 
 
 def beside_pytorchs_own_history() -> None:
-    """Trains a step while PyTorch records its own history of memory, and a step after that."""
+    """Trains one step with PyTorch's own memory history on, and one step with it off."""
     torch.cuda.memory._record_memory_history()
     train(1)
     torch.cuda.memory._dump_snapshot("snapshot.pickle")
@@ -67,7 +67,7 @@ def until_killed() -> None:
 
 
 def in_a_process_of_its_own() -> None:
-    """Runs this program once more, on a simulated GPU of its own."""
+    """Runs this script again, in a new process that has its own simulated GPU."""
     command = [sys.executable, "-m", "plimsoll", "run", "--simulate", "H100", __file__]
     sys.exit(subprocess.call([*command, "three_steps"]))
 

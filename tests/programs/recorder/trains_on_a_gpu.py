@@ -109,7 +109,7 @@ def graphs() -> None:
 
 
 def threads() -> None:
-    """Trains in four threads at a time."""
+    """Trains four models at the same time, each in its own thread."""
     with record("run.plim"):
         started = [threading.Thread(target=lambda: train(*make(), 5)) for _ in range(4)]
         for thread in started:

@@ -16,7 +16,7 @@ name, library = sys.argv[1:]
 
 
 def broken(torch: Any, _: object) -> None:
-    """Breaks the function, at the point where the simulation patches PyTorch."""
+    """Makes PyTorch's function, which the command line names, raise an error."""
 
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("false INTERNAL ASSERT FAILED at file.cpp:1\nmore")

@@ -1,6 +1,6 @@
-"""Trains as one process of a job; prints JSON with the bytes allocated after the model was made.
+"""Trains as one process of a job: python one_of_many.py BACKEND (ddp|ddp_views|fsdp).
 
-python one_of_many.py BACKEND (ddp|ddp_views|fsdp)
+It prints JSON; "held" is the bytes allocated after the last backward pass, minus the bare model's.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Shows that on Windows spilled tensors and page-locked memory share one limit of host memory."""
+"""Shows the limit of host memory that spilled tensors and page-locked memory share on Windows."""
 
 import torch
 

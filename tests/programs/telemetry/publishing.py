@@ -157,7 +157,7 @@ def beside_a_child_that_ends() -> None:
 
 
 def while_threads_fork() -> None:
-    """Forks in several threads at once."""
+    """Forks in four threads at the same time."""
     start()
     ends = []
 

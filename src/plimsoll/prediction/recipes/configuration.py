@@ -70,8 +70,8 @@ def _in_folder(folder: Path, name: str) -> Path | None:
 def _found(name: str, files: dict[str, Path | None]) -> Configuration:
     """Returns the configuration to which these files lead.
 
-    It is config.json itself. If a pipeline has only model_index.json, it is the config.json in the
-    folder of the pipeline's denoiser.
+    If `files` has a config.json, that file is used. If `files` has only a model_index.json, the
+    model is a pipeline. Then the config.json in the folder of the pipeline's denoiser is used.
     """
     subfolder, file = None, files[_FILE]
     if file is None and (index := files.get(_PIPELINE)) is not None:

@@ -47,7 +47,8 @@ _NEW_TOKENS = 64  # the default of generate.py
 _TOKENS_STEP = 64
 """The default number of tokens in a sample is rounded down to a multiple of this.
 
-Some models use a few positions themselves. The rounding leaves room for them.
+Some models use a few of their positions for something other than the sample's tokens. The rounding
+keeps these positions free.
 """
 
 
@@ -65,7 +66,7 @@ class Recipe:
         model: The model, as given.
         script: The script's file.
         arguments: The script's arguments.
-        notes: Sentences on how the script differs from what its name or the model suggests.
+        notes: Sentences on how the script differs from what the model's configuration suggests.
     """
 
     name: str

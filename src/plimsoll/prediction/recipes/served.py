@@ -184,7 +184,7 @@ def check_engine(engine: Engine, arguments: Sequence[str]) -> None:
 
 
 def engine_version(engine: Engine) -> str:
-    """Returns the version of the installed engine; empty if its package does not say it."""
+    """Returns the version of the installed engine; empty if the package has no metadata."""
     try:
         return metadata.version(engine.package)
     except metadata.PackageNotFoundError:

@@ -143,7 +143,7 @@ def _parallels(gpus: int | None, above: int = 0) -> list[int]:
 def _until_it_serves(
     search: EngineSearch, trials: EngineTrials, gpu: str, gpus: int | None
 ) -> Iterator[EngineBorder]:
-    """Yields the result of the unchanged command, and then of each change until one serves.
+    """Yields the result of the unchanged command, then of each change, until the engine serves.
 
     The first changes are another share of the card's memory and shorter requests, because they
     leave the model's arithmetic as it is. Then come 8-bit formats, and at last more cards.
@@ -197,6 +197,6 @@ def _best_first(found: Iterable[EngineBorder]) -> list[EngineBorder]:
 
 
 def _cards() -> list[str]:
-    """Returns the cards that a server may have, the smallest first."""
+    """Returns the names of all cards except laptop cards, the smallest card first."""
     cards = [card for card in gpu_profiles() if "Laptop" not in card.name]
     return [card.name for card in sorted(cards, key=lambda card: card.total_bytes)]

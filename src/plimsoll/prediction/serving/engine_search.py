@@ -89,7 +89,7 @@ class EngineSearch:
             return self._interrupted(vary, settings, *_around(tried))
 
     def least(self, gpu: str, settings: Mapping[str, str], counts: Sequence[int]) -> EngineBorder:
-        """Tries the numbers in `counts`, in order, as tensor parallelism; ends once one serves."""
+        """Tries the tensor-parallel sizes in `counts`, in order, until the engine serves."""
         beyond = None
         try:
             for count in counts:
@@ -108,8 +108,8 @@ class EngineSearch:
     def smallest_card(self, cards: Sequence[str], settings: Mapping[str, str]) -> EngineBorder:
         """Finds the smallest card on which the engine serves, by bisection.
 
-        The search leaves out cards on which a trial does not show whether memory suffices. For
-        example, the engine lacks a kernel for the card.
+        The search leaves out cards on which a trial does not show whether memory suffices. That
+        happens, for example, if the engine lacks a kernel for the card.
 
         Args:
             cards: The cards, the smallest first.

@@ -28,11 +28,11 @@ LEFT_OUT, WITHOUT_VALUE = "none", "on"
 
 
 def with_settings(arguments: Sequence[str], settings: Mapping[str, str]) -> list[str]:
-    """Returns `arguments` after each option that `settings` names was set to the value given there.
+    """Returns a copy of `arguments` in which the options that `settings` names are changed.
 
     Args:
         arguments: The arguments of `vllm serve`.
-        settings: A value for each option's name; see `EngineTrial.settings`.
+        settings: The new value of each option, by the option's name; see `EngineTrial.settings`.
     """
     found = list(arguments)
     for name, value in settings.items():
@@ -51,8 +51,8 @@ class EngineTrials:
         headroom: The memory that must stay free under load.
         kept: The file that keeps the results of finished trials, so that a later search does not
             run them again; None to keep no results.
-        progress: Called before a trial with the card, the settings and None, and after it with the
-            card, the settings and the trial.
+        progress: A function that gets the card, the settings, and a trial or None. It is called
+            with None before the engine runs, and with the trial once the result is known.
 
     Attributes:
         tried: The trials, in order, each command once.

@@ -31,7 +31,7 @@ def card_is_too_full(trial: EngineTrial) -> bool:
 
 
 def longest_request(trial: EngineTrial) -> int | None:
-    """Returns the longest request that would fit, from the engine's error; None if not named."""
+    """Returns the longest request that would fit. None if the engine's error does not name it."""
     return trial.serving.fitting_len if lacks_cache(trial) and trial.serving else None
 
 

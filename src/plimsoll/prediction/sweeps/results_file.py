@@ -69,7 +69,7 @@ class ResultsFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         check_ending(self.path, ".parquet", what="a table of results")
-        self._rows: dict[str, dict[str, Any]] = {}  # a row's key: its columns and values
+        self._rows: dict[str, dict[str, Any]] = {}  # from a row's key to its columns
         if self.path.exists():
             self._rows = {str(row["key"]): row for row in _read(self.path)}
         check_can_be_made(self.path, force=True)
@@ -93,7 +93,7 @@ class ResultsFile:
         return None if row is None or row["error"] is not None else _row(row)
 
     def keep(self, row: Row) -> None:
-        """Keeps a row, and writes it to the file at once or, if a write was just made, later.
+        """Keeps a row, and writes it to the file immediately, or later if a write was just made.
 
         Raises:
             InputError: If this row or an earlier one cannot be written.

@@ -56,8 +56,9 @@ def sweep(
             no table for a mapping.
         processes: The number of parallel cases on this machine. The default is one for each core.
         address: The address of a Ray cluster that runs the cases. Each of its machines needs
-            plimsoll and the same folder of scripts.
-        progress: Called with each finished row, the number of finished rows, and the total.
+            plimsoll, and the scripts and recordings at the same paths as on this machine.
+        progress: A function that is called after each case with the case's row, the number of
+            finished rows, and the total number of rows.
 
     Raises:
         InputError: If the plan, a script, a card or a setting cannot be used. This is checked

@@ -28,8 +28,8 @@ _KEYS = (*_LISTS, "vary", "goal", "prices")
 class SweepPlan:
     """The lists of values that a sweep combines.
 
-    Each case has a script or a recording, and one value from each other list. The sweep runs all
-    such cases. If a list is empty, each case has the default of `predict` or `replay`.
+    Each case has a script or a recording, and one value from each of the other lists. The sweep
+    runs all combinations. If a list is empty, each case has the default of `predict` or `replay`.
 
     Attributes:
         scripts: Python files; each is predicted.

@@ -2,8 +2,8 @@
 
 The script takes the options of `asked_load`, and passes the rest to `vllm serve`.
 Without such options the load is a hundred steps. In the first half, the largest possible number of
-requests runs at once, and together they fill a step with tokens. In the second half, requests of
-all lengths run.
+requests runs at the same time. Their prompts together have as many tokens as one step can process.
+In the second half, requests of all lengths run.
 """
 
 import argparse

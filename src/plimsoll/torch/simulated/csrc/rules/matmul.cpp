@@ -184,9 +184,9 @@ void note_groups(Call& call, const at::Tensor& left, const at::Tensor& right, do
   for (double group = 0; group < groups; ++group) call.note_multiplication(product);
 }
 
-// Simulates _grouped_mm(left, right, offsets, bias, out_dtype). The result's rows are padded to 16
-// bytes. The shape is computed here, because PyTorch's Meta kernel refuses operands that the CUDA
-// fallback (one product per group) accepts.
+// Simulates _grouped_mm(left, right, offsets, bias, out_dtype). Each row of the result is padded to
+// a multiple of 16 bytes. The shape is computed here, because PyTorch's Meta kernel refuses
+// operands that the CUDA fallback (one product per group) accepts.
 void grouped_mm(Call& call) {
   const at::Tensor left = call.tensor(0);
   const at::Tensor right = call.tensor(1);

@@ -9,7 +9,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Joins sizes with an "x". A 1-D convolution has no height, so `first` takes its place.
+// Joins sizes with an "x". A 1-D convolution has a width but no height, so the text gets `first` as
+// the height.
 std::string sizes(at::IntArrayRef numbers, std::size_t dimensions, std::int64_t first) {
   std::string text;
   for (std::size_t i = 0; i < numbers.size(); ++i) {

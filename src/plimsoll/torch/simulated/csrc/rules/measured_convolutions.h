@@ -1,6 +1,7 @@
-// Workspaces that were measured for exactly the requested convolution: on the card itself (plimsoll
-// measure) or on an H100 (data/cudnn_by_words.csv). They have priority over the tables of similar
-// convolutions. A text that describes the convolution is the key.
+// Workspaces that were measured for exactly the requested convolution. `plimsoll measure` measured
+// them on the user's card, or they come from an H100 (data/cudnn_by_words.csv). A rule uses them
+// before it estimates a workspace from similar convolutions. A text that describes the
+// convolution is the key to its workspaces.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,8 +25,9 @@ std::string in_words(const at::Tensor& input, const at::Tensor& weight, at::IntA
                      bool transposed, at::IntArrayRef output_padding, bool channels_last);
 
 // The bytes that one pass of a convolution takes; -1 where they were not measured. `first` is for
-// the plan that cuDNN's heuristics choose, `largest` for a search by cudnn.benchmark. `least`,
-// `middle` and `most` are for the plans that several searches found to be the fastest.
+// the plan that cuDNN's heuristics choose, `largest` for a search by cudnn.benchmark. Each
+// of three searches may find a different plan to be the fastest: `least`, `middle` and `most` are
+// the smallest, the median and the largest workspace of the three plans.
 struct Workspaces {
   std::int64_t first, largest, least, middle, most;
 };

@@ -193,7 +193,7 @@ void recurrent_backward(Call& call) {
 
 // Turns a weight into a view of the buffer. The view begins at the buffer's element `offset`. If
 // plimsoll has values for the weight, and host memory for their copy, it copies them into the
-// buffer. Otherwise it notes only what is known of the weight.
+// buffer. Otherwise it copies nothing, and notes for the view what it knows about the weight.
 void move_weight(const Tensor& weight, const Tensor& buffer, std::int64_t offset) {
   const WithContentsScope real;
   const Known known = known_of(weight);
@@ -238,7 +238,7 @@ void flatten_weight(Call& call) {
   });
 }
 
-// Allocates a random state for each thread that the chip can run at once.
+// Allocates one random state per thread, for as many threads as the chip can run simultaneously.
 void dropout_state(Call& call) {
   constexpr std::int64_t kBytesPerMultiprocessor = 49152;
   call.set_shape(

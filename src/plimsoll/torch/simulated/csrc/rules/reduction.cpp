@@ -50,8 +50,8 @@ struct Launch {
   }
 };
 
-// Returns the number of outputs whose inputs a thread loads at once. It can be above 1 if elements
-// that are adjacent in memory belong to different outputs.
+// Returns how many adjacent elements a thread loads in one instruction. Call this function only if
+// adjacent elements belong to different outputs.
 int output_vector(const at::TensorIterator& iterator, std::size_t element) {
   const int input = iterator.ntensors() - 1;
   int vector = 4;

@@ -13,7 +13,7 @@ namespace plimsoll::simulated {
 
 struct Accumulation {
   std::size_t bytes = 4;  // of one partial result
-  int input_vector = 4;   // how many inputs a thread loads at once
+  int input_vector = 4;   // how many inputs a thread loads in one instruction
 };
 
 // Takes and frees the memory for reducing `input` to `result` over `dimensions`; nullopt means all

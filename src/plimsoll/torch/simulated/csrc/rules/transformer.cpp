@@ -5,7 +5,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Takes the memory of a linear layer's result, and returns the memory's number in the call.
+// Takes the memory of a linear layer's result, and returns the number with which `call.release`
+// frees this memory.
 std::size_t linear(Call& call, std::size_t bytes) {
   const std::size_t made = call.temporary(bytes);
   take_lt_workspace(call);

@@ -62,7 +62,7 @@ double host_ns(const Call& call, const KernelTime* row) {
   constexpr double kOfList = 8000;
   constexpr double kInList = 800;
   constexpr double kOfFreshInList = 3500;
-  constexpr double kPlanOfInference = .75;  // planning time, relative to planning in training
+  constexpr double kPlanOfInference = .75;  // ratio of planning times, inference to training
   const bool is_backward = torch::autograd::get_current_node() != nullptr;
   const bool has_graph = at::GradMode::is_enabled();
   double time = row != nullptr && row->host_ns != 0 ? static_cast<double>(row->host_ns) : kAny;

@@ -19,8 +19,8 @@ constexpr KernelTime kTimes[] = {
 #include "kernel_times.inc"
 };
 
-// A copy of a long vector reaches this fraction of the memory bandwidth. A copy within the cache is
-// `kFasterCopies` times as fast.
+// A copy of a long vector reaches the fraction `kReached` of the memory bandwidth. If all memory
+// that a kernel touches fits into the cache, this rate is multiplied by `kFasterCopies`.
 constexpr double kReached = .908;
 constexpr double kFasterCopies = 1.75;
 
@@ -50,7 +50,7 @@ double bytes_of_numbers(const Tensor& tensor) {
 // The work of a call that multiplies no matrices.
 struct Moved {
   double bytes = 0;      // bytes read and written
-  double footprint = 0;  // bytes of memory that are touched, each counted once
+  double footprint = 0;  // size of the memory that is read or written
   double numbers = 0;    // how many numbers the largest operand has
   double rows = 0;
 };
@@ -75,8 +75,8 @@ double time_of(const KernelTime& row, const Moved& moved, const DeviceProperties
 // How the order of a tensor's elements in memory compares with the order in another tensor.
 enum class Layout : std::uint8_t { same, strided, transposed };
 
-// Returns the dimension with the smallest stride. Dimensions of size 1 or stride 0 do not count; -1
-// means that no other dimension exists.
+// Returns the dimension with the smallest stride, ignoring dimensions of size 1 or stride 0.
+// Returns -1 if all dimensions are ignored.
 std::int64_t fastest_dimension(const Tensor& tensor) {
   std::int64_t best = -1;
   for (std::int64_t i = 0; i < tensor.dim(); ++i) {

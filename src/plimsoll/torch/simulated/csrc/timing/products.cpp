@@ -113,8 +113,8 @@ double multiplied_ns(const Product& p, const DeviceProperties& on) {
 // blocks wait for their operands, which come from the cache that all multiprocessors share.
 double template_ns(const Product& p, const TemplateTile& tile, const DeviceProperties& on) {
   constexpr double kStartNs = 7000, kWarp = 32;
-  constexpr double kSharedBytes = 227 << 10, kMostWarps = 64,
-                   kRegisters = 65536;      // per multiprocessor
+  // Resources of one multiprocessor.
+  constexpr double kSharedBytes = 227 << 10, kMostWarps = 64, kRegisters = 65536;
   constexpr double kRegistersBesides = 64;  // registers per thread that hold no results
   // If a multiprocessor holds only one block, this share of the wait for operands adds to the time.
   constexpr double kWaitingAlone = 0.7;

@@ -1,5 +1,5 @@
-// The time of operations: on the GPU, by the kind of kernel, and on the host, which queues the
-// kernels.
+// Estimates the times of an operation: how long its kernels run on the GPU, and how long the host
+// takes to queue them.
 //
 // Kernel times were measured on an H200, one operation at a time (benchmarks/kernels.py). For other
 // GPUs they are scaled by three rates: memory bandwidth, multiplications, and everything else. Host

@@ -1,5 +1,6 @@
-// The budget for computing values: how many bytes are kept and how many operations are done.
-// Neither depends on a clock, so the result is the same on every machine.
+// Limits the work of computing the values of simulated tensors on the host. The budget limits how
+// many bytes of values plimsoll keeps, and how many operations it computes. It does not limit time,
+// so every machine computes the same values.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -18,9 +18,10 @@ Chance chance_of_equal(const Description& one, const Description& other, c10::Sc
 // Returns whether only random draws, and not data, decide a comparison of numbers from `one` with
 // numbers from `other`.
 bool is_random_pair(const Description& one, const Description& other);
-// Returns the share of numbers up to `limit` if `is_low`, or else the share from `limit` on. If the
-// program's data decide the numbers, they are assumed to be uniform between their bounds. If they
-// lack at least one bound, they are assumed to be standard normal, cut at the other bound if any.
+// Returns the share of the numbers of `of` that are at most `limit` if `is_low`, or else at least
+// `limit`. If the program's data decide the numbers, their distribution is unknown. Then the
+// function assumes a uniform distribution between their bounds. If a bound is infinite, it assumes
+// a standard normal distribution, which it cuts at the other bound if that one is finite.
 Chance chance_of_limit(const Description& of, double limit, bool is_low);
 
 }  // namespace plimsoll::simulated

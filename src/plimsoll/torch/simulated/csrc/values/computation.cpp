@@ -143,8 +143,8 @@ constexpr double kPerDrawnElement = 100;
 // How many times slower the host multiplies half precision than single precision.
 constexpr double kHalfFactor = 16;
 
-// Returns a multiplication's operations; 0 for attention and recurrent layers, whose cost is
-// counted by elements.
+// Returns the number of floating-point operations of a multiplication. Returns 0 for attention and
+// recurrent layers, because cost_of counts only their elements.
 double flops_of(const Multiplication& of) {
   if (const auto* const product = std::get_if<Product>(&of)) return product->flops();
   const auto* const work = std::get_if<ConvolutionWork>(&of);
@@ -293,8 +293,8 @@ bool draw(const Call& call, const RandomState& random) {
   return values.defined() && draw_as_a_gpu(call, random, values);
 }
 
-// Returns whether all results are constants, such as x - x = 0. Constants hold for all finite
-// operands, and in a healthy run all operands are finite.
+// Returns whether the description of each result allows only one number, as for x - x = 0. The
+// number is right only if all operands are finite, but in a healthy run they are.
 bool are_constant(const std::vector<Known>& known) {
   return std::all_of(known.begin(), known.end(),
                      [](const Known& each) { return each.description.is_constant(); });
