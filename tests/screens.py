@@ -1,4 +1,4 @@
-"""Keeps all that commands print, in files of tests/data/screens that people can read.
+"""Keeps the whole output of commands in tests/data/screens, as readable text files.
 
 A file begins with the command, after `$ `. The exit status, stdout and stderr follow. The command
 runs in a folder with a copy of `examples`, and its terminal is 80 columns wide. Words in capitals

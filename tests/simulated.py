@@ -81,10 +81,11 @@ def simulate(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end, with the options of `plimsoll run --simulate`.
 
-    The program runs in `folder`, or in a temporary folder; text becomes `script.py` there. A
-    function's arguments must be valid JSON. If `environment` is given, even an empty one, the
-    program runs in a new `plimsoll run --simulate` instead of a fork. A fork would get these
-    variables too late, because plimsoll and PyTorch read them when they start.
+    The program runs in `folder`, or in a temporary folder. If the program is given as text, it is
+    first written to `script.py` in that folder. A function's arguments must be valid JSON. If
+    `environment` is given, even an empty one, the program runs in a new `plimsoll run --simulate`
+    instead of a fork. A fork would get these variables too late, because plimsoll and PyTorch read
+    them when they start.
     """
     with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as place:
         folder = Path(place)

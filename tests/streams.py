@@ -1,9 +1,11 @@
-"""Finds races between CUDA streams: a use of memory that does not wait for earlier work on it.
+"""Finds races between CUDA streams.
 
-The detector is a dispatch mode for a process with simulated GPUs. Each stream, and the host, has a
-vector clock: the work that is known to precede it. Events carry clocks from stream to stream. The
-detector keeps the last reader and writer of each range of memory. The next access, by any tensor,
-must come after these accesses.
+A race is an access to memory that does not wait for an earlier access to the same memory, where at
+least one of the two writes. The detector is a dispatch mode for a process with simulated GPUs. Each
+stream, and the host, has a vector clock. The clock says how much work of every other stream is
+known to precede this stream's next work. Events carry clocks from stream to stream. The detector
+keeps the accesses to each range of memory since the last write, and that write. A new access, by
+any tensor, is compared with them.
 """
 
 from __future__ import annotations

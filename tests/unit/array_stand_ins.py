@@ -15,7 +15,7 @@ LONG_NS = 1e9
 
 
 class Engines:
-    """Two simulated GPUs of 1 GiB, each with an engine, which is an allocator with its counters."""
+    """Two simulated GPUs of 1 GiB. Each has an engine: an allocator together with its counters."""
 
     def __init__(self, allocator: str) -> None:
         self.allocator = allocator
@@ -51,7 +51,7 @@ class Engines:
         return self.open(device).statistics()["allocated_bytes.all.current"]
 
     def active(self, device: int = 0) -> int:
-        """Returns the bytes allocated or still used by queued work."""
+        """Returns the bytes of blocks that are allocated, or that queued work still uses."""
         return self.open(device).statistics()["active_bytes.all.current"]
 
 

@@ -13,7 +13,7 @@ class NVMLError(Exception):
 
 @dataclass
 class Gpu:
-    """One GPU: what NVML reports about it, and in `fails` the NVML functions that fail on it."""
+    """What NVML reports about one GPU. `fails` names the NVML functions that fail for this GPU."""
 
     uuid: str
     name: str = "NVIDIA H100 80GB HBM3"

@@ -214,7 +214,7 @@ class TestCupy:
 
 @dataclass
 class QueuedWork:
-    """Work that a stream has queued on an array: address range, and end time."""
+    """Work in a stream's queue: the addresses of the array that it uses, and when it ends."""
 
     stream: int
     start: int
@@ -233,7 +233,7 @@ class TestReuse:
         lasting = [CupyStream(number) for number in (0, MADE, MADE + 1)]
         arrays: list[tuple[Any, int, int]] = []
         queued: list[QueuedWork] = []
-        ends: dict[int, float] = {}  # when each stream's queue ends
+        ends: dict[int, float] = {}  # when each stream's queued work is done
         waits = reuses = 0
         for step in range(600):
             passing = CupyExternalStream(MADE + 1000 + step % 5)

@@ -290,7 +290,7 @@ def is_running(process: int) -> bool:
 def obey_signals() -> None:
     """Restores the default handling of signals in a new process.
 
-    If nohup runs the tests, a new process would inherit that it ignores SIGHUP.
+    If nohup runs the tests, they ignore SIGHUP, and a process that they start would ignore it too.
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)

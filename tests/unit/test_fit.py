@@ -303,7 +303,7 @@ def quadratic(answer: int, fixed: float) -> Need:
 
 
 def stepped(answer: int, fixed: float) -> Need:
-    """Returns a need that grows in steps of 20 MiB, like reserved memory."""
+    """Returns a function like that of `affine`, but its result grows in steps of 20 MiB."""
     return lambda n: int(affine(answer, fixed)(n) // (20 * MiB) + 1) * 20 * MiB
 
 
@@ -642,7 +642,7 @@ def test_where_the_runs_are_spent_the_answer_lies_between(search: Search) -> Non
 
 
 def test_a_value_that_fits_above_one_that_does_not_is_the_answer(search: Search) -> None:
-    """Lets some smaller values fail, as if convolutions of these sizes took more workspace."""
+    """Lets 20 and 24 fail though 25 fits, as if convolutions of these sizes took more workspace."""
     need = affine(29, 0.3)
     odd = {20: 2 * ROOM, 24: 2 * ROOM}
     found, _ = search(lambda n: odd.get(n, need(n)), default=16)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "plimsoll"
 MOST_LINES = 66
-"""The lines of the longest function, without its docstring.
+"""The most lines that a function may have; its docstring does not count.
 
 Functions of `cli` are not counted, because most of their lines are lists of options.
 """
 
 
 def lengths(path: Path) -> dict[str, int]:
-    """Returns the number of lines of each function in a file, without its docstring."""
+    """Returns the number of lines of each function in a file; docstrings do not count."""
     found: dict[str, int] = {}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

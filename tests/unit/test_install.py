@@ -127,8 +127,8 @@ class TestPlans:
 class TestSizes:
     """Tests limits on memory.
 
-    A limit above the memory of every card is refused at once. A limit above the memory of one card
-    is refused whenever an engine for that card is opened.
+    `plimsoll.install` itself refuses a limit above the memory of every card. If a limit is above
+    the memory of only some cards, each request for the engine of such a card raises an error.
     """
 
     def engines(self, **sizes: int) -> live_engines.LiveEngines:

@@ -1,4 +1,4 @@
-"""Tests finding which statement of a loop keeps a tensor, and the changed statement to advise."""
+"""Tests that plimsoll finds the statement in a loop that keeps a tensor, and advises a patch."""
 
 from __future__ import annotations
 

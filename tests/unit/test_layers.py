@@ -156,7 +156,7 @@ def test_every_kind_of_import_is_seen(source: str) -> None:
 
 
 def test_modules_have_names_of_their_own() -> None:
-    """Module names are unique, except in stand-ins and for roles that several packages have."""
+    """Checks that module names outside stand-ins and `cli` are unique, except those in `same`."""
     same = {"__init__", "text", "html", "modules", "parts", "results"}
     ours = [path for path in SOURCE.rglob("*.py") if "stand_ins" not in path.parts]
     stems = [path.stem for path in ours if path.parent.name != "cli"]

@@ -137,10 +137,11 @@ def _why(p: PredictionParts) -> str | None:
 
 
 def _patch(p: PredictionParts) -> str | None:
-    """Returns the change that reduces the memory of the first cause: a line of code or a setting.
+    """Returns a change that saves memory: a line of code or a setting.
 
-    For a serving engine, returns the option that limits requests to the longest that fits. Returns
-    None if no change is known, or if the change saves too little.
+    The change is the one for the main cause, `causes[0]`. For a serving engine, it is instead the
+    option that limits the length of requests to the greatest that fits. Returns None if no change
+    is known, or if the change saves too little.
     """
     if p.serving is not None:
         length = p.serving.fitting_len
@@ -278,8 +279,8 @@ def _figures(p: PredictionParts) -> Iterator[str]:
         yield f"  NCCL's part      {format_size(p.nccl_bytes):>12}{bounds}"
     yield from host_lines(p)
     caught = p.num_ooms - (p.out_of_memory is not None)
-    # If a script with several processes does not fit, a failed request may have ended one of them.
-    # That process did not go on after the request.
+    # This row says that the script went on. If a script with several processes does not fit, a
+    # failed request may have ended one of its processes, so the row is left out.
     if caught > 0 and (p.fits is not False or not (p.processes or p.ranks)):
         yield f"  requests that failed, after which the script went on: {caught}"
 
@@ -306,7 +307,7 @@ def _figure(size: int, bounds: tuple[int, int] | None, decides: str = "") -> str
     """Formats a figure and its range.
 
     If the host's pace decides where in the range the memory lies, only the range is shown. The
-    figure is then one of its ends.
+    figure is then one end of that range.
     """
     by = f", depending on {decides}" if decides else ""
     if bounds is not None and decides.startswith(PACE):

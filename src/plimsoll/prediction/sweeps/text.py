@@ -37,7 +37,11 @@ def sweep_text(found: SweepParts, width: int | None = None) -> str:
 
 
 def answers(found: SweepParts) -> list[str]:
-    """Returns lines with each program's best case by the plan's goal, then by other goals."""
+    """Returns one or two lines for each program.
+
+    The first line names the best case by the plan's goal, or says that no case fits. If cases fit
+    on several cards, the second line names the best case for each of the other goals.
+    """
     lines = [line for rows in by_program(found) for line in _answers(rows, found)]
     return lines or ["Nothing was run"]
 
@@ -74,9 +78,10 @@ def _answer(rows: Sequence[Row], found: SweepParts) -> str:
 
 
 def _best(best: Row, rows: Sequence[Row], found: SweepParts, goal: str) -> str:
-    """Describes the best case by its card and a figure.
+    """Returns the part of a sentence that names the best case, and its figure for the goal.
 
-    Arguments, settings and allocator are named only if they differ between the cases.
+    The case is named by its card. Arguments, settings and allocator are added only if they differ
+    between the cases.
     """
     kinds: list[Callable[[Row], str]] = [
         lambda row: shlex.join(row.case.arguments),

@@ -113,7 +113,7 @@ class _Holder:
         for number in _ENDING:
             signal.signal(number, self._end)
         signal.signal(INTERRUPTED, self._interrupt)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler, it would not wake poll
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # only a signal with a handler wakes poll
 
     def _end(self, number: int, _frame: object) -> None:
         self._is_ended = True

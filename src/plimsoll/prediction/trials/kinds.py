@@ -14,7 +14,7 @@ class Kind(StrEnum):
     """How a trial protects real files from a program's writes."""
 
     OVERLAY = "overlay"
-    """The program sees real folders through overlay file systems, which store its writes apart."""
+    """Overlay file systems show real folders to the program, but store its writes elsewhere."""
     WALL = "wall"
     """A library loaded before libc redirects writes; the kernel refuses writes that bypass it."""
     LAYER = "layer"
@@ -23,7 +23,10 @@ class Kind(StrEnum):
 
 
 def wanted_kind() -> Kind | None:
-    """Returns the kind that PLIMSOLL_TRIAL names; None (the strongest kind) if it is unset.
+    """Returns the kind that PLIMSOLL_TRIAL names.
+
+    Returns None if the variable is unset. A trial is then of the strongest kind that the machine
+    offers.
 
     Raises:
         InputError: If the variable does not name a kind.

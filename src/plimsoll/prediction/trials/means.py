@@ -1,7 +1,7 @@
 """Implements each kind of trial: how real files are protected from a program's writes.
 
-The *holder* is the process that plimsoll starts for a trial. It starts the program, waits for its
-end, and lists what the program wrote.
+The *holder* is the process that plimsoll starts for a trial. It starts the program, waits until
+the program ends, and lists what the program wrote.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Means(Protocol):
 
 
 class _Silent:
-    """A base class of `Means` for which the holder has nothing to do while the program runs."""
+    """A base class for those `Means` that need nothing from the holder while the program runs."""
 
     listener: int | None = None
 

@@ -51,7 +51,7 @@ def enter_namespaces(*, with_network: bool) -> None:
 
 
 def _maps() -> dict[str, str]:
-    """Returns what to write to uid_map, gid_map and the like in /proc/PID, by file name."""
+    """Returns the names of files in /proc/PID, and for each file the text to write to it."""
     if os.geteuid() != 0:
         return {
             "setgroups": "deny",

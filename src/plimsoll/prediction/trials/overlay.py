@@ -61,7 +61,9 @@ Step = tuple[Shown, Path]
 def plan(
     free: Sequence[Path], mounts: Sequence[Path], most_entries: int = MOST_ENTRIES
 ) -> list[Step]:
-    """Returns how the trial's root shows each part of the real root, a folder before its entries.
+    """Returns how the trial's root shows each part of the real root.
+
+    In the list, a folder that is shown anew stands before its entries. The free folders are last.
 
     Args:
         free: Folders that are shown as they are and stay writable; missing ones are left out.
@@ -158,7 +160,7 @@ class Overlay:
             with suppress(OSError):  # an ordinary user cannot give a folder to another owner
                 os.chown(layer.upper, status.st_uid, status.st_gid)
             layer.upper.chmod(_mode(layer.lower, status))
-            # Overlays need extended attributes. This fails if the file system has none.
+            # Overlays need extended attributes. The next line raises if the file system has none.
             os.setxattr(layer.upper, "user.plimsoll", b"")
             os.utime(layer.upper, ns=(status.st_atime_ns, status.st_mtime_ns))
 

@@ -9,7 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 MARK = "PLIMSOLL_SCRATCH"
-"""The environment variable of all processes of a trial. Its first line is the trial's folder."""
+"""The environment variable that marks all processes of a trial.
+
+The first line of its value is the path of the trial's folder.
+"""
 _SECONDS_BETWEEN = 0.005
 
 

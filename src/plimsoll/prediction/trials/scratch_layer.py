@@ -20,9 +20,10 @@ from plimsoll.prediction.trials.written import Written, compared, largest_first,
 
 _LIBRARY = "libplimsoll_scratch.so"
 _LINK = "/.//."
-"""The first part of a symbolic link's target, if the link represents an unchanged real file.
+"""The prefix by which plimsoll recognizes the symbolic links that the library itself made.
 
-The library makes such links in the trial's folder. The real file's path follows in the target.
+Such a link lies in the trial's folder and represents an unchanged real file. The link's target is
+this prefix, followed by the real file's path.
 """
 
 
@@ -97,7 +98,7 @@ def library(folder: Path) -> Path:
         )
     if not set(str(found)) & set(": "):
         return found
-    link = folder / _LIBRARY  # spaces and colons separate the paths in LD_PRELOAD
+    link = folder / _LIBRARY  # LD_PRELOAD would split a path at its spaces and colons
     with suppress(FileExistsError):
         link.symlink_to(found)
     return link

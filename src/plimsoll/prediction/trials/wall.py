@@ -16,7 +16,7 @@ _LONGEST = 2 * 4096
 
 @dataclass(frozen=True)
 class Refused:
-    """The writes of one program to one real file, as far as the kernel refused them.
+    """The attempts of one program to write to one real file, all refused by the kernel.
 
     Attributes:
         path: The file.

@@ -3,7 +3,8 @@
 The first reading of the history pairs each allocation with its free. It keeps only the pairs whose
 free is in a later stretch than the allocation; such pairs are few. Each later reading yields the
 stretches in order. If a block is still live at the end of a stretch, it is carried to the next
-stretch. Even the stretch in which it was allocated knows when it will be freed.
+stretch. The stretch that contains a block's allocation already says when the block is freed, even
+if the free is in a later stretch.
 
 A block that was allocated before the first event has no allocation in the history: it has only a
 free, or it is in the final segments.

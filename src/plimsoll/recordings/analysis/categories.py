@@ -49,8 +49,9 @@ class Categories:
 
     Attributes:
         number: For each block, an index into `CATEGORIES`. uint8.
-        source: The evidence: "program" if the running program reported its tensors or passes;
-            otherwise "stacks", "lifetimes" (in relation to the steps), or "nothing".
+        source: The kind of evidence. "program": what the running program reported about its tensors
+            or passes. "stacks": the stacks of the requests. "lifetimes": when the steps began and
+            when blocks were live. "nothing": none of these.
     """
 
     number: NDArray[np.uint8]
@@ -192,8 +193,9 @@ class _Rules:
 
     def _name_inputs(self) -> None:
         self._name("inputs", self._passes & self._has_role("input"))
-        # Inputs are requested outside modules, after the last request of another part, such as the
-        # optimizer, and before the next call of a module.
+        # The program's own code, not a module, requests the inputs. Before them come the requests
+        # of the optimizer, a backward pass or the code that builds the model. After them come the
+        # requests of modules.
         start, forward = self._blocks.start, self._is[Place.FORWARD]
         if not forward.any():
             return
@@ -247,8 +249,8 @@ class _Rules:
             if len(steps) >= _LEAST_STEPS and (np.diff(largest) > 0).mean() >= _MOSTLY:
                 growing.append(stack)
         grows = np.isin(self._blocks.stack, growing)
-        # A cache grows when its data is copied to a larger block; then the old block is freed. So
-        # the last request before that free comes from one of the stacks that request such blocks.
+        # To grow a cache, a program requests a larger block, copies the data to it, and then frees
+        # the old block. So the last request before that free has the stack of a growing cache.
         copied = grows[order][np.searchsorted(start[order], end) - 1]
         cached = (stays & self._evidence.names_cache) | (handed_on & (grows | copied))
         if not len(self._backward_starts):

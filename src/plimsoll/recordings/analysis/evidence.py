@@ -71,7 +71,10 @@ def place_of(frames: Sequence[Frame], origin: Origin | None) -> Place:
 
 
 def _shown(frames: Sequence[Frame]) -> Place:
-    """Returns the place that PyTorch's innermost known frame shows; BACKWARD for an empty stack."""
+    """Returns the place that the frames of PyTorch show; BACKWARD for an empty stack.
+
+    The innermost frame that `_told_by` recognizes decides, with a few exceptions.
+    """
     found: Place | None = None
     in_program = False
     for filename, line, function in frames:
@@ -175,7 +178,11 @@ _MOST_CALLERS = 3
 
 
 def _names(pattern: re.Pattern[str], frames: Sequence[Frame]) -> bool:
-    """Returns whether a file or function name of the innermost frames outside PyTorch matches."""
+    """Returns whether a pattern matches a caller of PyTorch.
+
+    The pattern may match anywhere in a frame's text: the file's name without its folder, a space,
+    and the function's name. Only the `_MOST_CALLERS` innermost frames outside PyTorch are tried.
+    """
     outside = [f for f in frames if f[1] > 0 and "/torch/" not in f[0].replace("\\", "/")]
     names = (
         f"{f[0].replace(chr(92), '/').rpartition('/')[2]} {f[2]}" for f in outside[:_MOST_CALLERS]

@@ -2,8 +2,8 @@
 
 At each boundary between steps, the live bytes of every group of blocks form a series. A leak is a
 series with a trend. The Mann-Kendall test gives the trend's confidence, the Theil-Sen estimator its
-slope. They use ranks and medians, so single odd steps do not matter. Memory that grows during
-warm-up, levels off, or is freed from time to time is no leak.
+slope. They use ranks and medians, so single odd steps do not matter. Memory is no leak if it grows
+only during warm-up, if its growth stops, or if it is freed from time to time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEAST_STEPS = 8  # fewer steps may show growth by chance
 _LEAST_CONFIDENCE = 0.99
 _MOST_MOMENTS = 200  # few enough to compare all pairs of moments
 _MOST_GIVEN_BACK = 0.1  # a leak's live bytes fall by at most this share of its growth
-_LEAST_IN_LATER_HALF = 0.5  # in its later half, a leak keeps at least this share of its slope
+_LEAST_IN_LATER_HALF = 0.5  # the least slope of a leak's later half, as a share of its full slope
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,10 @@ def leak_moments(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def steps_to_warm_up(steps: Steps) -> int:
-    """Returns how many steps to skip at the start, because programs grow while they warm up."""
+    """Returns the number of steps to ignore at the start.
+
+    While a program warms up, its memory grows even without a leak.
+    """
     return max(2, len(steps) // 10)
 
 

@@ -1,8 +1,8 @@
 """The loaded library of the simulated GPU: its C interface, called through ctypes.
 
-The structures, enumerations and texts here are also declared in C++; parentheses say where.
-csrc/python/memory_layout.cpp returns the layout of the C++ structures and enumerations. plimsoll
-uses the library only if both layouts agree.
+The structures, enumerations and texts here are also declared in C++. The description of each one
+names the C++ file in parentheses. csrc/python/memory_layout.cpp returns the layout of the C++
+structures and enumerations. plimsoll uses the library only if this layout equals the one in Python.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ UNDECIDED_CHECK = (
 DEVICE_ASSERT = "CUDA error: device-side assert triggered"
 """CUDA's error if a kernel's check fails (kDeviceAssert of csrc/device/runtime.h)."""
 VALUES = ("automatic", "real", "none")
-"""The settings for which values are computed.
+"""The names of the settings that decide which values plimsoll computes.
 
 A setting's index is its number in C++ (Values of csrc/values/budget.h).
 """
 UNKNOWN = ("balanced", "most", "least")
-"""The settings for how unknown values are chosen.
+"""The names of the settings that decide how plimsoll chooses values that it does not know.
 
 A setting's index is its number in C++ (Unknown of csrc/values/description.h).
 """
@@ -166,7 +166,7 @@ class PinnedStatistics(ctypes.Structure):
 
 
 class StackTime(ctypes.Structure):
-    """The GPU time of a call stack's work (StackTime of csrc/device/runtime.h)."""
+    """The total time of a call stack's kernels and copies (StackTime of csrc/device/runtime.h)."""
 
     _fields_ = [("ns", ctypes.c_double)]
 
@@ -279,7 +279,7 @@ class Library:
         gpus: list[int],
         properties: list[DeviceProperties],
     ) -> None:
-        """Passes to the library, for each device, its engine (the allocator) and its GPU."""
+        """Gives the library the engine (the allocator), GPU and properties of each device."""
         count = len(engines)
         interfaces = (_core.engine_api(), _core.device_api(), _core.recorder_api())
         number = version[0] * 100 + version[1]
@@ -457,7 +457,11 @@ class Library:
         return clock
 
     def stack_times(self, device: int) -> Sequence[float]:
-        """Returns the GPU time in ns of each call stack's work; a stack's number is its index."""
+        """Returns each call stack's total time: the time in ns of the stack's kernels and copies.
+
+        A stack's number is its index in the result. The time of a backward operation is added to
+        the stack of its forward operation.
+        """
         copy = functools.partial(self.lib.plimsoll_copy_stack_times, device)
         return array("d", bytes(_rows(copy, StackTime)))
 

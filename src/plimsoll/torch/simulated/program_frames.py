@@ -136,9 +136,9 @@ def program_frames(frame: FrameType | None, runners: Collection[str]) -> list[Fr
 def _has_open_loop(frame: FrameType) -> bool:
     """Returns whether the frame executes a `while` loop.
 
-    The bytecode of every loop ends with a jump backwards. In a `for` loop the jump leads to a
-    FOR_ITER, in a `yield from` or an `await` to a SEND. Every other jump backwards belongs to a
-    `while` loop.
+    The bytecode of every loop ends with a jump backwards. The jump of a `for` loop leads to a
+    FOR_ITER. A `yield from` and an `await` also jump backwards; their jump leads to a SEND. Every
+    other jump backwards belongs to a `while` loop.
     """
     heads = _for_heads(frame.f_code)
     return any(

@@ -121,8 +121,8 @@ def _special_tokens(config: Any) -> dict[int, str]:
 def _words(count: int) -> list[str]:
     """Returns up to `count` beginnings of words, the shortest first.
 
-    The result has either all beginnings of a length or none of them. The length 1 is an exception:
-    the result has as many of these beginnings as `count` allows.
+    For each length of 2 or more, the result has either all beginnings of that length or none. For
+    the length 1, the result has as many beginnings as `count` allows.
     """
     words: list[str] = []
     for length in range(1, _KNOWN + 1):

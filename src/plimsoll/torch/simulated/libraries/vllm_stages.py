@@ -66,8 +66,8 @@ def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
 def keep_model_facts(module: ModuleType, execute: Callable[[], None]) -> None:
     """Loads vLLM's list of models, and keeps the models' properties for the next prediction.
 
-    vLLM starts a process to find a model's properties. plimsoll keeps the properties in the folder
-    that it has for code compiled for simulated GPUs.
+    vLLM starts a process to find a model's properties. plimsoll stores them in the folder
+    where it also stores code that was compiled for simulated GPUs.
     """
     execute()
     module._LazyRegisteredModel._get_cache_dir = staticmethod(
@@ -143,11 +143,11 @@ class _Stages(EngineStages):
             self.staged(worker, "wake_up", "wake_up")
 
     def count_sampled(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads vLLM's sampler, and computes how many tokens it samples for each request.
+        """Loads vLLM's sampler, and makes plimsoll compute how many tokens each request gets.
 
-        The engine's next step depends on these numbers. On a GPU a kernel of vLLM's counts the
-        tokens. The host can count them too: a request gets a token once its whole prompt is
-        computed.
+        The engine's next step depends on these numbers. On a real GPU, one of vLLM's kernels
+        counts the tokens. Here the host counts them: a request gets a token once its whole prompt
+        is computed.
         """
         execute()
         sample = module.Sampler.__call__

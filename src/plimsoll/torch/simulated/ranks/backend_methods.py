@@ -1,4 +1,4 @@
-"""Methods that ProcessGroupNCCL and ProcessGroupGloo have in addition to their base class.
+"""Methods that ProcessGroupNCCL and ProcessGroupGloo have and their base class lacks.
 
 PyTorch's own code calls some of them if a group's backend is NCCL: for example, Inductor calls
 `_add_ephemeral_timeout` to lengthen timeouts when it finds a graph in its cache. The names are

@@ -39,7 +39,7 @@ class Communicators:
     def need(
         self, group: int, members: list[int], rank: int, device: int, key: str, pattern: str
     ) -> None:
-        """Makes a communicator, if it does not exist yet, and the connections that a call needs.
+        """Makes the communicator and the connections that a call needs, unless they already exist.
 
         Args:
             group: The number of the process group.
@@ -122,7 +122,7 @@ def _connect(made: Communicator, pattern: str, places: list[int] | None) -> Byte
         return made.connect_ring()
     _, to, _, sender = pattern.split(" ")
     peers = [[int(each) for each in text.split(",") if each] for text in (to, sender)]
-    if places is not None:  # the communicator has only these two ranks
+    if places is not None:  # the communicator has only the ranks in `places`
         peers = [[places.index(peer) for peer in side] for side in peers]
     return made.connect(*peers)
 

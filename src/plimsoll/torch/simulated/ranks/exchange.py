@@ -55,7 +55,7 @@ class Group:
     name: str
     posted: int = 0
     read: set[int] = field(default_factory=set)
-    """The numbers above `all_read` of the meetings that this rank has already read."""
+    """The numbers of meetings that this rank has already read; only those above `all_read`."""
     all_read: int = 0
     """The number of the first meeting whose posts this rank has not yet read."""
     read_by: dict[int, int] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class _Meeting:
     sender: int | None
     tag: int
     number: int = _NOBODY
-    """The meeting's number in the group, for collectives."""
+    """If the meeting is a collective, its number in the group; otherwise `_NOBODY`."""
 
 
 class Exchange:
@@ -112,7 +112,7 @@ class Exchange:
         self._lock = threading.Lock()
 
     def give_up(self, why: str) -> None:
-        """Ends the waits of other ranks for this one; their error contains `why`."""
+        """Makes other ranks stop waiting for this rank; each fails with an error that has `why`."""
         if self.board is not None:
             self.board.give_up(f"rank {self.board.rank} {why}")
 

@@ -243,8 +243,9 @@ def _gradients(
 ) -> list[Any]:
     """Implements `bwd` and `varlen_bwd`.
 
-    `statistics` is the shape of the fourth result: for each row, the sum of the output times the
-    output's gradient. `sums` is the shape of the tensor that accumulates the query gradient.
+    The fourth result has the shape `statistics`. It has one number for each row: the sum of the
+    output times the output's gradient. `sums` is the shape of the tensor that accumulates the query
+    gradient.
     """
     query, key, value = of
     dq, dk, dv = (

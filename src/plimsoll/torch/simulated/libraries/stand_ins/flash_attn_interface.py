@@ -59,7 +59,7 @@ def _forward(
     scheduled: bool = False,
     cached: bool = False,
 ) -> tuple[Any, Any]:
-    """Allocates the memory of the forward kernel and launches it.
+    """Allocates the memory of the forward kernel, and launches the kernel.
 
     Args:
         q: Queries.
@@ -67,7 +67,7 @@ def _forward(
         v: Values, or pages of them.
         longest: The most query rows and key rows of a sequence.
         lengths: The number of sequences if they are packed and differ in length; otherwise None.
-        causal: Whether rows see no later keys.
+        causal: Whether each row sees no keys after its own position.
         window: How many keys before and after its own position a row sees; -1 means all of them.
         asked: The number of parts into which the keys are split; 0 lets flash-attn choose.
         pages: The table of pages, or None.

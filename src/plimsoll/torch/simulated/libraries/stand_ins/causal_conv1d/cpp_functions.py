@@ -12,7 +12,7 @@ import torch
 
 
 def empty_states(x: Any, width: int) -> Any:
-    """Allocates the inputs that precede each sequence, as batch x channels x (`width` - 1)."""
+    """Allocates a tensor for the inputs before each sequence: batch x channels x (`width` - 1)."""
     batch, channels, _ = x.shape
     return x.new_empty(batch, width - 1, channels).transpose(1, 2)
 

@@ -61,8 +61,8 @@ def unpad_input(hidden_states: Any, attention_mask: Any, unused_mask: Any = None
     """Packs the tokens that `attention_mask` or `unused_mask` selects.
 
     Returns:
-        The packed tokens, their indices, the starts of the sequences, the greatest length, and the
-        number of tokens in each sequence that `attention_mask` selects.
+        The packed tokens, their indices, the start of each sequence, the greatest length, and, for
+        each sequence, how many of its tokens `attention_mask` selects.
     """
     mask = attention_mask if unused_mask is None else attention_mask + unused_mask
     lengths = mask.sum(dim=-1, dtype=torch.int32)

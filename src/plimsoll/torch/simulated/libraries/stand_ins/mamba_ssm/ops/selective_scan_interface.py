@@ -88,7 +88,7 @@ def joined(sequences: Any) -> Any:
 
 
 class _Block(torch.autograd.Function):  # type: ignore[misc]
-    """Computes a Mamba layer without its first projection.
+    """Computes all of a Mamba layer except its first projection.
 
     The backward pass computes the convolution and `delta` again.
     """
@@ -205,7 +205,7 @@ def mamba_inner_fn(
     dt_rms_weight: Any = None,
     b_c_dt_rms_eps: float = 1e-6,  # noqa: ARG001
 ) -> Any:
-    """Computes a Mamba layer without its first projection."""
+    """Computes all of a Mamba layer except its first projection."""
     unusual = (B_proj_bias, C_proj_bias, b_rms_weight, c_rms_weight, dt_rms_weight)
     if checkpoint_lvl != 1 or any(one is not None for one in unusual):
         raise NotImplementedError(

@@ -1,8 +1,8 @@
 """xformers' attention.
 
 The code follows xformers/ops/fmha of xformers 0.0.33. The memory of the real kernels was not
-measured. Like xformers, this module calls flash-attn's kernels for half precision, if there is no
-mask or one of xformers' masks. In all other cases it calls PyTorch's kernels.
+measured. Like xformers, this module calls flash-attn's kernels if the tensors have half precision
+and there is either no mask or one of xformers' own masks. Otherwise it calls PyTorch's kernels.
 """
 
 from __future__ import annotations
