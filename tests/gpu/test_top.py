@@ -49,7 +49,7 @@ def use(allocator: str) -> None:
 
 
 def mine() -> ProcessCounters:
-    """Returns this process's next published counters."""
+    """Waits until this process publishes its counters again, and returns them."""
     now = time.monotonic_ns()
 
     def found() -> list[ProcessCounters]:
@@ -59,7 +59,10 @@ def mine() -> ProcessCounters:
 
 
 def my_gpu() -> tuple[Any, Any]:
-    """Returns this process's GPU and this process's entry there, as `plimsoll top` shows them."""
+    """Returns the GPU of this process, and this process's entry in the GPU's list of processes.
+
+    Both are as `plimsoll top` shows them.
+    """
     mine()
     (found,) = (
         (gpu, one) for gpu in Watch().look().gpus for one in gpu.processes if one.pid == os.getpid()
@@ -96,7 +99,7 @@ def test_the_drivers_number_is_context_and_reserved(allocator: str) -> None:
     assert not gpu.is_simulated
     assert abs(gpu.dedicated_used_bytes - (total - free)) < 700 * MIB
     if any("does not show all processes" in note for note in gpu.notes):
-        # in a container, the driver hides the figures of processes
+        # In a container, the driver does not say how much memory each process uses.
         assert found.driver_bytes is None
         assert found.context_bytes is None
     else:

@@ -25,7 +25,7 @@ def _deterministic() -> Any:
 
 
 class Net(torch.nn.Module):  # type: ignore[misc,name-defined]
-    """Blocks with dropout, so that recomputation must repeat the random numbers."""
+    """A network of blocks with dropout. Recomputation must repeat dropout's random numbers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,14 +40,17 @@ class Net(torch.nn.Module):  # type: ignore[misc,name-defined]
         )
 
     def forward(self, x: Any) -> Any:
-        """Takes [rows, 512]; returns a mean."""
+        """Takes `x` of shape [rows, 512]; returns the mean of the squared outputs."""
         for block in self.blocks:
             x = x + block(x)
         return x.square().mean()
 
 
 def trained(*names: str, parts: int = 1, dropout: bool = True) -> tuple[list[float], int]:
-    """Returns the losses of four steps, and the peak of memory beyond what was live before."""
+    """Trains for four steps; returns their losses and their peak of memory.
+
+    The peak is in bytes, without the memory that was already in use before the first step.
+    """
     torch.manual_seed(0)
     net = Net().cuda()
     net.train(dropout)

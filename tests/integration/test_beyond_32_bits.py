@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 torch = pytest.importorskip("torch")
 MEASURED = ROOT / "tests" / "data" / "beyond_32_bits.csv"
-"""A table of calls, with the bytes that each took at its peak on an H100, its result included."""
+"""A CSV file. Each row has a call and its peak bytes on an H100, including its result's bytes."""
 
 
 def zeros(*sizes: int, dtype: Any = None) -> Any:

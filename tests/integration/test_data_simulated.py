@@ -65,7 +65,10 @@ def refused(kind: type[BaseException], action: Callable[[], object]) -> str:
 
 
 class Numbers(Dataset):  # type: ignore[misc]
-    """Samples whose content is their own number."""
+    """A dataset. Each sample consists of its own index, in three forms.
+
+    To read a sample whose index is in `fails` raises a KeyError.
+    """
 
     def __init__(self, fails: Iterable[int] = ()) -> None:
         self.fails = set(fails)
@@ -254,7 +257,7 @@ def load_with_several_depths() -> None:
 
     for depth in (1, 2, 3):
         most = max(sum(sizes[i : i + depth + 1]) for i in range(40))
-        most += (depth + 1) * MIB  # PyTorch does not split off a rest of up to 1 MiB
+        most += (depth + 1) * MIB  # a block may be up to 1 MiB larger than its batch
         assert peak(depth, keeps=True) <= most
         assert peak(depth, keeps=False) <= most
 
@@ -466,7 +469,8 @@ def test_another_stream_and_another_gpu() -> None:
             assert found["x"].device.index == 0
         with torch.cuda.device(1):
             assert next(iter(PrefetchLoader([batch(0)], "cuda")))["x"].device.index == 1
-    # Each batch was copied for one stream and is used on the other.
+    # The current stream alternates. So most batches are copied while one stream is current, and
+    # used on the other stream.
     batches = iter(PrefetchLoader([batch(n) for n in range(10)], "cuda", depth=3))
     for number in range(10):
         stream = (torch.cuda.default_stream(), other)[number % 2]

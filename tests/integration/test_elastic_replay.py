@@ -15,8 +15,8 @@ from tests.recordings import EXAMPLES, LARGE, SMALL, Recorded, or_skipped, recor
 
 GRANULE = 2 << 20
 
-# Programs that run into a limit are left out: there the elastic allocator serves requests that
-# PyTorch's allocator refuses.
+# Programs that run into a limit are left out: PyTorch's allocator refuses some of their requests,
+# and the elastic allocator serves these.
 _SMALL = [
     each
     for each in recordings_in(SMALL)

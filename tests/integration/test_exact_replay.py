@@ -22,7 +22,8 @@ NOT_RECORDED = {
     "pool_no_split.default": "a history does not say that a pool is never split",
     "pool_no_split.expandable": "a history does not say that a pool is never split",
 }
-# Programs with an empty_cache that frees nothing: it leaves no event, but increases a counter.
+# Programs that call empty_cache when there is nothing to free. Such a call leaves no event in the
+# history, but increases a counter.
 SILENT_SYNCS = {"empty_cache.default", "empty_cache.expandable", "graph_streams.default"}
 # Programs in which PyTorch waits once for the streams of several freed blocks. It then frees these
 # blocks in the order of a hash table. A replay cannot know that order, so its `inactive_split`

@@ -146,7 +146,7 @@ def test_a_failure_is_explained_as_pytorch_did(name: str, reason: str) -> None:
     assert failed.limit_range_bytes[0] <= recorded.limit < failed.limit_range_bytes[1]
     (given,) = explain(recorded.path, limit=recorded.limit, advice=False).out_of_memory
     assert given.reason == reason
-    # If this is positive, the request would not fit even without any unused reserved memory.
+    # If `missing` is positive, the request would not fit even if no reserved memory were unused.
     missing = failed.allocated_bytes + failed.asked_bytes - recorded.limit
     assert given.missing_bytes == max(0, missing)
     assert (missing > 0) == (reason == "too_little")
@@ -310,9 +310,9 @@ def test_three_timings_of_frees_that_wait_are_three_replays_of_the_budget() -> N
 def test_what_serves_a_request_that_failed_is_found() -> None:
     found = explained(BY_NAME["bert_varlen_amp.limited"].path, advice=True)
     served = {one.how for one in found.advice if one.serves_failed_requests}
-    # PyTorch's error text advises expandable segments. The program was run on a real GPU under the
-    # elastic allocator.
+    # PyTorch's own error text also advises this setting.
     assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in served
+    # The program was also run on a real GPU under this allocator.
     assert "plimsoll run --allocator elastic" in served
 
 

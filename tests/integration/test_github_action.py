@@ -1,4 +1,7 @@
-"""Runs the steps of plimsoll's GitHub Action as GitHub does, for changes to a script's memory."""
+"""Runs the steps of plimsoll's GitHub Action as GitHub does, on small repositories.
+
+The action reports how a commit changes the memory of a script.
+"""
 
 from __future__ import annotations
 

@@ -341,7 +341,8 @@ def test_weights_and_frozen_weights_stay() -> None:
         with offload:
             loss = (small @ weight @ frozen @ weight.T.relu()).sum()
         loss.backward()
-        # Nothing moves. Weights stay, and the backward pass begins with the result of `relu`.
+        # Nothing moves. The weights stay on the GPU, trained or frozen. The result of `relu` stays
+        # too, because the backward pass begins with it.
         assert offload.statistics().out_bytes == 0
 
 
@@ -361,7 +362,10 @@ def test_views_of_one_storage_move_once() -> None:
 
 @on_simulated_gpus()
 def test_what_reads_only_a_shape_does_not_get_values() -> None:
-    """Checks a language model's loss, whose input is as large as all other tensors together."""
+    """Checks a language model's loss. The backward pass of `nll_loss` reads its input's shape only.
+
+    That input takes 128 MiB, as much as `x` and the result of `log_softmax` together.
+    """
     x = torch.randn(4096, 8192, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     targets = torch.zeros(4096, dtype=torch.long, device="cuda")
 

@@ -451,7 +451,7 @@ def test_fit_finds_the_largest_value_that_fits() -> None:
     assert found.largest == 14
     assert found.stopped is None
     assert {trial.value: trial.fits for trial in found.curve}[15] is False
-    # Few trials suffice, although this script has no default value to begin with.
+    # Few trials suffice, although the script has no default value from which a search could start.
     assert len(found.curve) < 8
     assert found.to_dict()["curve"][0]["value"] == 1
 

@@ -31,7 +31,8 @@ _LONGEST_NAME = 512
 _LONGEST_CONF = 4096
 _EVENT_BYTES = sum(np.dtype(dtype).itemsize for dtype in COLUMNS.values())
 _LEAST_MEMORY = 1 * GiB
-# Reading takes about 6 bytes of memory for each byte of an uncompressed snapshot of PyTorch's.
+# An uncompressed PyTorch snapshot takes about 6 bytes of memory to read for each byte of the file.
+# The limit of 8 leaves a margin.
 _MEMORY_PER_BYTE = 8
 # This factor is for callers that keep only one batch at a time. It is large because steps that
 # resemble each other can be compressed to a thirtieth of their size.

@@ -47,13 +47,15 @@ class DeviceTrace(ABC):
     def start(self, conf: str, version: str) -> list[_core.SegmentInfo]:
         """Returns the segments before the first event; empty for a complete history.
 
-        A history is incomplete if a ring buffer overflowed or the recording began late. If the file
-        does not contain the segments before the first event, they are then reconstructed from those
-        after the last event, by the rules of PyTorch's allocator.
+        A history is incomplete if a ring buffer overflowed or the recording began late. plimsoll's
+        traces contain the segments before the first event, but snapshots do not. For a snapshot,
+        this method reconstructs them from the segments after the last event, by the rules of
+        PyTorch's allocator.
 
         Args:
-            conf: The configuration of this allocator, as in PYTORCH_CUDA_ALLOC_CONF.
-            version: The version of PyTorch.
+            conf: The recorded program's configuration of the allocator, as in
+                PYTORCH_CUDA_ALLOC_CONF.
+            version: The version of PyTorch that the program used.
 
         Raises:
             InputError: If the segments cannot be reconstructed; the message has the reason.
@@ -132,7 +134,7 @@ class Recording:
         settings: `allocator_settings` of the snapshot; empty if it has none. A recording by
             plimsoll also has the "allocator", the "torch_version" and the "process".
         marks: Named moments, in order; PyTorch's snapshots have none.
-        labels: Notes of what a block is used for, such as a parameter, in order. Only plimsoll
+        labels: Notes of what blocks are used for, such as "parameters", in order. Only plimsoll
             records them.
         dropped: The number of events lost because the writer was too slow.
         is_whole: Whether the recording was ended properly. False for a streaming trace that is

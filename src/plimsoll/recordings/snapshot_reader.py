@@ -105,7 +105,7 @@ def read_snapshot(
             f"{name}: the history is empty: was torch.cuda.memory._record_memory_history() "
             "called before the run, with enabled='all'?"
         )
-    if not file.has_host_memory:  # from 2.14 on all snapshots have host memory
+    if not file.has_host_memory:  # every PyTorch from 2.14 on writes host memory
         settings.setdefault("torch_version", "2.13" if file.names_pools else "2.11")
     try:
         ends = {trace.device: trace.event_count for trace in devices}

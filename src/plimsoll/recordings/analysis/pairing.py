@@ -150,8 +150,8 @@ def pair(rows: Rows, event_count: int) -> Paired:
     event = np.append(rows.event, event_count)
     rank = np.append(rows.rank, 0)
     asked, done = first_of(Action.FREE_REQUESTED), first_of(Action.FREE_COMPLETED)
-    # A free that is completed but was never requested: the request came before the first event,
-    # or is missing.
+    # The history may contain only the completion of a free. The request then came before the first
+    # event, or is missing.
     unasked = event[done] < event[asked]
     asked[unasked] = done[unasked]
     is_known = rows.action[opening] == Action.ALLOC

@@ -129,7 +129,8 @@ class _Ranges:
 
     def take(self, new: _Range) -> None:
         if new.size:
-            # A damaged history may take memory that is still reserved. It counts as released first.
+            # A damaged history may reserve memory twice without a release in between. The old range
+            # is released here, so that no two ranges overlap.
             self.give_back(new.start, new.address, new.size)
             insort(self._now, new)
 

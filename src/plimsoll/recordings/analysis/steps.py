@@ -39,8 +39,9 @@ _LEAST_STEPS = 3
 _LEAST_CONFIDENCE = 0.5
 _AS_GOOD = 0.08  # a smaller difference in confidence has no meaning
 _FINER = 1.8
-# These constants limit the search time: the most kinds of blocks with the same defining columns,
-# the most step counts that are tried, and the most proposals that are tried for one step count.
+# These constants limit the search time. The first limits the kinds of blocks that are examined for
+# each value of `_Kind.by`, the second the step counts that are tried, and the third the proposals
+# that are tried for one step count.
 _MOST_PROMISING = 1000
 _MOST_COUNTS = 40
 _MOST_OF_A_COUNT = 3

@@ -209,8 +209,8 @@ class Facts:
     def is_trained(self) -> NDArray[np.bool_]:
         """Returns a mask of the blocks that are freed in the backward pass of their step.
 
-        The last request before the free is one of a backward pass, and at most one step ends during
-        the block's life.
+        A block is accepted if a backward pass made the last allocation before the block's free, and
+        if at most one step ends during the block's life.
         """
         starts = np.sort(self.blocks.start)
         before = starts[np.maximum(np.searchsorted(starts, self.blocks.end) - 1, 0)]

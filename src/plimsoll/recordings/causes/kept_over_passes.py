@@ -1,4 +1,4 @@
-"""Recognises tensors that each iteration of a loop keeps: sums of losses, outputs, metrics."""
+"""Recognises tensors that each iteration of a loop keeps: outputs, metrics, sums of losses."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _MUCH_LONGER = 3
 It has to have more than this many times the events of the median step.
 """
 _MOST_SEARCHED = 1 << 20
-"""If a step has more events than this, only its first ones, this many, are searched for a loop."""
+"""The most events of a step that are searched for a loop, counted from the step's beginning."""
 
 
 def kept_over_passes(facts: Facts) -> Cause | None:
-    """Finds memory that each iteration of a loop adds to, if it reaches 5 % of the peak."""
+    """Finds memory that grows with each iteration of a loop, by 5 % of the peak or more in all."""
     for passes in _loops(facts):
         cause = _growth(facts, passes)
         if cause is not None:

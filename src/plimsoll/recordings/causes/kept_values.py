@@ -1,4 +1,4 @@
-"""Finds in the source which statement of a loop keeps a value, and writes the statement that helps.
+"""Finds in the source which statement of a loop keeps a value, and writes its replacement.
 
 A recording names only lines. The line that requested the memory either keeps the value itself, as
 `losses.append(loss_of(x))` does, or gives it a name that another statement of the loop keeps.
@@ -79,8 +79,9 @@ def _kept_at(loop: _Loop, line: int) -> list[tuple[ast.stmt, ast.expr, bool | No
     """Returns the statements that keep the value that a line makes, or a loss computed from it.
 
     If the line itself has such a statement, returns only that. Otherwise returns the statements
-    that keep a name that the line assigns, in the order of the text. If there are none, returns
-    those that keep a loss which the loop computes from such a name.
+    that keep a name assigned by the line, in the order of the text. If there are none, follows the
+    assignments below: if the line assigns `output`, and a later line computes `loss` from `output`,
+    returns the statements that keep `loss`.
 
     Returns:
         Each statement, the kept value, and None if that value is the line's own result. If it is a

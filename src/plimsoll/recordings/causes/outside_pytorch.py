@@ -19,7 +19,7 @@ _OWN = re.compile(rf"this process has {_SIZE} memory in use")
 
 @dataclass(frozen=True)
 class CardParts:
-    """The bytes that each holder has of a card's memory when a program does not fit on the card.
+    """How many bytes of a card's memory each holder has, when a program does not fit on the card.
 
     Attributes:
         total_bytes: The whole card.

@@ -31,7 +31,10 @@ def idle_streams(facts: Facts) -> Cause | None:
 
 
 def waiting_frees(facts: Facts) -> Cause | None:
-    """Finds freed blocks that wait for another stream, if they are 10 % of reserved memory."""
+    """Finds freed blocks that wait for another stream.
+
+    They must be at least 10 % of reserved memory.
+    """
     reserved = facts.reserved
     if not reserved.pending_bytes or reserved.pending_bytes < _LEAST_SHARE * reserved.bytes:
         return None

@@ -1,4 +1,4 @@
-"""Recognises one checkpoint around the whole model, which recomputes everything at once."""
+"""Recognises a single checkpoint around the whole model: it recomputes all layers together."""
 
 from __future__ import annotations
 

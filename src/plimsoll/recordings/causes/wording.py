@@ -33,7 +33,7 @@ def mostly_at(line: str | None, inner: str | None) -> str:
 
     Args:
         line: The line that a sentence names; it calls `inner`.
-        inner: The line that requests most of the memory, as reports list it; None if unknown.
+        inner: The line that requests most of the memory, as "FILE:LINE FUNCTION"; None if unknown.
     """
     where = subject(inner)
     return "" if inner is None or where == subject(line) else f", mostly at {where},"

@@ -1,5 +1,5 @@
-// Helpers for the hand-written kernels of this folder. They take a kernel's internal memory, queue
-// the kernel on the stream, and note what is known about the values of its results.
+// Helpers for the hand-written kernels of this folder. The helpers allocate a kernel's internal
+// memory, queue the kernel on the stream, and note what is known about the values of its results.
 #pragma once
 
 #include <ATen/core/Tensor.h>

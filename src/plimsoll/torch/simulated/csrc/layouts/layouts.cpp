@@ -25,7 +25,7 @@ constexpr const char* kNestedKernels[] = {
 #include "nested_kernels.inc"
 };
 // Operations that make sparse or nested tensors, or take them as arguments. Their host kernels call
-// only operations on strided tensors, so they run unchanged on simulated tensors.
+// only operations on strided tensors, so these kernels run unchanged on simulated tensors.
 constexpr const char* kComposed[] = {
 #include "composed_layouts.inc"
 };
@@ -85,7 +85,7 @@ void register_layout() {
     if (op->hasKernelForDispatchKey(on_host) && !is_named(layout.own, full)) {
       put_kernel(name, layout.key,
                  c10::KernelFunction::makeFromBoxedFunction<&run_that_of_host<on_host>>());
-    } else if (op->hasKernelForDispatchKey(layout.key)) {  // true only in a CUDA build
+    } else if (op->hasKernelForDispatchKey(layout.key)) {  // true only in PyTorch's CUDA builds
       put_kernel(name, layout.key, c10::KernelFunction::makeFromBoxedFunction<&refuse<index>>());
     }
   }

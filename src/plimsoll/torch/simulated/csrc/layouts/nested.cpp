@@ -78,7 +78,7 @@ Tensor to_padded(const Tensor& self, double padding, at::OptionalIntArrayRef out
     }
   }
   Tensor result = at::empty(padded, impl->get_buffer().options());
-  // If all rows have one width, the kernel treats a matrix as one long row.
+  // If all rows have one width, the kernel treats each matrix as one long row.
   const bool is_flat = self.dim() == 3 && impl->opt_size(2).value_or(0) > 0 && !output_size;
   const std::int64_t batch = sizes.size(0);
   const at::DataPtr description =

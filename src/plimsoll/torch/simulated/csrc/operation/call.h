@@ -65,8 +65,8 @@ class Call {
   // Allocates a result. Returns the result's shape, a tensor with sizes and strides but no memory.
   at::Tensor allocate(std::size_t index);
   void allocate_all();
-  // Allocates memory for the kernel's internal use, and returns its number. `release` with this
-  // number frees the memory. Without `release`, it is freed at the end of the call.
+  // Allocates memory for the kernel's internal use. Returns the memory's index in kept(). `release`
+  // with this index frees the memory. Without `release`, it is freed at the end of the call.
   std::size_t temporary(std::size_t bytes);
   void take_uncertain(const UncertainMemory& memory) { steps_.emplace_back(TakeUncertain{memory}); }
   void release(std::size_t number) { steps_.emplace_back(Release{number}); }
@@ -76,13 +76,13 @@ class Call {
   void synchronize() { steps_.emplace_back(Wait{}); }
   void assume(std::string_view what) { steps_.emplace_back(Assume{what}); }
   void then(std::function<void(Call&)> decide) { steps_.emplace_back(Then{std::move(decide)}); }
-  // Runs other operations and keeps their results. `release` frees them; without `release` they are
-  // freed at the end of the call.
+  // Runs other operations and keeps their results. Returns the index of these results in kept().
+  // `release` with this index frees them. Without `release`, they are freed at the end of the call.
   std::size_t run(std::function<std::vector<at::Tensor>()> operations);
   [[nodiscard]] std::vector<Step> take_steps() { return std::exchange(steps_, {}); }
 
-  // Holds the memory that `temporary` allocates, or the results of the operations of `run`. Each of
-  // these two functions returns the index in kept().
+  // Holds what one call of `temporary` or `run` keeps: `memory` if it was `temporary`, and
+  // `tensors` if it was `run`.
   struct Kept {
     at::DataPtr memory;
     std::vector<at::Tensor> tensors;
@@ -131,10 +131,10 @@ class Call {
   const char* assumed_memory_ = nullptr;
 };
 
-// The bytes of a call's tensors that the kernel reads or writes.
+// How many bytes the kernel of a call reads or writes in the call's tensors.
 struct Touched {
   double whole = 0;
-  double caches = 0;  // bytes of tensors of which the kernel may touch only a part
+  double caches = 0;  // the full size of the tensors that the kernel may touch only in part
 
   [[nodiscard]] double bytes() const { return whole + std::min(caches, whole); }
 };

@@ -1,4 +1,5 @@
-// The multiplications that kernels do: matrix products, and the operations made of them.
+// The multiplications that kernels do: matrix products, and the operations that consist of matrix
+// products (convolution, attention, recurrent layers).
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -31,11 +32,11 @@ struct Product {
 
 enum class Pass : std::uint8_t { forward, input_gradient, weight_gradient };
 
-// The work of a convolution. A transposed convolution counts as the gradient of a plain
-// convolution's input.
+// The work of a convolution. A transposed convolution is described as the backward pass that
+// computes the gradient of a plain convolution's input.
 struct ConvolutionWork {
-  double inputs = 0;   // positions in the input of all images together
-  double outputs = 0;  // positions in the output of all images together
+  double inputs = 0;   // positions in one input image, times the number of images
+  double outputs = 0;  // positions in one output image, times the number of images
   double channels = 0;
   double out_channels = 0;
   double taps = 0;  // numbers in the convolution's kernel: 9 for 3 x 3

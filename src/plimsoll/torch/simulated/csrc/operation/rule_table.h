@@ -25,10 +25,11 @@ enum Trait : std::uint16_t {
   kMovesStorage = 1 << 6,  // replaces or resizes a storage; computes nothing
   kCopies = 1 << 7,        // copy_, whose one kernel serves all devices
   kFindsFinite = 1 << 8,   // unknown gradients count as finite, so that a GradScaler steps
-  // The kernel refuses to write to a tensor with this kind of overlap; see checks/overlap.h.
-  kNoOwnOverlap = 1 << 9,                             // its elements share addresses
-  kNoPartialOverlap = 1 << 10,                        // it shares part of an operand's memory
-  kNoOverlap = 1 << 11,                               // it shares any memory with an operand
+  // The kernel refuses to write to a tensor that overlaps in the way described; see
+  // checks/overlap.h.
+  kNoOwnOverlap = 1 << 9,       // the tensor's elements share addresses
+  kNoPartialOverlap = 1 << 10,  // the tensor shares part of an operand's memory
+  kNoOverlap = 1 << 11,         // the tensor shares any memory with an operand
   kLikeIterator = kNoOwnOverlap | kNoPartialOverlap,  // the defaults of at::TensorIterator
 };
 using Traits = std::uint16_t;
@@ -38,7 +39,7 @@ using Traits = std::uint16_t;
 // operation are combined.
 struct RuleRow {
   const char* name;   // "topk", "aten::max.dim" (with overload), or "_foreach_*" (family)
-  Rule rule;          // null if the kernel's memory is unknown, or the row is a family's
+  Rule rule;          // null if the kernel's memory is unknown, or if the row is for a family
   Traits traits = 0;  // joined by |
 };
 

@@ -17,8 +17,8 @@ class Call;
 struct Allocate {
   std::size_t result;
 };
-// Takes internal memory of the kernel and frees it at once. Only a range is known for the memory's
-// size.
+// Allocates memory for the kernel's internal use, and frees it immediately afterwards. Only a range
+// is known for the memory's size.
 struct TakeUncertain {
   UncertainMemory memory;
 };
@@ -35,7 +35,7 @@ struct Release {
 // true and PyTorch already keeps such a workspace for this stream.
 struct TakeWorkspace {
   bool is_lt;
-  bool is_kept;  // kept for later calls; otherwise freed at once
+  bool is_kept;  // kept for later calls; otherwise freed immediately after the allocation
   std::size_t bytes;
 };
 // Makes the host wait for the stream, as a copy to the host does.

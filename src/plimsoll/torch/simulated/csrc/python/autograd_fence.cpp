@@ -43,10 +43,10 @@ Pointer make_turn() {
   }
 }
 
-// Runs the empty pass on a device's thread. The engine takes the thread and the stream from the
-// root's input: the thread of its device, and the caller's stream. As the pass uses no second
-// stream, the engine makes no stream wait for another. The input has no storage, no operation makes
-// it, and profilers do not see it.
+// Runs the empty pass on a device's thread. The engine chooses that thread because the root's input
+// is on that device. The pass runs on the caller's stream. The pass uses no second stream, so the
+// engine makes no stream wait for another. The input has no storage, no operation makes it, and
+// profilers do not see it.
 void wait_for_turn(c10::DeviceIndex index) {
   const at::DisableRecordFunctionGuard unseen;
   const at::Tensor gradient = at::detail::make_tensor<c10::TensorImpl>(

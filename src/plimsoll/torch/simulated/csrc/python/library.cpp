@@ -118,7 +118,8 @@ PLIMSOLL_EXPORT void plimsoll_install() {
   install_profiler();
 }
 
-// Simulates new operations. Python calls it after loading a library that may have registered some.
+// Makes plimsoll also simulate the operations that were registered after plimsoll_install ran.
+// Python calls this function after it loads a library that may register operations.
 PLIMSOLL_EXPORT void plimsoll_take_over_operators() { take_over_new_operators(); }
 
 PLIMSOLL_EXPORT void plimsoll_initialize() { runtime().initialize(); }

@@ -17,8 +17,9 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns "u4" for an unsigned integer of four bytes, "i8" for a signed integer, "f8" for a
-// floating-point number, "s32" for a structure.
+// Returns a letter for the kind of the type, and then the type's size in bytes: for example "u4"
+// for an unsigned integer, "i8" for a signed one, "f8" for a floating-point number, "s32" for a
+// structure.
 template <typename Value>
 std::string type_of() {
   const char* const kind = std::is_class_v<Value>            ? "s"

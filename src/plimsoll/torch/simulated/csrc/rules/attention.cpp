@@ -14,7 +14,8 @@ namespace {
 
 using at::Tensor;
 
-// Holds the sizes of query, key and value. The dimensions are batch, heads, rows, width.
+// Holds the sizes of an attention's query and key. Both tensors have the dimensions batch, heads,
+// rows, width, except in the second constructor.
 struct Shape {
   Shape(const Tensor& query, const Tensor& key)
       : batch(size(query, 0)),
@@ -23,9 +24,9 @@ struct Shape {
         width(size(query, 3)),
         key_heads(size(key, 1)),
         key_rows(size(key, 2)) {}
-  // Makes the sizes for packed sequences, which lie one after the other; the dimensions are rows,
-  // heads, width. `starts` holds the position of each sequence's first row, and the end of the last
-  // sequence.
+  // Takes tensors in which the rows of all sequences lie one after the other. Their last
+  // dimensions are rows, heads, width. `starts` holds the position of each sequence's first row,
+  // and the end of the last sequence.
   Shape(const Tensor& query, const Tensor& key, const Tensor& starts, std::size_t longest,
         std::size_t longest_key)
       : batch(size(starts, 0) - 1),

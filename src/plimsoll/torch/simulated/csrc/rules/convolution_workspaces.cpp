@@ -194,8 +194,9 @@ bool is_like(const Convolution& call, const Measured& entry) {
          per_pair * static_cast<double>(call.groups) == weights * entry.groups;
 }
 
-// Estimates how large the workspace can be: it may hold copies of all operands in another layout,
-// and further memory of the kernels. The estimate is too small for 2 % of the measured workspaces.
+// Estimates how large the workspace can be. The estimate has room for a copy of each operand in
+// another layout, and for other data of the kernels. It is too small for 2 % of the measured
+// workspaces.
 std::uint64_t copies_of_all(const Convolution& call) {
   constexpr double kMiB = 1 << 20;
   const Operands bytes = padded(call.bytes, call.channels, call.out_channels, 8);

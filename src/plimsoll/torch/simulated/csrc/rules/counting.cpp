@@ -20,8 +20,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns the values of `tensor`, on which a result's size depends, or an undefined tensor if they
-// cannot be read. Notes an assumption if the values on a GPU may differ from these.
+// Returns the values of `tensor`, or an undefined tensor if they cannot be read. The size of a
+// result depends on these values. So an assumption is noted if a real GPU may compute other values.
 at::Tensor deciding_values(Call& call, const at::Tensor& tensor) {
   const Source source = source_of(tensor);
   if (source > Source::random) call.assume(kSizeOfUnknown);
@@ -107,7 +107,8 @@ void unique(Call& call) {  // _unique(self, sorted, inverse) and _unique2(..., c
 }
 
 // Takes the memory for finding the distinct slices along a dimension. cub's merge sort compares the
-// slices; the size of its temporary memory is fitted to recordings.
+// slices. plimsoll's formula for the sort's temporary memory is fitted to recordings
+// of a real GPU's memory.
 void unique_dim(Call& call) {  // (self, dim, [sorted,] inverse, counts)
   const bool consecutive = call.argument_count() == 4;
   const at::Tensor self = call.tensor(0);

@@ -14,8 +14,8 @@ namespace plimsoll::simulated::cub {
 // there is room to align the first one.
 std::size_t blocks(std::initializer_list<std::size_t> sizes);
 std::size_t tiles(std::size_t items, std::size_t tile);
-// Returns the bytes of DeviceRadixSort over `bits` of each key. `value` is the size of a value, 0
-// if only keys are sorted.
+// Returns the bytes of DeviceRadixSort, which sorts by `bits` bits of each key. `value` is the size
+// of a value, or 0 if only keys are sorted.
 std::size_t radix_sort(std::size_t items, std::size_t key, std::size_t value, std::size_t bits,
                        bool is_float);
 // Returns the bytes of DeviceMergeSort, which Thrust uses to sort with a custom comparison. `value`
@@ -27,8 +27,9 @@ std::size_t scan(std::size_t items, c10::ScalarType type);
 std::size_t sum_scan(std::size_t items);
 // Returns the bytes of DeviceScan::InclusiveScanByKey.
 std::size_t scan_by_key(std::size_t items, std::size_t key);
-// Return the bytes of DeviceSelect::Unique.
+// Returns the bytes of DeviceSelect::Unique.
 std::size_t unique(std::size_t items, c10::ScalarType type);
+// Returns the bytes of DeviceSelect::UniqueByKey.
 std::size_t unique_by_key(std::size_t items);
 // Returns the bytes that Thrust takes to remove all but the first of equal 64-bit keys.
 std::size_t unique_by_long_key(std::size_t items);

@@ -9,7 +9,8 @@ namespace {
 
 // Returns whether `length` has a prime factor above `bound`. cuFFT needs more than one kernel for a
 // long transform and for a length with a large prime factor. The bounds in this file are fitted to
-// recordings: 129 = 3 * 43 and 65536 take a workspace, and 1023 = 3 * 11 * 31 takes none.
+// recordings of a real GPU's memory. In these recordings, cuFFT takes a workspace for the lengths
+// 129 = 3 * 43 and 65536, and takes none for 1023 = 3 * 11 * 31.
 bool has_factor_above(std::int64_t length, std::int64_t bound) {
   for (std::int64_t factor = 2; factor <= bound; ++factor) {
     while (length % factor == 0) length /= factor;

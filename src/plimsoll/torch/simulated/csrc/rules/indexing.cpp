@@ -192,7 +192,7 @@ void put_sorted(Call& call, const Indices& indices, bool is_checked) {
     call.release(wrapped);
     if (index.converted) call.release(*index.converted);
     if (ends_mask(indices, i)) call.release(*index.places);
-    if (!is_first) call.release(scaled);  // the kernel has added it to the first scaled index
+    if (!is_first) call.release(scaled);  // the kernel has added this scaled index to the first one
     is_first = false;
     slice = 1;
     for (std::int64_t dim = static_cast<std::int64_t>(i) + 1; dim < self.dim(); ++dim) {
