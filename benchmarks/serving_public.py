@@ -118,7 +118,7 @@ def predict(models: dict[str, dict[str, Any]], each: Try) -> dict[str, Any]:
 
 
 def tries_of(row: dict[str, Any], posted: dict[str, str]) -> list[Try]:
-    """Returns the tries for a row, with the settings that the post gives."""
+    """Returns the tries for a row, with the settings from the post on the web (`posted`)."""
     settings = [
         f"--{name.replace('_', '-')} {posted[name] or default}"
         for name, default in SETTINGS.items()

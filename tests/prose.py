@@ -52,8 +52,8 @@ _IDIOM = re.compile(
 _COLON_CHAIN = re.compile(r":\s[^:`]{3,60}:\s[^:`]{3,}")
 _CODE = re.compile(r"`[^`]*`|\"[^\"]*\"")
 
-# Base forms of verbs, and irregular forms. A word that is also a noun counts as a verb, so the rule
-# misses some sentences but flags few wrong ones.
+# Base forms of verbs, and irregular forms. A word that is also a noun counts as a verb. So the
+# rule overlooks some sentences without a verb, but rarely flags a sentence that has one.
 _VERBS = """
 accept accumulate add adopt agree align allocate allow answer appear append apply ask assert assume
 avoid become begin behave belong break build call cancel capture carry change check choose clean

@@ -1,4 +1,4 @@
-"""Compares plimsoll's Allocator, without PyTorch, with articles about PyTorch's allocator."""
+"""Tests that plimsoll's Allocator behaves as articles say of PyTorch's. Needs no PyTorch."""
 
 from __future__ import annotations
 

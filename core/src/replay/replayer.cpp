@@ -193,7 +193,8 @@ Replayer::Release Replayer::release_before(const TraceEvent& event) {
   };
   switch (native_->outlook(event.size, event.stream)) {
     case NativeAllocator::Outlook::refused:
-      // Inside a capture, cached memory goes back only from the capture's own pool.
+      // During a capture, PyTorch releases cached memory of the capture's own pool only. So if
+      // memory of another pool was released, it was not this refused request that released it.
       if (!pools_.is_capturing(event.pool) || !run_.released_any([&](const TraceEvent& entry) {
             return entry.pool != event.pool && !may_be_garbage(entry);
           })) {

@@ -141,13 +141,13 @@ def fit(
 
     For `vllm serve`, --vary names an option of the engine. plimsoll finds the largest value with
     which the engine serves; for --tensor-parallel-size, the smallest. Without --vary, plimsoll
-    tries other options until the engine serves. With neither --vary nor --gpu, it finds the
-    smallest card.
+    tries other options until the engine serves. Without --vary and --gpu, plimsoll finds the
+    smallest card on which the engine serves.
 
     stderr shows each try as it ends, and the script's output only if the script fails.
 
-    Exit status: 0 it fits; 1 nothing fits; 2 bad input, or the script fails; 3 whether a value fits
-    is not known; 130 interrupted.
+    Exit status: 0 it fits; 1 nothing fits; 2 bad input, or the script fails; 3 it is not known;
+    130 interrupted.
     """
     from plimsoll.prediction.fitting.text import answer_text, fit_text
     from plimsoll.prediction.fitting.values import fit as run

@@ -126,8 +126,8 @@ Allocator = Annotated[
 Policy = Annotated[
     str | None,
     typer.Option(
-        help="When the card is full, strict fails the request, and spill serves it from host "
-        "memory.",
+        help="What happens to a request when the card is full: strict (it fails), or spill (it is "
+        "served from host memory).",
         metavar="NAME",
     ),
 ]
@@ -162,16 +162,16 @@ Values = Annotated[
     str,
     typer.Option(
         help="Which tensors' values plimsoll computes: auto (those that are cheap), real (all), or "
-        "none (only those that lengths and control flow depend on).",
+        "none (no more than lengths and control flow need).",
         metavar="NAME",
     ),
 ]
 Unknown = Annotated[
     str,
     typer.Option(
-        help="How plimsoll makes up values that it did not compute: balanced, seed:N (random), "
-        "most (the tensors whose sizes depend on them are as large as possible), or least (as "
-        "small as possible).",
+        help="How plimsoll makes up values that it did not compute: balanced (values "
+        "that make tensors of medium size), seed:N (random), most (of the largest size), or least "
+        "(of the smallest size).",
         metavar="NAME",
     ),
 ]

@@ -56,9 +56,8 @@ def view(
     export: Annotated[
         str | None,
         typer.Option(
-            help="Write a file for another tool instead, such as perfetto or csv. A wrong KIND "
-            "lists all "
-            "kinds.",
+            help="Write a file of this kind instead of the page, such as perfetto or csv. An unknown "
+            "KIND prints the list of kinds.",
             metavar="KIND",
         ),
     ] = None,
@@ -72,7 +71,7 @@ def view(
     address: Address = None,
     read_memory: ReadMemory = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object about the file.")
+        bool, typer.Option("--json", help="Print one JSON object about the written file.")
     ] = False,
 ) -> None:
     """Show a recording, or two side by side, as one page that needs no network.

@@ -73,7 +73,13 @@ class Known:
         self.attempts[self.attempts.index(attempt)] = by
 
     def aim(self, changes: Changes, with_bytes: int, without_bytes: int) -> None:
-        """Notes a set's wanted peak, and its peak without its measured changes."""
+        """Notes which peak a set of changes should reach.
+
+        Args:
+            changes: The set.
+            with_bytes: The peak that is wanted with the whole set.
+            without_bytes: The peak without those changes of the set whose effect was measured.
+        """
         self._aims[frozenset(changes)] = _Aim(with_bytes, without_bytes)
 
     @property

@@ -115,7 +115,10 @@ def users_lines(frames: Sequence[Frame]) -> Iterator[str]:
 
 
 def users_part(line: str) -> str | None:
-    """Returns the user's part of a line, or else the library's part; None for `NO_LINE`."""
+    """Returns the first place that a line names; None for `NO_LINE`.
+
+    It is a place in the user's code, or in a library if no user's code was on the stack.
+    """
     return None if line == NO_LINE else line.split(_BEHIND, maxsplit=1)[0]
 
 

@@ -23,8 +23,8 @@ namespace plimsoll {
 
 class WheelAllocator final : public Allocator {
  public:
-  // Takes an `api` that outlives the allocator. Throws std::invalid_argument if PyTorch's allocator
-  // already serves a program on this GPU, and ConfigError if PyTorch does not accept `conf`.
+  // `api` must outlive the allocator. Throws std::invalid_argument if another WheelAllocator of
+  // this process has the same `device`, and ConfigError if PyTorch does not accept `conf`.
   WheelAllocator(const plimsoll_wheel_api& api, Driver& driver, std::string_view conf,
                  TorchVersion version, int device);
   ~WheelAllocator() override;

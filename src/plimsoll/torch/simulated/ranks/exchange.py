@@ -63,7 +63,7 @@ class Group:
     kept: int = 0
     """The first meeting whose post by this rank is still in the store."""
     pieces: dict[int, int] = field(default_factory=dict)
-    """By meeting: how many pieces of this rank's post are stored after the first (see posts.py)."""
+    """By meeting: how many pieces this rank's post has, not counting the first (see posts.py)."""
     sent: dict[tuple[int, int], int] = field(default_factory=dict)
     received: dict[tuple[int, int], int] = field(default_factory=dict)
 
