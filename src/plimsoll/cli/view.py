@@ -56,8 +56,8 @@ def view(
     export: Annotated[
         str | None,
         typer.Option(
-            help="Write a file of this kind instead of the page, such as perfetto or csv. An unknown "
-            "KIND prints the list of kinds.",
+            help="Write a file of this kind instead of the page, such as perfetto or csv. An "
+            "unknown KIND prints the list of kinds.",
             metavar="KIND",
         ),
     ] = None,

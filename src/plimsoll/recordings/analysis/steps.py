@@ -1,9 +1,9 @@
 """Finds the steps of a program from the rhythm of its allocations.
 
 A program repeats its requests in every step, so some kind of block is allocated exactly once per
-step. Blocks are grouped into kinds in three ways: by size, by lifetime and by call stack. The allocations
-of each kind are one proposal for where steps begin. A proposal is judged by three properties of
-steps:
+step. Blocks are grouped into kinds in three ways: by size, by lifetime and by call stack. The
+allocations of each kind are one proposal for where steps begin. A proposal is judged by three
+properties of steps:
 
 - The steps are alike. They are compared by the lifetimes of their blocks. A lifetime is counted in
   allocations, because this count stays the same if sequence lengths and batches vary.

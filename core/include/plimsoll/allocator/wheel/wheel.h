@@ -23,8 +23,8 @@ namespace plimsoll {
 
 class WheelAllocator final : public Allocator {
  public:
-  // `api` must outlive the allocator. Throws std::invalid_argument if another WheelAllocator of
-  // this process has the same `device`, and ConfigError if PyTorch does not accept `conf`.
+  // `api` must outlive the allocator. Throws std::invalid_argument if the library of `api` has
+  // another version or refuses to open `device`, and ConfigError if PyTorch does not accept `conf`.
   WheelAllocator(const plimsoll_wheel_api& api, Driver& driver, std::string_view conf,
                  TorchVersion version, int device);
   ~WheelAllocator() override;
