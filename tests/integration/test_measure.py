@@ -71,8 +71,8 @@ def test_where_there_is_no_card_a_line_says_so(tmp_path: Path) -> None:
     done = plimsoll("measure", cards=tmp_path)
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "plimsoll: PyTorch sees no GPU here, so there is none to measure; "
-        "`plimsoll measure --simulate H100` shows what this does"
+        "plimsoll: PyTorch sees no GPU here, so there is no card to measure; "
+        "`plimsoll measure --simulate H100` shows what the command prints"
     ]
     assert not list(tmp_path.iterdir())
 

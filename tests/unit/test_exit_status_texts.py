@@ -14,7 +14,7 @@ RUNS_SCRIPTS = {
     "fit": "2 bad input, or the script fails",
     "explain": "2 bad input, or the script of --script fails",
     "sweep": "2 bad input, or every case ends with an error",
-    "run": "The exit status is the script's; 2 if the script cannot start",
+    "run": "The exit status is that of the script, or 2 if the script cannot start",
 }
 
 

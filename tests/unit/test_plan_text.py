@@ -204,7 +204,7 @@ class TestFront:
 
     def test_letters_are_the_rows_of_the_table(self) -> None:
         lines = str(plan_of(front=self.FRONT, tried=self.TRIED)).splitlines()
-        place = lines.index("Memory against time; no other try is better in both:")
+        place = lines.index("Memory against time; no other try takes less memory and less time:")
         assert [line.split()[0] for line in lines[place + 2 : place + 5]] == ["a", "b", "c"]
         assert lines[place + 4].endswith("one + two: the plan")
 

@@ -70,9 +70,9 @@ app = typer.Typer(
     name="plimsoll",
     help="Predict, see and stretch the GPU memory of PyTorch programs.",
     cls=VerbsHelp,
-    epilog="Exit status: 0 done; 1 the answer is no (does not fit, differs); 2 bad input, or the "
-    "script fails; 3 the answer is not known. plimsoll run ends with the script's own status.\n\n"
-    + epilog("plimsoll predict train.py --gpu 'RTX 4090'"),
+    epilog="Exit status: 0 done; 1 the answer is no (a program does not fit, or results differ); 2 "
+    "bad input, or the script fails; 3 the answer is not known. plimsoll run ends with the "
+    "script's own status.\n\n" + epilog("plimsoll predict train.py --gpu 'RTX 4090'"),
     no_args_is_help=True,
     context_settings=_HELP,
     rich_markup_mode=None,

@@ -14,15 +14,15 @@ def doctor(
         bool,
         typer.Option(
             "--build",
-            help="First compile plimsoll's libraries for the installed PyTorch, such as in the "
-            "build of a container image.",
+            help="First compile plimsoll's libraries for the installed PyTorch. Use this option in "
+            "the build of a container image.",
         ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Check what works on this machine. For what does not, show the command that mends it.
+    """Check which commands work on this machine, and show how to mend the others.
 
-    Exit status: 0 predict works on this machine; 1 predict does not.
+    Exit status: 0 `plimsoll predict` works on this machine; 1 `plimsoll predict` does not work.
     """
     from plimsoll.integrations.diagnosis.diagnose import build_libraries
     from plimsoll.integrations.diagnosis.diagnose import doctor as diagnose

@@ -22,16 +22,16 @@ def explain(
         str,
         typer.Argument(
             metavar="FILE|DIR|PID",
-            help="A snapshot, a trace, a folder with one file for each rank (also s3:// or gs://), "
-            "or the PID of a running process.",
+            help="A snapshot, a trace, the PID of a running process, or a folder with one file for "
+            "each rank. The folder may be an s3:// or gs:// address.",
         ),
     ],
     device: Annotated[
         int | None,
         typer.Option(
-            help="The GPU to explain.",
+            help="The number of the GPU to explain.",
             metavar="N",
-            show_default="one that ran out of memory, else the fullest",
+            show_default="a GPU that ran out of memory; without one, the fullest GPU",
         ),
     ] = None,
     gpu: Annotated[
@@ -41,8 +41,8 @@ def explain(
     limit: Annotated[
         str | None,
         typer.Option(
-            help="A limit of reserved memory, such as 6GiB. The first line then says whether the "
-            "program fits in it.",
+            help="A limit for reserved memory, as in 6GiB. The answer's first line then says "
+            "whether the program fits in this limit.",
             show_default="as recorded",
             metavar="SIZE",
         ),
@@ -50,18 +50,22 @@ def explain(
     version: Annotated[
         str | None,
         typer.Option(
-            help="The PyTorch version whose allocator rules plimsoll follows, such as 2.11.",
+            help="Follow the allocator rules of this PyTorch version, as in 2.11.",
             show_default="the recorded one",
             metavar="VERSION",
         ),
     ] = None,
     advice: Annotated[
-        bool, typer.Option("--advice/--no-advice", help="Whether plimsoll searches for what helps.")
+        bool,
+        typer.Option(
+            "--advice/--no-advice", help="Search for changes that save memory, or skip this search."
+        ),
     ] = True,
     search_events: Annotated[
         int | None,
         typer.Option(
-            help="How many events the search for advice may replay; 0 turns the search off.",
+            help="The most memory events that the search for advice may replay; 0 turns the search "
+            "off.",
             show_default="400 million",
             metavar="N",
         ),
@@ -78,7 +82,7 @@ def explain(
         str | None,
         typer.Option(
             help="The script's argument for the batch size, such as --batch-size. plimsoll then "
-            "tries half its value.",
+            "also tries half the batch size.",
             metavar="ARGUMENT",
         ),
     ] = None,
@@ -92,11 +96,12 @@ def explain(
 ) -> None:
     """Say why a recorded program used its GPU memory: live tensors, free memory, leaks, failures.
 
-    plimsoll lists only advice that it has tried, by a replay of the recording or a run of the
+    plimsoll tries all advice before listing any: plimsoll replays the recording, or runs the
     script. For a folder, the answer names the ranks that ran out of memory or differ from the
     others, and groups the ranks that behave alike.
 
-    Exit status: 0 done; 1 --limit is too little; 2 bad input, or the script of --script fails.
+    Exit status: 0 done; 1 the program needs more than --limit; 2 bad input, or the script of
+    --script fails.
     """
     from plimsoll.explanation.ranks.rank_files import is_folder
 

@@ -47,10 +47,9 @@ def fit(
     vary: Annotated[
         list[str] | None,
         typer.Option(
-            help="The argument whose largest fitting value plimsoll searches for, as in "
-            "--vary=--batch-size. For vllm serve, an option of the engine, as in "
-            "--vary=--max-model-len. Another --vary can list choices, as in "
-            "--vary=--kv-cache-dtype=auto,fp8.",
+            help="The script's argument to vary, as in --vary=--batch-size. For vllm serve, an "
+            "option of the engine, as in --vary=--max-model-len. There a further --vary can "
+            "list values of another option, as in --vary=--kv-cache-dtype=auto,fp8.",
             metavar="ARGUMENT",
         ),
     ] = None,
@@ -73,8 +72,8 @@ def fit(
     view: Annotated[
         Path | None,
         typer.Option(
-            help="Write the page of `plimsoll view`, before and after the changes, to this .html "
-            "file.",
+            help="Write a page to this .html file. The page shows the memory before and after the "
+            "changes, as `plimsoll view` does.",
             metavar="FILE",
         ),
     ] = None,
@@ -83,7 +82,7 @@ def fit(
         list[str] | None,
         typer.Option(
             "--try",
-            help="Also try this change: compile (torch.compile), which takes longer.",
+            help="Also try this change: compile (torch.compile). The search then takes longer.",
             metavar="CHANGE",
         ),
     ] = None,
@@ -92,7 +91,7 @@ def fit(
         typer.Option(
             help="The first value to try.",
             metavar="N",
-            show_default="the value in ARGS, else the script's default, else 1",
+            show_default="the value in ARGS; without one, the script's default; without both, 1",
         ),
     ] = None,
     at_most: Annotated[
@@ -104,20 +103,22 @@ def fit(
     exact: Annotated[
         bool,
         typer.Option(
-            "--exact", help="Find the exact largest value that fits, not one within 1% of it."
+            "--exact",
+            help="Find exactly the largest value that fits. Without --exact, the answer can be up "
+            "to 1% smaller.",
         ),
     ] = False,
     headroom: Annotated[
         str | None,
         typer.Option(
-            help="Memory of the card that must stay free, such as 2GiB or 5%.", metavar="SIZE"
+            help="How much of the card's memory must stay free, as in 2GiB or 5%.", metavar="SIZE"
         ),
     ] = None,
     results: Annotated[
         Path | None,
         typer.Option(
-            help="For vllm serve: a .parquet file that keeps finished trials, so that they are not "
-            "run again. `plimsoll sweep` can use the same file.",
+            help="For vllm serve: a .parquet file that keeps the results of finished tries. Later "
+            "runs of fit and of `plimsoll sweep` do not repeat these tries.",
             metavar="FILE",
         ),
     ] = None,
@@ -130,24 +131,25 @@ def fit(
 ) -> None:
     """Find changes that make a script fit a card.
 
-    With --vary, find the largest value of an argument that fits.
+    With --vary, find the largest value of an argument with which the script fits.
 
     Without --vary, plimsoll tries changes to the script, in at most fifteen simulations. The answer
-    is the fastest set of changes that fits, as a diff.
+    is a diff to the fastest version of the script that fits.
 
     With --vary, plimsoll tries at most eight values, two at a time. The answer is a value that was
-    tried and fits; a value that is at most 1% larger does not fit. If the search ends early, the
-    answer says "at least" or "between", and why.
+    tried and fits. A value that is at most 1% larger does not fit. If the search ends early, the
+    answer is a bound ("at least" or "between"), with the reason.
 
     For `vllm serve`, --vary names an option of the engine. plimsoll finds the largest value with
-    which the engine serves; for --tensor-parallel-size, the smallest. Without --vary, plimsoll
-    tries other options until the engine serves. Without --vary and --gpu, plimsoll finds the
-    smallest card on which the engine serves.
+    which the engine serves. For --tensor-parallel-size, plimsoll finds the smallest value. With
+    --gpu and without --vary, plimsoll tries other options until the engine serves. Without --vary
+    and --gpu, plimsoll finds the smallest card on which the engine serves.
 
-    stderr shows each try as it ends, and the script's output only if the script fails.
+    plimsoll prints each try to stderr when the try ends. The script's output appears only if the
+    script fails.
 
-    Exit status: 0 it fits; 1 nothing fits; 2 bad input, or the script fails; 3 it is not known;
-    130 interrupted.
+    Exit status: 0 plimsoll found what fits; 1 nothing that it tried fits; 2 bad input, or the script
+    fails; 3 the answer is not known; 130 interrupted.
     """
     from plimsoll.prediction.fitting.text import answer_text, fit_text
     from plimsoll.prediction.fitting.values import fit as run

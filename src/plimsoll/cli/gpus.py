@@ -24,7 +24,7 @@ def gpus(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="List only cards whose names contain this, such as 4090."
+            metavar="NAME", help="List only cards whose names contain this text, as in 4090."
         ),
     ] = "",
     as_json: Annotated[

@@ -15,8 +15,8 @@ def measure(
         list[Path] | None,
         typer.Argument(
             metavar="SCRIPT",
-            help="Scripts. plimsoll measures their convolutions first, then those of well-known "
-            "networks.",
+            help="Scripts whose convolutions plimsoll measures first. plimsoll then measures the "
+            "convolutions of well-known networks.",
         ),
     ] = None,
     gpu: Annotated[
@@ -31,31 +31,36 @@ def measure(
     thorough: Annotated[
         bool,
         typer.Option(
-            "--thorough", help="Measure more convolutions, for ten minutes instead of two."
+            "--thorough", help="Measure more convolutions. This takes ten minutes instead of two."
         ),
     ] = False,
     name: Annotated[
         str,
         typer.Option(
-            help="The name by which other commands' --gpu finds this card from then on.",
+            help="The name of this card for the option --gpu of other commands.",
             metavar="NAME",
             show_default="PyTorch's name",
         ),
     ] = "",
     out: Annotated[
         Path | None,
-        typer.Option(help="The file to write.", show_default="in your home folder", metavar="FILE"),
+        typer.Option(
+            help="The file to which plimsoll writes the results.",
+            show_default="in your home folder",
+            metavar="FILE",
+        ),
     ] = None,
     simulate: Annotated[
         str,
         typer.Option(
-            help="Measure a simulated card instead, to see what is printed.", metavar="GPU"
+            help="Measure a simulated card instead, to see what this command prints.", metavar="GPU"
         ),
     ] = "",
 ) -> None:
-    """Measure a card of this machine, so that predictions for it need no guesses.
+    """Measure a card of this machine, so that predictions for that card need no guesses.
 
-    No other process may use the card meanwhile. The card's clocks and settings stay as they are.
+    No other process may use the card during the measurement. The card's clocks and settings stay as
+    they are.
     """
     from plimsoll.integrations.measuring.measure import measure_card
 

@@ -11,7 +11,10 @@ from plimsoll.base.errors import InputError
 
 def metrics(
     rules: Annotated[
-        bool, typer.Option("--rules", help="Print a file of rules, for rule_files of Prometheus.")
+        bool,
+        typer.Option(
+            "--rules", help="Print a file of rules, for the setting rule_files of Prometheus."
+        ),
     ] = False,
     dashboard: Annotated[
         bool, typer.Option("--dashboard", help="Print a dashboard to import into Grafana.")
@@ -19,8 +22,9 @@ def metrics(
 ) -> None:
     """Print what Prometheus and Grafana need to watch programs that serve plimsoll.metrics().
 
-    The rules alert on leaks, fragmentation, little headroom and failed requests. The dashboard
-    shows all ranks of a job. It draws series that the rules record, so it needs the rules too.
+    The rules alert on leaks, fragmentation, little headroom and failed allocations. The dashboard
+    shows all ranks of a job. The dashboard draws series that the rules record, so install the rules
+    too.
     """
     from plimsoll.base.telemetry.prometheus_files import grafana_dashboard, prometheus_rules
 

@@ -19,21 +19,24 @@ Arguments = Annotated[
 ]
 Script = Annotated[
     str,
-    typer.Argument(metavar="SCRIPT", help="A Python script that uses CUDA, or with -m a module."),
+    typer.Argument(
+        metavar="SCRIPT", help="A Python script that uses CUDA, or a module if -m is given."
+    ),
 ]
 NoScript = Annotated[
     str | None,
     typer.Argument(
         metavar="SCRIPT",
-        help="A Python script that uses CUDA, or with -m a module. Leave it out with --model.",
+        help="A Python script that uses CUDA, or a module if -m is given. Leave SCRIPT out if "
+        "--model is given.",
         show_default=False,
     ),
 ]
 Model = Annotated[
     str | None,
     typer.Option(
-        help="A model's name on Hugging Face's hub or in timm, its config.json, or a folder with "
-        "that file.",
+        help="A model: its name on the Hugging Face Hub or in timm, its config.json, or the folder "
+        "of its config.json.",
         metavar="MODEL",
     ),
 ]
@@ -41,8 +44,10 @@ RecipeName = Annotated[
     str | None,
     typer.Option(
         "--recipe",
-        help="What plimsoll does with the model: sft, lora, qlora, generate or pretrain. The "
-        "recipe's other options go after --.",
+        help="What plimsoll does with the model: sft (trains all weights, in bfloat16), lora "
+        "(trains adapters), qlora (trains adapters of 4-bit weights), generate (generates "
+        "text) or pretrain (trains in float32 under autocast). The recipe's other options go "
+        "after --.",
         metavar="NAME",
     ),
 ]
@@ -54,13 +59,14 @@ SeqLen = Annotated[
     typer.Option(
         help="The recipe's sequence length, in tokens.",
         metavar="N",
-        show_default="2048, or the model's limit if that is less",
+        show_default="2048 or the model's limit, whichever is less",
     ),
 ]
 SaveRecipe = Annotated[
     Path | None,
     typer.Option(
-        help="Write the recipe's script to this file, where you can change it, and run it.",
+        help="Write the recipe's script to this file, and run the file. You can change the file "
+        "for later runs.",
         metavar="FILE",
     ),
 ]
@@ -68,8 +74,8 @@ Module = Annotated[bool, typer.Option("-m", help="SCRIPT is a module's name, as 
 Gpu = Annotated[
     list[str] | None,
     typer.Option(
-        help="A card that `plimsoll gpus` lists, such as 'RTX 4090', or such a card with another "
-        "memory size, such as A100:40GiB. May be repeated.",
+        help="A card that `plimsoll gpus` lists, as in --gpu 'RTX 4090'. NAME:SIZE gives the card "
+        "another memory size, as in --gpu A100:40GiB. Repeat --gpu for several cards.",
         metavar="NAME",
         show_default=DEFAULT_GPU,
     ),
@@ -92,15 +98,16 @@ NprocPerNode = Annotated[
 World = Annotated[
     int | None,
     typer.Option(
-        help="How many ranks the job has in all: eight on each machine, or --nproc-per-node.",
+        help="How many ranks the job has in all. Each machine runs --nproc-per-node of them, or "
+        "eight without that option.",
         metavar="N",
     ),
 ]
 Ranks = Annotated[
     str | None,
     typer.Option(
-        help="The ranks that plimsoll runs: distinct (one of each role), all, or numbers such as "
-        "0,64,448.",
+        help="The ranks that plimsoll runs: distinct (one rank of each role), all (every rank), or "
+        "a list of ranks, as in 0,64,448.",
         metavar="RANKS",
     ),
 ]
@@ -118,8 +125,8 @@ Conf = Annotated[
 Allocator = Annotated[
     str,
     typer.Option(
-        help="native (follows PyTorch's rules), elastic (plimsoll's own), uncached (each request "
-        "calls the driver), or wheel (the code of PyTorch's allocator itself).",
+        help="The allocator: native (follows PyTorch's rules), elastic (plimsoll's own), uncached "
+        "(each request calls the driver), or wheel (the code of PyTorch's allocator itself).",
         metavar="NAME",
     ),
 ]
@@ -145,33 +152,33 @@ Shared = Annotated[
 Used = Annotated[
     str | None,
     typer.Option(
-        help="Memory that other programs use on each card, such as 3GiB. auto takes what is in use "
-        "on this machine's first GPU.",
+        help="Memory that other programs use on each card: a size, as in 3GiB, or auto (the memory "
+        "now in use on this machine's first GPU).",
         metavar="SIZE",
     ),
 ]
 ReadMemory = Annotated[
     str | None,
     typer.Option(
-        help="The most host memory that plimsoll takes to read a file, such as 8GiB.",
+        help="Use at most this much host memory to read a file, as in 8GiB.",
         metavar="SIZE",
-        show_default="1 GiB, or eight times the file's size if that is more",
+        show_default="1 GiB or eight times the file's size, whichever is more",
     ),
 ]
 Values = Annotated[
     str,
     typer.Option(
-        help="Which tensors' values plimsoll computes: auto (those that are cheap), real (all), or "
-        "none (no more than lengths and control flow need).",
+        help="Which tensors' values plimsoll computes: auto (those that are cheap to compute), "
+        "real (all), or none (only those that tensor sizes and control flow depend on).",
         metavar="NAME",
     ),
 ]
 Unknown = Annotated[
     str,
     typer.Option(
-        help="How plimsoll makes up values that it did not compute: balanced (values "
-        "that make tensors of medium size), seed:N (random), most (of the largest size), or least "
-        "(of the smallest size).",
+        help="How plimsoll makes up values that it did not compute: balanced (values that make "
+        "tensors of medium size), seed:N (random values from the seed N), most (values that "
+        "make the largest tensors), or least (values that make the smallest tensors).",
         metavar="NAME",
     ),
 ]
@@ -179,7 +186,7 @@ Steps = Annotated[
     int | None,
     typer.Option(
         help="End training loops (of a Trainer, or over a DataLoader) after this number of steps. "
-        "The rest of the script runs.",
+        "The script then runs on after the loop.",
         metavar="N",
     ),
 ]
@@ -191,35 +198,40 @@ KeepWrites = Annotated[
     bool,
     typer.Option(
         "--keep-writes",
-        help="Keep the files that the script writes, and let the script reach trackers and hubs.",
+        help="Keep the files that the script writes, and let the script reach experiment trackers "
+        "and model hubs.",
     ),
 ]
 Network = Annotated[
     bool,
     typer.Option(
         "--network",
-        help="Let the script reach other machines. The files that it writes are still discarded.",
+        help="Let the script reach other machines. plimsoll still discards the files that the "
+        "script writes.",
     ),
 ]
 HostMemory = Annotated[
     str | None,
     typer.Option(
         help="The simulated machine's host memory, such as 64GiB. Programs can spill into half of "
-        "it.",
+        "this memory.",
         metavar="SIZE",
     ),
 ]
 RankPattern = Annotated[
     str | None,
     typer.Option(
-        help="A regular expression for a file's path. The expression's group named rank, or its "
-        "only group, matches the rank; a group named host matches the host.",
+        help="A regular expression that finds a file's rank in the file's path. The group named "
+        "rank, or the only group, matches the rank. A group named host matches the host's name.",
         metavar="REGEX",
     ),
 ]
 Address = Annotated[
     str | None,
-    typer.Option(help="Run on this Ray cluster, such as ray://head:10001.", metavar="ADDRESS"),
+    typer.Option(
+        help="The address of a Ray cluster that reads the folder's files, as in ray://head:10001.",
+        metavar="ADDRESS",
+    ),
 ]
 
 PlanToFollow = Annotated[
@@ -227,7 +239,8 @@ PlanToFollow = Annotated[
     typer.Option(
         "--plan",
         metavar="FILE",
-        help="A file that --write-plan wrote. The elastic allocator places tensors as it says.",
+        help="A plan that --write-plan wrote. The elastic allocator places large tensors as in the "
+        "plan.",
     ),
 ]
 

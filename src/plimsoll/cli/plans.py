@@ -18,7 +18,8 @@ PlanToWrite = Annotated[
     typer.Option(
         "--write-plan",
         metavar="FILE",
-        help="Write to this file where in memory each large tensor lies best, for --plan.",
+        help="Write a plan to this file: the best address of each large tensor. --plan follows the "
+        "plan in later runs.",
     ),
 ]
 

@@ -48,11 +48,15 @@ def predict(
     simulation: options.Simulation,
     check: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Compare the prediction with a recording of the script."),
+        typer.Option(
+            metavar="FILE", help="Compare the prediction with this recording of the script."
+        ),
     ] = None,
     advise: Annotated[
         bool,
-        typer.Option("--advise", help="Try changes that may help; each takes another run."),
+        typer.Option(
+            "--advise", help="Try changes that may save memory. Each try runs the script again."
+        ),
     ] = False,
     plot: Annotated[
         bool, typer.Option("--plot", help="Draw memory over time below the answer.")
@@ -61,7 +65,8 @@ def predict(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write the page of `plimsoll view` for the predicted run to this .html file.",
+            help="Write a page about the predicted run to this .html file, as `plimsoll view` does "
+            "for a recording.",
         ),
     ] = None,
     write_plan: PlanToWrite = None,
@@ -70,8 +75,8 @@ def predict(
         bool,
         typer.Option(
             "--quiet",
-            help="Print only the verdict, the reason and the next command. The script's output is "
-            "shown only if the script fails.",
+            help="Print only the verdict, the reason and the next command. plimsoll then shows the "
+            "script's output only if the script fails.",
         ),
     ] = False,
     as_json: Annotated[
@@ -85,9 +90,9 @@ def predict(
     The script's own output goes to stderr. plimsoll discards the files that the script writes, and
     lists them.
 
-    Exit status: 0 it fits; 1 it does not fit, or with --check a peak is off by more than 2%; 2 bad
-    input, or the script fails; 3 the answer is not known, and the first line says why; 130
-    interrupted while it still fitted.
+    Exit status: 0 the script fits; 1 the script does not fit, or with --check a peak differs by
+    more than 2%; 2 bad input, or the script fails; 3 the answer is not known, and the first line
+    says why; 130 interrupted while the script still fitted.
     """
     from plimsoll.prediction.check_text import check_text
     from plimsoll.prediction.fitting.advise import with_advice

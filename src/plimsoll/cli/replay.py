@@ -34,8 +34,8 @@ def replay(
     allocator: Annotated[
         str,
         typer.Option(
-            help="native (follows PyTorch's rules), elastic (plimsoll's own) or uncached (each "
-            "request calls the driver).",
+            help="The allocator: native (follows PyTorch's rules), elastic (plimsoll's own) or "
+            "uncached (each request calls the driver).",
             metavar="NAME",
         ),
     ] = "native",
@@ -58,25 +58,28 @@ def replay(
     dedicated: Annotated[
         str | None,
         typer.Option(
-            help="With --shared: the card's memory. When it is full, requests go to host memory.",
+            help="The size of the card's memory, with --shared. When the card is full, requests go "
+            "to host memory.",
             metavar="SIZE",
         ),
     ] = None,
     shared: Annotated[
         str | None,
-        typer.Option(help="How much host memory the program may spill into.", metavar="SIZE"),
+        typer.Option(help="The most host memory that the program may spill into.", metavar="SIZE"),
     ] = None,
     version: Annotated[
         str | None,
         typer.Option(
-            help="The PyTorch version whose allocator rules plimsoll follows, such as 2.11.",
+            help="Follow the allocator rules of this PyTorch version, as in 2.11.",
             show_default="the recorded one",
             metavar="VERSION",
         ),
     ] = None,
     plan: PlanToFollow = None,
     write_plan: PlanToWrite = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the plan's file.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the file of --write-plan if the file exists.")
+    ] = False,
     read_memory: ReadMemory = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object for each replay, one on each line.")
@@ -85,13 +88,15 @@ def replay(
     """Replay recorded memory events under other allocator settings and card sizes.
 
     A recording is a file that plimsoll run --record wrote, or that
-    torch.cuda.memory._dump_snapshot() wrote after torch.cuda.memory._record_memory_history(). Under
-    the recorded settings plimsoll checks that every address is as recorded.
+    torch.cuda.memory._dump_snapshot() wrote after torch.cuda.memory._record_memory_history(). If
+    you change no settings, plimsoll checks every address of the replay against the recording.
 
-    --write-plan writes where in memory each large tensor lies best. Later runs of the same program
-    can follow the file with the elastic allocator. For a job, give the recordings of all ranks.
+    --write-plan writes a plan: the best address of each large tensor. Later runs of the same
+    program can follow the plan with the elastic allocator. For the plan of a job, give the
+    recordings of all ranks.
 
-    Exit status: 0 the program fits; 1 it does not fit, or an address differs; 2 bad input.
+    Exit status: 0 the program fits; 1 it does not fit, or an address differs from the recording; 2
+    bad input.
     """
     from plimsoll.engine.plans.making import plan_of, program_of
     from plimsoll.engine.plans.plan_file import read_plan

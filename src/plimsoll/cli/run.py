@@ -32,9 +32,9 @@ def run(
     allocator: Annotated[
         str | None,
         typer.Option(
-            help="elastic (plimsoll's own), native (follows PyTorch's rules) or torch (PyTorch's "
-            "allocator itself). With --simulate: native, elastic, uncached (each request calls the "
-            "driver) or wheel (the code of PyTorch's allocator itself).",
+            help="The allocator: elastic (plimsoll's own), native (follows PyTorch's rules) or "
+            "torch (PyTorch's allocator itself). With --simulate: native, elastic, uncached (each "
+            "request calls the driver) or wheel (the code of PyTorch's allocator itself).",
             metavar="NAME",
             show_default="elastic, or native with --simulate",
         ),
@@ -44,7 +44,8 @@ def run(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Append the memory use to this file: a JSON object for each process and GPU.",
+            help="Append one JSON object for each process and GPU, with the memory used, to this "
+            "file.",
         ),
     ] = None,
     record: Annotated[
@@ -83,8 +84,8 @@ def run(
     """Run a script with plimsoll's allocator, or on a simulated card.
 
     Everything after SCRIPT goes to the script. When the script ends, plimsoll prints to stderr how
-    much memory each process used on each GPU. The exit status is the script's; 2 if the script
-    cannot start.
+    much memory each process used on each GPU. The exit status is that of the script, or 2 if the
+    script cannot start.
     """
     own = arguments or []
     if own[:1] == ["--"]:

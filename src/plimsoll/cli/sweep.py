@@ -33,32 +33,36 @@ def sweep(
         list[str],
         typer.Argument(
             metavar="PLAN.toml | FILE",
-            help="A plan of a sweep; or scripts and recordings, with --vary; or vllm serve MODEL.",
+            help="A sweep's plan; or scripts and recordings, to run with the values of --vary; or "
+            "vllm serve MODEL.",
         ),
     ],
     vary: Annotated[
         list[str] | None,
         typer.Option(
-            help="What to vary, with its values, as in --vary gpu=H100,L4 or conf='a:1;b:2' or "
-            "allocator=native,elastic. For an argument of the scripts, as in "
-            "--vary=--batch-size=4,8. May be repeated.",
+            help="A setting and the values to try, as in --vary gpu=H100,L4, --vary conf='a:1;b:2' "
+            "or --vary allocator=native,elastic. NAME may be an argument of the scripts, as in "
+            "--vary=--batch-size=4,8. Repeat --vary for more settings.",
             metavar="NAME=A,B",
         ),
     ] = None,
     arguments: Annotated[
         list[str] | None,
         typer.Option(
-            help="The scripts' arguments, as one text. Repeat --arguments to try several.",
+            help="The scripts' arguments, quoted as one word of the shell. Repeat --arguments to "
+            "try other arguments too.",
             metavar="ARGS",
         ),
     ] = None,
     goal: Annotated[
         str | None,
         typer.Option(
-            help="What the first line names: least-memory, fits (the smallest card), "
-            "most-samples (the fastest) or least-cost (the cheapest, by --prices).",
+            help="Which case the answer's first line names: least-memory (needs the least memory), "
+            "fits (fits on the smallest card), most-samples (runs the most samples per second) "
+            "or least-cost (costs the least, by --prices).",
             metavar="NAME",
-            show_default="the plan's; else fits for several cards, least-memory for one",
+            show_default="the plan's goal; without one, fits for several cards and least-memory "
+            "for one card",
         ),
     ] = None,
     prices: Annotated[
@@ -84,7 +88,10 @@ def sweep(
         ),
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Run on this Ray cluster, HOST:PORT.", metavar="ADDRESS")
+        str | None,
+        typer.Option(
+            help="Run the cases on the Ray cluster at this address, HOST:PORT.", metavar="ADDRESS"
+        ),
     ] = None,
     picture: Annotated[
         bool, typer.Option("--picture", help="Draw a bar for each case below the table.")
@@ -94,20 +101,22 @@ def sweep(
         typer.Option(help="Write the table and the picture to this .html file.", metavar="FILE"),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Overwrite the page if it exists.")
+        bool, typer.Option("--force", help="Overwrite the file of --html if the file exists.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Predict scripts, and replay recordings, on many cards and under many configurations.
 
     For an engine, put `vllm serve MODEL` with its options last. Each case then runs the engine
-    under its load.
+    under a load of requests, which --requests, --input-len and --output-len among these options
+    set.
 
-    plimsoll keeps each finished case in a file. Run the command again to continue from there.
+    plimsoll keeps the results of finished cases in a file. If you run the command again, plimsoll
+    runs only the other cases.
 
-    Exit status: 0 every script and recording fits in at least one case; 1 one or more do not fit in
-    any; 2 bad input, or every case ends with an error; 3 for one or more, plimsoll cannot tell; 130
-    interrupted.
+    Exit status: 0 every script and recording fits in at least one case; 1 a script or recording
+    fits in no case; 2 bad input, or every case ends with an error; 3 plimsoll cannot tell for a
+    script or recording; 130 interrupted.
     """
     from plimsoll.base.endings import check_ending
     from plimsoll.base.files import NewFile, check_can_be_made

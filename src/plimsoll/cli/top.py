@@ -46,9 +46,9 @@ def top(
     host: Annotated[
         list[str] | None,
         typer.Option(
-            help="Another machine: its name for ssh, or the address of its metrics (such as "
-            "http://node1:9400), or a list of names in Slurm's form (node[1-3,7]). May be "
-            "repeated.",
+            help="Another machine: its name for ssh, or the address of its metrics, as in "
+            "http://node1:9400. Slurm's form, as in node[1-3,7], names several machines. "
+            "Repeat --host for more machines.",
             metavar="HOST",
         ),
     ] = None,
@@ -73,7 +73,7 @@ def top(
         typer.Option(
             "--output",
             "-o",
-            help="The file for --snapshot; - is standard output.",
+            help="The file to which --snapshot writes, or - (standard output).",
             metavar="FILE",
         ),
     ] = None,
@@ -81,8 +81,8 @@ def top(
     """Watch the memory of every GPU and process, here or on other machines.
 
     For a process that plimsoll runs in, top shows the driver's figure and its parts: context,
-    allocated, cached and fragments. For other processes it shows NVML's figure. Simulated cards are
-    shown too.
+    allocated, cached and fragments. For other processes, top shows NVML's figure. top also shows
+    simulated cards.
 
     Exit status: 0 done; 2 bad input, or none of the hosts answers.
     """

@@ -31,8 +31,8 @@ def view(
         str,
         typer.Argument(
             metavar="FILE|DIR",
-            help=f"A snapshot ({', '.join(SNAPSHOTS)}), a trace ({', '.join(TRACES)}), or a folder "
-            "with one file for each rank (also s3:// or gs://).",
+            help=f"A snapshot ({', '.join(SNAPSHOTS)}), a trace ({', '.join(TRACES)}), or a "
+            "folder with one file for each rank. The folder may be an s3:// or gs:// address.",
         ),
     ],
     other: Annotated[
@@ -56,13 +56,13 @@ def view(
     export: Annotated[
         str | None,
         typer.Option(
-            help="Write a file of this kind instead of the page, such as perfetto or csv. An "
+            help="Instead of the page, write a file of this kind, such as perfetto or csv. An "
             "unknown KIND prints the list of kinds.",
             metavar="KIND",
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Overwrite the output if it exists.")
+        bool, typer.Option("--force", help="Overwrite the output file if the file exists.")
     ] = False,
     open_page: Annotated[
         bool, typer.Option("--open", help="Open the page in a browser, if stderr is a terminal.")
@@ -78,7 +78,8 @@ def view(
 
     The page shows live memory over time, the card's address space at any moment, and every block
     with its call stack. Press ? on the page to list its keys. For a folder, the page shows all
-    ranks over time. You can open the ranks that differ from the others, and with --serve each rank.
+    ranks over time. On that page you can open the ranks that differ from the others. With --serve,
+    you can open every rank.
     """
     if serve and (export or output):
         raise InputError("--serve writes no file: leave out --export and -o")

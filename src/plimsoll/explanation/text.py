@@ -232,7 +232,9 @@ def _failure(o: OutOfMemory) -> Iterator[str]:
     from_driver = f"the allocator asked the driver for {format_size(o.needed_bytes)}"
     yield _row(o.asked_bytes, f"asked for; {from_driver}")
     yield _row(o.allocated_bytes, "allocated")
-    yield _row(o.reserved_bytes, "reserved, after all that could be returned had been")
+    yield _row(
+        o.reserved_bytes, "reserved, after all returnable memory had gone back to the driver"
+    )
     if o.returned_bytes:
         yield _row(o.returned_bytes, "had been returned to the driver for this request")
     if o.device_free_bytes is not None:

@@ -128,11 +128,14 @@ def _explain(result: ReplayResult) -> Iterator[str]:
     """Yields lines on a replay: the parts of reserved memory at its peak, limits and notes."""
     peak = result.peak
     reserved = format_size(peak.reserved_bytes)
-    yield f"At the peak of reserved memory, event {peak.event:,}, {reserved}:"
+    yield f"At event {peak.event:,}, reserved memory is at its peak of {reserved}:"
     for part, what in (
         (peak.requested_bytes, "asked for by the program"),
         (peak.rounding_bytes, "added by rounding requests up"),
-        (peak.split_bytes, "free, in segments that are partly in use: it cannot be returned"),
+        (
+            peak.split_bytes,
+            "free, in segments that are partly in use: empty_cache cannot return it",
+        ),
         (peak.cached_bytes, "free, and kept for later requests: empty_cache would return it"),
     ):
         if has_share(part, peak.reserved_bytes):

@@ -191,8 +191,8 @@ def measure_card(
     about = machine.run("card")
     if not about:
         raise InputError(
-            "PyTorch sees no GPU here, so there is none to measure; "
-            "`plimsoll measure --simulate H100` shows what this does"
+            "PyTorch sees no GPU here, so there is no card to measure; "
+            "`plimsoll measure --simulate H100` shows what the command prints"
         )
     with ExitStack() as held:
         notes: list[str] = []

@@ -218,7 +218,7 @@ def _patch(plan: PlanParts) -> Iterator[str]:
 def _front(plan: PlanParts) -> Iterator[str]:
     if len(plan.front) < 2:
         return
-    yield "Memory against time; no other try is better in both:"
+    yield "Memory against time; no other try takes less memory and less time:"
     yield from _table(plan.front, plan.within_bytes, front_keys(plan.front))
     yield _legend(plan.front)
 

@@ -41,7 +41,10 @@ def fit_text(fit: FitParts, width: int | None = None) -> str:
             rows.append(f"Host memory, estimated, with {fit.vary} {fit.largest}: {size}")
     if fit.fastest is not None:
         value, rate = fit.fastest
-        rows.append(f"{fit.vary} {value} is about as fast as any: {rate:,.0f} samples/s")
+        rows.append(
+            f"{fit.vary} {value} is about as fast as any value that was tried: "
+            f"{rate:,.0f} samples/s"
+        )
     rest = [written_lines(fit.written), kept_apart_lines(fit.kept_apart)]
     return paragraphs([rows, *rest], width)
 
