@@ -148,8 +148,8 @@ def fit(
     plimsoll prints each try to stderr when the try ends. The script's output appears only if the
     script fails.
 
-    Exit status: 0 plimsoll found what fits; 1 nothing that it tried fits; 2 bad input, or the script
-    fails; 3 the answer is not known; 130 interrupted.
+    Exit status: 0 plimsoll found what fits; 1 nothing that it tried fits; 2 bad input, or the
+    script fails; 3 the answer is not known; 130 interrupted.
     """
     from plimsoll.prediction.fitting.text import answer_text, fit_text
     from plimsoll.prediction.fitting.values import fit as run
