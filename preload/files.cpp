@@ -94,7 +94,7 @@ bool is_plain_writer(const char* mode) {
 }
 
 // Replaces the six X before the suffix by random letters and digits, and calls `make` with the
-// name. If a file with this name exists already, tries again with others.
+// name. If a file with this name exists already, tries again with other random letters.
 template <typename Make>
 int make_named(char* pattern, int suffix, Make make) {
   constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyz0123456789";

@@ -411,8 +411,8 @@ class Comparison {
   }
   bool free(std::uint64_t which) {
     if (live_.empty()) return false;
-    // Of free blocks of equal size, PyTorch 2.12 takes the one that was made first. The order of
-    // deferred frees decides which one that is, and PyTorch takes this order from a hash table.
+    // PyTorch 2.12 takes the free block that was made first if several have equal sizes. The order
+    // of deferred frees decides which one that is, and PyTorch takes this order from a hash table.
     const bool has_hash_order =
         rules().prefers_first_made() && !rules().prefers_older_segment() && deferred_ > 0;
     const auto place = live_.begin() + static_cast<std::ptrdiff_t>(which % live_.size());

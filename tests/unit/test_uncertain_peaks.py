@@ -88,7 +88,7 @@ def test_the_order_of_addresses_makes_a_range_where_equal_blocks_are_free() -> N
     assert found.depends_on == (ANY_ADDRESSES,)
     assert found.reserved == (400 * MiB, 600 * MiB)
     assert run(Job(of_job=False, version="2.11")) == UncertainPeaks()
-    # Of free blocks of equal size, PyTorch 2.12 takes the oldest, whatever its address.
+    # If free blocks have equal sizes, PyTorch 2.12 takes the oldest, whatever its address.
     assert run(Job(version="2.12")) == UncertainPeaks()
 
 

@@ -110,7 +110,7 @@ def serve_together(place: int, count: int, port: int, arguments: list[str]) -> N
 def start_engines(count: int) -> None:
     """Runs each engine in its own process.
 
-    If an engine fails, ends the others and exits with an error.
+    If an engine fails, ends all other engines and exits with an error.
     """
     processes = multiprocessing.get_context("spawn")
     port = get_open_port()

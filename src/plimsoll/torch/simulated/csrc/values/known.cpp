@@ -228,7 +228,7 @@ bool are_searched(std::int64_t count, at::ScalarType type) {
 }
 
 // Describes the part's bytes from `begin` to `end` as numbers of `type`. If plimsoll only assumes
-// the part's values, a GPU may have others, so the result is not limited to their bounds
+// the part's values, a GPU may hold other values, so the result is not limited to their bounds
 // (signs_of()).
 Description description_within(const Contents& contents, const Contents::Part& part,
                                std::size_t begin, std::size_t end, at::ScalarType type,
