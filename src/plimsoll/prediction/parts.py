@@ -139,7 +139,7 @@ class StepTime:
     Attributes:
         what: "step": the time between the ends of two successive calls of the optimizer's `step`.
             Programs without an optimizer have "call of generate()" or "call of the model".
-        seconds: The time of the median step.
+        seconds: The time of the median step, without evaluations of a loader's batches.
         seconds_range: The range in which the time of a step on a real GPU is expected to lie.
         compute_seconds: The part in which kernels run.
         copies_seconds: The part in which only copies run, between host and devices or among
@@ -150,7 +150,8 @@ class StepTime:
         kernels: The number of operations and copies that the host queues.
         samples_per_second: The number of samples in a step, divided by `seconds`; None if the
             number is unknown. It counts the samples of the loaders' batches or, in a program
-            without a loader, those of the modules' inputs.
+            without a loader, those of the modules' inputs. If the program has an optimizer, only
+            samples that reach a backward pass count.
         lines: The source lines with the most time, most first.
     """
 
