@@ -178,6 +178,12 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
         "next": _text("What to do next: a command, a line of code or a sentence; null where a "
                       "script from a stream has no name.", "string", "null"),
     }  # fmt: skip
+    caveats = {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "What limits the answer, in sentences: steps that were left out, growing "
+                       "memory, a stop. The list is empty if nothing does.",
+    }  # fmt: skip
     serving = {**made.keys(EngineFitParts), **words}
     fit, plan = {**made.keys(FitParts), **words}, {**made.keys(PlanParts), **words}
     replay = made.keys(ReplayResult)
@@ -226,7 +232,7 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
     }
     url = {"url": _text("Where the page is served.", "string")}
     return {
-        "predict": _object("predict: a script on a card.", {**prediction, **words}),
+        "predict": _object("predict: a script on a card.", {**prediction, **words, "caveats": caveats}),
         "predict_check": _object("predict --check: it beside a recording.", made.keys(CheckParts)),
         "fit": _object("fit --vary: the largest value that fits.", fit),
         "fit_serving": _object("fit vllm serve: options and cards with which it serves.", serving),

@@ -23,7 +23,7 @@ CATEGORIES = tuple(name for name in ALL_CATEGORIES if name != "unknown")
 """The categories of memory in a prediction. A simulation knows all, so none is "unknown"."""
 
 
-_WORKED_OUT = ("device_used_range_bytes", "not_kept", "why", "next")
+_WORKED_OUT = ("device_used_range_bytes", "not_kept", "why", "caveats", "next")
 """Keys of a prediction's JSON that `from_dict` drops, because other keys determine their values."""
 
 _Number = TypeVar("_Number", int, float)
