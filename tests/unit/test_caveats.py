@@ -59,9 +59,7 @@ def test_an_answer_that_nothing_limits_has_no_such_sentence() -> None:
 
 def test_for_several_cards_a_sentence_names_the_cards_that_it_is_about() -> None:
     def on(gpu: str, num_ooms: int) -> Prediction:
-        return replace(
-            FITS, gpu=gpu, num_ooms=num_ooms, fewer_steps=FewerSteps(4, 9, None, False)
-        )
+        return replace(FITS, gpu=gpu, num_ooms=num_ooms, fewer_steps=FewerSteps(4, 9, None, False))
 
     lines = list(_answer([on("T4", 1), on("L4", 0)]))
     assert "T4: requests that failed, after which the script went on: 1" in lines
