@@ -173,6 +173,10 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
         **prediction["peak_reserved_range_bytes"],
         "description": "The bounds of device_used_bytes, or null where it is exact.",
     }
+    prediction["samples_per_second"] = _text(
+        "The samples of a second on all ranks together, if each rank has samples of its own; null "
+        "if unknown.", "number", "null",
+    )  # fmt: skip
     words = {
         "why": _text("One sentence: why the answer is what it is.", "string", "null"),
         "next": _text("What to do next: a command, a line of code or a sentence; null where a "

@@ -34,7 +34,7 @@ from plimsoll.prediction.caveats import (
     unsteady_text,
 )
 from plimsoll.prediction.gpu_rows import gpu_rows
-from plimsoll.prediction.job_text import card_of, is_job, job_verdict, shared_card_rows
+from plimsoll.prediction.job_text import card_of, is_job, job_verdict, rate_text, shared_card_rows
 from plimsoll.prediction.serving_text import serving_lines, serving_verdict, serving_why
 from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
 from plimsoll.prediction.trials.written import shown
@@ -437,11 +437,8 @@ def _time(p: PredictionParts) -> Iterator[str]:
     if step is None:
         return
     low, high = map(format_seconds, step.seconds_range)
-    each = " on each rank" if p.ranks else ""
-    samples = (
-        "" if step.samples_per_second is None
-        else f", {step.samples_per_second:,.0f} samples/s{each}"
-    )  # fmt: skip
+    rate = p.samples_per_second
+    samples = "" if rate is None else f", {rate_text(rate, p.world_size)}"
     about = format_seconds(step.seconds)
     own = p.gpu == _MEASURED
     scaled = "" if own else f" from times on an {_MEASURED}, scaled by the cards' rates"
