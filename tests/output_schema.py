@@ -173,10 +173,20 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
         **prediction["peak_reserved_range_bytes"],
         "description": "The bounds of device_used_bytes, or null where it is exact.",
     }
+    prediction["samples_per_second"] = _text(
+        "The samples of a second on all ranks together, if each rank has samples of its own; null "
+        "if unknown.", "number", "null",
+    )  # fmt: skip
     words = {
         "why": _text("One sentence: why the answer is what it is.", "string", "null"),
         "next": _text("What to do next: a command, a line of code or a sentence; null where a "
                       "script from a stream has no name.", "string", "null"),
+    }  # fmt: skip
+    caveats = {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "What limits the answer, in sentences: steps that were left out, growing "
+                       "memory, a stop. The list is empty if nothing does.",
     }  # fmt: skip
     serving = {**made.keys(EngineFitParts), **words}
     fit, plan = {**made.keys(FitParts), **words}, {**made.keys(PlanParts), **words}
@@ -226,7 +236,7 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
     }
     url = {"url": _text("Where the page is served.", "string")}
     return {
-        "predict": _object("predict: a script on a card.", {**prediction, **words}),
+        "predict": _object("predict: a script on a card.", {**prediction, **words, "caveats": caveats}),
         "predict_check": _object("predict --check: it beside a recording.", made.keys(CheckParts)),
         "fit": _object("fit --vary: the largest value that fits.", fit),
         "fit_serving": _object("fit vllm serve: options and cards with which it serves.", serving),

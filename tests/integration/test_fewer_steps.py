@@ -76,6 +76,23 @@ def test_a_loop_over_a_loader_ends_and_the_rest_of_the_script_runs(tmp_path: Pat
     assert "--steps" not in str(whole)
 
 
+def test_an_evaluation_after_each_step_is_no_part_of_the_step(tmp_path: Path) -> None:
+    text = """
+        for (x,) in loader:
+            step(x)
+            for (y,) in held_out:
+                model(y.cuda())
+    """
+    found = predicted(tmp_path, text, 4).step
+    assert found is not None
+    assert found.samples_per_second == pytest.approx(2 / found.seconds)
+    assert found.lines
+    evaluates = (tmp_path / "script.py").read_text().splitlines().index(
+        "        model(y.cuda())"
+    ) + 1
+    assert not any(line.line.endswith(f":{evaluates}") for line in found.lines)
+
+
 @pytest.mark.long
 def test_json_has_the_reason_and_the_next_command(tmp_path: Path) -> None:
     script = tmp_path / "script.py"

@@ -34,7 +34,7 @@ from plimsoll.prediction.fitting.text import fit_text, trial_text
 from plimsoll.prediction.fitting.values import fit
 from plimsoll.prediction.fitting.varied_argument import take_out
 from plimsoll.prediction.options import Options
-from plimsoll.prediction.parts import INTERRUPTED, CardVerdict
+from plimsoll.prediction.parts import INTERRUPTED, CardVerdict, StepTime
 from plimsoll.prediction.results import Prediction
 from plimsoll.prediction.survey import ArgumentUse, Survey
 from plimsoll.prediction.trials.written import Written
@@ -675,6 +675,22 @@ def test_the_fastest_batch_is_named() -> None:
     assert replace(found, curve=alike).fastest == (2, 38)
     unknown = [replace(trial, samples_per_second=None) for trial in found.curve]
     assert replace(found, curve=unknown).fastest is None
+
+
+def test_a_jobs_rate_is_that_of_all_ranks_and_says_what_it_assumes() -> None:
+    step = StepTime("step", 0.1, (0.1, 0.2), 0.1, 0.0, 0.0, 0.0, 5, 50.0, [])
+    found = replace(prediction(MiB), step=step, world_size=4)
+    says = "200 samples/s on all 4 ranks, if each has samples of its own (50 on each)"
+    assert says in str(found)
+    assert found.to_dict()["samples_per_second"] == 200
+    alone = replace(found, world_size=1)
+    assert "50 samples/s; " in str(alone)
+    fitted = Fit(
+        gpu="T4", vary="--batch-size", largest=1, smallest_failing=None, stopped="it is a test",
+        multiple_of=1, total_bytes=GiB, used_bytes=0, headroom_bytes=0, seconds=1.0, written=[],
+        curve=[Trial(1, True, MiB, 0.1, GiB, samples_per_second=200)], world_size=4,
+    )  # fmt: skip
+    assert f"as fast as any value that was tried: {says}" in str(fitted)
 
 
 def test_a_doubtful_value_may_fit_unless_a_smaller_one_does_not() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from plimsoll.base.units import GiB, MiB
 from plimsoll.page.page_file import ViewResult
+from plimsoll.prediction.fitting.applied_script import with_head
 from plimsoll.prediction.fitting.front_picture import front_picture
 from plimsoll.prediction.fitting.plan_parts import PlannedChange, Tried
 from plimsoll.prediction.fitting.plan_text import plan_text, runs_picture, verdict_words
@@ -96,6 +97,28 @@ class TestAnswer:
             in str(plan_of())
         )
         assert "--apply" not in str(plan_of(command="python copy.py --steps 3"))
+
+    def test_the_answer_ends_with_the_whole_command_of_a_script_that_was_written(self) -> None:
+        plan = plan_of(applied="copy.py", command="python copy.py --batch-size 8")
+        assert str(plan).count(plan.command) == 1
+        assert str(plan).split("\n\n")[-2] == (
+            "copy.py has the changed script, with this command at its head:\n"
+            "  python copy.py --batch-size 8"
+        )
+
+    def test_the_command_of_a_module_says_which_file_to_replace(self) -> None:
+        plan = plan_of(script="pack.train", applied="copy.py", command="python -m pack.train")
+        assert "  (it runs the module pack.train, whose file copy.py replaces)" in str(plan)
+
+    def test_a_script_that_was_written_has_the_command_at_its_head(self) -> None:
+        head = (
+            "# plimsoll fit made this from train.py, for T4:\n# - use the fused AdamW\n"
+            "# - run the batch of 8 in 2 parts\n# Run: python CHANGED.py --steps 3\n"
+        )
+        assert with_head("x = 1\n", plan_of()) == f"{head}x = 1\n"
+        for first in ("#!/usr/bin/env python\n", "# -*- coding: utf-8 -*-\n"):
+            assert with_head(f"{first}x = 1\n", plan_of()) == f"{first}{head}x = 1\n"
+        assert with_head("", plan_of(command="python 'a\nimport os'")).count("\n") == 4
 
     def test_a_page_is_named(self) -> None:
         assert "\nPage: out.html: 2 events" in str(

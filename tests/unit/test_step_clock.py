@@ -138,6 +138,56 @@ def test_where_optimizers_take_turns_a_step_is_one_of_the_rarer() -> None:
     assert step_of(clock).seconds == pytest.approx(0.030)
 
 
+class Loader:
+    """A stand-in for a loader's iterator, whose batches have no known size."""
+
+    _auto_collation = False
+
+
+def evaluate(clock: StepClock, machine: FakeSimulation) -> None:
+    loader = Loader()
+    for _ in range(3):
+        clock._samples._note_batch(loader, ())
+        clock.note_forward(Model(), (tensor(500, 10),))
+        machine.work(host_ms=1, compute_ms=70)
+    clock._samples._leave_evaluated(loader)
+
+
+def test_an_evaluation_in_every_step_counts_neither_in_its_time_nor_in_its_samples() -> None:
+    machine, optimizer = FakeSimulation(), object()
+    clock = StepClock(machine)  # type: ignore[arg-type]
+    for _ in range(5):
+        train(clock, machine, optimizer, 1)
+        clock._has_gradients = lambda: False
+        evaluate(clock, machine)
+        clock._has_gradients = lambda: True
+    step = step_of(clock)
+    assert step.seconds == pytest.approx(0.010)
+    assert step.samples_per_second == pytest.approx(3200)
+
+
+def test_of_steps_with_and_without_an_evaluation_one_without_is_taken() -> None:
+    machine, optimizer = FakeSimulation(), object()
+    clock = StepClock(machine)  # type: ignore[arg-type]
+    for number in range(12):
+        train(clock, machine, optimizer, 1)
+        machine.work(host_ms=0, compute_ms=3)  # work after the step, such as of averaged weights
+        if number > 2:
+            evaluate(clock, machine)
+    assert step_of(clock).seconds == pytest.approx(0.013)
+
+
+def test_a_larger_batch_without_gradients_is_no_sample_of_a_step() -> None:
+    machine, optimizer = FakeSimulation(), object()
+    clock = StepClock(machine)  # type: ignore[arg-type]
+    for _ in range(4):
+        clock._has_gradients = lambda: False
+        clock.note_forward(Model(), (tensor(500, 10),))
+        clock._has_gradients = lambda: True
+        train(clock, machine, optimizer, 1)
+    assert step_of(clock).samples_per_second == pytest.approx(3200)
+
+
 def test_without_an_optimizer_a_step_is_a_call_of_the_outermost_module() -> None:
     machine, model, layer = FakeSimulation(), Model(), Model()
     clock = StepClock(machine)  # type: ignore[arg-type]

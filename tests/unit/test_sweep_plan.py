@@ -23,12 +23,14 @@ from hypothesis import strategies as st
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.units import GiB
+from plimsoll.prediction.recipes.served import VLLM
 from plimsoll.prediction.sweeps import results_file
 from plimsoll.prediction.sweeps.case_bars import case_bars
 from plimsoll.prediction.sweeps.parts import Case, Row
 from plimsoll.prediction.sweeps.prices import read_prices
 from plimsoll.prediction.sweeps.results import Sweep
 from plimsoll.prediction.sweeps.results_file import ResultsFile
+from plimsoll.prediction.sweeps.sweep import processes_of
 from plimsoll.prediction.sweeps.sweep_plan import SweepPlan
 from tests.fuzz import mutate_bytes, mutate_tree
 from tests.waiting import wait_for
@@ -98,6 +100,15 @@ def test_an_empty_list_stands_for_what_a_single_run_does() -> None:
         ({"scripts": ["a.py"], "goal": "best"}, "'goal' is one of least-memory, fits, most-"),
         ({"scripts": ["a.py"], "goal": 3}, "'goal' must be a string, not 3"),
         ({"scripts": ["a.py"], "allocators": ["fast"]}, "'allocators' are native, elastic"),
+        ({"scripts": ["a.py"], "nnodes": 2}, "'nnodes' goes with 'nproc_per_node'"),
+        ({"scripts": ["a.py"], "nproc_per_node": 0}, "must be a whole number from 1 on, not 0"),
+        ({"scripts": ["a.py"], "nproc_per_node": "2"}, "must be a whole number from 1 on, not '2'"),
+        ({"scripts": ["a.py"], "nproc_per_node": 8, "nnodes": 9}, "at most 64 ranks, not 72"),
+        ({"recordings": ["a.plim"], "nproc_per_node": 2}, "is for scripts: recordings are replay"),
+        (
+            {"scripts": [str(VLLM.script)], "nproc_per_node": 2},
+            "is for scripts: vllm serve starts its own processes",
+        ),
         ({"scripts": ["a.py"], "arguments": ["'"]}, "'arguments' \"'\": No closing quotation"),
         ({"scripts": ["a.py"], "vary": ["--n"]}, "'vary' is a table of lists by argument"),
         ({"scripts": ["a.py"], "vary": {"n": [1]}}, "'vary' has arguments, such as --batch-size"),
@@ -246,6 +257,41 @@ def test_the_first_line_is_the_best_by_the_goal(goal: str, best: str) -> None:
     assert '"goal": ' in found.to_json()
     assert "the card's end" in case_bars(found).plain
     assert best in found._repr_html_()
+
+
+def test_the_price_and_the_size_of_a_job_are_those_of_all_its_cards() -> None:
+    def of_job(each: Row) -> Row:
+        return replace(each, case=replace(each.case, nproc_per_node=4, nnodes=2))
+
+    prices = {"H100": 2.5, "L4": 0.3}
+    one = [ROWS[0], ROWS[2]]
+    alone = Sweep("least-cost", one, 2, 0, "here", prices)
+    job = Sweep("least-cost", [of_job(each) for each in one], 2, 0, "here", prices)
+    assert "the cheapest is L4 (1.67 for a million samples)" in str(alone)
+    assert "the cheapest is L4 (13.33 for a million samples)" in str(job)
+    assert "by the given hourly prices of all 8 cards." in str(job)
+    assert "those of all 8 ranks, if each rank has samples of its own" in str(job)
+    assert "L4 (19.00 GiB of 22.00 GiB on the fullest of 8 cards)" in str(job)
+    assert job.rows[0].case.title == "train.py, H100, 8 ranks"
+    assert "ranks" not in str(alone)
+
+
+def test_fewer_jobs_than_scripts_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plimsoll.prediction.sweeps.sweep.cores", lambda: 8)
+    script = SweepPlan.parse({"scripts": ["a.py"]})
+    assert processes_of(script, None) is None
+    for ranks, count in ((2, 4), (8, 1), (16, 1)):
+        job = replace(script, nproc_per_node=ranks)
+        assert processes_of(job, None) == count
+        assert processes_of(job, 3) == 3
+
+
+def test_a_table_of_a_version_without_jobs_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    with ResultsFile(path) as kept:
+        kept.keep(ROWS[0])
+    pq.write_table(pq.read_table(path).drop_columns(["nproc_per_node", "nnodes"]), path)
+    assert ResultsFile(path).done("H100") == ROWS[0]
 
 
 def test_what_fits_nowhere_says_so() -> None:

@@ -57,6 +57,8 @@ WATCHERS = {
     "the results of modules",
     "the samples of loaders",
     "the script's options",
+    "backward passes",
+    "the end of loaders",
     "the state of optimizers",
     "the tensors of a module",
     "the tensors of modules",

@@ -75,8 +75,8 @@ def predict(
         bool,
         typer.Option(
             "--quiet",
-            help="Print only the verdict, the reason and the next command. plimsoll then shows the "
-            "script's output only if the script fails.",
+            help="Print only the verdict, what limits it, the reason and the next command. "
+            "plimsoll then shows the script's output only if the script fails.",
         ),
     ] = False,
     as_json: Annotated[
@@ -306,7 +306,8 @@ def _show_plot(results: list[Prediction]) -> None:
 
 
 def _answer(results: list[Prediction]) -> Iterator[str]:
-    """Yields the lines that say on which cards the script fits."""
+    """Yields the lines that say on which cards the script fits, and what limits the answer."""
+    from plimsoll.prediction.caveats import caveats
     from plimsoll.prediction.text import whose_line
 
     first = results[0]
@@ -324,6 +325,12 @@ def _answer(results: list[Prediction]) -> Iterator[str]:
             yield f"{result.gpu}: {result.why_unknown}"
     if (line := whose_line(first)) is not None:
         yield line
+    cards: dict[str, list[str]] = {}
+    for result in results:
+        for line in caveats(result):
+            cards.setdefault(line, []).append(result.gpu)
+    for line, gpus in cards.items():
+        yield line if len(gpus) == len(results) else f"{', '.join(gpus)}: {line}"
 
 
 def _table(results: list[Prediction], width: int | None) -> Iterator[str]:

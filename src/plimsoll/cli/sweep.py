@@ -6,6 +6,7 @@ import shlex
 import sys
 from contextlib import redirect_stdout
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,7 @@ from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import NOT_KNOWN, console, hint, show
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from plimsoll.prediction.recipes.served import Engine
     from plimsoll.prediction.sweeps.parts import Row
@@ -54,6 +55,18 @@ def sweep(
             metavar="ARGS",
         ),
     ] = None,
+    nproc_per_node: Annotated[
+        int | None,
+        typer.Option(
+            help="Run each script as a job with this number of processes on each machine, as "
+            "torchrun does.",
+            metavar="N",
+        ),
+    ] = None,
+    nnodes: Annotated[
+        int | None,
+        typer.Option(help="How many machines a job has.", metavar="N", show_default="1"),
+    ] = None,
     goal: Annotated[
         str | None,
         typer.Option(
@@ -68,7 +81,9 @@ def sweep(
     prices: Annotated[
         Path | None,
         typer.Option(
-            help="A .toml or .csv file with the hourly price of each card.", metavar="FILE"
+            help="A .toml or .csv file with the hourly price of one card of each kind. The cost of "
+            "a case is that of all its cards.",
+            metavar="FILE",
         ),
     ] = None,
     results: Annotated[
@@ -84,7 +99,7 @@ def sweep(
         typer.Option(
             help="How many cases run at the same time on this machine.",
             metavar="N",
-            show_default="one for each core",
+            show_default="one for each core; of jobs, as many as have a core for each rank",
         ),
     ] = None,
     address: Annotated[
@@ -124,10 +139,13 @@ def sweep(
     from plimsoll.prediction.not_kept import tell
     from plimsoll.prediction.sweeps.case_bars import case_bars
     from plimsoll.prediction.sweeps.html import sweep_page
-    from plimsoll.prediction.sweeps.sweep import run_plan
+    from plimsoll.prediction.sweeps.sweep import processes_of, run_plan
     from plimsoll.prediction.sweeps.text import sweep_text
 
-    plan, kept = _plan(what, vary or [], arguments or [], goal, prices)
+    job = {"nproc_per_node": nproc_per_node, "nnodes": nnodes}
+    shape = {name: value for name, value in job.items() if value is not None}
+    plan, kept = _plan(what, vary or [], arguments or [], goal, prices, shape)
+    processes = processes_of(plan, processes)
     kept = results or kept
     if html is not None:
         check_ending(html, ".html", ".htm", what="a page")
@@ -156,7 +174,8 @@ def sweep(
             to.print()
             to.print(case_bars(found, to.width))
         if not picture:
-            hint(["plimsoll", "sweep", "--picture", *_again(vary, results), *map(str, what)])
+            again = _again(vary, results, shape)
+            hint(["plimsoll", "sweep", "--picture", *again, *map(str, what)])
     if found.rows:
         there = f"{kept} has the finished cases; run the command again to continue from there"
         print(printable(there), file=sys.stderr)
@@ -166,8 +185,10 @@ def sweep(
         raise typer.Exit(NOT_KNOWN if _fits(found, or_unknown=True) else 1)
 
 
-def _again(vary: Sequence[str] | None, results: Path | None) -> list[str]:
+def _again(vary: Sequence[str] | None, results: Path | None, shape: Mapping[str, int]) -> list[str]:
+    job = [[f"--{name.replace('_', '-')}", str(value)] for name, value in shape.items()]
     return [
+        *chain.from_iterable(job),
         *(f"--vary={one}" for one in vary or ()),
         *(["--results", str(results)] if results else []),
     ]
@@ -206,8 +227,12 @@ def _plan(
     arguments: Sequence[str],
     goal: str | None,
     prices: Path | None,
+    shape: Mapping[str, int],
 ) -> tuple[SweepPlan, Path]:
-    """Returns the sweep's plan, from a file or the command line, and the path of its results."""
+    """Returns the sweep's plan, from a file or the command line, and the path of its results.
+
+    `shape` has the options of a job that were given.
+    """
     from dataclasses import replace
 
     from plimsoll.base.script_file import is_stream
@@ -219,14 +244,14 @@ def _plan(
     own |= {} if prices is None else {"prices": str(prices)}
     first = Path(what[0])
     if first.suffix.lower() == ".toml":
-        if len(what) > 1 or vary or arguments:
+        if len(what) > 1 or vary or arguments or shape:
             raise InputError(
                 "a plan names all that is swept: leave out the plan, or what is beside it"
             )
         plan = SweepPlan.read(first)
         plan = replace(plan, goal=goal or plan.goal, prices=own.get("prices", plan.prices))
         return plan.checked(), first.with_suffix(".parquet")
-    values: dict[str, Any] = {**own}
+    values: dict[str, Any] = {**own, **shape}
     if engine := engine_of(what[0], what[1:], module=False):
         return _serving_plan(engine, list(what[2:]), arguments, values, vary)
     if stream := next(filter(is_stream, what), None):

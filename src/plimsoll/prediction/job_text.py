@@ -35,6 +35,20 @@ def card_of(p: PredictionParts) -> str:
     return f"{p.gpu} with {format_size(p.shared.total_bytes)} of shared memory"
 
 
+def rate_text(samples_per_second: float, world_size: int) -> str:
+    """Formats the samples a second of all ranks of a job, or of a script that is no job.
+
+    Args:
+        samples_per_second: As in a `Prediction`.
+        world_size: The number of ranks.
+    """
+    rate = f"{samples_per_second:,.0f} samples/s"
+    if world_size == 1:
+        return rate
+    each = f"{samples_per_second / world_size:,.0f} on each"
+    return f"{rate} on all {world_size} ranks, if each has samples of its own ({each})"
+
+
 def job_verdict(p: PredictionParts, width: int | None = None) -> Iterator[str]:
     """Yields the verdict over all ranks and a row for each; nothing if the script is no job."""
     if not is_job(p):

@@ -23,7 +23,14 @@ CATEGORIES = tuple(name for name in ALL_CATEGORIES if name != "unknown")
 """The categories of memory in a prediction. A simulation knows all, so none is "unknown"."""
 
 
-_WORKED_OUT = ("device_used_range_bytes", "not_kept", "why", "next")
+_WORKED_OUT = (
+    "device_used_range_bytes",
+    "samples_per_second",
+    "not_kept",
+    "why",
+    "caveats",
+    "next",
+)
 """Keys of a prediction's JSON that `from_dict` drops, because other keys determine their values."""
 
 _Number = TypeVar("_Number", int, float)
@@ -139,7 +146,7 @@ class StepTime:
     Attributes:
         what: "step": the time between the ends of two successive calls of the optimizer's `step`.
             Programs without an optimizer have "call of generate()" or "call of the model".
-        seconds: The time of the median step.
+        seconds: The time of the median step, without evaluations of a loader's batches.
         seconds_range: The range in which the time of a step on a real GPU is expected to lie.
         compute_seconds: The part in which kernels run.
         copies_seconds: The part in which only copies run, between host and devices or among
@@ -148,9 +155,10 @@ class StepTime:
             work of the host, such as loading data, is not counted here.
         host_seconds: The time that the host needs to queue all operations.
         kernels: The number of operations and copies that the host queues.
-        samples_per_second: The number of samples in a step, divided by `seconds`; None if the
-            number is unknown. It counts the samples of the loaders' batches or, in a program
-            without a loader, those of the modules' inputs.
+        samples_per_second: The number of samples in a step, divided by `seconds`; of a job, those
+            of one rank. None if the number is unknown. It counts the samples of the loaders'
+            batches or, in a program without a loader, those of the modules' inputs. If the program
+            has an optimizer, only samples that reach a backward pass count.
         lines: The source lines with the most time, most first.
     """
 
@@ -260,7 +268,9 @@ class PredictionParts:
             `headroom_bytes` and `device_used_bytes` count all processes.
         worst_rank: The rank of a job with the least headroom; None if the script is no job. All
             other figures are those of this rank.
-        ranks: The use of each rank.
+        ranks: The use of each rank that ran.
+        world_size: The number of all ranks of the job, also of those that plimsoll did not run; 1
+            if the script is no job.
         shared_cards: The cards that several processes use.
         compiled: The use of compiled functions; None if none ran.
         timeline: Memory over the run, for a picture; None if the script allocated nothing.
@@ -311,6 +321,7 @@ class PredictionParts:
     processes: list[ProcessUse] = field(default_factory=list)
     worst_rank: int | None = None
     ranks: list[RankUse] = field(default_factory=list)
+    world_size: int = 1
     shared_cards: list[SharedCard] = field(default_factory=list)
     compiled: CompiledUse | None = None
     used_bytes: int = 0
@@ -349,6 +360,15 @@ class PredictionParts:
         return besides + low + least, besides + high + most
 
     @property
+    def samples_per_second(self) -> float | None:
+        """The samples a second of all ranks, if each rank has samples of its own; None if unknown.
+
+        Ranks that share the work on a sample, as with tensor parallelism, have the same samples.
+        """
+        rate = None if self.step is None else self.step.samples_per_second
+        return None if rate is None else rate * self.world_size
+
+    @property
     def needs_trials(self) -> bool:
         """Whether unknown data may change what the program does, so that ranges need more runs."""
         return any(assumed.what in NEEDS_TRIALS for assumed in self.assumptions)
@@ -367,6 +387,7 @@ class PredictionParts:
         """Returns plain data for JSON, in base units and with stable keys."""
         return asdict(self) | {
             "device_used_range_bytes": self.device_used_range_bytes,
+            "samples_per_second": self.samples_per_second,
             "not_kept": [asdict(each) for each in self.not_kept],
         }
 

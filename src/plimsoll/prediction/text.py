@@ -23,8 +23,18 @@ from plimsoll.prediction.assumed import (
     STARTED_PROGRAM,
 )
 from plimsoll.prediction.assumed_text import assumed_lines
+from plimsoll.prediction.caveats import (
+    PIECES,
+    caught_requests,
+    caught_text,
+    caveats,
+    fewer_steps_text,
+    is_in_pieces,
+    stopped_text,
+    unsteady_text,
+)
 from plimsoll.prediction.gpu_rows import gpu_rows
-from plimsoll.prediction.job_text import card_of, is_job, job_verdict, shared_card_rows
+from plimsoll.prediction.job_text import card_of, is_job, job_verdict, rate_text, shared_card_rows
 from plimsoll.prediction.serving_text import serving_lines, serving_verdict, serving_why
 from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
 from plimsoll.prediction.trials.written import shown
@@ -96,11 +106,14 @@ def prediction_text(
 def short_text(
     prediction: PredictionParts, width: int | None = None, follow: Sequence[str] = ()
 ) -> str:
-    """Returns the verdict, the reason and the next command. Arguments as for `prediction_text`."""
+    """Returns the verdict, what limits it, the reason and the next command.
+
+    Arguments as for `prediction_text`.
+    """
     if not prediction.uses_cuda:
         return prediction_text(prediction, width).partition("\n\n")[0]
     verdict = [*job_verdict(prediction, width)][:1] or [headline(prediction)]
-    return paragraphs([[*verdict, *answer_lines(prediction, follow)]], width)
+    return paragraphs([[*verdict, *caveats(prediction), *answer_lines(prediction, follow)]], width)
 
 
 def answer_lines(p: PredictionParts, follow: Sequence[str]) -> Iterator[str]:
@@ -114,8 +127,8 @@ def answer_lines(p: PredictionParts, follow: Sequence[str]) -> Iterator[str]:
         yield Verbatim(f"Next: {shlex.join(follow)}")
 
 
-def verdict_words(p: PredictionParts, follow: Sequence[str]) -> dict[str, str | None]:
-    """Returns the reason of the verdict, and the next step, for JSON.
+def verdict_words(p: PredictionParts, follow: Sequence[str]) -> dict[str, str | list[str] | None]:
+    """Returns the reason of the verdict, what limits it, and the next step, for JSON.
 
     Args:
         p: The prediction.
@@ -127,7 +140,8 @@ def verdict_words(p: PredictionParts, follow: Sequence[str]) -> dict[str, str | 
         why_it_is = f"{p.script} never touches CUDA."
     else:
         why_it_is = (_why(p) or headline(p)).removeprefix("Why: ")
-    return {"why": why_it_is, "next": _patch(p) or (shlex.join(follow) if follow else None)}
+    next_step = _patch(p) or (shlex.join(follow) if follow else None)
+    return {"why": why_it_is, "caveats": list(caveats(p)), "next": next_step}
 
 
 def _why(p: PredictionParts) -> str | None:
@@ -253,12 +267,9 @@ def _fullest_of_several(p: PredictionParts) -> GpuUse | None:
 
 def _figures(p: PredictionParts) -> Iterator[str]:
     if p.stopped is not None:
-        yield (
-            f"  stopped at {p.stopped.line}: {p.stopped.why}; memory peaked at event "
-            f"{p.stopped.steady_since_event} of {p.stopped.events}"
-        )
-    if p.fits is False and p.headroom_bytes >= 0 and p.serving is None:
-        yield "  (the card has enough free memory for the peak, but in pieces that are too small)"
+        yield f"  {stopped_text(p.stopped)}"
+    if is_in_pieces(p):
+        yield f"  ({PIECES})"
     allocated, reserved = p.peak_allocated_range_bytes, p.peak_reserved_range_bytes
     decides = _what_decides(p)
     yield f"  peak allocated   {_figure(p.peak_allocated_bytes, allocated, decides)}"
@@ -278,11 +289,8 @@ def _figures(p: PredictionParts) -> Iterator[str]:
         bounds = format_range(p.nccl_range_bytes)
         yield f"  NCCL's part      {format_size(p.nccl_bytes):>12}{bounds}"
     yield from host_lines(p)
-    caught = p.num_ooms - (p.out_of_memory is not None)
-    # This row says that the script went on. If a script with several processes does not fit, a
-    # failed request may have ended one of its processes, so the row is left out.
-    if caught > 0 and (p.fits is not False or not (p.processes or p.ranks)):
-        yield f"  requests that failed, after which the script went on: {caught}"
+    if caught := caught_requests(p):
+        yield f"  {caught_text(caught)}"
 
 
 def memory_text(p: PredictionParts) -> str:
@@ -414,28 +422,14 @@ def _steps(p: PredictionParts) -> Iterator[str]:
         return
     first = steady_from(peaks)
     if first is None:
-        last = ", ".join(map(format_size, peaks[-4:]))
-        yield f"Memory use still changes: the last steps peaked at {last}."
+        yield unsteady_text(peaks)
     elif first:
         yield f"Memory use repeats from step {first} on ({len(peaks)} steps were run)."
 
 
 def _fewer_steps(p: PredictionParts) -> Iterator[str]:
-    """Yields the sentence about the steps that were left out because of `--steps`."""
-    fewer = p.fewer_steps
-    if fewer is None:
-        return
-    if not fewer.has_ended:
-        yield (
-            f"--steps {fewer.at_most} ended no training loop: the steps are neither in a Trainer "
-            "of transformers nor in a `for` over a DataLoader."
-        )
-        return
-    of = "" if fewer.planned is None else f" of about {fewer.planned:,}"
-    yield (
-        f"--steps {fewer.at_most} ended the training loop: {fewer.made:,}{of} steps were made, and "
-        "the rest of the script ran. Memory that only later steps take is not counted."
-    )
+    if p.fewer_steps is not None:
+        yield fewer_steps_text(p.fewer_steps)
 
 
 def _time(p: PredictionParts) -> Iterator[str]:
@@ -443,11 +437,8 @@ def _time(p: PredictionParts) -> Iterator[str]:
     if step is None:
         return
     low, high = map(format_seconds, step.seconds_range)
-    each = " on each rank" if p.ranks else ""
-    samples = (
-        "" if step.samples_per_second is None
-        else f", {step.samples_per_second:,.0f} samples/s{each}"
-    )  # fmt: skip
+    rate = p.samples_per_second
+    samples = "" if rate is None else f", {rate_text(rate, p.world_size)}"
     about = format_seconds(step.seconds)
     own = p.gpu == _MEASURED
     scaled = "" if own else f" from times on an {_MEASURED}, scaled by the cards' rates"

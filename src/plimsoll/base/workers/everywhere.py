@@ -53,13 +53,13 @@ def run_all(
             f"the cluster at {address} is reached by Ray, which is not installed: "
             "pip install 'plimsoll-gpu[ray]'"
         )
-    count = min(processes or _cores(), max(len(items), 1))
+    count = min(processes or cores(), max(len(items), 1))
     return run_locally(function, items, count, result_type)
 
 
 def where(*, processes: int | None = None, address: str | None = None) -> str:
     """Returns one line that says on which machines `run_all` would run."""
-    count = processes or _cores()
+    count = processes or cores()
     local = f"{count} process{'es' * (count > 1)} of this machine"
     if not _has_ray():
         return f"running in {local}, as Ray is not installed"
@@ -74,7 +74,7 @@ def _has_ray() -> bool:
     return found is not None and found.origin is not None
 
 
-def _cores() -> int:
+def cores() -> int:
     """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

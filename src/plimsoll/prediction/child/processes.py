@@ -198,6 +198,7 @@ class StartedProcesses:
             "seconds": report["prediction"]["seconds"],
             "processes": process_uses(others, cards) if started else [],
             "worst_rank": most.rank if ranks else None,
+            "world_size": self._world_size(len(ranks)),
             "ranks": [asdict(rank_use(each, cards)) for each in ranks],
             "shared_cards": [asdict(card) for card in shared_cards(ranks, cards)],
             "causes": causes_of_job(prediction, ranks, cards),
@@ -207,6 +208,11 @@ class StartedProcesses:
         if failures or lacks_memory(prediction["serving"]):
             return {**report, "prediction": prediction, "error": "out_of_memory"}
         return {**report, "prediction": prediction}
+
+    def _world_size(self, ran: int) -> int:
+        """Returns the number of all ranks, given how many ran."""
+        local = self.request.nproc_per_node
+        return max(1, ran) if local is None else local * self.request.nnodes
 
 
 def begin_started(values: dict[str, Any]) -> None:

@@ -4,6 +4,9 @@ If the program has PyTorch loaders, plimsoll counts the batches that the loaders
 counts once even if several calls of modules get it. In a program without a loader, plimsoll counts
 the calls of modules: all calls up to the next backward pass count as one batch. A tensor that a
 module made, such as the images of a GAN, is no new sample.
+
+A program with an optimizer trains, so only the batches that reach a backward pass count. A batch
+that modules got, but that reached none before its loader went on, was evaluated.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.watchers import standing_in
 from plimsoll.engine.storages import storage_address
+from plimsoll.torch.simulated.compiled.frames import let_through
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from types import ModuleType
 
     from plimsoll.base.watchers import Watchers
@@ -31,7 +35,7 @@ class Samples:
     """The number of samples up to a moment.
 
     Attributes:
-        loaded: The samples from loaders.
+        loaded: The samples from loaders; if the program trains, those that reached a backward pass.
         called: By the id of each optimizer, the samples that modules got up to its latest step.
     """
 
@@ -48,53 +52,114 @@ class Samples:
         return loaded or max(called, default=0) or None
 
 
-class SampleCount:
-    """Observes loaders' batches and calls of modules."""
+@dataclass
+class _Waiting:
+    """The batches of a loader's iterator that have reached no backward pass yet.
 
-    def __init__(self) -> None:
-        self._loaded = 0
+    Attributes:
+        samples: Their samples.
+        calls: The number of modules' calls when the latest of them was loaded.
+    """
+
+    samples: int
+    calls: int
+
+
+class SampleCount:
+    """Observes loaders' batches, calls of modules and backward passes.
+
+    Args:
+        evaluated: Called when an evaluation ends, and again if it turns out to end later.
+    """
+
+    def __init__(self, evaluated: Callable[[], None] = lambda: None) -> None:
+        self._evaluated = evaluated
+        self._is_evaluating = False
+        self._trains = False
+        self._loaded = self._trained = self._calls = 0
+        self._waiting: weakref.WeakKeyDictionary[Any, _Waiting] = weakref.WeakKeyDictionary()
         self._called: Counter[int] = Counter()
         self._waits_for_tensor = False
         self._new = self._derived = self._before = 0
-        self._gradient: tuple[int, int] | None = None
         self._results: deque[weakref.ref[Any]] = deque(maxlen=_MOST_RESULTS)
 
-    def watch_loaders(self, torch: ModuleType, watchers: Watchers) -> None:
-        """Counts the batches of PyTorch's loaders from now on."""
+    def install(self, torch: ModuleType, watchers: Watchers) -> None:
+        """Observes the batches of PyTorch's loaders, and backward passes, from now on."""
+        self._watch_loaders(torch, watchers)
+        run = torch.autograd.graph._engine_run_backward
+        note = watchers.guarded("backward passes", self.note_backward)
+
+        def watched(*arguments: Any, **named: Any) -> Any:
+            if named.get("accumulate_grad"):  # `torch.autograd.grad` accumulates none
+                note()
+            return run(*arguments, **named)
+
+        let_through(watched)
+        torch.autograd._engine_run_backward = standing_in(run, watched)
+        torch.autograd.graph._engine_run_backward = watched
+
+    def _watch_loaders(self, torch: ModuleType, watchers: Watchers) -> None:
         kind = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)
         following = getattr(kind, "__next__", None)
         if kind is None or following is None:
             return
 
         note = watchers.guarded("the samples of loaders", self._note_batch)
+        leave = watchers.guarded("the end of loaders", self._leave_evaluated)
 
         def watched(loader: Any) -> Any:
-            batch = following(loader)
+            try:
+                batch = following(loader)
+            except StopIteration:
+                leave(loader)
+                raise
             note(loader, batch)
             return batch
 
         kind.__next__ = standing_in(following, watched)
 
     def _note_batch(self, loader: Any, batch: Any) -> None:
-        self._loaded += _size_of(loader, batch)
+        size = _size_of(loader, batch)
+        self._loaded += size
+        self._leave_evaluated(loader)
+        waiting = self._waiting.setdefault(loader, _Waiting(0, 0))
+        waiting.samples += size
+        waiting.calls = self._calls
+
+    def _leave_evaluated(self, loader: Any) -> None:
+        """Drops the batches of a loader that were evaluated: modules got them, and no more came.
+
+        Batches that no module got yet were loaded ahead. After an evaluation each further batch
+        moves its end, because frameworks evaluate the last batch when its loader has ended.
+        """
+        waiting = self._waiting.get(loader)
+        if waiting is not None and waiting.calls < self._calls:
+            del self._waiting[loader]
+            self._is_evaluating = True
+        if self._is_evaluating:
+            self._evaluated()
+
+    def note_backward(self) -> None:
+        """Notes a backward pass: the batches since the previous one are trained on."""
+        self._is_evaluating = False
+        self._trained += sum(each.samples for each in self._waiting.values())
+        self._waiting.clear()
+        self._before, self._new = self._before + self._new, 0
 
     def note_result(self, result: Any) -> None:
         """Remembers a module's result: if it becomes an argument later, it is no new sample."""
         if getattr(result, "grad_fn", None) is not None:
             self._results.append(weakref.ref(result))
 
-    def note_call(self, module: Any, arguments: tuple[Any, ...], *, is_outermost: bool) -> None:
+    def note_call(self, arguments: tuple[Any, ...], *, is_outermost: bool) -> None:
         """Notes a call of a module, which may show the size of a batch.
 
         The batch is the first tensor argument of the outermost call. If that call has no tensor
         argument, the batch is the first tensor argument of the calls within it.
         """
+        self._calls += 1
         if is_outermost:
             self._waits_for_tensor = True
-            gradient = _gradient_of(module)
-            if gradient != self._gradient:
-                self._gradient = gradient
-                self._before, self._new = self._before + self._new, 0
         if not self._waits_for_tensor:
             return
         batch = batch_of(arguments)
@@ -117,6 +182,12 @@ class SampleCount:
         self._waits_for_tensor = False
         self._new = self._derived = self._before = 0
 
+    def end_training_step(self, of: int) -> None:
+        """Ends an optimizer's step, as `end_step` does. The step may have no backward pass."""
+        self._trains = True
+        self.note_backward()
+        self.end_step(of)
+
     def _is_derived(self, value: Any) -> bool:
         """Returns whether a module made `value`, or another tensor that uses the same memory."""
         if getattr(value, "grad_fn", None) is not None:
@@ -138,7 +209,8 @@ class SampleCount:
 
     def so_far(self) -> Samples:
         """Returns the counts up to now."""
-        return Samples(self._loaded, dict(self._called))
+        loaded = self._trained if self._trains else self._loaded
+        return Samples(loaded, dict(self._called))
 
 
 def batch_of(arguments: Iterable[Any]) -> int | None:
@@ -162,13 +234,3 @@ def _size_of(loader: Any, batch: Any) -> int:
         return sizes.pop()
     size = getattr(getattr(loader, "_index_sampler", None), "batch_size", None)
     return size if isinstance(size, int) else 0
-
-
-def _gradient_of(module: Any) -> tuple[int, int] | None:
-    """Returns the identity and the version of a module's first gradient; None if it has none.
-
-    Every backward pass changes one of them.
-    """
-    parameters = module.parameters() if hasattr(module, "parameters") else ()
-    gradient = next((p.grad for p in parameters if p.is_leaf and p.grad is not None), None)
-    return None if gradient is None else (id(gradient), int(getattr(gradient, "_version", 0)))

@@ -9,7 +9,6 @@ import time
 import weakref
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.child.planned_steps import planned_steps
@@ -29,7 +28,7 @@ _LINES = 10
 _FEWEST_TIMED = 2
 _SECONDS_BETWEEN_LOOKS = 2
 _FEWEST_ENDS = 3  # the first step is not timed, because it does work that later steps do not
-_MOST_KEPT = 65  # only the latest ends of steps are kept; they show the usual time
+_MOST_KEPT = 64  # only the latest steps are kept; they show the usual time
 # Measured time divided by simulated time lies in these ranges (docs/predict.md). The first is for
 # GPU work on chips whose kernels were measured, the second for GPU work on other chips, and the
 # third for the host's work.
@@ -58,36 +57,73 @@ class _End:
         return max(self.now_ns, float(self.clocks[device].ends_ns))
 
 
+@dataclass(frozen=True)
+class _Step:
+    """A step.
+
+    Attributes:
+        begin: The end of the previous step, or of the evaluation after it.
+        end: The end of the step.
+        is_whole: Whether it begins at the end of the previous step.
+    """
+
+    begin: _End
+    end: _End
+    is_whole: bool
+
+    @property
+    def samples(self) -> int | None:
+        return self.end.samples.since(self.begin.samples)
+
+    def on_device_ns(self, device: int) -> float:
+        return self.end.on_device_ns(device) - self.begin.on_device_ns(device)
+
+
 @dataclass
 class _Steps:
-    """The ends of all steps of one kind.
+    """All steps of one kind.
 
     Attributes:
         what: The kind of step.
         count: The number of ends.
-        ends: The latest ends, in order.
+        done: The latest steps, in order.
+        last: The latest end.
+        resumed: The end of the latest evaluation since then; None if there was none.
         first_second: The real time, in seconds, at the first end.
         last_second: The real time at the latest end.
     """
 
     what: str
     count: int = 0
-    ends: deque[_End] = field(default_factory=lambda: deque(maxlen=_MOST_KEPT))
+    done: deque[_Step] = field(default_factory=lambda: deque(maxlen=_MOST_KEPT))
+    last: _End | None = None
+    resumed: _End | None = None
     first_second: float = 0.0
     last_second: float = 0.0
 
-    def usual(self, device: int) -> tuple[_End, _End]:
-        """Returns the begin and end of the usual step.
+    def finish(self, end: _End) -> None:
+        """Notes the end of a step."""
+        begin = self.resumed or self.last
+        if begin is not None:
+            self.done.append(_Step(begin, end, is_whole=self.resumed is None))
+        self.count += 1
+        self.last, self.resumed = end, None
+        self.last_second = time.monotonic()
+        self.first_second = self.first_second or self.last_second
 
-        This is the step of median time among the steps with the most frequent batch size. If two
-        steps are in the middle, it is the shorter of the two, because extra work adds time.
+    def usual(self, device: int) -> _Step:
+        """Returns the usual step.
+
+        This is the step of median time among the steps with the most frequent batch size. Steps
+        without an evaluation before them are taken if there are any, because they have all work.
+        If two steps are in the middle, it is the shorter of the two, because extra work adds time.
         """
-        pairs = list(pairwise(self.ends))
-        batches = Counter(end.samples.since(begin.samples) for begin, end in pairs)
+        steps = [each for each in self.done if each.is_whole] or list(self.done)
+        batches = Counter(each.samples for each in steps)
         usual = max(batches, key=lambda batch: (batches[batch], batch or 0))
-        pairs = [pair for pair in pairs if pair[1].samples.since(pair[0].samples) == usual]
-        pairs.sort(key=lambda pair: pair[1].on_device_ns(device) - pair[0].on_device_ns(device))
-        return pairs[(len(pairs) - 1) // 2]
+        steps = [each for each in steps if each.samples == usual]
+        steps.sort(key=lambda each: each.on_device_ns(device))
+        return steps[(len(steps) - 1) // 2]
 
 
 @dataclass(frozen=True)
@@ -111,7 +147,8 @@ class StepClock:
     A step is one step of an optimizer. In a program without optimizers a step is a call of
     `generate`. If the program does not call `generate` either, a step is a call of the outermost
     module: the first module that the program calls, such as the whole model. In a program with
-    optimizers, each step of an optimizer makes the next called module the outermost one.
+    optimizers, each step of an optimizer makes the next module that is called with gradients the
+    outermost one. The time of evaluations between steps of optimizers does not count.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -121,17 +158,22 @@ class StepClock:
         self._called = _Steps("call of the model")
         self._outermost: weakref.ref[Any] | None = None
         self._generates = 0
-        self._samples = SampleCount()
+        self._samples = SampleCount(self._note_evaluated)
+        self._has_gradients: Callable[[], bool] = lambda: True
         self._planned: int | None = None
         self._plan = simulation.watchers.guarded("the number of its steps", self._look_at_loops)
         self._looked_second = 0.0
 
     def install(self, torch: ModuleType) -> None:
-        """Begins to observe the batches that data loaders yield."""
-        self._samples.watch_loaders(torch, self._simulation.watchers)
+        """Begins to observe the batches that data loaders yield, and backward passes."""
+        self._has_gradients = torch.is_grad_enabled
+        self._samples.install(torch, self._simulation.watchers)
 
     def note_forward(self, module: Any, arguments: tuple[Any, ...]) -> None:
         """Notes a module's call; in a program without optimizers it may begin a step."""
+        if self._by_optimizer and not self._has_gradients():
+            self._samples.note_call(arguments, is_outermost=False)
+            return
         if self._outermost is None or self._outermost() is None:
             self._outermost = weakref.ref(module)
             self._watch_generation(type(module))
@@ -139,7 +181,7 @@ class StepClock:
         if is_outermost and not self._by_optimizer and not self._generates:
             self._samples.end_step(id(self._called))
             self._end(self._called)
-        self._samples.note_call(module, arguments, is_outermost=is_outermost)
+        self._samples.note_call(arguments, is_outermost=is_outermost)
 
     def note_result(self, result: Any) -> None:
         """Notes the value that a module returned."""
@@ -147,7 +189,7 @@ class StepClock:
 
     def end_step(self, optimizer: Any) -> None:
         """Notes that the host has queued an optimizer's step."""
-        self._samples.end_step(id(optimizer))
+        self._samples.end_training_step(id(optimizer))
         self._end(self._by_optimizer.setdefault(id(optimizer), _Steps("step")))
         self._outermost = None
 
@@ -164,18 +206,19 @@ class StepClock:
         steps = self._steady()
         if steps is None:
             return None
-        begin, end = steps.usual(device)
+        usual = steps.usual(device)
+        begin, end = usual.begin, usual.end
 
         def taken(of: Callable[[Clock], float]) -> float:
             return (of(end.clocks[device]) - of(begin.clocks[device])) * 1e-9
 
-        seconds = (end.on_device_ns(device) - begin.on_device_ns(device)) * 1e-9
+        seconds = usual.on_device_ns(device) * 1e-9
         busy = min(seconds, taken(lambda clock: clock.busy_ns))
         compute = min(busy, taken(lambda clock: clock.compute_ns))
         host = taken(lambda clock: clock.host_ns)
         chip = chip_of(self._simulation.profiles[device].compute_capability)
         low, high = _OF_MEASURED if chip.has_measured_times else _OF_OTHERS
-        samples = end.samples.since(begin.samples)
+        samples = usual.samples
         return StepTime(
             what=steps.what,
             seconds=seconds,
@@ -210,18 +253,23 @@ class StepClock:
         runners = self._simulation.runners
         self._planned = planned_steps(sys._getframe(1), runners, steps.count)
 
-    def _end(self, steps: _Steps) -> None:
+    def _now(self) -> _End:
         library, devices = self._simulation.library, range(len(self._simulation.allocators))
-        end = _End(
+        return _End(
             [library.clock(device) for device in devices],
             self._simulation.machine.now * 1e9,
             [library.stack_times(device) for device in devices],
             self._samples.so_far(),
         )
-        steps.count += 1
-        steps.ends.append(end)
-        steps.last_second = time.monotonic()
-        steps.first_second = steps.first_second or steps.last_second
+
+    def _note_evaluated(self) -> None:
+        """Notes that an evaluation has ended: the next step of each optimizer begins here."""
+        now = self._now() if self._by_optimizer else None
+        for steps in self._by_optimizer.values():
+            steps.resumed = now
+
+    def _end(self, steps: _Steps) -> None:
+        steps.finish(self._now())
         is_due = steps.last_second - self._looked_second >= _SECONDS_BETWEEN_LOOKS
         if is_due and steps is self._counted():
             self._looked_second = steps.last_second
@@ -255,7 +303,7 @@ class StepClock:
         owner.generate = watched  # type: ignore[attr-defined]
 
     def _begin_generation(self) -> None:
-        if not self._generated.ends:
+        if self._generated.last is None:
             self._end(self._generated)
 
     def _end_generation(self, arguments: list[Any]) -> None:

@@ -27,9 +27,9 @@ class Trial:
             It can exceed the card's memory if the run had unlimited memory. None if the script
             fails.
         step_seconds: As in a `Prediction`; None if the script does not fit.
-        samples_per_second: The samples of a step, divided by `step_seconds`. If a step accumulates
-            the gradients of several batches, the samples of all these batches count. None if
-            unknown, or if the script does not fit.
+        samples_per_second: The samples of a step on all ranks, as in a `Prediction`. If a step
+            accumulates the gradients of several batches, the samples of all these batches count.
+            None if unknown, or if the script does not fit.
         headroom_bytes: As in a `Prediction`; None if the script ran out of memory or failed.
         error: Why the script fails, if it does.
         host_peak_bytes: As in a `Prediction`.
@@ -79,6 +79,7 @@ class FitParts:
             refused. Taken from the trial with the most refused writes. None if the script was
             allowed to write to real files.
         not_kept: The guarantees that some trial could not give.
+        world_size: The number of the job's ranks; 1 if the script is no job.
     """
 
     gpu: str
@@ -95,6 +96,7 @@ class FitParts:
     written: list[Written]
     kept_apart: KeptApart | None = None
     not_kept: list[NotKept] = field(default_factory=list)
+    world_size: int = 1
 
     @property
     def fastest(self) -> tuple[int, float] | None:

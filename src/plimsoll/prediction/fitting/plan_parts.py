@@ -84,8 +84,8 @@ class PlanParts:
         plan: The changes with which it fits and a step is fastest; empty if it fits unchanged.
         allocator: The allocator under which it fits, or needs the least.
         conf: The allocator's settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
-        command: The shell command that runs the changed script. It names CHANGED.py if the changed
-            script was not written to a file.
+        command: The shell command that runs the changed script, with the options and the allocator
+            of the plan. It names CHANGED.py if the changed script was not written to a file.
         patch: The plan as a patch of the script, in the form of `diff -u`.
         peak_allocated_bytes: The most bytes in live blocks, with the plan. If no attempt fits, this
             and the figures below are those of the attempt that needs the least.
@@ -115,6 +115,8 @@ class PlanParts:
         simulations: The number of simulations.
         seconds: The total time of the simulations.
         interrupted: Whether the user ended the search early.
+        applied: The file that has the changed script, with the command as a comment at its head;
+            None if none was written.
         page: The file of the written page; None if no page was written.
         kept_apart: How real files were protected from the script's writes, and which writes were
             refused. Taken from the attempt with the most refused writes. None if the script was
@@ -153,6 +155,7 @@ class PlanParts:
     simulations: int
     seconds: float = field(compare=False)
     interrupted: bool = False
+    applied: str | None = None
     page: ViewResult | None = None
     kept_apart: KeptApart | None = None
     not_kept: list[NotKept] = field(default_factory=list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -208,7 +209,8 @@ def _patch(plan: PlanParts) -> Iterator[str]:
     if plan.patch:
         yield "The changes:"
         yield from (Verbatim(f"  {line}") for line in plan.patch.splitlines())
-    yield Verbatim(f"Run: {plan.command}")
+    if plan.applied is None:
+        yield Verbatim(f"Run: {plan.command}")
     if plan.patch and "CHANGED.py" in plan.command:
         yield "  (--apply CHANGED.py writes the changed script)"
     if plan.page is not None:
@@ -286,7 +288,17 @@ def _floor(plan: PlanParts) -> Iterator[str]:
 
 
 def _ends(plan: PlanParts) -> list[Iterator[str]]:
-    return [kept_apart_lines(plan.kept_apart), _effort(plan)]
+    return [kept_apart_lines(plan.kept_apart), _applied(plan), _effort(plan)]
+
+
+def _applied(plan: PlanParts) -> Iterator[str]:
+    """Yields the file that was written, and the whole command that runs it."""
+    if plan.applied is None:
+        return
+    yield f"{plan.applied} has the changed script, with this command at its head:"
+    yield Verbatim(f"  {plan.command}")
+    if shlex.quote(plan.applied) not in plan.command:
+        yield f"  (it runs the module {plan.script}, whose file {plan.applied} replaces)"
 
 
 def _effort(plan: PlanParts) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from plimsoll.base.layout import paragraphs
 from plimsoll.base.units import format_seconds, format_size
 from plimsoll.prediction.fitting.headroom import thin_line
+from plimsoll.prediction.job_text import rate_text
 from plimsoll.prediction.parts import INTERRUPTED
 from plimsoll.prediction.text import kept_apart_lines, written_lines
 
@@ -43,7 +44,7 @@ def fit_text(fit: FitParts, width: int | None = None) -> str:
         value, rate = fit.fastest
         rows.append(
             f"{fit.vary} {value} is about as fast as any value that was tried: "
-            f"{rate:,.0f} samples/s"
+            f"{rate_text(rate, fit.world_size)}"
         )
     rest = [written_lines(fit.written), kept_apart_lines(fit.kept_apart)]
     return paragraphs([rows, *rest], width)

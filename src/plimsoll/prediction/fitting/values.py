@@ -182,6 +182,7 @@ class _Search:
             written=_largest(self._written),
             kept_apart=self._kept_apart,
             not_kept=self._not_kept,
+            world_size=self.last.world_size,
         )
 
     def _why(self) -> str | None:
@@ -277,7 +278,7 @@ class _Search:
             host_peak_range_bytes=found.host_peak_range_bytes,
             growth_bytes=growth_bytes(found.step_peaks_bytes),
             steps=len(found.step_peaks_bytes),
-            samples_per_second=found.step.samples_per_second if fits and found.step else None,
+            samples_per_second=found.samples_per_second if fits else None,
             why_unknown=found.why_unknown if found.fits is None else None,
         )
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.errors import InputError
-from plimsoll.base.files import NewFile, check_can_be_made
+from plimsoll.base.files import check_can_be_made
 from plimsoll.base.script_file import module_file
 from plimsoll.base.units import format_size, parse_memory
 from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.prediction.distinct import find_roles
+from plimsoll.prediction.fitting.applied_script import write_applied
 from plimsoll.prediction.fitting.attempts import Attempts
 from plimsoll.prediction.fitting.headroom import Headroom
 from plimsoll.prediction.fitting.original_lines import original_lines
@@ -98,7 +99,8 @@ def fit_within(
         within: The memory of the card for the program, CUDA's context included, as bytes or as
             "24GiB"; None for all of it.
         gpu: The card.
-        apply: The file for the changed script; None to write none.
+        apply: The file for the changed script; None to write none. Comments at its head name the
+            changes and the command that runs it.
         view: The file for the page of `plimsoll.view`, which shows the unchanged script beside the
             plan; None to write none. The page needs one more run of each.
         force: Whether to replace existing files.
@@ -153,8 +155,8 @@ def fit_within(
     found = _Found(search, attempts, request, path, room, dedicated)
     plan = found.plan(apply)
     if apply is not None and plan.fits:
-        with NewFile(apply, force=force) as file:
-            file.write(str(attempts.text(found.chosen.changes)).encode())
+        write_applied(str(attempts.text(found.chosen.changes)), plan, apply, force=force)
+        plan = replace(plan, applied=str(apply))
     page = None
     if view is not None and not interrupted:
         try:

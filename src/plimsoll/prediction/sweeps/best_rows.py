@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.errors import InputError
 from plimsoll.engine.gpus.profiles import gpu_profile
-from plimsoll.prediction.sweeps.served_rows import cards_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,16 +29,17 @@ def best_first(rows: Iterable[Row], goal: str, found: SweepParts) -> list[Row]:
 
 
 def cost(row: Row, prices: Mapping[str, float]) -> float | None:
-    """Returns the cost of a million samples, in the currency of the prices; None if unknown.
+    """Returns the cost of a million samples on all cards of a case; None if unknown.
 
-    For a serving engine it is the cost of its cards for an hour. A row that does not fit has no
-    cost.
+    It is in the currency of the prices. For a serving engine it is the cost of its cards for an
+    hour. A row that does not fit has no cost.
     """
     price = prices.get(card(row.case.gpu))
     if price is None or not row.fits:
         return None
+    price *= row.case.cards
     if row.case.is_serving:
-        return price * cards_of(row.case)
+        return price
     if not row.samples_per_second:
         return None
     return price / 3600 * 1e6 / row.samples_per_second
@@ -71,7 +71,7 @@ def _rank(row: Row, goal: str, prices: Mapping[str, float]) -> tuple[float, ...]
     samples = -(row.samples_per_second or 0.0)
     first = {
         "least-memory": used,
-        "fits": math.inf if row.total_bytes is None else row.total_bytes * cards_of(row.case),
+        "fits": math.inf if row.total_bytes is None else row.total_bytes * row.case.cards,
         "most-samples": samples,
         "least-cost": _or_infinite(cost(row, prices)),
     }[goal]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.sweeps.parts import Case
     from plimsoll.prediction.sweeps.program_digest import ProgramDigests
 
-_FORM = 2
+_FORM = 3
 """A number in each row's key. Increase it when rows get other contents: old rows then run again."""
 
 
@@ -52,16 +52,18 @@ def prepared(case: Case, digests: ProgramDigests, options: Options | None = None
     Args:
         case: The case to run.
         digests: The digests of all programs.
-        options: The options of a prediction, including the case's card, configuration and
-            allocator. If None, these three come from the case, and the other options have their
-            defaults.
+        options: The options of a prediction, including the case's card, configuration, allocator
+            and job. If None, these come from the case, and the other options have their defaults.
 
     Raises:
         InputError: If its program, card or configuration cannot be used.
     """
     request = None
     if case.kind == "prediction":
-        own = Options(gpu=case.gpu or "", conf=case.conf or "", allocator=case.allocator)
+        own = Options(
+            gpu=case.gpu or "", conf=case.conf or "", allocator=case.allocator,
+            nproc_per_node=case.nproc_per_node, nnodes=case.nnodes or 1,
+        )  # fmt: skip
         request = (options or own).request(case.program, case.arguments)
         torch = metadata.version("torch")
         asked = {**asdict(request), "arguments": case.arguments}
@@ -118,7 +120,7 @@ def _predicted(run: CaseRun, request: Request, *, is_aside: bool) -> Row:
         device_used_bytes=found.device_used_bytes,
         total_bytes=found.total_bytes,
         step_seconds=found.step_seconds if is_alike else None,
-        samples_per_second=found.step.samples_per_second if found.step and is_alike else None,
+        samples_per_second=found.samples_per_second if is_alike else None,
         result={**found.to_dict(), "timeline": None},
     )
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from plimsoll.prediction.not_kept import NotKept, each_once
-from plimsoll.prediction.recipes.served import Engine, engine_of_script, served_title
+from plimsoll.prediction.recipes.served import Engine, engine_cards, engine_of_script, served_title
 
 GOALS = ("least-memory", "fits", "most-samples", "least-cost")
 """Goals: the least memory, the smallest card, the most samples a second, and the least money."""
@@ -25,6 +25,8 @@ class Case:
         conf: The allocator's settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF; None for the
             recorded ones.
         allocator: "native" (PyTorch's), "elastic" (plimsoll's) or "uncached" (without a cache).
+        nproc_per_node: The number of a job's processes on each machine; None if the case is no job.
+        nnodes: The number of a job's machines; None stands for 1.
     """
 
     kind: str
@@ -33,6 +35,18 @@ class Case:
     gpu: str | None
     conf: str | None
     allocator: str
+    nproc_per_node: int | None = None
+    nnodes: int | None = None
+
+    @property
+    def ranks(self) -> int:
+        """The number of the job's ranks; 1 if the case is no job."""
+        return (self.nproc_per_node or 1) * (self.nnodes or 1)
+
+    @property
+    def cards(self) -> int:
+        """The number of cards that the case uses: one for each rank."""
+        return self.ranks if self.engine is None else engine_cards(self.engine, self.arguments)
 
     @property
     def engine(self) -> Engine | None:
@@ -56,6 +70,8 @@ class Case:
         parts = [shlex.join([*words, *self.arguments]), self.gpu, self.conf]
         if self.allocator != "native":
             parts.append(self.allocator)
+        if self.ranks > 1:
+            parts.append(f"{self.ranks} ranks")
         return ", ".join(part for part in parts if part)
 
 
@@ -76,7 +92,8 @@ class Row:
             peak; for a replay, only the reserved bytes.
         total_bytes: The card's memory; None if unknown.
         step_seconds: The estimated time of a step.
-        samples_per_second: The estimated number of samples that the program processes in a second.
+        samples_per_second: The estimated number of samples that the program processes in a second;
+            of a job, those of all ranks, if each has samples of its own.
         result: The whole prediction (`Prediction.to_dict`, without its timeline), or the replay of
             each device.
     """

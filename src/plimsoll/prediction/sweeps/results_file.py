@@ -28,8 +28,12 @@ _CASE = pa.schema(
         ("gpu", pa.string()),
         ("conf", pa.string()),
         ("allocator", pa.string()),
+        ("nproc_per_node", pa.int64()),
+        ("nnodes", pa.int64()),
     ]
 )
+_ADDED = ("nproc_per_node", "nnodes")
+"""Columns that tables of earlier versions lack. Their rows have no job."""
 _SCHEMA = pa.schema(
     [
         *_CASE,
@@ -151,8 +155,14 @@ def _read(path: Path) -> list[dict[str, Any]]:
         # process may replace the file in between.
         with path.open("rb") as file:
             table = pq.read_table(file)
-        if _MARK not in (table.schema.metadata or {}) or table.schema.names != _SCHEMA.names:
+        names = table.schema.names
+        lacks = [name for name in _ADDED if name not in names]
+        wanted = [name for name in _SCHEMA.names if name not in lacks]
+        if _MARK not in (table.schema.metadata or {}) or names != wanted:
             raise InputError(f"{path}: is no table of a sweep, and is not overwritten")
+        for name in lacks:
+            nulls = pa.nulls(table.num_rows, pa.int64())
+            table = table.add_column(_SCHEMA.get_field_index(name), name, nulls)
         rows: list[dict[str, Any]] = table.cast(_SCHEMA).to_pylist()
         for row in rows:
             _row(row)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.prediction.recipes.served import engine_cards
 from plimsoll.prediction.serving_text import serving_failure
 from plimsoll.torch.simulated.serving_use import ServingUse
 
 if TYPE_CHECKING:
-    from plimsoll.prediction.sweeps.parts import Case, Row
+    from plimsoll.prediction.sweeps.parts import Row
 
 SERVES = "serves"
 
@@ -34,8 +33,3 @@ def ends_of(row: Row) -> str | None:
         return "ends without the start of an engine"
     ran_out = row.result["out_of_memory"] is not None
     return serving_failure(use, ran_out=ran_out) or SERVES
-
-
-def cards_of(case: Case) -> int:
-    """Returns the number of cards that a case uses."""
-    return 1 if case.engine is None else engine_cards(case.engine, case.arguments)

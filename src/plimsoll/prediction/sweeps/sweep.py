@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.base.errors import InputError
 from plimsoll.base.systems import require_linux
 from plimsoll.base.workers.done import NO_ANSWER
-from plimsoll.base.workers.everywhere import run_all, where
+from plimsoll.base.workers.everywhere import cores, run_all, where
 from plimsoll.prediction.sweeps.best_rows import check_prices
 from plimsoll.prediction.sweeps.case_runs import prepared, run_case
 from plimsoll.prediction.sweeps.parts import Row
@@ -54,7 +54,8 @@ def sweep(
         plan: A TOML file, or its contents as a mapping; see docs/how-to/which-card.md.
         results: The file of the table, .parquet. The default is a file beside the plan's file, and
             no table for a mapping.
-        processes: The number of parallel cases on this machine. The default is one for each core.
+        processes: The number of parallel cases on this machine. The default is one for each core,
+            counting each rank of a job.
         address: The address of a Ray cluster that runs the cases. Each of its machines needs
             plimsoll, and the scripts and recordings at the same paths as on this machine.
         progress: A function that is called after each case with the case's row, the number of
@@ -72,6 +73,16 @@ def sweep(
     return run_plan(read, results, processes=processes, address=address, progress=progress)
 
 
+def processes_of(plan: SweepPlan, processes: int | None) -> int | None:
+    """Returns how many cases run at the same time; None for the default, one for each core.
+
+    A job has a process for each rank, so fewer jobs run at the same time.
+    """
+    if processes is not None or plan.ranks == 1:
+        return processes
+    return max(1, cores() // plan.ranks)
+
+
 def run_plan(
     plan: SweepPlan,
     results: str | PathLike[str] | None,
@@ -84,6 +95,7 @@ def run_plan(
 
     Without `results`, no table is kept.
     """
+    processes = processes_of(plan, processes)
     prices = {} if plan.prices is None else read_prices(plan.prices)
     if plan.goal == "least-cost":
         if plan.prices is None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from plimsoll.base.errors import InputError
 from plimsoll.engine.protocol import SimulatedAllocatorName
+from plimsoll.prediction.recipes.served import engine_of_script
 from plimsoll.prediction.sweeps.parts import GOALS, Case
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 DEFAULT_GPU = "H100"
 MOST_CASES = 100_000
 _LISTS = ("scripts", "recordings", "arguments", "gpus", "confs", "allocators")
-_KEYS = (*_LISTS, "vary", "goal", "prices")
+_NUMBERS = ("nproc_per_node", "nnodes")
+_KEYS = (*_LISTS, "vary", *_NUMBERS, "goal", "prices")
+_MOST_RANKS = 64
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class SweepPlan:
         gpus: Cards.
         confs: Settings in the syntax of PYTORCH_CUDA_ALLOC_CONF, for PyTorch's own allocator only.
         allocators: Allocators, as `predict` takes them.
+        nproc_per_node: The number of processes on each machine, if the scripts run as jobs.
+        nnodes: The number of machines of such a job; None stands for 1.
         goal: The goal, one of `GOALS`. A plan with several cards and no goal asks for the smallest
             card.
         prices: A file with prices of cards by the hour, or None.
@@ -51,6 +56,8 @@ class SweepPlan:
     gpus: tuple[str, ...] = ()
     confs: tuple[str, ...] = ()
     allocators: tuple[str, ...] = ()
+    nproc_per_node: int | None = None
+    nnodes: int | None = None
     goal: str = "least-memory"
     prices: str | None = None
 
@@ -90,11 +97,13 @@ class SweepPlan:
         lists: dict[str, Any] = {key: _texts(key, values[key]) for key in _LISTS if key in values}
         for key in ("scripts", "recordings"):
             lists[key] = tuple(str((folder or Path()) / one) for one in lists.get(key, ()))
+        job: dict[str, Any] = {key: _number(key, values[key]) for key in _NUMBERS if key in values}
         prices = _text("prices", values["prices"]) if "prices" in values else None
         default = "fits" if len(lists.get("gpus", ())) > 1 else cls.goal
         plan = cls(
             **lists,
             vary=_varied(values.get("vary", {})),
+            **job,
             goal=_text("goal", values["goal"]) if "goal" in values else default,
             prices=None if prices is None else str((folder or Path()) / prices),
         )
@@ -103,7 +112,16 @@ class SweepPlan:
     def cases(self) -> list[Case]:
         """Returns all cases, each once, in the order of the lists."""
         found = [
-            Case("prediction", script, tuple(arguments), gpu, conf, allocator)
+            Case(
+                "prediction",
+                script,
+                tuple(arguments),
+                gpu,
+                conf,
+                allocator,
+                self.nproc_per_node,
+                self.nnodes,
+            )
             for script, arguments, gpu, (allocator, conf) in product(
                 self.scripts, self._argument_sets(), self.gpus or (DEFAULT_GPU,), self._policies("")
             )
@@ -134,6 +152,28 @@ class SweepPlan:
             for conf in (confs if allocator in ("native", "wheel") else (default,))
         ]
 
+    @property
+    def ranks(self) -> int:
+        """The number of ranks of each job; 1 without jobs."""
+        return (self.nproc_per_node or 1) * (self.nnodes or 1)
+
+    def _check_job(self) -> None:
+        if self.nproc_per_node is None:
+            if self.nnodes is not None:
+                raise InputError("'nnodes' goes with 'nproc_per_node'")
+            return
+        if self.recordings:
+            raise InputError("'nproc_per_node' is for scripts: recordings are replayed")
+        for engine in filter(None, map(engine_of_script, self.scripts)):
+            raise InputError(
+                f"'nproc_per_node' is for scripts: {engine.command} serve starts its own processes"
+            )
+        if self.ranks > _MOST_RANKS:
+            raise InputError(
+                f"a sweep runs jobs of at most {_MOST_RANKS} ranks, not {self.ranks}; plimsoll "
+                "predict --ranks distinct takes larger ones"
+            )
+
     def checked(self) -> SweepPlan:
         """Checks the plan, and returns it.
 
@@ -142,6 +182,7 @@ class SweepPlan:
         """
         if not self.scripts and not self.recordings:
             raise InputError("'scripts' or 'recordings' must name what is swept over")
+        self._check_job()
         if self.goal not in GOALS:
             raise InputError(f"'goal' is one of {', '.join(GOALS)}, not {self.goal!r}")
         for allocator in self.allocators:
@@ -170,6 +211,12 @@ def _text(key: str, value: object) -> str:
         raise InputError(f"{key!r} must be a string, not {value!r:.80}")
     if "\0" in value:
         raise InputError(f"{key!r} has a zero byte")
+    return value
+
+
+def _number(key: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"{key!r} must be a whole number from 1 on, not {value!r:.80}")
     return value
 
 

@@ -112,7 +112,8 @@ def _figure(row: Row, goal: str, found: SweepParts) -> str:
         return room_text(use)
     used = format_size(row.device_used_bytes or 0)
     if goal == "fits" and row.total_bytes is not None:
-        return f"{used} of {format_size(row.total_bytes)}"
+        whole = f"{used} of {format_size(row.total_bytes)}"
+        return f"{whole} on the fullest of {row.case.cards} cards" if row.case.ranks > 1 else whole
     return used
 
 
@@ -193,9 +194,16 @@ def _failures(found: SweepParts) -> Iterator[str]:
 
 
 def _end(found: SweepParts) -> Iterator[str]:
+    ranks = max((row.case.ranks for row in found.rows), default=1)
+    if ranks > 1:
+        yield (
+            f"The samples/s are those of all {ranks} ranks, if each rank has samples of its own. "
+            "The memory is that of the fullest card."
+        )
     if found.rows and found.prices:
         serves = all(row.case.is_serving for row in found.rows)
         what = "an hour of the cards" if serves else "a million samples"
-        yield f"The cost is that of {what}, by the given hourly prices."
+        cards = f" of all {ranks} cards" if ranks > 1 else ""
+        yield f"The cost is that of {what}, by the given hourly prices{cards}."
     if len(found.rows) < found.cases:
         yield f"{found.cases - len(found.rows)} of {format_count(found.cases, 'case')} are not done"
