@@ -300,6 +300,13 @@ void bind_telling(nb::class_<Engine>& engine) {
            guarded(+[](Engine& self, std::uint32_t context) { self.hold()->set_context(context); }),
            "context"_a)
       .def("note_snapshot", guarded(+[](Engine& self) { self.hold()->note_snapshot(); }))
+      .def("segments_at_snapshot", guarded(+[](Engine& self) {
+             const auto exclusive = self.exclude_calls();
+             self.hold()->note_snapshot();
+             return self.segments();
+           }),
+           "Records a `snapshot` event, and returns all segments. On simulated GPUs, no thread\n"
+           "allocates or frees in between.")
       .def("account", &account_of, nb::sig("def account(self) -> dict[str, int | str | None]"),
            "What the run came to; `torch_` says what PyTorch's own allocator would have.");
 }

@@ -603,6 +603,12 @@ class Engine:
 
     def note_snapshot(self) -> None: ...
 
+    def segments_at_snapshot(self) -> list[SegmentInfo]:
+        """
+        Records a `snapshot` event, and returns all segments. On simulated GPUs, no thread
+        allocates or frees in between.
+        """
+
     def account(self) -> dict[str, int | str | None]:
         """
         What the run came to; `torch_` says what PyTorch's own allocator would have.

@@ -213,6 +213,20 @@ def test_programs_record_a_part_of_themselves(tmp_path: Path) -> None:
     assert replay(recording)[0].matches_recording is True
 
 
+def test_both_parts_of_a_recording_with_a_limit_are_exact(tmp_path: Path) -> None:
+    done = run("and_keep_the_newest_events", tmp_path)
+    assert done.returncode == 0, done.stderr
+    newest = read_recording(tmp_path / "part.plim")
+    assert newest.earlier is not None
+    assert newest.earlier.uncertain_blocks == 0
+    for recording in (read_recording(tmp_path / "part.earlier.plim"), newest):
+        assert recording.is_whole
+        assert replay(recording)[0].matches_recording is True
+        sizes = explain(recording.name, advice=False).peak.by_category
+        assert sizes["parameters"] == 4 * (256 * 256 + 256) * 4
+        assert sizes["optimizer_state"] >= 2 * sizes["parameters"]
+
+
 @pytest.mark.long
 def test_a_recording_may_begin_before_pytorch_is_imported(tmp_path: Path) -> None:
     done = run(TRAINS.with_name("before_torch.py"), tmp_path)

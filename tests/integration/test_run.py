@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -36,6 +37,52 @@ def script(tmp_path: Path) -> Path:
     path = tmp_path / "script.py"
     path.write_text("import sys\nprint(sys.argv[1:])\nsys.exit(3)\n")
     return path
+
+
+@pytest.mark.parametrize(
+    ("options", "refusal"),
+    [
+        (["--metrics", "many"], "metrics are served on a port, such as 9400 or 10.0.0.7:9400"),
+        (["--record-limit", "1GiB"], "--record-limit goes with --record"),
+        (["--record", "run.plim", "--record-limit", "1MiB"], "a recording's limit is at least 16"),
+    ],
+)
+def test_a_way_to_watch_that_cannot_be_is_refused_before_the_script_runs(
+    options: list[str], refusal: str, script: Path, tmp_path: Path
+) -> None:
+    done = run("--simulate", "T4", *options, script, folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"plimsoll: {refusal}")
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [script]
+
+
+ASKS = """
+import sys, urllib.request
+import torch
+
+kept = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+with urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/metrics") as answer:
+    print("plimsoll_allocated_bytes" in answer.read().decode())
+"""
+
+
+def test_a_script_that_knows_nothing_of_it_serves_metrics(tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = str(found.getsockname()[1])
+    path = tmp_path / "asks.py"
+    path.write_text(ASKS)
+    done = run("--simulate", "T4", "--metrics", port, path, port)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", int(port)))
+        taken.listen()
+        done = run("--simulate", "T4", "--metrics", port, ALLOCATES)
+    assert done.returncode == 0
+    assert done.stderr.startswith(f"plimsoll: no metrics on 127.0.0.1, port {port}: Address alr")
 
 
 @needs_no_gpu

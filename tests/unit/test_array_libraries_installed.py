@@ -209,7 +209,7 @@ except plimsoll.InputError as error:
         asked: list[Any] = []
         monkeypatch.setattr(session, "is_cuda_build", lambda: True)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-        monkeypatch.setattr(session, "record_if_asked", lambda _torch: None)
+        monkeypatch.setattr(session, "watch_if_asked", lambda _torch: None)
         monkeypatch.setattr(
             session, "_install", lambda *choice, plan: asked.append((*choice, plan))
         )

@@ -330,7 +330,7 @@ def test_lost_events_are_counted_and_said(
     allocator: Allocator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "_CAPACITY", 100)
-    monkeypatch.setattr(recorder, "_INTERVAL_SECONDS", 1000)
+    monkeypatch.setattr(recorder, "INTERVAL_SECONDS", 1000)
     with (
         # the number includes the events of the last snapshot
         pytest.warns(RuntimeWarning, match="202 events were lost"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import socket
 import sys
@@ -12,10 +13,17 @@ from contextlib import closing
 import pytest
 
 from plimsoll import InputError
+from plimsoll.base.telemetry import metrics as telemetry
 from plimsoll.base.telemetry import publisher
 from plimsoll.base.telemetry.counter_source import Counters
 from plimsoll.base.telemetry.counters import DeviceCounters
-from plimsoll.base.telemetry.metrics import Collector, MetricsServer, metrics
+from plimsoll.base.telemetry.metrics import (
+    Collector,
+    MetricsServer,
+    metrics,
+    parse_place,
+    serve_from_environment,
+)
 
 prometheus = pytest.importorskip("prometheus_client")
 
@@ -136,3 +144,82 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(InputError, match=r"pip install 'plimsoll-gpu\[metrics\]'"):
         metrics(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("9400", ("127.0.0.1", 9400)),
+        ("10.0.0.7:1", ("10.0.0.7", 1)),
+        ("node1:65535", ("node1", 65535)),
+        ("[::1]:9400", ("::1", 9400)),
+    ],
+)
+def test_a_port_may_have_an_address(text: str, place: tuple[str, int]) -> None:
+    assert parse_place(text) == place
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "65536", "-1", ":9400", "9400:", "host", "1" * 5000, "\u0669"]
+)
+def test_text_without_a_port_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="metrics are served on a port, such as 9400"):
+        parse_place(text)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def test_the_environment_gives_each_rank_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publisher, "_source", FakeSource())
+    port = free_port()
+    monkeypatch.setenv("PLIMSOLL_METRICS", str(port - 1))
+    monkeypatch.setenv("RANK", "5")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    serve_from_environment()
+    server = telemetry._server
+    assert server is not None
+    with closing(server):
+        assert server.port == port
+        assert 'rank="5"' in served(server)
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("taken", "no metrics on 127.0.0.1, port"),
+        ("no port", "and not on 'many'"),
+        ("no package", "pip install 'plimsoll-gpu[metrics]'"),
+        ("no address", "no metrics on 192.0.2.1, port"),
+    ],
+)
+def test_a_program_goes_on_without_metrics_that_it_cannot_serve(
+    what: str, reason: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        asked = {"no port": "many", "no address": "192.0.2.1:9400"}.get(what, str(port))
+        monkeypatch.setenv("PLIMSOLL_METRICS", asked)
+        if what == "no package":
+            monkeypatch.setitem(sys.modules, "prometheus_client", None)
+        serve_from_environment()
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.startswith("plimsoll: ")
+    assert reason in said
+
+
+def test_a_worker_of_the_process_gives_up_its_port(server: MetricsServer) -> None:
+    def is_open() -> None:
+        sys.exit(server._server.socket.fileno() != -1)
+
+    worker = multiprocessing.get_context("fork").Process(target=is_open)
+    worker.start()
+    worker.join()
+    assert worker.exitcode == 0
+    assert "plimsoll_process_info" in served(server)

@@ -147,6 +147,14 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds * 1e6:.0f} us"
 
 
+def format_duration(seconds: float) -> str:
+    """Formats a long time as one whole number: "14 s", "90 min", "3 h"."""
+    minutes, hours = seconds / 60, seconds / 3600
+    if hours >= 2:
+        return f"{hours:.0f} h"
+    return f"{minutes:.0f} min" if minutes >= 2 else f"{seconds:.0f} s"
+
+
 def _digits(number: float) -> int:
     """Returns the number of decimals with which a number has three digits in all."""
     return 2 if number < 9.995 else 1 if number < 99.95 else 0

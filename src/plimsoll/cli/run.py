@@ -52,6 +52,22 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Record every memory event to this .plim file."),
     ] = None,
+    record_limit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Keep only the newest events, in two files that together take at most this, such "
+            "as 1GiB.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PORT",
+            help="Serve memory figures to Prometheus on this port of this machine; a rank adds its "
+            "local rank. ADDRESS:PORT lets other machines ask.",
+        ),
+    ] = None,
     plan: options.PlanToFollow = None,
     policy: options.Policy = None,
     dedicated: options.Dedicated = None,
@@ -95,11 +111,8 @@ def run(
     _check_json(json)
     if not module:
         script = str(script_file(script))
-    if record is not None:
-        check_new_recording(record)
-        check_is_new(record)
-        check_can_be_made(record)
-        os.environ["PLIMSOLL_RECORD"] = str(record.absolute())
+    _ask_to_record(record, record_limit)
+    _ask_for_metrics(metrics)
     libraries = {"CUPY": cupy, "NUMBA": numba, "RMM": rmm}
     if simulate is None:
         for name, value in simulation.items():
@@ -134,6 +147,42 @@ def _check_place(script: str, own: list[str], *, is_module: bool) -> None:
                 f"card, write plimsoll run {option} {what}. If it is an option of the script, put "
                 "-- right after the script"
             )
+
+
+def _ask_to_record(record: Path | None, limit: str | None) -> None:
+    """Asks the script's processes for recordings, in the environment.
+
+    Raises:
+        InputError: If the recording cannot be made, or the limit is not valid.
+    """
+    from plimsoll.engine.recorder.parts import earlier_path, parse_limit
+
+    if record is None:
+        if limit is not None:
+            raise InputError("--record-limit goes with --record")
+        return
+    check_new_recording(record)
+    for path in (record, earlier_path(record)) if limit is not None else (record,):
+        check_is_new(path)
+        check_can_be_made(path)
+    os.environ["PLIMSOLL_RECORD"] = str(record.absolute())
+    if limit is not None:
+        parse_limit(limit)
+        os.environ["PLIMSOLL_RECORD_LIMIT"] = limit
+
+
+def _ask_for_metrics(metrics: str | None) -> None:
+    """Asks the script's processes for metrics, in the environment.
+
+    Raises:
+        InputError: If `metrics` names no port, or prometheus-client is not installed.
+    """
+    if metrics is not None:
+        from plimsoll.base.telemetry.metrics import parse_place, prometheus_package
+
+        parse_place(metrics)
+        prometheus_package()
+        os.environ["PLIMSOLL_METRICS"] = metrics
 
 
 def _check_json(json: Path | None) -> None:

@@ -158,6 +158,4 @@ def settings_dict(
 
 def segments_now(engine: _core.Engine) -> list[_core.SegmentInfo]:
     """Returns all segments, and records a `snapshot` event at the same moment."""
-    segments = engine.segments()
-    engine.note_snapshot()
-    return segments
+    return engine.segments_at_snapshot()

@@ -18,6 +18,7 @@ from plimsoll.base.errors import InputError, ScriptError
 from plimsoll.base.printable import printable
 from plimsoll.base.standard_error import stderr_bytes, stderr_file
 from plimsoll.base.systems import require_linux
+from plimsoll.base.telemetry.metrics import METRICS
 from plimsoll.base.units import format_size
 from plimsoll.prediction.assumed import FETCHED, Assumed
 from plimsoll.prediction.hub_repository import HubRepository, fetch
@@ -194,6 +195,7 @@ def _redirected(request: Request, folder: Path) -> Request:
 
 def _environment(request: Request, *, is_aside: bool) -> dict[str, str]:
     environment = dict(os.environ)
+    environment.pop(METRICS, None)  # the port belongs to the real job
     if is_aside:
         environment.setdefault("OMP_NUM_THREADS", str(_threads_aside()))
     if not request.keep_writes:

@@ -16,6 +16,7 @@ from plimsoll import _core
 from plimsoll.base.errors import InputError
 from plimsoll.base.process_place import ProcessPlace
 from plimsoll.base.units import GiB, format_size, parse_size
+from plimsoll.recordings.earlier import Earlier
 from plimsoll.recordings.events import ACTIONS, COLUMNS, Action, EventBatch, Frame
 from plimsoll.recordings.label import Label
 
@@ -150,7 +151,7 @@ def check_settings(settings: Any) -> dict[str, Any]:
 
     Raises:
         DamageError or ValueError: If they are not a dictionary, name an unknown allocator, or
-            describe the recorded process with impossible values.
+            describe the recorded process or the earlier events with impossible values.
     """
     if not isinstance(settings, dict):
         raise DamageError("the settings are not a dictionary")
@@ -162,6 +163,8 @@ def check_settings(settings: Any) -> dict[str, Any]:
             raise DamageError(f"the recorded {key} is no text that it can be")
     if "process" in settings:
         ProcessPlace.from_dict(settings["process"])
+    if "earlier" in settings:
+        Earlier.from_dict(settings["earlier"])
     return dict(settings)
 
 

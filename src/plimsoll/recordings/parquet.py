@@ -31,7 +31,7 @@ from plimsoll.base.files import NewFile
 from plimsoll.recordings import checks
 from plimsoll.recordings.events import COLUMNS, EventBatch, Frame
 from plimsoll.recordings.expansion import RowGroup, check_pages, read_row_groups
-from plimsoll.recordings.recording import DeviceTrace, Mark, Recording
+from plimsoll.recordings.recording import DeviceTrace, Mark, Recording, stacks_of_blocks
 from plimsoll.recordings.schema import EVENT_SCHEMA
 from plimsoll.recordings.segment_rows import segment_from_json, segment_to_json
 
@@ -350,6 +350,10 @@ class ParquetTrace(DeviceTrace):
     def start(self, conf: str, version: str) -> list[_core.SegmentInfo]:  # noqa: ARG002
         """See `DeviceTrace.start`."""
         return self._start
+
+    def start_stacks(self) -> dict[int, int]:
+        """See `DeviceTrace.start_stacks`."""
+        return stacks_of_blocks(self._start)
 
     def frames(self, stack: int) -> list[Frame]:
         """See `DeviceTrace.frames`."""

@@ -10,11 +10,12 @@ from plimsoll import _core
 from plimsoll.base.errors import InputError
 from plimsoll.base.process_place import ProcessPlace
 from plimsoll.base.units import format_count
+from plimsoll.recordings.earlier import Earlier
 from plimsoll.recordings.events import EventBatch, Frame
 from plimsoll.recordings.label import Label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 class DeviceTrace(ABC):
@@ -60,6 +61,18 @@ class DeviceTrace(ABC):
         Raises:
             InputError: If the segments cannot be reconstructed; the message has the reason.
         """
+
+    def start_stacks(self) -> dict[int, int]:
+        """Returns the call stacks of blocks that are older than the first event, by address.
+
+        Only parts of a recording with a limit, and recordings of simulated GPUs, have them.
+        """
+        return {}
+
+
+def stacks_of_blocks(segments: Iterable[_core.SegmentInfo]) -> dict[int, int]:
+    """Returns the number of each block's call stack, by the block's address."""
+    return {b.address: b.context for segment in segments for b in segment.blocks if b.context}
 
 
 class LoadedTrace(DeviceTrace):
@@ -154,7 +167,7 @@ class Recording:
     @property
     def problems(self) -> list[str]:
         """Returns a sentence for each gap in the history; empty for a complete history."""
-        found = []
+        found = [] if self.earlier is None else self.earlier.problems()
         if self.dropped:
             lost = format_count(self.dropped, "event")
             found.append(f"{lost} found no room while it was recorded")
@@ -177,6 +190,12 @@ class Recording:
         """Returns the recorded process's place in its job (rank, host); None if unknown."""
         found = self.settings.get("process")
         return None if found is None else ProcessPlace.from_dict(found)
+
+    @property
+    def earlier(self) -> Earlier | None:
+        """Returns what a recording with a limit has dropped or left to an earlier file, if any."""
+        found = self.settings.get("earlier")
+        return None if found is None else Earlier.from_dict(found)
 
     @property
     def allocator(self) -> str:

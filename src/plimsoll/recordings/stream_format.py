@@ -16,8 +16,10 @@ missing:
     ended    true: the recording was ended properly
 
 The schema's metadata has the format's number and the allocator's settings. It also has the
-process's place in its job, if this is known when the recording begins. A batch can be read without
-the batches that follow it, so a truncated or growing file is readable up to its last whole batch.
+process's place in its job, if this is known when the recording begins. "earlier" among the settings
+says how much of the recording is older than this file (see `earlier.Earlier`). A batch can be read
+without the batches that follow it, so a truncated or growing file is readable up to its last whole
+batch.
 
 The metadata of each batch also has a checksum as decimal digits, under the key `plimsoll.crc`: the
 CRC-32 (that of zlib) of the JSON's bytes and the bytes of all columns. It continues the checksum of

@@ -17,7 +17,7 @@ from plimsoll.base.process_place import ProcessPlace
 from plimsoll.recordings import checks
 from plimsoll.recordings.events import COLUMNS, EventBatch, Frame
 from plimsoll.recordings.expansion import check_message, read_messages
-from plimsoll.recordings.recording import DeviceTrace, Mark, Recording
+from plimsoll.recordings.recording import DeviceTrace, Mark, Recording, stacks_of_blocks
 from plimsoll.recordings.schema import EVENT_SCHEMA
 from plimsoll.recordings.segment_rows import segment_from_json
 from plimsoll.recordings.stream_format import FORMAT, KEY, MOST_ROWS, SUM_KEY, checksum_of
@@ -235,6 +235,10 @@ class StreamTrace(DeviceTrace):
     def start(self, conf: str, version: str) -> list[_core.SegmentInfo]:  # noqa: ARG002
         """See `DeviceTrace.start`."""
         return self._contents.start.get(self.device, [])
+
+    def start_stacks(self) -> dict[int, int]:
+        """See `DeviceTrace.start_stacks`."""
+        return stacks_of_blocks(self._contents.start.get(self.device, []))
 
 
 _NONE = "not a streaming trace of plimsoll"

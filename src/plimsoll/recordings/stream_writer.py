@@ -34,6 +34,11 @@ _NEW = np.uint32(0xFFFFFFFF)  # the number of a stack that the file does not con
 class StreamWriter:
     """Writes a streaming trace. When `write` returns, the data given to it is in the file.
 
+    Attributes:
+        size_bytes: The size of the file.
+        first_bytes: The size of the file after its first batch.
+        largest_bytes: The size of the largest batch.
+
     Args:
         path: The path of the file, which must not exist.
         frames: A function that returns the frames of a call stack, given its number.
@@ -58,6 +63,7 @@ class StreamWriter:
         self._stacks: dict[tuple[int, ...], int] = {}
         header = json.dumps({"format": FORMAT, "settings": dict(settings or {})}).encode()
         self._sum = zlib.crc32(header)
+        self.size_bytes = self.first_bytes = self.largest_bytes = 0
         self._file = _WholeWrites(self.path)
         # Arrow writes each part of a batch separately. Writes into this buffer need no GIL.
         self._parts = pa.BufferedOutputStream(pa.PythonFile(self._file, "w"), _MOST_BYTES)
@@ -147,11 +153,14 @@ class StreamWriter:
         )
         self._sum = checksum_of(self._sum, text, devices, columns)
         self._arrow.write_batch(batch, {KEY: text, SUM_KEY: str(self._sum)})
-        self._send()
+        self.largest_bytes = max(self.largest_bytes, self._send())
+        self.first_bytes = self.first_bytes or self.size_bytes
 
-    def _send(self) -> None:
+    def _send(self) -> int:
         self._parts.flush()
-        self._file.send()
+        sent = self._file.send()
+        self.size_bytes += sent
+        return sent
 
     def _renumber(
         self, stacks: NDArray[np.uint32], spelled: dict[int, tuple[int, ...]]
@@ -217,10 +226,13 @@ class _WholeWrites:
     def flush(self) -> None:
         """Does nothing; Arrow calls it after each part of a batch."""
 
-    def send(self) -> None:
+    def send(self) -> int:
+        """Writes everything that waits; returns the number of bytes."""
+        size = len(self._waiting)
         while self._waiting:
             written = os.write(self._descriptor, self._waiting)
             del self._waiting[:written]
+        return size
 
     def close(self) -> None:
         if not self.closed:

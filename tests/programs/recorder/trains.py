@@ -7,10 +7,12 @@ NAME is the function to run.
 
 import subprocess
 import sys
+from pathlib import Path
 
 import torch
 
 import plimsoll
+from plimsoll.engine.recorder import parts
 
 model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(4)]).cuda()
 optimizer = torch.optim.AdamW(model.parameters())
@@ -58,6 +60,15 @@ def beside_pytorchs_own_history() -> None:
     torch.cuda.memory._dump_snapshot("snapshot.pickle")
     torch.cuda.memory._record_memory_history(enabled=None)
     train(1)
+
+
+def and_keep_the_newest_events() -> None:
+    """Trains until the recording is in two files, with a limit smaller than users may give."""
+    parts._LEAST_LIMIT = 1
+    with plimsoll.record("part.plim", limit=400_000):
+        while not Path("part.earlier.plim").exists():
+            train(10)
+        train(10)
 
 
 def until_killed() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+from multiprocessing.util import register_after_fork
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.errors import InputError
+from plimsoll.base.printable import printable
 from plimsoll.base.process_place import LONGEST_NAME
 from plimsoll.base.telemetry.job import place_of_process
 from plimsoll.base.telemetry.publisher import source_of_process
@@ -19,6 +22,11 @@ if TYPE_CHECKING:
     from plimsoll.base.telemetry.counter_source import CounterSource
     from plimsoll.base.telemetry.counters import DeviceCounters
 
+METRICS = "PLIMSOLL_METRICS"
+"""The environment variable that asks each process for metrics: "9400" or "10.0.0.7:9400"."""
+_HERE = "127.0.0.1"
+_HIGHEST_PORT = 65535
+_server: MetricsServer | None = None  # keeps the server that the environment asked for
 _GAUGES = {
     "total_bytes": "Dedicated memory of the GPU.",
     "context_bytes": "Charged by the driver beyond what the allocator reserved.",
@@ -125,6 +133,11 @@ class MetricsServer:
             reason = getattr(error, "strerror", None) or error
             raise InputError(f"no metrics on {address}, port {port}: {reason}") from None
         self.port = int(self._server.server_port)
+        # A worker that outlives its rank would otherwise keep the port from the rank's next start.
+        register_after_fork(self, MetricsServer._leave_to_parent)
+
+    def _leave_to_parent(self) -> None:
+        self._server.socket.close()
 
     def close(self) -> None:
         """Stops listening."""
@@ -133,9 +146,7 @@ class MetricsServer:
         self._thread.join()
 
 
-def metrics(
-    port: int = 9400, *, address: str = "127.0.0.1", job: str | None = None
-) -> MetricsServer:
+def metrics(port: int = 9400, *, address: str = _HERE, job: str | None = None) -> MetricsServer:
     """Starts a thread that serves this process's counters to Prometheus.
 
     The counters are those of the allocator that serves the program: plimsoll's or PyTorch's own.
@@ -156,6 +167,38 @@ def metrics(
             name is not valid.
     """
     return MetricsServer(port, address, job)
+
+
+def parse_place(text: str) -> tuple[str, int]:
+    """Returns the address and the port that a user names: "9400", "10.0.0.7:9400", "[::1]:9400".
+
+    Raises:
+        InputError: If the text names no port from 1 to 65535.
+    """
+    address, colon, number = text.rpartition(":")
+    is_number = number.isascii() and number.isdecimal() and len(number) < 6
+    if not is_number or not 0 < int(number) <= _HIGHEST_PORT or (colon and not address):
+        raise InputError(
+            f"metrics are served on a port, such as 9400 or 10.0.0.7:9400, and not on {text!r}"
+        )
+    return address.removeprefix("[").removesuffix("]") or _HERE, int(number)
+
+
+def serve_from_environment() -> None:
+    """Serves this process's counters for as long as it runs, if PLIMSOLL_METRICS names a port.
+
+    A rank adds its local rank to the port. A server that cannot start is one line on stderr: the
+    program goes on, because nothing that only watches a program may end it.
+    """
+    global _server
+    if not (text := os.environ.get(METRICS)):
+        return
+    try:
+        address, port = parse_place(text)
+        _server = MetricsServer(port + (place_of_process().local_rank or 0), address)
+    except Exception as error:
+        with suppress(OSError, ValueError, AttributeError):  # stderr may be closed
+            print(printable(f"plimsoll: {error}"), file=sys.stderr)
 
 
 def _script() -> str:

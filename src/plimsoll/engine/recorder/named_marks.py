@@ -14,6 +14,8 @@ import numpy as np
 from plimsoll import _core
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from plimsoll.recordings.events import EventBatch
@@ -76,6 +78,13 @@ class Marks:
             (int(rows[p]), int(devices[p]), int(events.address[p]), names[events.stack[p]])
             for p in places.tolist()
         ]
+
+    def known_labels(
+        self, known: Iterable[tuple[int, int, int]]
+    ) -> list[tuple[int, int, int, str]]:
+        """Returns `labels` of blocks that are older than the file: device, address and number."""
+        names = list(self._numbers)
+        return [(0, device, address, names[number]) for device, address, number in known]
 
 
 def _is_event(events: EventBatch) -> NDArray[np.bool_]:

@@ -32,7 +32,15 @@ from plimsoll.base.telemetry.job import place_of_process
 from plimsoll.base.units import format_count
 from plimsoll.base.watchers import Watchers
 from plimsoll.engine.recorder.named_marks import Marks
+from plimsoll.engine.recorder.parts import (
+    Beginning,
+    LiveBlocks,
+    earlier_path,
+    is_full,
+    parse_limit,
+)
 from plimsoll.engine.tensor_uses import TensorUses
+from plimsoll.recordings.earlier import Earlier
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.stream_writer import StreamWriter
 
@@ -50,7 +58,7 @@ _Result = TypeVar("_Result")
 _CAPACITY = 1 << 17
 """How many events the buffer can hold: those of more than a second of fast training."""
 
-_INTERVAL_SECONDS = 0.1
+INTERVAL_SECONDS = 0.1
 
 _active: Recorder | None = None
 _active_lock = threading.Lock()
@@ -66,7 +74,7 @@ class Recorder(NotebookForm):
 
     Attributes:
         path: The path of the file.
-        event_count: The number of events in the file so far.
+        event_count: The number of events written so far.
         dropped: The number of events lost because the buffer was full.
 
     Args:
@@ -74,6 +82,7 @@ class Recorder(NotebookForm):
         find_source: Called when a recording begins; returns the source of the events.
         stacks: Whether to keep the Python call stack of each request.
         after_step: Called after each step of an optimizer.
+        limit: The most that the recording's two files take together; see `plimsoll.record`.
     """
 
     def __init__(
@@ -83,8 +92,10 @@ class Recorder(NotebookForm):
         *,
         stacks: bool = True,
         after_step: Callable[[], None] | None = None,
+        limit: int | str | None = None,
     ) -> None:
         check_new_recording(path)
+        self._limit = None if limit is None else parse_limit(limit)
         self.path = Path(path)
         self.event_count = 0
         self.dropped = 0
@@ -145,6 +156,8 @@ class Recorder(NotebookForm):
                     "one at a time"
                 )
             check_is_new(self.path)
+            if self._limit is not None:
+                check_is_new(earlier_path(self.path))
             self._source = self._find_source()
             self._begin()
             _active = self
@@ -156,14 +169,17 @@ class Recorder(NotebookForm):
         self._process = os.getpid()
         self._failure: Exception | None = None
         self._marks.clock_us = 0
-        self.event_count = self.dropped = 0
+        self.event_count = self.dropped = self._dropped_earlier = 0
+        self._first_us: int | None = None
+        self._live = LiveBlocks()
+        self._next: Beginning | None = None
         self._follows_steps = False
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="plimsoll-record", daemon=True)
         self._place = place_of_process()
-        settings = {**self._source.settings(), "process": asdict(self._place)}
+        self._settings = self._source.settings()
         with ExitStack() as undo:
-            self._writer = StreamWriter(self.path, self._source.frames, settings)
+            self._writer = self._new_file()
             undo.callback(self.path.unlink)
             undo.callback(self._writer.close)
             buffer = _core.EventBuffer.make(_CAPACITY)
@@ -179,6 +195,12 @@ class Recorder(NotebookForm):
             undo.pop_all()
         # multiprocessing runs a Finalize only in the process that made it, never in a forked child.
         self._at_exit = Finalize(None, self.stop, exitpriority=2)
+
+    def _new_file(self, earlier: Earlier | None = None) -> StreamWriter:
+        settings = {**self._settings, "process": asdict(self._place)}
+        if earlier is not None:
+            settings["earlier"] = asdict(earlier)
+        return StreamWriter(self.path, self._source.frames, settings)
 
     def _forget(self, buffer: _core.EventBuffer) -> None:
         """Disconnects the source from the buffer, because the recording could not begin."""
@@ -269,7 +291,7 @@ class Recorder(NotebookForm):
     # --- writing: called by the writing thread, or by a caller of flush --------------------------
 
     def _run(self) -> None:
-        while not self._is_over.wait(_INTERVAL_SECONDS) and self._failure is None:
+        while not self._is_over.wait(INTERVAL_SECONDS) and self._failure is None:
             self._write_or_fail()
 
     def _write_or_fail(self) -> None:
@@ -289,27 +311,96 @@ class Recorder(NotebookForm):
     def _write(
         self, *, start: Segments | None = None, end: Segments | None = None, ended: bool = False
     ) -> None:
-        assert self._buffer is not None
-        devices, *columns = self._buffer.drain()  # `columns`: in the order of EventBatch's fields
-        self.dropped = self._buffer.dropped
-        events = EventBatch(*columns)
-        marks: list[tuple[int, int, str]] = []
+        devices, events = self._drain()
         if start is not None:
             devices, events = _keep(devices, events, _after_snapshot(devices, events.action))
         if end is not None:
             devices, events = _keep(devices, events, _before_snapshot(devices, events.action))
-        is_event = events.action < _core.EVENT_LABEL
+        if self._limit is not None:
+            if start is not None:
+                self._live.picture(start)
+            self._live.follow(devices, events)
+            if end is not None:
+                end, _, _ = self._live.picture(end)
+        self._put(devices, events, start=start, end=end, ended=ended)
+        is_open = not ended and self._next is None
+        if self._limit is not None and is_open and is_full(self._writer, self._limit):
+            self._end_part()
+
+    def _end_part(self) -> None:
+        """Ends the file with a picture of memory; the next events begin a new one with it."""
+        segments = self._source.segments()
+        devices, events = self._drain()
+        newer = _after_snapshot(devices, events.action)
+        older = _before_snapshot(devices, events.action) & ~newer
+        noted = devices[events.action == Action.SNAPSHOT]
+        if not segments.keys() <= set(noted.tolist()):  # the buffer was full: cut at a later write
+            self._live.follow(devices, events)
+            self._put(devices, events)
+            return
+        before, after = _keep(devices, events, older), _keep(devices, events, newer)
+        self._live.follow(*before)
+        picture, labels, uncertain = self._live.picture(segments)
+        self._put(*before, end=picture, ended=True)
+        self._writer.close()
+        us = 0 if self._first_us is None else max(self._marks.clock_us - self._first_us, 0)
+        earlier = Earlier(self.event_count, us / 1e6, uncertain)
+        self._next = Beginning(earlier, picture, self._marks.known_labels(labels))
+        self._dropped_earlier = self.dropped
+        self._live.follow(*after)
+        self._put(*after)
+
+    def _begin_part(self) -> Beginning | None:
+        """Makes the file of a part that waits for its first events. Returns its beginning."""
+        following, self._next = self._next, None
+        if following is not None:
+            self.path.replace(earlier_path(self.path))
+            self._writer = self._new_file(following.earlier)
+        return following
+
+    def _drain(self) -> tuple[NDArray[np.int32], EventBatch]:
+        assert self._buffer is not None
+        devices, *columns = self._buffer.drain()  # `columns`: in the order of EventBatch's fields
+        self.dropped = self._buffer.dropped
+        return devices, EventBatch(*columns)
+
+    def _put(
+        self,
+        devices: NDArray[np.int32],
+        events: EventBatch,
+        *,
+        start: Segments | None = None,
+        end: Segments | None = None,
+        ended: bool = False,
+    ) -> None:
+        """Writes drained rows to the file.
+
+        Args:
+            devices: The device of each row.
+            events: Events, marks and labels, in order.
+            start: The segments before the first event of the file.
+            end: The segments after the last event of the file.
+            ended: Whether this is the file's last batch.
+        """
+        marks: list[tuple[int, int, str]] = []
         labels: list[tuple[int, int, int, str]] = []
+        is_event = events.action < _core.EVENT_LABEL
         if not is_event.all():
             marks = self._marks.marks(events, is_simulated=self._source.is_simulated)
             labels = self._marks.labels(devices, events)
             devices, events = _keep(devices, events, is_event)
         if len(events):
             self._marks.clock_us = int(events.time_us[-1])
-        if len(events) or marks or labels or start is not None or ended:
+            if self._first_us is None:
+                self._first_us = int(events.time_us[0])
+        is_news = len(events) > 0 or bool(marks) or bool(labels)
+        if is_news and (following := self._begin_part()) is not None:
+            start, labels = following.segments, [*following.labels, *labels]
+        if is_news or start is not None or (ended and self._next is None):
             self._writer.write(
                 devices, events, marks=marks, labels=labels, start=start, end=end,
-                dropped=self.dropped, process=self._new_place(), ended=ended,
+                dropped=self.dropped - self._dropped_earlier, process=self._new_place(),
+                ended=ended,
             )  # fmt: skip
             self.event_count += len(events)
 

@@ -26,6 +26,7 @@ _NUMBER = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 _RESTART = re.compile(
     r"(?P<first>.*\.rank[0-9]+)-(?P<start>[2-9]|[1-9][0-9]{1,8})(?P<ending>\.plim)", re.DOTALL
 )
+_EARLIER = ".earlier.plim"
 _MOST_DIGITS = 9
 
 
@@ -77,6 +78,8 @@ def is_remote(source: str) -> bool:
 def recordings_in(folder: str) -> list[RankFile]:
     """Returns all recordings of a folder and its subfolders, sorted by name.
 
+    Of a recording with a limit, this is only the newest part, which says what is not in it.
+
     Raises:
         InputError: If there are none, or the folder cannot be read.
     """
@@ -85,7 +88,14 @@ def recordings_in(folder: str) -> list[RankFile]:
         raise InputError(
             f"{folder}: there is no recording in it; recordings end in {', '.join(RECORDINGS)}"
         )
-    return sorted(found, key=lambda file: _natural(file.name))
+    names = {file.name for file in found}
+    newest = [file for file in found if _later_part(file.name) not in names]
+    return sorted(newest, key=lambda file: _natural(file.name))
+
+
+def _later_part(name: str) -> str | None:
+    """Returns the name of the newest part of a recording, if `name` is that of the part before."""
+    return f"{name.removesuffix(_EARLIER)}.plim" if name.endswith(_EARLIER) else None
 
 
 def rank_pattern(pattern: str) -> re.Pattern[str]:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from plimsoll.base.layout import folded
 from plimsoll.base.printable import printable
-from plimsoll.base.units import format_count, format_size
+from plimsoll.base.units import format_count, format_duration, format_size
 from plimsoll.integrations.top.bars import bar, gpu_parts, graph, most_of_each
 from plimsoll.integrations.top.process_table import pinned, size
 
@@ -118,9 +118,10 @@ def _graph(row: Row, width: int, history: History) -> Iterator[Text]:
     seconds = history.seconds(len(values))
     if seconds < 1:
         return
-    span = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
     least, most = format_size(min(values)), format_size(max(values))
-    yield from _wrapped(f"the last {span}: {least} to {most} of {format_size(total)}", width)
+    yield from _wrapped(
+        f"the last {format_duration(seconds)}: {least} to {most} of {format_size(total)}", width
+    )
     columns = most_of_each(values, max(ceil(len(values) / width), 1))
     for line in graph(columns, total, width, _GRAPH_ROWS):
         yield Text(line, "green", no_wrap=True)

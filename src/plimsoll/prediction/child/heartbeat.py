@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from plimsoll.base.printable import printable
-from plimsoll.base.units import format_count, format_seconds, format_size
+from plimsoll.base.units import format_count, format_duration, format_seconds, format_size
 from plimsoll.torch.simulated.program_frames import where
 
 if TYPE_CHECKING:
@@ -64,11 +64,4 @@ def pace_text(pace: Pace) -> str:
     if pace.planned is None:
         return f"step {pace.done:,}, {format_seconds(pace.seconds_each)} each"
     left = (pace.planned - pace.done) * pace.seconds_each
-    return f"step {pace.done:,} of {pace.planned:,}, about {_rounded(left)} left"
-
-
-def _rounded(seconds: float) -> str:
-    minutes, hours = seconds / 60, seconds / 3600
-    if hours >= 2:
-        return f"{hours:.0f} h"
-    return f"{minutes:.0f} min" if minutes >= 2 else f"{seconds:.0f} s"
+    return f"step {pace.done:,} of {pace.planned:,}, about {format_duration(left)} left"

@@ -32,7 +32,7 @@ from plimsoll.prediction.child.ranks import pretend_to_be_one, run_ranks
 from plimsoll.prediction.child.stops import Stops
 from plimsoll.prediction.child.survey.job_survey import join_surveys
 from plimsoll.prediction.child.survey.surveyor import Surveyor
-from plimsoll.torch.session.environment import record_if_asked
+from plimsoll.torch.session.environment import watch_if_asked
 from plimsoll.torch.session.record import record
 from plimsoll.torch.session.simulate import simulate
 from plimsoll.torch.simulated.simulation import Simulation
@@ -80,7 +80,7 @@ class AsItIs:
 
     def _install(self, torch: ModuleType) -> None:
         self._high_water.install(torch)
-        record_if_asked(torch)
+        watch_if_asked(torch)
 
     def _bound(self) -> None:
         self.simulation.runners.add(script_run.__file__)

@@ -27,7 +27,7 @@ from plimsoll.recordings.analysis.stretches import Stretch, Stretches
 from plimsoll.recordings.events import Action, EventBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -144,6 +144,7 @@ class BlockHistory(Stretches):
             before = _with_untouched(before, self._trace.segments, live, self._pools)
         else:
             before = _with_untouched(before, at_start, start_addresses[is_used], self._pools)
+        before = _with_stacks(before, self._trace.start_stacks())
         return ends, before[np.argsort(before.address, kind="stable")]
 
     def _start_segments(self) -> Sequence[_core.SegmentInfo]:
@@ -236,6 +237,17 @@ def _pool_numbers(
     known = [pools.setdefault((int(a), int(b)), len(pools)) for a, b in unique]
     numbers[private] = np.array(known, dtype=np.uint32)[place.reshape(-1)]
     return numbers
+
+
+def _with_stacks(lifetimes: Lifetimes, stacks: Mapping[int, int]) -> Lifetimes:
+    """Adds the call stacks that a file has of its oldest blocks, by address."""
+    if not stacks:
+        return lifetimes
+    known = [stacks.get(address, 0) for address in lifetimes.address.tolist()]
+    unknown = lifetimes.stack == 0
+    return replace(
+        lifetimes, stack=np.where(unknown, np.array(known, dtype=np.uint32), lifetimes.stack)
+    )
 
 
 def _with_untouched(

@@ -10,11 +10,12 @@ import os
 
 
 def autoload() -> None:
-    """Does what PLIMSOLL_ALLOCATOR, PLIMSOLL_REPORT and PLIMSOLL_RECORD ask for.
+    """Does what PLIMSOLL_ALLOCATOR, _REPORT, _RECORD and _METRICS ask for.
 
     Does nothing on simulated GPUs.
     """
-    wanted = any(os.environ.get(f"PLIMSOLL_{name}") for name in ("ALLOCATOR", "REPORT", "RECORD"))
+    names = ("ALLOCATOR", "REPORT", "RECORD", "METRICS")
+    wanted = any(os.environ.get(f"PLIMSOLL_{name}") for name in names)
     if not wanted:
         return
     from plimsoll.engine.current import current_engines

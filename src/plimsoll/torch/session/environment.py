@@ -1,4 +1,7 @@
-"""Starts the recording that PLIMSOLL_RECORD asks for; imports nothing if it is not set."""
+"""Starts what the environment asks for: PLIMSOLL_METRICS and PLIMSOLL_RECORD.
+
+It imports nothing for a variable that is not set.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,20 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-def record_if_asked(torch: ModuleType) -> None:
-    """Starts recording at the first use of CUDA, if PLIMSOLL_RECORD is set.
+def watch_if_asked(torch: ModuleType) -> None:
+    """Starts metrics and a recording at the first use of CUDA, if the environment asks for them.
 
-    A process that does not use CUDA, such as a launcher, therefore leaves no recording.
+    A process that does not use CUDA, such as a launcher, therefore takes no port and leaves no
+    recording.
     """
-    torch.cuda._lazy_call(_record)
+    torch.cuda._lazy_call(_watch)
 
 
-def _record() -> None:
+def _watch() -> None:
+    if os.environ.get("PLIMSOLL_METRICS"):
+        from plimsoll.base.telemetry.metrics import serve_from_environment
+
+        serve_from_environment()
     if os.environ.get("PLIMSOLL_RECORD"):
         from plimsoll.torch.session.record import record_from_environment
 

@@ -27,7 +27,7 @@ from plimsoll.torch.live.live_engines import (
     is_under_pytorch,
     put_in_place,
 )
-from plimsoll.torch.session.environment import record_if_asked
+from plimsoll.torch.session.environment import watch_if_asked
 from plimsoll.torch.session.planned import tell_of_plan
 
 if TYPE_CHECKING:
@@ -155,8 +155,8 @@ def install_from_environment() -> None:
 
         if torch.cuda.device_count() == 0:
             return
-        # Recording starts later: at the first use of CUDA, when the allocator is already installed.
-        record_if_asked(torch)
+        # Both start later: at the first use of CUDA, when the allocator is already installed.
+        watch_if_asked(torch)
         if name != "torch":
             tiers = Tiers.parse(*(os.environ.get(f"PLIMSOLL_{key}") for key in _TIERS))
             asked = [one for one in _LIBRARIES if _is_on(f"PLIMSOLL_{one.upper()}")]

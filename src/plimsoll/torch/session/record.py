@@ -21,6 +21,7 @@ from plimsoll.base.printable import printable
 from plimsoll.base.systems import require_linux
 from plimsoll.base.telemetry.job import rank_of_process
 from plimsoll.engine.recorder.allocator_events import AllocatorEvents
+from plimsoll.engine.recorder.parts import earlier_path
 from plimsoll.engine.recorder.recorder import Recorder
 from plimsoll.torch.building.versions import is_cuda_build
 from plimsoll.torch.live.torch_events import TorchEvents
@@ -34,11 +35,16 @@ if TYPE_CHECKING:
     from plimsoll.engine.simulator.allocator import Allocator
 
 _FILE = "PLIMSOLL_RECORD"
+_LIMIT = "PLIMSOLL_RECORD_LIMIT"
 _OF_PARENT = "PLIMSOLL_RECORD_OF_PARENT"
 
 
 def record(
-    path: str | os.PathLike[str], *, stacks: bool = True, allocator: Allocator | None = None
+    path: str | os.PathLike[str],
+    *,
+    stacks: bool = True,
+    allocator: Allocator | None = None,
+    limit: int | str | None = None,
 ) -> Recorder:
     """Records the events of GPU memory into a file, inside a `with` block or a function.
 
@@ -49,9 +55,9 @@ def record(
     ...     evaluate()
 
     It records all GPUs of the process and all threads. The end of each optimizer's `step()` is
-    marked "step". The recording's own memory does not grow; only the file grows. If the program
-    dies, the file lacks at most the last tenth of a second. `plimsoll explain` and `plimsoll view`
-    read the file.
+    marked "step". The recording's own memory does not grow; only the file grows, up to `limit`. If
+    the program dies, the file lacks at most the last tenth of a second. `plimsoll explain` and
+    `plimsoll view` read the file.
 
     As a decorator it records each call of the function: the first into `run.plim`, the next into
     `run-2.plim`, `run-3.plim` and so on. A recursive call belongs to the recording of the outer
@@ -61,14 +67,17 @@ def record(
         path: The file to write, a `.plim` that does not exist yet.
         stacks: Whether to record the Python call stack of each request.
         allocator: The `plimsoll.Allocator` to record instead of the process's GPUs.
+        limit: The most that the recording takes on the disk, such as "1GiB"; at least 16 MiB. The
+            newest events are in `run.plim`, those before them in `run.earlier.plim`, and older ones
+            are dropped. Each file opens alone and says how much is not in it.
 
     Returns:
         A context manager, which is also a decorator.
 
     Raises:
-        InputError: If the file's name has the ending of another format.
+        InputError: If the file's name has the ending of another format, or the limit is not valid.
     """
-    return Recorder(path, events_of(allocator), stacks=stacks)
+    return Recorder(path, events_of(allocator), stacks=stacks, limit=limit)
 
 
 def events_of(allocator: Allocator | None) -> Callable[[], EventSource]:
@@ -109,8 +118,8 @@ def record_from_environment() -> None:
 
     If that file is `run.plim`, a process that has a rank from a launcher writes `run.rank0.plim`. A
     process that was started by a recording process or by `multiprocessing` writes
-    `run.PROCESS.plim`. A rank that starts again writes `run.rank0-2.plim`. If the recording cannot
-    begin, the process ends.
+    `run.PROCESS.plim`. A rank that starts again writes `run.rank0-2.plim`. PLIMSOLL_RECORD_LIMIT is
+    the `limit` of each process's recording. If the recording cannot begin, the process ends.
     """
     name = os.environ.get(_FILE)
     if not name:
@@ -119,7 +128,7 @@ def record_from_environment() -> None:
         path = own_path(Path(name))
         if rank_of_process() is not None:
             path = _free(path)  # a launcher starts a rank again after a failure
-        recorder = Recorder(path, events_of(None))
+        recorder = Recorder(path, events_of(None), limit=os.environ.get(_LIMIT) or None)
         recorder.__enter__()
     except InputError as error:
         print(f"plimsoll: {error}", file=sys.stderr)
@@ -129,9 +138,16 @@ def record_from_environment() -> None:
 
 
 def _free(path: Path) -> Path:
-    """Returns the first of `run.plim`, `run-2.plim`, `run-3.plim`, ... that does not exist."""
+    """Returns the first of `run.plim`, `run-2.plim`, `run-3.plim`, ... that does not exist.
+
+    A name is also taken if only the earlier part of its recording exists.
+    """
     names = (path.with_stem(f"{path.stem}-{number}") for number in count(2))
-    return next(each for each in chain([path], names) if not os.path.lexists(each))
+    return next(each for each in chain([path], names) if not _is_taken(each))
+
+
+def _is_taken(path: Path) -> bool:
+    return os.path.lexists(path) or os.path.lexists(earlier_path(path))
 
 
 def _end(recorder: Recorder) -> None:

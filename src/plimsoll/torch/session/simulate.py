@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.telemetry.publisher import publish
-from plimsoll.torch.session.environment import record_if_asked
+from plimsoll.torch.session.environment import watch_if_asked
 from plimsoll.torch.session.inherited import begin_started_with
 from plimsoll.torch.simulated.setup import Setup
 from plimsoll.torch.simulated.simulated_counters import SimulatedCounters
@@ -63,7 +63,7 @@ def simulate_started(setup: Setup, watch: Callable[[Simulation], None] | None = 
         simulation.pretended_world = None  # no rank is pretended: every rank has a process
         if watch is not None:
             watch(simulation)
-        _simulate_here(simulation, record_if_asked)
+        _simulate_here(simulation, watch_if_asked)
     except InputError as error:
         print(f"plimsoll: {error}", file=sys.stderr)
         sys.exit(_BAD_INPUT)

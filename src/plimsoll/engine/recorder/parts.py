@@ -1,0 +1,144 @@
+"""A recording with a limit is written in parts, of which the two newest are kept.
+
+The newest part of `run.plim` is `run.plim` itself; the part before it is `run.earlier.plim`. Each
+part begins with a picture of memory: the segments, and the call stack and the label of each live
+block. So each opens alone, and a part is dropped by deleting a file. A part's file is made
+when the part has events, so that `run.plim` is never empty for long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll import _core
+from plimsoll.base.errors import InputError
+from plimsoll.base.units import MiB, format_size, parse_size
+from plimsoll.recordings.events import Action
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from plimsoll.engine.recorder.event_source import Segments
+    from plimsoll.recordings.earlier import Earlier
+    from plimsoll.recordings.events import EventBatch
+    from plimsoll.recordings.stream_writer import StreamWriter
+
+_LEAST_LIMIT = 16 * MiB
+
+
+def parse_limit(limit: int | str) -> int:
+    """Converts the limit of a recording's files to bytes.
+
+    Raises:
+        InputError: If it is not a size, or below 16 MiB.
+    """
+    size = parse_size(limit)
+    if size < _LEAST_LIMIT:
+        raise InputError(
+            f"a recording's limit is at least {format_size(_LEAST_LIMIT)}, and not "
+            f"{format_size(size)}"
+        )
+    return size
+
+
+def earlier_path(path: Path) -> Path:
+    """Returns the file of the part before the newest: `run.earlier.plim` for `run.plim`."""
+    return path.with_stem(f"{path.stem}.earlier")
+
+
+def is_full(writer: StreamWriter, limit: int) -> bool:
+    """Returns whether the file of a part may grow no more.
+
+    Half of the limit is left to each of the two parts. Two writes must still find room: the next
+    one, and the picture of memory that ends the part. Neither is taken to be larger than the
+    largest so far. A part whose first picture alone is large may grow to four times the picture,
+    so that most of it is events.
+    """
+    room = max(limit // 2, 4 * writer.first_bytes)
+    return writer.size_bytes + 2 * writer.largest_bytes > room
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """The first contents of a new part.
+
+    Attributes:
+        earlier: The events before it.
+        segments: The segments of each device.
+        labels: The row 0, the device, the address and the category of each label.
+    """
+
+    earlier: Earlier
+    segments: Segments
+    labels: list[tuple[int, int, int, str]]
+
+
+class LiveBlocks:
+    """The call stack and the label of each live block, by device and address.
+
+    The segments that PyTorch reports have neither.
+    """
+
+    def __init__(self) -> None:
+        self._stacks: dict[tuple[int, int], int] = {}
+        self._labels: dict[tuple[int, int], int] = {}
+
+    def follow(self, devices: NDArray[np.int32], events: EventBatch) -> None:
+        """Takes further rows of the buffer into account: events and labels, in order."""
+        rows = np.isin(events.action, (Action.ALLOC, Action.FREE_COMPLETED, _core.EVENT_LABEL))
+        columns = (devices, events.address, events.action, events.stack)
+        for device, address, action, stack in zip(
+            *(column[rows].tolist() for column in columns), strict=True
+        ):
+            block = device, address
+            if action == _core.EVENT_LABEL:
+                self._labels[block] = stack
+                continue
+            self._labels.pop(block, None)
+            if action == Action.ALLOC:
+                self._stacks[block] = stack
+            else:
+                self._stacks.pop(block, None)
+
+    def picture(self, segments: Segments) -> tuple[Segments, list[tuple[int, int, int]], int]:
+        """Returns a picture of memory that has the call stack of each block.
+
+        Blocks that are not in the picture are forgotten.
+
+        Returns:
+            First, the segments. Second, the device, the address and the number of each label.
+            Third, the number of blocks that are live in the picture alone or by the events alone.
+            Such a block changed while the picture was taken.
+        """
+        live = {
+            (device, block.address)
+            for device, of in segments.items()
+            for segment in of
+            for block in segment.blocks
+            if block.state != "inactive"
+        }
+        uncertain = len(live ^ self._stacks.keys())
+        self._stacks = {block: self._stacks.get(block, 0) for block in live}
+        self._labels = {block: name for block, name in self._labels.items() if block in live}
+        told = {
+            device: [self._told(device, each) for each in of] for device, of in segments.items()
+        }
+        return told, [(*block, name) for block, name in self._labels.items()], uncertain
+
+    def _told(self, device: int, segment: _core.SegmentInfo) -> _core.SegmentInfo:
+        blocks = [
+            _core.BlockInfo(
+                block.address, block.size, block.requested, block.state,
+                block.context or self._stacks.get((device, block.address), 0),
+            )
+            for block in segment.blocks
+        ]  # fmt: skip
+        return _core.SegmentInfo(
+            segment.address, segment.total_size, segment.stream, segment.pool, segment.small,
+            segment.expandable, segment.context, blocks,
+        )  # fmt: skip
