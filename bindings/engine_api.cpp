@@ -228,10 +228,10 @@ int segments(plimsoll_engine* handle, void (*visit)(void* data, const plimsoll_s
         blocks.push_back({block.address, block.size, block.requested,
                           static_cast<std::uint32_t>(block.state), 0});
       }
-      const plimsoll_segment told{segment.address,         segment.total_size,
-                                  segment.stream,          id_of(segment.pool),
-                                  segment.small ? 1u : 0u, segment.expandable ? 1u : 0u,
-                                  blocks.size(),           blocks.data()};
+      const plimsoll_segment told{
+          segment.address,     segment.total_size,      segment.stream,
+          id_of(segment.pool), segment.small ? 1u : 0u, segment.expandable ? 1u : 0u,
+          blocks.size(),       blocks.data(),           segment.number};
       visit(data, &told);
     }
   });

@@ -180,6 +180,29 @@ ProgramPlan truncated(ProgramPlan plan, std::size_t to) {
   return plan;
 }
 
+// Returns the plan with a slot for each request, as if no step repeated.
+ProgramPlan unfolded(const ProgramPlan& plan) {
+  StreamPlan stream{.outside = plan.streams.front().outside};
+  auto begin = plan.streams.front().slots.begin();
+  for (const PlanSection& section : plan.streams.front().sections) {
+    const auto end = begin + section.length;
+    for (std::uint32_t i = 0; i < section.times; ++i) {
+      stream.slots.insert(stream.slots.end(), begin, end);
+    }
+    begin = end;
+  }
+  stream.sections = {{static_cast<std::uint32_t>(stream.slots.size()), 1}};
+  return {{stream}};
+}
+
+// Adds `count` slots of different sizes, all at the same offset.
+void add_other_slots(StreamPlan& stream, std::uint32_t count) {
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const Bytes size = 2_MiB + i * 512;
+    stream.slots.push_back({size, size, 2_GiB});
+  }
+}
+
 // Returns the plan with random places, which may overlap. About one slot in ten gets no place in
 // the planned area.
 ProgramPlan scrambled(Random& random, ProgramPlan plan) {
@@ -227,6 +250,25 @@ TEST(a_plan_serves_more_steps_than_it_was_made_of) {
   run(gpu, many);
   const PlanUse use = gpu.allocator.plan_use().front();
   CHECK_EQUAL(use.placed_bytes, use.bytes);
+}
+
+TEST(a_plan_without_repeated_steps_serves_a_longer_run_from_its_last_slots) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Random few(seed);
+    const ProgramPlan plan = unfolded(plan_of(training(few, 3)));
+    Random many(seed);
+    const Program program = training(many, 40);
+    ElasticGpu free(4_GiB);
+    run(free, program);
+    ElasticGpu gpu(4_GiB);
+    give(gpu, plan);
+    run(gpu, program);
+    const PlanUse use = gpu.allocator.plan_use().front();
+    CHECK(!use.dropped.has_value());
+    CHECK(use.placed_bytes >= use.bytes / 100 * 95);
+    const Bytes height = round_up(plan.streams.front().height(), kGranule);
+    CHECK(peak_reserved(gpu) <= std::max(peak_reserved(free), height + kGranule));
+  }
 }
 
 TEST(nothing_is_mapped_after_the_first_step) {
@@ -327,6 +369,22 @@ TEST(the_plan_gets_the_memory_of_its_top_back_from_another_stream) {
   gpu.allocator.check_invariants();
 }
 
+TEST(a_planned_place_is_filled_although_its_stream_took_much_from_others) {
+  ElasticGpu gpu(4_GiB);
+  gpu.allocator.set_limit(130_MiB);
+  give(gpu, {{{{{1, 1}, {1, 9}}, {{126_MiB, 126_MiB, 0}, {4_MiB, 4_MiB, 126_MiB}}}}});
+  Block* const below = gpu.malloc(126_MiB);
+  // Each step moves two pieces to stream 1 and back.
+  for (std::uint64_t step = 0; step < Arena::kTakesAtFirst; ++step) {
+    Block* const block = gpu.malloc(4_MiB);
+    CHECK_EQUAL(block->address, below->address + 126_MiB);
+    gpu.free({block});
+    gpu.free({gpu.malloc(4_MiB, 1)});
+  }
+  gpu.free({below});
+  gpu.allocator.check_invariants();
+}
+
 TEST(a_plan_that_a_program_does_not_follow_is_dropped) {
   ElasticGpu gpu(4_GiB);
   give(gpu, {{{{{1, 1}}, {{64_MiB, 64_MiB, 0}}}}});
@@ -421,6 +479,63 @@ TEST(state_that_comes_some_steps_later_lies_where_the_plan_has_it) {
       CHECK(peak_reserved(gpu) <= height + height / 50);
     }
   }
+}
+
+TEST(late_state_lies_where_the_plan_has_it_although_sizes_differ_between_steps) {
+  constexpr std::uint32_t kBetween = PlanFollower::kReach + 100;
+  const PlanSlot state{10_MiB, 10_MiB, 16_MiB};
+  StreamPlan stream;
+  for (int i = 0; i < 10; ++i) {
+    stream.slots.push_back({6_MiB, 6_MiB, 0});
+    stream.slots.push_back({9_MiB, 9_MiB, 64_MiB});
+  }
+  stream.slots.push_back(state);
+  add_other_slots(stream, kBetween);
+  stream.slots.push_back({8_MiB, 5_MiB, 0});
+  stream.slots.push_back({9_MiB, 9_MiB, 64_MiB});
+  stream.sections = {{21, 1}, {kBetween, 1}, {2, 40}};
+  Program program;
+  std::size_t requests = 0;
+  const auto ask = [&](Bytes size) {
+    program.push_back({size, 0});
+    program.push_back({0, requests++});
+  };
+  const auto ask_in_steps = [&](int steps, Bytes size) {
+    for (int i = 0; i < steps; ++i) {
+      ask(size);
+      ask(9_MiB);
+    }
+  };
+  ask_in_steps(10, 6_MiB);  // without the state
+  for (std::uint32_t i = 0; i < kBetween; ++i) ask(2_MiB + i * 512);
+  ask_in_steps(20, 7_MiB);
+  const std::size_t late = requests;
+  ask(state.size);
+  ask_in_steps(20, 5_MiB);
+  ElasticGpu gpu(4_GiB);
+  give(gpu, {{stream}});
+  CHECK_EQUAL(run(gpu, program)[late], state.offset);
+}
+
+TEST(a_step_of_two_requests_is_found_again_behind_a_long_part_that_was_skipped) {
+  constexpr std::uint32_t kSkipped = PlanFollower::kReach + 100;
+  StreamPlan stream;
+  add_other_slots(stream, kSkipped);
+  stream.slots.push_back({4_MiB, 4_MiB, 0});
+  stream.slots.push_back({6_MiB, 6_MiB, 4_MiB});
+  stream.sections = {{kSkipped, 1}, {2, 40}};
+  ElasticGpu gpu(4_GiB);
+  give(gpu, {{stream}});
+  Program program;
+  for (std::size_t step = 0; step < 40; ++step) {
+    program.push_back({4_MiB, 0});
+    program.push_back({6_MiB, 0});
+    program.push_back({0, 2 * step});
+    program.push_back({0, 2 * step + 1});
+  }
+  run(gpu, program);
+  const PlanUse use = gpu.allocator.plan_use().front();
+  CHECK_EQUAL(use.bytes - use.placed_bytes, 2 * 10_MiB);  // kShortContext requests
 }
 
 TEST(private_pools_are_not_planned) {

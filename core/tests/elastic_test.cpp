@@ -761,6 +761,26 @@ TEST(elastic_segments_are_stretches_of_memory_by_address) {
   CHECK_EQUAL(total, gpu.reserved());
 }
 
+TEST(elastic_numbers_segments_in_the_order_in_which_they_were_made) {
+  ElasticGpu gpu(256_MiB);
+  gpu.free({gpu.malloc(4_MiB, 1)});
+  gpu.allocator.empty_cache();  // stream 1 keeps its addresses, which come before those of stream 2
+  Block* const first = gpu.malloc(4_MiB, 2);
+  Block* const second = gpu.malloc(4_MiB, 1);
+  Block* const third = gpu.malloc(100, 2);
+  CHECK(second->address < first->address);
+  std::vector<SegmentInfo> segments = gpu.allocator.segments();
+  std::ranges::sort(segments, {}, &SegmentInfo::number);
+  CHECK_EQUAL(segments.size(), 3U);
+  CHECK_EQUAL(segments[0].address, first->address);
+  CHECK_EQUAL(segments[1].address, second->address);
+  CHECK_EQUAL(segments[2].address, third->address);
+  const std::uint64_t number = segments[0].number;
+  gpu.malloc(8_MiB, 2);  // a segment that grows keeps its number
+  segments = gpu.allocator.segments();
+  CHECK_EQUAL(std::ranges::min(segments, {}, &SegmentInfo::number).number, number);
+}
+
 TEST(elastic_counts_what_it_does) {
   ElasticGpu gpu(256_MiB);
   Block* const a = gpu.malloc(10_MiB, 1);

@@ -2,6 +2,7 @@
 
 #include "plimsoll/allocator/native/native.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -51,6 +52,23 @@ TEST(native_serves_requests_below_10_mib_from_segments_of_20_mib) {
   gpu.malloc(10_MiB - 512);
   CHECK_EQUAL(gpu.events(), "alloc 10485248");
   CHECK_EQUAL(gpu.layout(), "[1049088 used, 10485248 used, 9M free]");
+}
+
+TEST(native_numbers_segments_in_the_order_in_which_they_were_made) {
+  Gpu gpu(1_GiB);
+  gpu.driver.scatter_allocations(1);
+  std::vector<Address> made;
+  for (int i = 0; i < 8; ++i) {
+    made.push_back(gpu.malloc(20_MiB)->address);
+    made.push_back(gpu.malloc(7_MiB)->address);  // the first part of a segment of 20 MiB
+    gpu.malloc(13_MiB);                          // its second part
+  }
+  CHECK(!std::ranges::is_sorted(made));
+  std::vector<SegmentInfo> segments = gpu.allocator.segments();
+  std::ranges::sort(segments, {}, &SegmentInfo::number);
+  std::vector<Address> numbered;
+  for (const SegmentInfo& segment : segments) numbered.push_back(segment.address);
+  CHECK(numbered == made);
 }
 
 TEST(native_gives_requests_from_10_mib_on_a_segment_of_their_own) {

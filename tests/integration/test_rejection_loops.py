@@ -188,6 +188,19 @@ def test_what_is_open_stays_so_by_chance() -> None:
 
 
 @on_simulated_gpus()
+def test_conditions_that_were_settled_long_ago_are_forgotten_first() -> None:
+    for limits in ((5.0, 4.5), (4.0, 3.5), (2.0, 2.5), (1.0, 1.5)):
+        tries, x = Tries(5), drawn()
+        for limit in limits:
+            x = by_where(x, x > limit)
+        while (x < -3).any() or (x > 3).any():
+            tries.more()
+            x = by_where(x, x < -3)
+            x = by_where(x, x > 3)
+        assert tries.count > 1
+
+
+@on_simulated_gpus()
 def test_other_conditions_are_not_settled_by_one() -> None:
     x = drawn()
     for _ in range(5):

@@ -186,6 +186,15 @@ def test_choices_are_spread_over_their_range() -> None:
     assert 0 <= sampled.min().item() <= sampled.max().item() <= 63
 
 
+@on_simulated_gpus("--unknown", "most")
+def test_choices_of_a_row_differ_where_most_rows_choose_the_first() -> None:
+    logits = torch.randn(MANY, device="cuda") @ torch.randn(10_000, 8, device="cuda")
+    _, places = logits.topk(7, -1)
+    assert (places.sort(-1).values.diff(dim=-1) > 0).all()
+    for row in logits[:8].argsort(-1).tolist():
+        assert sorted(row) == list(range(8))
+
+
 @on_simulated_gpus()
 def test_masks_of_random_numbers_select_their_share() -> None:
     u = torch.rand(MANY, device="cuda")

@@ -76,6 +76,7 @@ class Segment(ctypes.Structure):
         *((name, c_uint32) for name in ("is_small", "is_expandable")),
         ("block_count", c_uint64),
         ("blocks", POINTER(Block)),
+        ("number", c_uint64),
     )
 
 
@@ -343,6 +344,17 @@ def test_segments_are_visited_with_their_blocks(live: Live) -> None:
     assert live.call("segments", VISIT(visit), None) == SUCCESS
     blocks = [(kept, 3 * MiB, 0), (kept + 3 * MiB, 17 * MiB, 2)]
     assert seen == [(kept, 20 * MiB, 5, blocks)]
+
+
+def test_segments_are_numbered_in_the_order_in_which_they_were_made(live: Live) -> None:
+    made = [live.malloc(20 * MiB, stream) for stream in (5, 6, 5)]
+    numbers: dict[int, int] = {}
+
+    def visit(_: object, pointer: Any) -> None:
+        numbers[pointer.contents.address] = pointer.contents.number
+
+    assert live.call("segments", VISIT(visit), None) == SUCCESS
+    assert sorted(numbers, key=lambda address: numbers[address]) == made
 
 
 @pytest.mark.parametrize("account", [True, False])

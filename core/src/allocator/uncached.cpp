@@ -22,6 +22,7 @@ Block* UncachedAllocator::malloc(Bytes size, StreamId stream) {
   block->pool = &pool;
   block->allocated = true;
   block->context = block->segment_context = log_.context();
+  block->segment_number = ++segments_;
   live_.emplace(address, block);
   ++statistics_.num_device_alloc;
   statistics_.segment.increase(pool.small, 1);
@@ -94,15 +95,15 @@ void UncachedAllocator::set_pool_option(PoolId pool, PoolOption, bool) { (void)u
 std::vector<SegmentInfo> UncachedAllocator::segments() const {
   std::vector<SegmentInfo> result;
   for (const auto& [address, block] : live_) {
-    result.push_back(
-        {address,
-         block->size,
-         block->stream,
-         {},
-         block->pool->small,
-         false,
-         block->segment_context,
-         {{address, block->size, block->requested, BlockState::active_allocated, block->context}}});
+    SegmentInfo& segment = result.emplace_back();
+    segment.address = address;
+    segment.total_size = block->size;
+    segment.stream = block->stream;
+    segment.small = block->pool->small;
+    segment.context = block->segment_context;
+    segment.number = block->segment_number;
+    segment.blocks = {
+        {address, block->size, block->requested, BlockState::active_allocated, block->context}};
   }
   return result;
 }

@@ -51,7 +51,8 @@ struct Block {
   // event is recorded for them. In native, as in PyTorch, an entry can remain after the block is
   // freed, so a use by the block's next owner can be mistaken for one inside the capture.
   std::vector<StreamId> capture_uses;
-  std::uint32_t order = 0;  // sorts free blocks of equal size; ties are sorted by address
+  std::uint32_t order = 0;           // sorts free blocks of equal size; ties are sorted by address
+  std::uint32_t segment_number = 0;  // native, uncached: SegmentInfo::number of the block's segment
   bool allocated = false;
   // False if the block has no memory. A retired block has none either: a piece is still mapped at
   // its addresses, but now provides the memory of another address.

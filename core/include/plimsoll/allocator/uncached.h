@@ -42,6 +42,7 @@ class UncachedAllocator final : public Allocator {
   Pool small_{true};
   Pool large_{false};
   std::map<Address, Block*> live_;
+  std::uint32_t segments_ = 0;  // the last `Block::segment_number` that was given
   std::map<PoolId, int> pool_uses_;
 };
 

@@ -1,6 +1,7 @@
 // The elastic allocator's reports (statistics, segments, fragments) and its `check_invariants`.
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -57,6 +58,14 @@ BlockState reported_state(const Block* block) {
                               : BlockState::inactive;
 }
 
+// Numbers a segment like its oldest piece: the segment began with this piece.
+void number(SegmentInfo& segment, const MappedSpace& space) {
+  segment.number = std::numeric_limits<std::uint64_t>::max();
+  space.for_each_piece(segment.address, segment.total_size, [&segment](const Piece& piece) {
+    segment.number = std::min(segment.number, piece.number);
+  });
+}
+
 }  // namespace
 
 std::optional<Bytes> ElasticAllocator::fragments() const {
@@ -79,6 +88,7 @@ std::optional<Bytes> ElasticAllocator::fragments() const {
 std::vector<SegmentInfo> ElasticAllocator::segments() const {
   const std::lock_guard lock(mutex_);
   std::vector<SegmentInfo> result;
+  std::size_t numbered = 0;  // how many segments of `result` have a number
   for (Arena& arena : arenas_.all()) {
     const Arena::Guard guard(arena);
     for (const MappedSpace* const space : arena.spaces()) {
@@ -101,6 +111,7 @@ std::vector<SegmentInfo> ElasticAllocator::segments() const {
         result.back().blocks.push_back({block->address, block->size, block->requested,
                                         reported_state(block), block->context, shared});
       });
+      for (; numbered < result.size(); ++numbered) number(result[numbered], *space);
     }
   }
   std::sort(result.begin(), result.end(),

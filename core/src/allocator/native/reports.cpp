@@ -29,6 +29,7 @@ SegmentInfo describe(const Block* head) {
   segment.small = head->pool->small;
   segment.expandable = head->expandable != nullptr;
   segment.context = head->segment_context;
+  segment.number = head->segment_number;
   for (const Block* block = head; block != nullptr && block->mapped; block = block->next) {
     const BlockState state = block->allocated     ? BlockState::active_allocated
                              : block->is_active() ? BlockState::active_pending_free

@@ -83,6 +83,9 @@ typedef struct plimsoll_segment {
   uint32_t is_small, is_expandable;
   uint64_t block_count;
   const plimsoll_block* blocks; /* by address */
+  /* Rises with the order in which the segments were made. The mapped ranges of one expandable
+   * segment may share a number. 0 if the order is unknown. */
+  uint64_t number;
 } plimsoll_segment;
 
 /* The action of an event; the codes are those of plimsoll::Action. */

@@ -20,6 +20,7 @@ class BlockList {
   // Makes the one block that covers a new segment or address space. It has no neighbours.
   Block* make_first(Address address, Bytes size, StreamId stream, Pool& pool) {
     Block* const block = make(address, size, stream, pool);
+    block->segment_number = ++segments_;
     if (version_.prefers_first_made()) block->order = ++orders_;
     return block;
   }
@@ -94,6 +95,7 @@ class BlockList {
     Block* const block = make(address, size, of.stream, *of.pool);
     block->expandable = of.expandable;
     block->mapped = of.mapped;
+    block->segment_number = of.segment_number;
     const bool is_newer = version_.prefers_first_made() && !version_.prefers_older_segment();
     block->order = is_newer ? ++orders_ : of.order;
     return block;
@@ -108,6 +110,7 @@ class BlockList {
   ObjectPool<Block> objects_;
   TorchVersion version_;
   std::uint32_t orders_ = 0;  // the last `Block::order` that was given; best fit breaks ties by it
+  std::uint32_t segments_ = 0;  // the last `Block::segment_number` that was given
 };
 
 }  // namespace plimsoll

@@ -30,16 +30,18 @@ Block* Growth::serve(const Request& request, bool prefers_shared) {
 }
 
 // Assigns the next plan to a stream at its first large request, and reserves addresses for the
-// plan.
+// plan. The follower sorts the plan's contexts, which takes some milliseconds for a long plan. So
+// it is made before the arena is locked: other threads may free blocks of the arena meanwhile.
 void Growth::begin_plan(Arena& arena) {
-  const Arena::Guard guard(arena);
   const StreamPlan* const plan = arenas_.next_plan(arena);
   const Bytes size = plan == nullptr ? 0 : round_up(plan->height(), kGranule);
   if (size == 0) return;
   const std::optional<AddressRange> area = memory_.reserve_area(size);
   if (!area) return;
+  PlanFollower follower(*plan, area->address);
+  const Arena::Guard guard(arena);
   arenas_.add_reservation(arena.planned, *area);
-  arena.plan.emplace(*plan, area->address);
+  arena.plan.emplace(std::move(follower));
 }
 
 // Returns whether the arena follows a plan. If it does, completes the pending frees whose GPU work
@@ -113,13 +115,17 @@ Block* Growth::take_planned(const Request& request, const PlanFollower::Answer& 
 }
 
 // Maps free and new memory at the request's planned place and serves the request there; null if
-// that is not possible.
+// that is not possible. If new memory is refused, the arena may take more from others, as in
+// `grow`. Otherwise the request would take the same memory to a place outside the area.
 Block* Growth::fill_planned(const Request& request, Address address) {
   MappedSpace& planned = request.arena().planned;
   const std::deque<Arena::Guard> givers = lock_givers(request.arena());
-  std::optional<Plan> plan = plan_growth_at(arenas_, planned, request.size, address);
-  const bool is_filled = plan && applier_.apply(planned, *std::move(plan));
-  return is_filled ? take_at(request, address) : nullptr;
+  do {
+    std::optional<Plan> plan = plan_growth_at(arenas_, planned, request.size, address);
+    if (!plan) return nullptr;
+    if (applier_.apply(planned, *std::move(plan))) return take_at(request, address);
+  } while (lets_take_from_others(request.arena()));
+  return nullptr;
 }
 
 Block* Growth::take_at(const Request& request, Address address) {
@@ -139,8 +145,12 @@ std::deque<Arena::Guard> Growth::lock_givers(const Arena& own) {
 
 Block* Growth::grow(const Request& request, bool prefers_shared) {
   const bool pools_first = ledger_.version().uses_oom_pools_first();
+  const auto lets_take = [&request] {
+    const Arena::Guard guard(request.arena());
+    return lets_take_from_others(request.arena());
+  };
   Block* block = grow_in(request);
-  if (block == nullptr && lets_take_from_others(request.arena())) block = grow_in(request);
+  if (block == nullptr && lets_take()) block = grow_in(request);
   if (block == nullptr && arenas_.let_planned_give()) block = grow_in(request);
   if (block == nullptr && pools_first) block = take_from_oom_pools(request);
   const bool spills = spill_policy_ == SpillPolicy::spill;
@@ -216,9 +226,9 @@ bool Growth::begins_to_share(const MappedSpace& space, const Plan& plan) {
 }
 
 // Renews the arena's allowance to take pieces from other arenas, because new memory was refused.
-// Returns false if the arena has not used up its allowance, or if its pool is private.
+// Returns false if the arena has not used up its allowance, or if its pool is private. The caller
+// has locked the arena.
 bool Growth::lets_take_from_others(Arena& arena) {
-  const Arena::Guard guard(arena);
   if (!arena.pool->is_default() || arena.taken < Arena::kTakesAtFirst) return false;
   arena.taken = 0;
   return true;

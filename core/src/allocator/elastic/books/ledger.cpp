@@ -2,7 +2,8 @@
 
 namespace plimsoll {
 
-void Ledger::add(const Piece& piece) {
+void Ledger::add(Piece& piece) {
+  piece.number = ++added_;
   Arena& arena = piece.space->arena();
   const bool is_small = piece.space->small();
   if (piece.tier == Tier::shared) {

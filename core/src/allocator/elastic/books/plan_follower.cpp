@@ -11,12 +11,9 @@ PlanFollower::PlanFollower(const StreamPlan& plan, Address base)
       height_(plan.height()),
       most_outside_(StreamPlan::top_of(height_) + plan.outside),
       step_(std::clamp(plan.step_length(), kShortestStep, kLongestStep)),
-      contexts_(plan),
-      short_contexts_(plan) {
-  for (const PlanSlot& slot : plan.slots) sizes_.push_back(slot.size);
-  std::ranges::sort(sizes_);
-  const auto repeated = std::ranges::unique(sizes_);
-  sizes_.erase(repeated.begin(), repeated.end());
+      classes_(plan),
+      contexts_(plan, classes_),
+      short_contexts_(plan, classes_) {
   std::uint32_t end = 0;
   for (const PlanSection& section : plan.sections) {
     end += section.length;
@@ -44,10 +41,9 @@ void PlanFollower::note(Bytes size, Address address) {
   if (is_placed) use_.placed_bytes += size;
   const std::uint32_t slot = reached_ == kNone && is_placed ? place_ : reached_;
   if (slot != kNone) go_behind(slot);
-  if (slot != kNone || std::ranges::binary_search(sizes_, size)) {
-    const Bytes planned = slot == kNone ? size : plan_.slots[slot].size;
-    contexts_.add(planned);
-    short_contexts_.add(planned);
+  if (const auto size_class = classes_.of(slot == kNone ? size : plan_.slots[slot].size)) {
+    contexts_.add(*size_class);
+    short_contexts_.add(*size_class);
   }
   place_ = reached_ = kNone;
   const bool is_first = at_step_.requests == 0;

@@ -122,20 +122,21 @@ void Allocator::cacheInfo(DeviceIndex index, size_t* largest) {
   }
 }
 
-// Returns all segments of a device, or only those of one pool.
+// Returns all segments of a device, or only those of one pool, by address.
 std::vector<SegmentInfo> Allocator::segments(Device& device, MempoolId_t pool) {
   struct Search {
     const History* history;
     DeviceIndex device;
     MempoolId_t pool;
     std::vector<SegmentInfo> found;
-  } search{&history_, device.index(), pool, {}};
+    std::vector<uint64_t> numbers;  // plimsoll_segment::number of each segment in `found`
+  } search{&history_, device.index(), pool, {}, {}};
   plimsoll_engine* engine = device.engine_if_open();
   if (engine == nullptr) return {};
   check(api->segments(
       engine,
       [](void* data, const plimsoll_segment* from) {
-        auto& [history, index, wanted, found] = *static_cast<Search*>(data);
+        auto& [history, index, wanted, found, numbers] = *static_cast<Search*>(data);
         if (wanted != MempoolId_t{} && torch_pool(from->pool) != wanted) return;
         SegmentInfo segment;
         segment.device = index;
@@ -146,7 +147,6 @@ std::vector<SegmentInfo> Allocator::segments(Device& device, MempoolId_t pool) {
         segment.is_expandable = from->is_expandable != 0;
         segment.owner_private_pool_id = torch_pool(from->pool);
         segment.context_when_allocated = history->segment_context(index, from->address);
-        set_registration(segment, static_cast<int>(found.size()));
         for (uint64_t i = 0; i < from->block_count; ++i) {
           const auto& part = from->blocks[i];
           BlockInfo block;
@@ -163,8 +163,10 @@ std::vector<SegmentInfo> Allocator::segments(Device& device, MempoolId_t pool) {
           segment.blocks.push_back(std::move(block));
         }
         found.push_back(std::move(segment));
+        numbers.push_back(from->number);
       },
       &search));
+  set_registrations(search.found, search.numbers);
   return std::move(search.found);
 }
 

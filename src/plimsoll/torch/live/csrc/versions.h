@@ -8,8 +8,11 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -205,12 +208,20 @@ inline void set_internal([[maybe_unused]] TraceEntry& entry, [[maybe_unused]] co
 #endif
 }
 
-// Sets a segment's `registration_counter`. PyTorch's own allocator numbers the segments of a pool
-// in the order in which it made them. So a segment has the same number in each process that makes
-// the same segments.
-inline void set_registration([[maybe_unused]] SegmentInfo& segment, [[maybe_unused]] int number) {
+// Sets `registration_counter` of segments that are sorted by address. `numbers` rises with the
+// order in which the segments were made. PyTorch's own allocator numbers a pool's segments in that
+// order, so that ranks that make the same segments register them with NCCL in the same order. Their
+// addresses may differ between ranks. So addresses decide only within an expandable segment, whose
+// ranges share a number.
+inline void set_registrations([[maybe_unused]] std::vector<SegmentInfo>& segments,
+                              [[maybe_unused]] const std::vector<uint64_t>& numbers) {
 #if PLIMSOLL_TORCH_AT_LEAST(11)
-  segment.registration_counter = number;
+  std::vector<size_t> order(segments.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t i) { return numbers[i]; });
+  for (size_t i = 0; i < order.size(); ++i) {
+    segments[order[i]].registration_counter = static_cast<int32_t>(i);
+  }
 #endif
 }
 

@@ -69,7 +69,7 @@ class Arenas {
   }
   // Returns the plan of the arena's stream; null if there is none. The plan numbers the streams in
   // the order of their first large requests. So call this function at a stream's first large
-  // request, with the arena locked.
+  // request.
   [[nodiscard]] const StreamPlan* next_plan(Arena& arena);
   // Lets the free memory of all planned areas serve other requests from now on. Returns false if
   // all of them do so already, or there are none.

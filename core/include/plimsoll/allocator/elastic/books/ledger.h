@@ -33,9 +33,9 @@ class Ledger {
   [[nodiscard]] std::uint64_t moves() const { return moves_; }
   void count_moves(std::uint64_t pieces) { moves_ += pieces; }
 
-  // `add` counts a piece that begins to serve at its address. `remove` subtracts a piece that no
-  // longer serves there.
-  void add(const Piece& piece);
+  // `add` counts a piece that begins to serve in its space, and numbers it. Later pieces get higher
+  // numbers. `remove` subtracts a piece that no longer serves there.
+  void add(Piece& piece);
   void remove(const Piece& piece);
   // To be called when a piece has left shared memory: subtracts it from the counts of that tier.
   void leave_shared(const Piece& piece);
@@ -62,7 +62,8 @@ class Ledger {
   Bytes reserved_ = 0;
   Bytes shared_reserved_ = 0;
   std::uint64_t moves_ = 0;
-  Run run_;  // an event that is not noted yet
+  std::uint64_t added_ = 0;  // the last `Piece::number` that was given
+  Run run_;                  // an event that is not noted yet
 };
 
 }  // namespace plimsoll

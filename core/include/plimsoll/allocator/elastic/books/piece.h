@@ -37,6 +37,7 @@ struct Piece {
   ReturnedHandles* returned;
   MappedSpace* space = nullptr;  // the space that it serves, or served last
   Address address = 0;
+  std::uint64_t number = 0;  // when it began to serve in its space; see Ledger::add
   Address home = 0;  // where it was mapped first in this space; it returns there when it is free
   // The retired blocks where this piece is still mapped. Exactly these have block->piece == this.
   std::vector<Block*> old_mappings;

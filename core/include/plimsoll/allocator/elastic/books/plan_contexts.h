@@ -1,7 +1,12 @@
 // Finds slots of a plan by their context. A slot is the place of one request. Its context is the
-// sizes of the `kLength` slots before it, in the order of the plan. After a program has deviated
-// from its plan, plimsoll follows the plan again from a slot whose context equals the sizes of the
-// program's last requests.
+// size classes of the `kLength` slots before it, in the order of the plan. After a program has
+// deviated from its plan, plimsoll follows the plan again from a slot whose context equals the size
+// classes of the program's last requests.
+//
+// Sizes are compared by class, because one slot may serve requests of several sizes. Sizes that one
+// slot serves are of one class. For example, slots of 4 to 6 MiB, of 5 to 8 MiB and of 9 MiB make
+// two classes: 4 to 8 MiB, and 9 MiB. In a plan whose slots serve one size each, each size is a
+// class.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,31 +23,62 @@
 
 namespace plimsoll {
 
+class SizeClasses {
+ public:
+  explicit SizeClasses(const StreamPlan& plan) {
+    std::vector<Class> ranges;
+    for (const PlanSlot& slot : plan.slots) ranges.push_back({slot.least, slot.size});
+    std::ranges::sort(ranges, {}, &Class::least);
+    for (const Class& range : ranges) {
+      const bool is_new = classes_.empty() || classes_.back().most < range.least;
+      if (is_new) classes_.push_back(range);
+      classes_.back().most = std::max(classes_.back().most, range.most);
+    }
+  }
+
+  // Returns the smallest size of the class to which this size belongs; nothing if no slot serves a
+  // size of such a class.
+  [[nodiscard]] std::optional<Bytes> of(Bytes size) const {
+    const auto after = std::ranges::upper_bound(classes_, size, {}, &Class::least);
+    if (after == classes_.begin() || std::prev(after)->most < size) return std::nullopt;
+    return std::prev(after)->least;
+  }
+
+ private:
+  struct Class {
+    Bytes least = 0;
+    Bytes most = 0;
+  };
+  std::vector<Class> classes_;  // sorted, without overlaps
+};
+
 template <std::size_t kLength>
 class PlanContexts {
  public:
-  explicit PlanContexts(const StreamPlan& plan) {
+  PlanContexts(const StreamPlan& plan, const SizeClasses& classes) {
     std::uint32_t begin = 0;
     Last last;
-    const auto note_slots = [&](Last before, std::uint32_t end) {
-      for (std::uint32_t slot = begin; slot < end; ++slot) {
-        if (before.count >= kLength) slots_.push_back({before.hash.value(), slot});
-        before.add(plan.slots[slot].size);
-      }
-      return before;
-    };
     for (const PlanSection& section : plan.sections) {
       const std::uint32_t end = begin + section.length;
-      last = note_slots(last, end);
-      // When a section repeats, its first slots come after its last slots.
-      if (section.times > 1) note_slots(last, std::min<std::uint32_t>(end, begin + kLength));
+      // When a section repeats, its first slots come after its last slots. After the first
+      // kLength requests of the section, each context lies within the section, and further rounds
+      // have the same contexts.
+      const std::size_t rounds = kLength / section.length + 2;
+      for (std::size_t round = 0; round < std::min<std::size_t>(section.times, rounds); ++round) {
+        for (std::uint32_t slot = begin; slot < end; ++slot) {
+          if (last.count >= kLength) slots_.push_back({last.hash.value(), slot});
+          last.add(*classes.of(plan.slots[slot].size));
+        }
+      }
       begin = end;
     }
     std::ranges::sort(slots_);
+    const auto repeated = std::ranges::unique(slots_);
+    slots_.erase(repeated.begin(), repeated.end());
   }
 
-  // Notes the size of the program's latest request.
-  void add(Bytes size) { last_.add(size); }
+  // Notes the size class of the program's latest request.
+  void add(Bytes size_class) { last_.add(size_class); }
   // Looks at the slots with the context of the next request: at most `most`, those nearest to
   // `next` first. Calls serves(slot) for each until a call returns true; returns whether one did.
   template <typename Serves>
@@ -63,12 +100,12 @@ class PlanContexts {
  private:
   using Slot = std::pair<std::uint64_t, std::uint32_t>;  // hash of the context, number of the slot
 
-  // The last sizes. The oldest is at count % kLength.
+  // The last size classes. The oldest is at count % kLength.
   struct Last {
     ContextHash<kLength> hash;
-    std::array<Bytes, kLength> sizes{};
+    std::array<Bytes, kLength> classes{};
     std::size_t count = 0;
-    void add(Bytes size) { hash.add(size, std::exchange(sizes[count++ % kLength], size)); }
+    void add(Bytes added) { hash.add(added, std::exchange(classes[count++ % kLength], added)); }
   };
 
   std::vector<Slot> slots_;  // sorted

@@ -6,12 +6,13 @@
 // slot's size and the place is free. Otherwise the program has deviated from the plan, and the
 // follower searches these slots of the request's size, in this order:
 //
-// 1. Slots whose kContext predecessors have the sizes of the program's last kContext requests. The
-//    program may be back on its plan there. For example, a GradScaler that skips the first steps
-//    makes the optimizer create its state some steps later than planned. The requests just before
-//    the creation of the state have the same sizes as in the plan, so they show where the plan has
-//    the state.
-// 2. Slots whose kShortContext predecessors have the sizes of the last kShortContext requests.
+// 1. Slots whose kContext predecessors have the size classes (plan_contexts.h) of the program's
+//    last kContext requests. The program may be back on its plan there. For example, a GradScaler
+//    that skips the first steps makes the optimizer create its state some steps later than planned.
+//    The requests just before the creation of the state have the same sizes as in the plan, so they
+//    show where the plan has the state.
+// 2. Slots whose kShortContext predecessors have the size classes of the last kShortContext
+//    requests.
 // 3. All slots at most `kReach` away, the nearest first.
 //
 // The first slot found becomes the program's position in the plan. The first slot with a free place
@@ -62,9 +63,10 @@ class PlanFollower {
  public:
   // How many slots ahead and behind are searched for a place.
   static constexpr std::uint32_t kReach = 400;
-  // A slot matches if the kContext slots before it have the sizes of the last kContext requests.
+  // A slot matches if the kContext slots before it have the size classes of the last requests.
   // This long context tells apart layers that look alike. If no slot matches, only kShortContext
-  // sizes are compared: a program that has just deviated matches the plan only for a few requests.
+  // classes are compared: a program that has just deviated matches the plan only for a few
+  // requests.
   static constexpr std::size_t kContext = 16;
   static constexpr std::size_t kShortContext = 4;
 
@@ -166,8 +168,7 @@ class PlanFollower {
   Bytes most_outside_;
   std::vector<std::uint32_t> ends_;  // ends of the sections
   std::uint32_t step_;               // length of a step, in requests
-  // The sizes of the slots, sorted, each once. Requests of other sizes are not part of a context.
-  std::vector<Bytes> sizes_;
+  SizeClasses classes_;              // requests of no class are not part of a context
   PlanContexts<kContext> contexts_;
   PlanContexts<kShortContext> short_contexts_;
   std::uint32_t next_ = 0;

@@ -29,12 +29,14 @@ double choose(const Description& of, std::uint64_t series, std::uint64_t number)
   const auto per_row = static_cast<std::uint64_t>(std::max<std::int64_t>(of.per_row, 1));
   const std::uint64_t row = number / per_row;
   const std::uint64_t place = number % per_row;
-  // The program takes the most memory if one index has a large share. So with Unknown::most, three
-  // of four rows begin with index 0. The fourth row begins with a random index, so that every index
-  // occurs sometimes.
-  if (chosen_unknown == Unknown::most && place == 0 && row % 4 != 0) return 0;
   if (chosen_unknown == Unknown::least) return static_cast<double>(number % count);
   const std::uint64_t bits = mix(series ^ mix(row));
+  // The program takes the most memory if one index has a large share. So with Unknown::most, three
+  // of four rows begin with index 0, followed by other indices. The fourth row begins with a random
+  // index, so that every index occurs sometimes.
+  if (chosen_unknown == Unknown::most && row % 4 != 0 && count > 1) {
+    return place == 0 ? 0 : static_cast<double>(1 + (bits + place) % (count - 1));
+  }
   return static_cast<double>((bits + place) % count);
 }
 

@@ -17,16 +17,17 @@ bool Origin::is_of(const Origin& ancestor) const {
 
 void Origin::settle(const Settled& condition) {
   if (condition.way == 0) return;
-  Settled* place = nullptr;
-  for (Settled& each : settled) {
-    const bool is_same = each.way == condition.way && each.is_turned == condition.is_turned;
-    if (is_same || (each.way == 0 && place == nullptr)) place = &each;
-    if (is_same) break;
+  const auto is_same = [&](const Settled& each) {
+    return each.way == condition.way && each.is_turned == condition.is_turned;
+  };
+  const auto known = std::ranges::find_if(settled, is_same);
+  if (known != settled.end()) {
+    known->share = std::max(known->share, condition.share);
+    return;
   }
-  if (place == nullptr) place = settled.data();  // no place is free: overwrites the first
-  const bool is_new = place->way != condition.way || place->is_turned != condition.is_turned;
-  *place = {condition.way, condition.is_turned,
-            is_new ? condition.share : std::max(place->share, condition.share)};
+  auto place = std::ranges::find(settled, std::uint64_t{0}, &Settled::way);
+  if (place == settled.end()) place = std::shift_left(settled.begin(), settled.end(), 1);
+  *place = condition;
 }
 
 Origin Origin::with_replaced(double share, const Settled& condition) const {

@@ -32,11 +32,12 @@ struct Origin {
   bool is_turned = false;       // the tensor is the negation of the truth values that `way` names
   bool is_places = false;       // the tensor has the indices where the condition `way` is true
   double open = 1;              // at most this share of elements still meets a settled condition
-  std::array<Settled, 2> settled{};
+  std::array<Settled, 2> settled{};  // the oldest first, then free places
 
   [[nodiscard]] bool is_known() const { return way != 0; }
   [[nodiscard]] bool is_of(const Origin& ancestor) const;
-  // Notes that a condition is settled. If it was noted already, the larger share is kept.
+  // Notes that a condition is settled. If it was noted already, the larger share is kept. If no
+  // place is free, the oldest condition is forgotten: a loop tests again what it settled last.
   void settle(const Settled& condition);
   // Returns the origin after `share` of the tensor's elements were replaced: those that met the
   // condition, or any elements if the condition's way is unknown.

@@ -428,7 +428,8 @@ int segments(int number, void (*visit)(void* data, const plimsoll_segment*), voi
                                      from.is_large ? 0u : 1u,
                                      from.is_expandable ? 1u : 0u,
                                      blocks.size(),
-                                     blocks.data()};
+                                     blocks.data(),
+                                     0};
       visit(data, &segment);
     }
   });
