@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "calls.h"
+#include "cuda_calls.h"
 #include "module.h"
 #include "plimsoll/driver/cuda_errors.h"
 #include "plimsoll/engine/engine.h"
@@ -45,6 +46,7 @@ constexpr int kThreadsPerBlock = 1, kWarpSize = 10, kMultiprocessors = 16, kMajo
 constexpr std::array kAbsentAbilities{103, 104, 105, 110, 116, 128, 132};
 
 bool size_was_read = false;  // whether the program asked this API how much memory a card has
+bool has_copied = false;     // whether the program copied between host and card by this API
 
 // One simulated card, and the memory that the program took from it through this API.
 struct Card {
@@ -58,15 +60,8 @@ struct Card {
   std::uint64_t refusals = 0;  // requests that failed for lack of memory
 };
 
-// Functions of the simulated CUDA runtime, which keeps the current device of each thread.
-struct Runtime {
-  int (*current_device)() = nullptr;
-  int (*set_device)(int) = nullptr;
-  void (*use)(int) = nullptr;  // makes the device's context, at the first call
-};
-
 std::vector<Card> cards;
-Runtime runtime;
+SimulatedRuntime runtime;
 
 Result result_of(Status status) {
   switch (status) {
@@ -286,6 +281,7 @@ Result copy(DevicePointer to, DevicePointer from, std::size_t size) {
   }
   gpu->synchronize_device();
   const Tier other = on_gpus == 2 ? Tier::dedicated : Tier::shared;
+  has_copied = true;
   gpu->host().advance(gpu->costs().of_copy(size, Tier::dedicated, other));
   return kSuccess;
 }
@@ -404,7 +400,8 @@ constexpr DriverCalls kCalls{
 };
 
 std::uintptr_t answer(const nb::list& served, std::uintptr_t current_device,
-                      std::uintptr_t set_device, std::uintptr_t use) {
+                      std::uintptr_t set_device, std::uintptr_t use, std::uintptr_t pin,
+                      std::uintptr_t unpin) {
   cards.clear();
   for (const nb::handle row : served) {
     const auto each = nb::cast<nb::tuple>(row);
@@ -414,8 +411,11 @@ std::uintptr_t answer(const nb::list& served, std::uintptr_t current_device,
                      .major = nb::cast<int>(each[3]),
                      .minor = nb::cast<int>(each[4])});
   }
-  runtime = {reinterpret_cast<int (*)()>(current_device),
-             reinterpret_cast<int (*)(int)>(set_device), reinterpret_cast<void (*)(int)>(use)};
+  runtime = {.current_device = reinterpret_cast<int (*)()>(current_device),
+             .set_device = reinterpret_cast<int (*)(int)>(set_device),
+             .use = reinterpret_cast<void (*)(int)>(use),
+             .pin = reinterpret_cast<int (*)(void*, std::size_t)>(pin),
+             .unpin = reinterpret_cast<int (*)(void*)>(unpin)};
   return reinterpret_cast<std::uintptr_t>(&kCalls);
 }
 
@@ -428,10 +428,15 @@ std::tuple<Bytes, Bytes, std::uint64_t> use_of(int device) {
 
 }  // namespace
 
+const DriverCalls& simulated_driver() { return kCalls; }
+const SimulatedRuntime& simulated_runtime() { return runtime; }
+
 void bind_cuda_calls(nb::module_& module) {
   module.def("answer_cuda", &answer, "cards"_a, "current_device"_a, "set_device"_a, "use"_a,
+             "pin"_a, "unpin"_a,
              nb::sig("def answer_cuda(cards: list[tuple[SimulatedDriver, int, int, int, int]], "
-                     "current_device: int, set_device: int, use: int) -> int"),
+                     "current_device: int, set_device: int, use: int, pin: int, unpin: int) "
+                     "-> int"),
              "The address of the table of libcuda/calls.h, which answers from these GPUs from now\n"
              "on. They have to outlive the process's last call. A row is a GPU, the bytes of its\n"
              "card, its multiprocessors, and its compute capability. The other numbers are the\n"
@@ -443,6 +448,9 @@ void bind_cuda_calls(nb::module_& module) {
   module.def(
       "size_read_by_cuda", [] { return size_was_read; },
       "Whether the program has read a card's size by the driver's API.");
+  module.def(
+      "copied_by_cuda", [] { return has_copied; },
+      "Whether the program has copied memory of a card by the driver's API.");
 }
 
 }  // namespace plimsoll::python

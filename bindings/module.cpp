@@ -18,5 +18,7 @@ NB_MODULE(_core, module) {
   plimsoll::python::bind_engine_api(module);
   plimsoll::python::bind_device_api(module);
   plimsoll::python::bind_cuda_calls(module);
+  plimsoll::python::bind_cudart_calls(module);
+  plimsoll::python::bind_redirected_imports(module);
   plimsoll::python::bind_pluggable(module);
 }

@@ -24,6 +24,8 @@ void bind_tiers(nanobind::class_<Engine>& engine_class);  // bind_engine calls i
 void bind_engine_api(nanobind::module_& module);
 void bind_device_api(nanobind::module_& module);
 void bind_cuda_calls(nanobind::module_& module);
+void bind_cudart_calls(nanobind::module_& module);
+void bind_redirected_imports(nanobind::module_& module);
 void bind_pluggable(nanobind::module_& module);
 
 }  // namespace plimsoll::python

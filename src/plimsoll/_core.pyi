@@ -706,7 +706,7 @@ def engine_api() -> int:
 def device_api() -> int:
     """The address of the table of C functions in plimsoll/device_api.h."""
 
-def answer_cuda(cards: list[tuple[SimulatedDriver, int, int, int, int]], current_device: int, set_device: int, use: int) -> int:
+def answer_cuda(cards: list[tuple[SimulatedDriver, int, int, int, int]], current_device: int, set_device: int, use: int, pin: int, unpin: int) -> int:
     """
     The address of the table of libcuda/calls.h, which answers from these GPUs from now
     on. They have to outlive the process's last call. A row is a GPU, the bytes of its
@@ -722,6 +722,32 @@ def use_by_cuda(device: int) -> tuple[int, int, int]:
 
 def size_read_by_cuda() -> bool:
     """Whether the program has read a card's size by the driver's API."""
+
+def copied_by_cuda() -> bool:
+    """Whether the program has copied memory of a card by the driver's API."""
+
+def cuda_function(name: str) -> int:
+    """
+    The address of a function of CUDA's driver or runtime on simulated GPUs; 0 if it is not
+    simulated.
+    """
+
+def replace_allocation(malloc: int, free: int) -> tuple[int, int]:
+    """
+    Addresses of the two functions of a CUDAPluggableAllocator that call a library's own
+    cudaMalloc and cudaFree, whose addresses are the arguments.
+    """
+
+def redirect_imports(path: str) -> list[str]:
+    """
+    Make a loaded library call simulated GPUs instead of CUDA. Returns the names of the
+    redirected functions.
+    """
+
+def own_function(path: str, name: str) -> int:
+    """
+    The address of a function that a loaded library itself defines; 0 if it has none.
+    """
 
 def pluggable_functions() -> dict[str, int]:
     """Addresses of C functions for torch.cuda.memory.CUDAPluggableAllocator."""

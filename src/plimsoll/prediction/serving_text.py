@@ -123,7 +123,7 @@ def serving_lines(p: PredictionParts) -> Iterator[str]:
     if (bound := _bound(use)) is not None:
         yield f"  {bound}"
     for asleep in use.sleeps:
-        name = f"asleep, level {asleep.level}"
+        name = "asleep" if asleep.level is None else f"asleep, level {asleep.level}"
         yield f"  {name:16} {format_size(asleep.left_bytes):>12}  {_of_sleep(asleep)}"
 
 

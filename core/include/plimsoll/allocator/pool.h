@@ -13,6 +13,7 @@
 
 #include "plimsoll/allocator/best_fit_index.h"
 #include "plimsoll/allocator/block.h"
+#include "plimsoll/allocator/pool_source.h"
 #include "plimsoll/allocator/private_pools.h"
 
 namespace plimsoll {
@@ -38,6 +39,7 @@ struct Pool {
   bool small;
   PrivatePool* owner;          // null for the default pool
   std::uint64_t searches = 0;  // for garbage collection: a free block's age is counted in searches
+  std::shared_ptr<PoolSource> source;  // gives the pool its segments; if null, the driver does
 
   StreamBlocks& on(StreamId stream) {
     if (last_ != nullptr && last_->stream == stream) return *last_;
@@ -65,8 +67,6 @@ struct Pool {
 
   // Returns the pool's id, {0, 0} for the default pool.
   [[nodiscard]] PoolId id() const;
-  // Returns the source of the pool's segments; null if they come from the driver.
-  [[nodiscard]] PoolSource* source() const;
 
   // Returns all free blocks, sorted by stream, then size, then `Block::order`, then address.
   [[nodiscard]] std::vector<Block*> free_blocks() const;
@@ -87,6 +87,5 @@ struct PrivatePool : PoolBase {
 };
 
 inline PoolId Pool::id() const { return owner != nullptr ? owner->id : PoolId{}; }
-inline PoolSource* Pool::source() const { return owner != nullptr ? owner->source.get() : nullptr; }
 
 }  // namespace plimsoll

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "plimsoll/allocator/allocator.h"
-#include "plimsoll/allocator/pool_source.h"
 #include "plimsoll/torch_versions.h"
 
 namespace plimsoll {
@@ -31,7 +30,6 @@ struct PoolBase {
   Bytes reserved = 0;       // if this and `uses` are 0, the pool may be dropped
   bool use_on_oom = false;  // options: see PoolOption
   bool no_split = false;
-  std::shared_ptr<PoolSource> source;  // gives the pool its segments; if null, the driver does
 
   // Switches an option. Throws std::invalid_argument if no_split would be switched off.
   void set(PoolOption option, bool on) {

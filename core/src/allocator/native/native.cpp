@@ -22,7 +22,7 @@ NativeAllocator::~NativeAllocator() = default;
 NativeRequest NativeAllocator::request_for(Bytes size, StreamId stream) {
   const Bytes rounded = config_.round_request(size);
   Pool& pool = pools_.serving(rounded, stream);
-  const bool expandable = config_.expandable_segments && pool.source() == nullptr;
+  const bool expandable = config_.expandable_segments && pool.source == nullptr;
   return {rounded, config_.segment_size(rounded), stream, &pool, expandable, size};
 }
 
@@ -97,8 +97,8 @@ NativeAllocator::Outlook NativeAllocator::outlook(Bytes size, StreamId stream) {
 std::optional<NativeAllocator::Lack> NativeAllocator::lack(Bytes size, StreamId stream) {
   poll();
   const NativeRequest request = request_for(size, stream);
-  if (request.pool->source() == nullptr || best_fit(request, config_) != nullptr) return {};
-  return Lack{request.pool->owner->source, request.segment, exceeds_limit(request)};
+  if (request.pool->source == nullptr || best_fit(request, config_) != nullptr) return {};
+  return Lack{request.pool->source, request.segment, exceeds_limit(request)};
 }
 
 bool NativeAllocator::is_rejected(const NativeRequest& request, Bytes collected) const {
@@ -255,7 +255,7 @@ void NativeAllocator::release_pool(PoolId pool) {
 }
 
 void NativeAllocator::set_pool_source(PoolId pool, std::shared_ptr<PoolSource> source) {
-  pools_.privates.at(pool).source = std::move(source);
+  for (const bool is_small : {true, false}) pools_.at(pool, is_small).source = source;
 }
 
 int NativeAllocator::pool_uses(PoolId pool) const { return pools_.privates.uses(pool); }

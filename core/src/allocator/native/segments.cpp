@@ -17,7 +17,7 @@ Block* Segments::take(const NativeRequest& request) {
 }
 
 Address Segments::address_for(const NativeRequest& request) {
-  if (PoolSource* const source = request.pool->source()) {
+  if (PoolSource* const source = request.pool->source.get()) {
     return source->accept(request.segment, request.stream);
   }
   Address address = 0;
@@ -28,7 +28,7 @@ Address Segments::address_for(const NativeRequest& request) {
 }
 
 void Segments::release(Block* block) {
-  if (PoolSource* const source = block->pool->source()) {
+  if (PoolSource* const source = block->pool->source.get()) {
     source->release({block->address, block->size, block->stream});
   } else if (const Status status = driver_.deallocate(block->address); status != Status::success) {
     throw DriverError("free memory", status, driver_.last_error());

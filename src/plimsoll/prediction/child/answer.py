@@ -33,6 +33,7 @@ from plimsoll.recordings.recording import LoadedTrace, Recording
 from plimsoll.torch.building import versions
 from plimsoll.torch.simulated.library import BEYOND_BUDGET, MATH_ATTENTION
 from plimsoll.torch.simulated.memory_limits import heeded, without_limit
+from plimsoll.torch.simulated.simulated_driver import COPIES_LACK_VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -285,6 +286,8 @@ def _assumptions(simulation: Simulation, *, depends_on: Collection[str]) -> list
         merged[EXTRAPOLATED_NCCL, "NCCL"] = [None, 1, 0]
     for what in depends_on:
         merged[what, "NCCL"] = [None, 1, 0]
+    if _core.copied_by_cuda():
+        merged[COPIES_LACK_VALUES, "cudaMemcpy"] = [None, 1, 0]
     for watcher, error in simulation.watchers.failures.items():
         merged[WATCHER_FAILED, f"{watcher} ({error})"] = [None, 1, 0]
     # The assumption that values were not computed matters only if the host read such a value, or a

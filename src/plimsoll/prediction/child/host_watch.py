@@ -111,7 +111,7 @@ class HostWatch:
             now, most = self._forked.look()
             written = int(library.lib.plimsoll_pinned_written_bytes())
             other = machine.shared_total_bytes - machine.shared_free_bytes
-            other -= int(library.lib.plimsoll_registered_bytes())
+            other -= int(library.lib.plimsoll_registered_written_bytes())
             other += memory.shared - written
             other -= self._before + account.extra + self._own_records()
             # `account.most_absent` was reached between the last reading and this one. The process's

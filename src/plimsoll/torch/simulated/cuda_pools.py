@@ -29,6 +29,25 @@ def pool_functions(simulation: Simulation) -> dict[str, Any]:
     }
 
 
+def give_source(
+    simulation: Simulation, index: int, pool: tuple[int, int], allocator: PluggableAllocator
+) -> None:
+    """Makes a pool take its segments from a program's own allocator.
+
+    Raises:
+        NotImplementedError: If the GPUs' allocator is not `native`.
+    """
+    engine = simulation.allocators[index].engine
+    try:
+        engine.set_pool_source(*pool, allocator.alloc_fn, allocator.free_fn)
+    except ValueError:
+        serves = "wheel" if simulation.has_own_allocator else simulation.allocator
+        raise NotImplementedError(
+            "plimsoll simulates an allocator of the program's own (torch.cuda.MemPool(allocator), "
+            f"or a library in LD_PRELOAD) only with --allocator native, not {serves}"
+        ) from None
+
+
 class _Pools:
     """The private pools and the captures of a process.
 
@@ -46,6 +65,7 @@ class _Pools:
         self.seeds = _Seeds()
         self.captures: list[weakref.ref[_CudaGraph]] = []
         self._graph_numbers, self._user_numbers = itertools.count(1), itertools.count(1)
+        self._with_source: set[tuple[int, tuple[int, int]]] = set()
 
     def new_graph_pool(self) -> tuple[int, int]:
         return (next(self._graph_numbers), 0)
@@ -60,27 +80,27 @@ class _Pools:
         return self.simulation.allocators[device].engine
 
     def begin(self, index: int, pool: tuple[int, int]) -> None:
-        self.engine(index).begin_allocate_to_pool(*pool, None)
+        self.begin_filtered(index, pool, None)
+
+    def begin_filtered(self, index: int, pool: tuple[int, int], stream: int | None) -> None:
+        """Makes requests go to a pool from now on, which is made if it does not exist.
+
+        Args:
+            index: The device.
+            pool: The pool's id.
+            stream: The stream whose requests the pool serves; None for all streams.
+        """
+        self.engine(index).begin_allocate_to_pool(*pool, stream)
+        replaced = self.simulation.replaced_allocation
+        if replaced is not None and (index, pool) not in self._with_source:
+            self.give_source(index, pool, replaced)
 
     def end(self, index: int, pool: tuple[int, int]) -> None:
         self.engine(index).end_allocate_to_pool(*pool)
 
-    def give_source(
-        self, engine: _core.Engine, pool: tuple[int, int], allocator: PluggableAllocator
-    ) -> None:
-        """Makes a pool take its segments from a program's own allocator.
-
-        Raises:
-            NotImplementedError: If the GPUs' allocator is not `native`.
-        """
-        try:
-            engine.set_pool_source(*pool, allocator.alloc_fn, allocator.free_fn)
-        except ValueError:
-            serves = "wheel" if self.simulation.has_own_allocator else self.simulation.allocator
-            raise NotImplementedError(
-                "plimsoll does not simulate torch.cuda.MemPool(allocator) with --allocator "
-                f"{serves}: simulate with --allocator native instead"
-            ) from None
+    def give_source(self, index: int, pool: tuple[int, int], allocator: PluggableAllocator) -> None:
+        give_source(self.simulation, index, pool, allocator)
+        self._with_source.add((index, pool))
 
     def release(self, index: int, pool: tuple[int, int]) -> None:
         self.engine(index).release_pool(*pool)
@@ -133,10 +153,10 @@ class _MemPool:
         self._id = pools.new_user_pool() if is_user_created else pools.new_graph_pool()
         self.device = pools.current_device()
         engine = pools.engine(self.device)
-        engine.begin_allocate_to_pool(*self._id, None)
-        engine.end_allocate_to_pool(*self._id)
+        pools.begin(self.device, self._id)
+        pools.end(self.device, self._id)
         if isinstance(allocator, PluggableAllocator) and allocator.gives_memory:
-            pools.give_source(engine, self._id, allocator)
+            pools.give_source(self.device, self._id, allocator)
         if use_on_oom:
             engine.set_pool_option(*self._id, _core.PoolOption.use_on_oom, True)
         if no_split:
@@ -188,7 +208,7 @@ class _CudaGraph:
         self._pool = pool or pools.new_graph_pool()
         stream = int(pools.lib.plimsoll_current_stream(self._device))
         engine = pools.engine(self._device)
-        engine.begin_allocate_to_pool(*self._pool, stream)
+        pools.begin_filtered(self._device, self._pool, stream)
         pools.lib.plimsoll_forget_capture(self._capture)
         self._capture = pools.simulation.set_capturing(self._device, on=True)
         engine.begin_graph_capture()

@@ -267,7 +267,7 @@ class Library:
         lib.plimsoll_copy_stack_times.restype = ctypes.c_size_t
         lib.plimsoll_copy_stack_times.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
         lib.plimsoll_pinned_written_bytes.restype = ctypes.c_uint64
-        lib.plimsoll_registered_bytes.restype = ctypes.c_uint64
+        lib.plimsoll_registered_written_bytes.restype = ctypes.c_uint64
         lib.plimsoll_account_host_in.argtypes = [ctypes.c_void_p]
         lib.plimsoll_pin.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         lib.plimsoll_unpin.argtypes = [ctypes.c_void_p]

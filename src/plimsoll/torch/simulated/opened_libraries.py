@@ -1,8 +1,9 @@
 """Simulates NVIDIA's libraries for programs that open them by `ctypes`.
 
 A program that opens one of them by its file name gets an object whose attributes are the library's
-functions. Any other library is opened as usual. If such a library needs CUDA libraries that are not
-installed, plimsoll first makes stand-ins for the missing ones.
+functions. Any other library is opened as usual, and then calls the simulated GPUs where it calls
+CUDA. If such a library needs CUDA libraries that are not installed, plimsoll first makes stand-ins
+for the missing ones.
 
 If a program opens the CUDA runtime and the machine has one, plimsoll also loads the real runtime,
 because PyTorch's libraries are linked to it.
@@ -16,6 +17,7 @@ from contextlib import suppress
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from plimsoll import _core
 from plimsoll.torch.simulated import simulated_cudart, simulated_driver, simulated_nvml
 from plimsoll.torch.simulated.libraries.loading import loaded
 from plimsoll.torch.simulated.ranks import opened_nccl
@@ -23,6 +25,10 @@ from plimsoll.torch.simulated.ranks import opened_nccl
 if TYPE_CHECKING:
     from plimsoll.torch.simulated.ranks.process_groups import ProcessGroups
     from plimsoll.torch.simulated.simulation import Simulation
+
+
+_CUDAS_OWN = ("libcu", "libnv", "libnccl", "libtorch", "libc10")
+"""How names of NVIDIA's and PyTorch's own libraries begin. Their calls of CUDA stay as they are."""
 
 
 def answer_by_ctypes(simulation: Simulation, groups: ProcessGroups) -> None:
@@ -35,7 +41,7 @@ def answer_by_ctypes(simulation: Simulation, groups: ProcessGroups) -> None:
     nvml = simulated_nvml.nvml_library(simulation)
     nccl = opened_nccl.nccl_library(simulation, groups)
     driver = simulated_driver.driver_library(simulation)
-    cudart = simulated_cudart.cudart_library(simulation, driver)
+    cudart = simulated_cudart.cudart_library(simulation)
     stand_ins: dict[str, Any] = {
         **dict.fromkeys(simulated_driver.NAMES, driver),
         **dict.fromkeys(simulated_nvml.NAMES, nvml),
@@ -59,6 +65,8 @@ def answer_by_ctypes(simulation: Simulation, groups: ProcessGroups) -> None:
         if is_plain and "/" in str(name) and "torch" in sys.modules:
             with suppress(OSError):
                 loaded(lambda: make(cls).__init__(name, *args, **kwargs), name)
+                if not file.startswith(_CUDAS_OWN):
+                    _core.redirect_imports(str(name))
         return make(cls)
 
     ctypes.CDLL.__new__ = new  # type: ignore[method-assign]

@@ -16,7 +16,7 @@ class SleepUse:
 
     Attributes:
         level: The engine's number for how deep it sleeps; vLLM keeps a copy of the weights on the
-            host at level 1, and nothing at level 2.
+            host at level 1, and nothing at level 2. None for SGLang, which has no levels.
         times: How often the engine slept at this level.
         freed_bytes: The memory of the card that the last sleep freed.
         unmapped_bytes: The part of `freed_bytes` that the engine maps again when it wakes; the rest
@@ -28,7 +28,7 @@ class SleepUse:
         free_bytes: The card's free memory when the engine last woke; None if it never woke.
     """
 
-    level: int
+    level: int | None
     times: int = 0
     freed_bytes: int = 0
     unmapped_bytes: int = 0
@@ -103,7 +103,7 @@ class ServingUse:
         }
         return cls(**{**values, **own})
 
-    def sleep_of(self, level: int) -> SleepUse:
+    def sleep_of(self, level: int | None) -> SleepUse:
         """Returns the record of a level of sleep; adds one if the level is new."""
         for each in self.sleeps:
             if each.level == level:

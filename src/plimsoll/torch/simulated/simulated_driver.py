@@ -23,8 +23,16 @@ NAMES = ("libcuda.so.1", "libcuda.so")
 """The names of the library's file under Linux."""
 
 _LIBRARY = "libplimsoll_cuda.so"
-_NEEDED = ("plimsoll_current_device", "plimsoll_set_device", "plimsoll_use")
-"""The functions of the simulated GPU's library that the driver API calls."""
+_NEEDED = (
+    *("plimsoll_current_device", "plimsoll_set_device", "plimsoll_use"),
+    *("plimsoll_pin", "plimsoll_unpin"),
+)
+"""The functions of the simulated GPU's library that the driver API and the runtime call."""
+COPIES_LACK_VALUES = (
+    "plimsoll simulates the time of CUDA's own copies between host and card; the destination keeps "
+    "its old values"
+)
+"""The assumption behind a program's copies by CUDA's driver or runtime."""
 _TELL_SIZES = ("cuMemGetInfo", "cuDeviceTotalMem")
 """Functions that return a card's memory size. A program may adapt its own requests to the size."""
 

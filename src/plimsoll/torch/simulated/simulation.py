@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from plimsoll.engine.gpus.profiles import GpuProfile
     from plimsoll.engine.protocol import AllocatorName
+    from plimsoll.torch.simulated.pluggable import PluggableAllocator
     from plimsoll.torch.simulated.serving_use import ServingUse
     from plimsoll.torch.simulated.setup import Setup
 
@@ -81,6 +82,7 @@ class Simulation:
         graphs: The memory that the driver allocated for CUDA graphs.
         driver_memory: The memory that the program requested from the driver itself.
         serving: How a serving engine in this process divides its card; None without one.
+        replaced_allocation: The allocator of a preloaded library (preloaded.py); None without one.
         give_up: Called with the reason when other ranks of the job should stop waiting for this
             rank.
     """
@@ -105,6 +107,7 @@ class Simulation:
         self.card_files: dict[int, str] = {}
         self.size_read_at: str | None = None
         self.serving: ServingUse | None = None
+        self.replaced_allocation: PluggableAllocator | None = None
         self.give_up: Callable[[str], None] = lambda _: None
         self._card_file: Callable[[int], str] | None = None
         self.contexts: set[int] = set()

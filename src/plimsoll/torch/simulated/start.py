@@ -21,6 +21,7 @@ from plimsoll.torch.simulated.libraries.missing_packages import stand_in
 from plimsoll.torch.simulated.libraries.modules import library_modules
 from plimsoll.torch.simulated.nvidia_smi import answer_nvidia_smi
 from plimsoll.torch.simulated.opened_libraries import answer_by_ctypes
+from plimsoll.torch.simulated.preloaded import use_preloaded_allocation
 from plimsoll.torch.simulated.ranks.process_groups import ProcessGroups
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
         simulation.library.install()
         patches.patch(module, simulation)
         simulation.watch_tiers()
+        use_preloaded_allocation(simulation)
         simulation.torch_is_imported()
         if after_import is not None:
             after_import(module)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
+import signal
+import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.units import GiB
+from plimsoll.torch.simulated.libraries.engine_sleep import EngineSleep
 from plimsoll.torch.simulated.libraries.engine_stages import EngineStages
 from plimsoll.torch.simulated.libraries.made_up import assume_made_up_weights
 
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 
 _MADE_UP = {"auto", "safetensors", "fastsafetensors", "pt", "npcache", "mistral"}
 """The values of SGLang's `load_format` for which plimsoll makes up weights in the model's sizes."""
+_SHUTDOWN_SECONDS = 60
+"""The time after which SGLang kills a process that has not ended; as in its kill_process_tree."""
 _ABOUT_MEMORY = re.compile("memory", re.IGNORECASE)
 
 
@@ -32,6 +38,8 @@ def sglang_modules(
         "sglang.srt.mem_cache.kv_cache_configurator": stages.watch_cache_sizes,
         "sglang.srt.model_executor.model_runner": stages.watch_runner,
         "sglang.srt.managers.scheduler": stages.watch_scheduler,
+        "sglang.srt.managers.scheduler_components.weight_updater": stages.watch_sleep,
+        "sglang.srt.utils.common": let_schedulers_end,
     }
 
 
@@ -50,6 +58,27 @@ def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
         return build(*arguments, **named)
 
     module.build_load_config = build_load_config  # type: ignore[attr-defined]
+
+
+def let_schedulers_end(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Loads the module that kills SGLang's processes, and gives them time to end.
+
+    When a scheduler's process ends, it reports its memory to plimsoll.
+    """
+    execute()
+    kill = module.kill_process_tree
+
+    @functools.wraps(kill)
+    def end_and_kill(parent_pid: int | None, *arguments: Any, **named: Any) -> Any:
+        with suppress(psutil.NoSuchProcess):
+            children = psutil.Process(parent_pid).children(recursive=True)
+            for child in children:
+                child.terminate()
+            psutil.wait_procs(children, timeout=_SHUTDOWN_SECONDS)
+        return kill(parent_pid, *arguments, **named)
+
+    psutil = module.psutil
+    module.kill_process_tree = end_and_kill  # type: ignore[attr-defined]
 
 
 class _Stages(EngineStages):
@@ -73,9 +102,20 @@ class _Stages(EngineStages):
         SGLang has started when `init_model_worker` returns.
         """
         execute()
+        # SystemExit ends the scheduler's loop, and then plimsoll's report is written.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         scheduler = module.Scheduler
         self.staged(scheduler, "init_model_worker", None, _learn_started, after="load")
         self.staged(scheduler, "run_batch", None)
+
+    def watch_sleep(self, module: ModuleType, execute: Callable[[], None]) -> None:
+        """Loads the module by which SGLang releases memory (`enable_memory_saver`) and resumes."""
+        execute()
+        EngineSleep(self).watch(
+            module.SchedulerWeightUpdaterManager,
+            "release_memory_occupation",
+            "resume_memory_occupation",
+        )
 
     def watch_cache_sizes(self, module: ModuleType, execute: Callable[[], None]) -> None:
         """Loads the module that chooses the cache's size, and notes if SGLang refuses to start.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from plimsoll import _core
 from plimsoll.torch.simulated.compiled.settings import compiled_folder
+from plimsoll.torch.simulated.libraries.engine_sleep import EngineSleep
 from plimsoll.torch.simulated.libraries.engine_stages import EngineStages
 from plimsoll.torch.simulated.libraries.made_up import assume_made_up_weights
 
@@ -100,31 +99,8 @@ def let_engines_end(module: ModuleType, execute: Callable[[], None]) -> None:
     module.shutdown = wait_and_shutdown  # type: ignore[attr-defined]
 
 
-@dataclass(frozen=True)
-class _Held:
-    """The memory that a process holds at one time.
-
-    Attributes:
-        card_bytes: Memory of its card.
-        mapped_bytes: The part of `card_bytes` that the program allocated by the driver API.
-        pinned_bytes: Page-locked host memory in use.
-    """
-
-    card_bytes: int
-    mapped_bytes: int
-    pinned_bytes: int
-
-
 class _Stages(EngineStages):
-    """Notes the stages of one engine.
-
-    Attributes:
-        _level: The level of the engine's last sleep.
-        _woken_bytes: The memory that waking up has taken since the last sleep.
-    """
-
-    _level = 0
-    _woken_bytes = 0
+    """Notes the stages of one engine."""
 
     def watch_worker(self, module: ModuleType, execute: Callable[[], None]) -> None:
         """Loads the worker's module, and makes the worker's methods note which stage vLLM is in."""
@@ -137,10 +113,7 @@ class _Stages(EngineStages):
         for name in ("execute_model", "sample_tokens"):
             self.staged(worker, name, None)
         self._note_cache(worker)
-        if hasattr(worker, "sleep") and hasattr(worker, "wake_up"):
-            self._note_sleep(worker)
-            self.staged(worker, "sleep", "sleep")
-            self.staged(worker, "wake_up", "wake_up")
+        EngineSleep(self).watch(worker, "sleep", "wake_up", level_of=_level)
 
     def count_sampled(self, module: ModuleType, execute: Callable[[], None]) -> None:
         """Loads vLLM's sampler, and makes plimsoll compute how many tokens each request gets.
@@ -199,62 +172,10 @@ class _Stages(EngineStages):
 
         worker.initialize_from_config = initialize_from_config
 
-    def _note_sleep(self, worker: Any) -> None:
-        """Notes the memory that the engine's sleep mode frees and takes.
 
-        Sleeping frees memory of the card and takes host memory. Waking takes memory of the card.
-        """
-        sleep, wake_up = worker.sleep, worker.wake_up
-        guarded = self.simulation.watchers.guarded
-
-        @functools.wraps(sleep)
-        def go_to_sleep(this: Any, level: int = 1, *further: Any, **named: Any) -> Any:
-            before = guarded("a serving engine's sleep", self._held)()
-            result = sleep(this, level, *further, **named)
-            if before is not None:
-                guarded("a serving engine's sleep", self._learn_sleep)(level, before)
-            return result
-
-        @functools.wraps(wake_up)
-        def wake(this: Any, *arguments: Any, **named: Any) -> Any:
-            before = guarded("a serving engine's waking", self._held)()
-            guarded("a serving engine's waking", self._learn_room)()
-            result = wake_up(this, *arguments, **named)
-            if before is not None:
-                guarded("a serving engine's waking", self._learn_waking)(before)
-            return result
-
-        worker.sleep, worker.wake_up = go_to_sleep, wake
-
-    def _held(self) -> _Held:
-        device = int(self.simulation.library.lib.plimsoll_current_device())
-        return _Held(
-            self.simulation.machine.gpus[device].dedicated_used_bytes,
-            _core.use_by_cuda(device)[0],
-            self.simulation.library.pinned_statistics().active_bytes.current,
-        )
-
-    def _learn_sleep(self, level: int, before: _Held) -> None:
-        after = self._held()
-        asleep = self.use().sleep_of(level)
-        asleep.times += 1
-        asleep.freed_bytes = before.card_bytes - after.card_bytes
-        asleep.unmapped_bytes = before.mapped_bytes - after.mapped_bytes
-        asleep.left_bytes = after.card_bytes
-        asleep.host_bytes = after.pinned_bytes - before.pinned_bytes
-        self._level, self._woken_bytes = level, 0
-
-    def _learn_room(self) -> None:
-        device = int(self.simulation.library.lib.plimsoll_current_device())
-        free = self.simulation.card_memory(device)[0]
-        # The engine may wake in several steps, and `_woken_bytes` is what the earlier steps took.
-        # So the sum is the memory that was free before the first step.
-        self.use().sleep_of(self._level).free_bytes = free + self._woken_bytes
-
-    def _learn_waking(self, before: _Held) -> None:
-        self._woken_bytes += self._held().card_bytes - before.card_bytes
-        asleep = self.use().sleep_of(self._level)
-        asleep.waking_bytes = max(asleep.waking_bytes or 0, self._woken_bytes)
+def _level(level: int = 1, *further: Any, **named: Any) -> int:
+    del further, named
+    return level
 
 
 def _tell_sampled(output: Any, arguments: list[Any]) -> None:

@@ -169,11 +169,13 @@ class PinnedAllocator final : public c10::Allocator {
     for (const Waiting& waiting : waiting_) ranges.emplace_back(waiting.memory, waiting.size);
     return simulated::written_bytes(ranges);
   }
-  std::uint64_t registered_bytes() {
+  std::uint64_t registered_written_bytes() {
     const std::lock_guard lock(mutex_);
-    std::uint64_t sum = 0;
-    for (const auto& [address, registered] : registered_) sum += registered.size;
-    return sum;
+    std::vector<std::pair<const void*, std::size_t>> ranges;
+    for (const auto& [address, registered] : registered_) {
+      ranges.emplace_back(address, registered.size);
+    }
+    return simulated::written_bytes(ranges);
   }
 
   static PinnedAllocator& instance() {
@@ -330,6 +332,8 @@ void reset_pinned_statistics(bool peaks) { PinnedAllocator::instance().reset_sta
 void limit_pinned(PinnedLimits limits) { PinnedAllocator::instance().limit(limits); }
 void empty_pinned_pool() { PinnedAllocator::instance().empty(); }
 std::uint64_t pinned_written_bytes() { return PinnedAllocator::instance().written_bytes(); }
-std::uint64_t registered_bytes() { return PinnedAllocator::instance().registered_bytes(); }
+std::uint64_t registered_written_bytes() {
+  return PinnedAllocator::instance().registered_written_bytes();
+}
 
 }  // namespace plimsoll::simulated

@@ -215,7 +215,7 @@ PLIMSOLL_EXPORT void plimsoll_clear_blas_workspaces() { clear_workspaces(); }
 PLIMSOLL_EXPORT void plimsoll_account_host_in(HostAccount* account) { account_host_in(account); }
 PLIMSOLL_EXPORT void plimsoll_read_host(HostAccount* copy) { *copy = read_host_account(); }
 PLIMSOLL_EXPORT uint64_t plimsoll_pinned_written_bytes() { return pinned_written_bytes(); }
-PLIMSOLL_EXPORT uint64_t plimsoll_registered_bytes() { return registered_bytes(); }
+PLIMSOLL_EXPORT uint64_t plimsoll_registered_written_bytes() { return registered_written_bytes(); }
 
 PLIMSOLL_EXPORT void plimsoll_pinned_statistics(PinnedStatistics* statistics) {
   *statistics = pinned_statistics();
