@@ -30,7 +30,7 @@ SNAPSHOT = EXAMPLES / "gpt2_adamw.pickle.gz"
 
 
 def recordings_of(what: Sequence[Path]) -> tuple[list[str], list[str]]:
-    plan, _ = _plan([str(path) for path in what], ["gpu=H100"], [], None, None)
+    plan, _ = _plan([str(path) for path in what], ["gpu=H100"], [], None, None, {})
     return list(plan.recordings), list(plan.scripts)
 
 
