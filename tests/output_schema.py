@@ -235,8 +235,9 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
         },
     }
     url = {"url": _text("Where the page is served.", "string")}
+    prediction |= words | {"caveats": caveats}
     return {
-        "predict": _object("predict: a script on a card.", prediction | words | {"caveats": caveats}),
+        "predict": _object("predict: a script on a card.", prediction),
         "predict_check": _object("predict --check: it beside a recording.", made.keys(CheckParts)),
         "fit": _object("fit --vary: the largest value that fits.", fit),
         "fit_serving": _object("fit vllm serve: options and cards with which it serves.", serving),
