@@ -78,7 +78,7 @@ def is_remote(source: str) -> bool:
 def recordings_in(folder: str) -> list[RankFile]:
     """Returns all recordings of a folder and its subfolders, sorted by name.
 
-    Of a recording with a limit, this is only the newest part, which says what is not in it.
+    If a recording has a limit, the list has only its newest part, which says what is not in it.
 
     Raises:
         InputError: If there are none, or the folder cannot be read.

@@ -26,7 +26,7 @@ class Case:
             recorded ones.
         allocator: "native" (PyTorch's), "elastic" (plimsoll's) or "uncached" (without a cache).
         nproc_per_node: The number of a job's processes on each machine; None if the case is no job.
-        nnodes: The number of a job's machines; None stands for 1.
+        nnodes: The number of a job's machines; None is the same as 1.
     """
 
     kind: str

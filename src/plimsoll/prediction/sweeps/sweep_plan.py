@@ -43,7 +43,7 @@ class SweepPlan:
         confs: Settings in the syntax of PYTORCH_CUDA_ALLOC_CONF, for PyTorch's own allocator only.
         allocators: Allocators, as `predict` takes them.
         nproc_per_node: The number of processes on each machine, if the scripts run as jobs.
-        nnodes: The number of machines of such a job; None stands for 1.
+        nnodes: The number of machines of such a job; None is the same as 1.
         goal: The goal, one of `GOALS`. A plan with several cards and no goal asks for the smallest
             card.
         prices: A file with prices of cards by the hour, or None.
