@@ -1,7 +1,9 @@
 """Finds loops that make no optimizer step, such as a validation between two steps of training.
 
 Such a loop lies inside one marked step, which then makes many times the forward requests of other
-steps. Its iterations, called passes, are found from the rhythm of its allocations.
+steps. Its iterations, called passes, are found from the rhythm of its allocations. Only the time up
+to the end of the step's largest rise is searched. A loop that keeps memory frees it all at once
+after its end, so its passes are alike only until then.
 """
 
 from __future__ import annotations
@@ -33,10 +35,8 @@ _MOST_LOOPS = 100
 
 def inner_loop(facts: Facts) -> Steps:
     """Returns the passes of a loop inside the marked step that has the peak; empty without one."""
-    for first, last in _long_steps(facts):
-        if first <= facts.event < last:
-            return _passes(facts, first, last)
-    return NO_STEPS
+    steps = [(first, last) for first, last in _long_steps(facts) if first <= facts.event < last]
+    return _passes(facts, steps)
 
 
 def inner_loops(facts: Facts) -> Steps:
@@ -44,8 +44,7 @@ def inner_loops(facts: Facts) -> Steps:
 
     The time between two loops counts as a part of the last pass before it.
     """
-    found = [_passes(facts, *each).boundaries for each in _long_steps(facts)[-_MOST_LOOPS:]]
-    return Steps(np.unique(np.concatenate([NO_STEPS.boundaries, *found])), "rhythm", 1.0)
+    return _passes(facts, _long_steps(facts)[-_MOST_LOOPS:])
 
 
 def _long_steps(facts: Facts) -> list[tuple[int, int]]:
@@ -65,5 +64,14 @@ def _long_steps(facts: Facts) -> list[tuple[int, int]]:
     return [(int(edges[one]), int(edges[one + 1])) for one in np.flatnonzero(is_long)]
 
 
-def _passes(facts: Facts, first: int, last: int) -> Steps:
-    return find_rhythm(facts.blocks, first, min(last, first + _MOST_SEARCHED))
+def _passes(facts: Facts, steps: list[tuple[int, int]]) -> Steps:
+    """Returns the passes of the loops inside some steps, each given by its first and last event."""
+    if not steps:
+        return NO_STEPS
+    level = facts.blocks.level()
+    found = []
+    for first, last in steps:
+        rise = level[first:last] - np.minimum.accumulate(level[first:last])
+        risen = first + int(np.argmax(rise)) + 1
+        found.append(find_rhythm(facts.blocks, first, min(risen, first + _MOST_SEARCHED)))
+    return Steps(np.unique(np.concatenate([each.boundaries for each in found])), "rhythm", 1.0)
