@@ -181,7 +181,8 @@ def effect(advice: Advice) -> str:
         return "not enough for the request that failed"
     if advice.serves_failed_requests:
         return "serves the request that failed"
-    return f"saves {format_size(advice.saves_bytes)}" if advice.saves_bytes else ""
+    least = "at least " if advice.kind == "leak" else ""
+    return f"saves {least}{format_size(advice.saves_bytes)}" if advice.saves_bytes else ""
 
 
 def cause(o: OutOfMemory) -> str:

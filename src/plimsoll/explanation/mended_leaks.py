@@ -60,11 +60,11 @@ def with_leak_mended(
 def _grow_later(
     lifetimes: Lifetimes, leaks: NDArray[np.int64], made_in: NDArray[np.int64], passes: Steps
 ) -> NDArray[np.bool_]:
-    """Returns a mask of the blocks that would be kept in later passes too.
+    """Returns a mask of the leaked blocks, without those that only the warm-up keeps.
 
     A line may rightly keep blocks of the warm-up, such as parameters. A block of the warm-up counts
-    as leaked if its pass keeps no more blocks of its kind than the median later pass. Blocks of one
-    kind have the same call stack; without call stacks, the same size.
+    as leaked if its pass keeps no more blocks of its call stack than the median later pass. Without
+    call stacks, no block of the warm-up counts.
 
     Args:
         lifetimes: The blocks.
@@ -73,12 +73,14 @@ def _grow_later(
         passes: The iterations of the loop.
     """
     warm, count = steps_to_warm_up(passes), len(passes)
-    kind = (lifetimes.stack if lifetimes.stack.any() else lifetimes.size)[leaks]
+    stack = lifetimes.stack[leaks]
     found: NDArray[np.bool_] = made_in >= warm
-    for each in np.unique(kind[~found]).tolist():
-        kept = np.bincount(made_in[kind == each], minlength=count)
+    if not lifetimes.stack.any():
+        return found
+    for each in np.unique(stack[~found]).tolist():
+        kept = np.bincount(made_in[stack == each], minlength=count)
         usual = np.median(kept[warm : max(count - 1, warm + 1)])
-        found |= (kind == each) & (kept[made_in] <= usual)
+        found |= (stack == each) & (kept[made_in] <= usual)
     return found
 
 

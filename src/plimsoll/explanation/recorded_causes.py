@@ -23,7 +23,7 @@ from plimsoll.recordings.causes.outside_pytorch import CardParts, own_bytes
 from plimsoll.recordings.causes.recognisers import find_causes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from plimsoll.explanation.explained_usage import ExplainedUsage
     from plimsoll.explanation.parts import Advice, CardUse, OutOfMemory
@@ -129,23 +129,26 @@ def card_parts(card: CardUse, failed: OutOfMemory, error: str | None) -> CardPar
 
 
 def with_savings(causes: Iterable[Cause], advice: Sequence[Advice]) -> list[Cause]:
-    """Returns the causes with their `saves_bytes` set.
+    """Returns the causes with what the trials of their changes showed.
 
-    Each piece of advice has been tried already, so its saving is known. A cause gets the saving of
-    the advice that acts against it, or None if no advice does.
+    Each piece of advice has been tried already, so its effect is known. A cause gets the effect of
+    the advice that acts against it: the bytes that it saves, or whether it serves the requests that
+    failed. Both are None if no advice acts against the cause.
     """
-    by_kind: dict[str, int] = {}
-    for one in advice:
-        if one.serves_failed_requests is None:
-            by_kind[one.kind] = max(by_kind.get(one.kind, 0), one.saves_bytes)
-    tried = {
-        "kept_over_passes": by_kind.get("leak"),
-        "varied_sizes": max(
-            (by_kind[kind] for kind in ("setting", "elastic") if kind in by_kind), default=None
-        ),
-    }
-    by_words = {one.what: one.saves_bytes for one in advice if one.kind == "script"}
-    return [
-        replace(each, saves_bytes=by_words.get(each.change) or tried.get(each.name) or None)
-        for each in causes
+    kinds = {"kept_over_passes": ("leak",), "varied_sizes": ("setting", "elastic")}
+    return [_with_effect(each, kinds.get(each.name, ()), advice) for each in causes]
+
+
+def _with_effect(cause: Cause, kinds: Collection[str], advice: Sequence[Advice]) -> Cause:
+    tried = [one for one in advice if one.kind in kinds]
+    served = [one.serves_failed_requests for one in tried]
+    saved = [one.saves_bytes for one in tried if one.serves_failed_requests is None]
+    of_script = [
+        one.saves_bytes for one in advice if one.kind == "script" and one.what == cause.change
     ]
+    known = [each for each in served if each is not None]
+    return replace(
+        cause,
+        saves_bytes=max(of_script, default=0) or max(saved, default=0) or None,
+        serves_failed_requests=any(known) if known else None,
+    )

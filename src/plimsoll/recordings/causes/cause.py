@@ -42,6 +42,8 @@ class Cause:
         growth_bytes: The growth with each iteration of a loop; 0 if the memory does not grow.
         saves_bytes: The bytes of peak reserved memory that the change saved in a trial; None if
             the change was not tried.
+        serves_failed_requests: Whether a trial of the change served the requests that failed; None
+            if none failed, or the change was not tried.
         on_host: Whether the cause is about host memory.
         why_not: Why a trial of the change failed; "" if it did not fail, or without a trial.
     """
@@ -54,6 +56,7 @@ class Cause:
     patch: str = ""
     growth_bytes: int = 0
     saves_bytes: int | None = None
+    serves_failed_requests: bool | None = None
     on_host: bool = False
     why_not: str = ""
 

@@ -98,7 +98,7 @@ def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps
     line = facts.callers_line(graph.blocks)
     where = mostly_at(line, facts.line_of_most(graph.blocks))
     perhaps = "" if graph.is_certain else "perhaps "
-    made = f"{perhaps}{_GRAPH} {subject(line)} makes{where}"
+    made = f"{perhaps}{_GRAPH} {subject(line)} makes{where} is kept in each pass"
     if line is not None and not _trains(facts, passes, graph):
         return _unused_graph(facts, leak, line, grown, graph, made)
     found = _value(facts, line or leak.what, passes) or KeptValue(_SUMMED, is_number=True)
@@ -187,7 +187,7 @@ def _unused_graph(
     change = "put what runs there under torch.no_grad()"
     is_freed = bool((facts.blocks.end[graph.blocks] < facts.blocks.event_count).any())
     if is_freed or len(facts.backward_starts):
-        made += " for a backward pass that never runs"
+        made = f"{made} for a backward pass that never runs"
     else:  # the program may have ended before its first backward pass
         change = f"if no backward pass follows, {change}"
     return _cause(leak, line, grown, change, NO_GRAD, made)
@@ -213,12 +213,12 @@ def _cause(
         grown: The bytes by which the memory of this cause grew.
         change: The advice.
         patch: The changed statement, which no longer makes memory grow.
-        graph: The kept graph in words; "" without one.
+        graph: The statement that a graph is kept; "" without one.
     """
     slope = round(leak.slope_bytes * grown / leak.grown_bytes)
     more = format_size(slope)
     if graph:
-        what = f"{graph} is kept in each pass, {more} more each time"
+        what = f"{graph}, {more} more each time"
     else:
         what = f"{subject(line)} keeps {more} more with each pass of its loop"
     return Cause(
