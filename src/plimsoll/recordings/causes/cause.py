@@ -210,7 +210,9 @@ class Facts:
     @cached_property
     def backward_starts(self) -> NDArray[np.int64]:
         """Returns the events at which backward passes allocated, in order."""
-        return np.sort(self.blocks.start[np.isin(self.place, _BACKWARD)])
+        # Blocks from before the history have no stack, which looks like a backward pass.
+        is_backward = np.isin(self.place, _BACKWARD) & (self.blocks.start >= 0)
+        return np.sort(self.blocks.start[is_backward])
 
     @cached_property
     def is_freed_in_backward(self) -> NDArray[np.bool_]:
