@@ -34,13 +34,16 @@ pytest.importorskip("torch")
 CAUSES = PROGRAMS / "causes"
 NAMES = {path.stem: path.stem for path in CAUSES.glob("*.py")} | {
     "collected_results": "kept_over_passes",
+    "graphs_kept_in_training": "kept_over_passes",
+    "leaking_validation": "kept_over_passes",
     "ranks_without_a_card": "ranks_on_one_card",
     "tensors_kept_in_training": "kept_over_passes",
 }
 TWO_CARDS = ("data_parallel",)
 TWO_RANKS = ("ranks_on_one_card", "ranks_without_a_card")
 IN_RECORDINGS = ("collected_results", "loaded_checkpoint", "unused_activations", "varied_sizes")
-TRIED = ("autocast_cache", "collected_results", "kept_over_passes", "loaded_checkpoint",
+TRIED = ("autocast_cache", "collected_results", "graphs_kept_in_training", "kept_over_passes",
+         "leaking_validation", "loaded_checkpoint",
          "search_of_plans", "unused_activations", *TWO_RANKS)  # fmt: skip
 QUICKLY_TRIED = "unused_activations"
 SLOW = ("loaded_checkpoint", "search_of_plans", "whole_model_checkpoint", *TWO_RANKS)
@@ -99,6 +102,63 @@ def test_a_recording_on_a_gpu_only_suspects_a_graph(
 
 
 @pytest.mark.parametrize(
+    ("program", "never_runs", "patch"),
+    [
+        ("leaking_validation", True, "with torch.no_grad():"),
+        ("graphs_kept_in_training", False, "losses.append(loss.item())"),
+    ],
+)
+def test_no_grad_is_advised_only_where_no_backward_pass_uses_the_graph(
+    program: str, never_runs: bool, patch: str
+) -> None:
+    cause = predict(CAUSES / f"{program}.py", ["fault"]).causes[0]
+    assert ("for a backward pass that never runs" in cause.sentence) == never_runs
+    assert cause.patch.endswith(patch)
+
+
+@pytest.mark.parametrize("batches", ["12", "400"])
+def test_a_recorded_validation_names_its_leak_whether_or_not_it_fills_the_card(
+    batches: str, tmp_path: Path
+) -> None:
+    recording = tmp_path / "run.plim"
+    simulate(
+        CAUSES / "leaking_validation.py",
+        *("--record", str(recording)),
+        arguments=["fault", batches],
+        gpu="T4",
+    )
+    found = explain(str(recording))
+    assert bool(found.out_of_memory) == (batches != "12")
+    (cause, *_), first = found.causes, found.leaks[0]
+    assert (cause.name, cause.patch) == ("kept_over_passes", "with torch.no_grad():")
+    assert first.inside_step == 10
+    assert "leaking_validation.py:27 validate" in first.what
+    leak = found.advice[0]
+    assert leak.kind == "leak"
+    if found.out_of_memory:
+        assert leak.serves_failed_requests
+        assert "(serves the request that failed, tried)" in str(found)
+    else:
+        # Both validations keep 12 graphs. Of these, two are live at a time without the leak.
+        assert leak.saves_bytes >= 10 * cause.growth_bytes
+
+
+def test_without_any_backward_pass_no_grad_is_advised_on_a_condition(tmp_path: Path) -> None:
+    script = tmp_path / "sums.py"
+    script.write_text(
+        "import torch\n"
+        "model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(4)]).cuda()\n"
+        "total = 0\n"
+        "for _ in range(20):\n"
+        "    total += model(torch.randn(1024, 1024, device='cuda')).square().mean()\n"
+    )
+    (cause,) = predict(script).causes
+    assert cause.change == "if no backward pass follows, put what runs there under torch.no_grad()"
+    script.write_text(script.read_text() + "total.backward()\n")
+    assert not [one for one in predict(script).causes if "no_grad" in one.change]
+
+
+@pytest.mark.parametrize(
     "program",
     [pytest.param(name, marks=() if name == QUICKLY_TRIED else pytest.mark.long) for name in TRIED],
 )
@@ -111,7 +171,7 @@ def test_the_change_is_tried_and_saves_memory(program: str) -> None:
     assert " fits on H100: " in verdict
     assert why.startswith("Why: ")
     assert follow.startswith("Try: ")
-    assert re.search(r" \(saves \d+\.\d\d [MG]iB, tried\)\.$", why)
+    assert re.search(r" \(saves (at least )?\d+\.\d\d [MG]iB, tried\)\.$", why)
 
 
 @pytest.mark.parametrize("program", IN_RECORDINGS)

@@ -79,7 +79,7 @@ def give_advice(
     has_failed = failure is not None or not base.fits
     found = KeptAdvice(base, failed=has_failed, total_bytes=total_bytes)
     has_stacks = bool(lifetimes.stack.any())
-    add_leaks(search, own, leaks, lifetimes, steps, found, has_stacks=has_stacks)
+    add_leaks(search, own, leaks, lifetimes, found, has_stacks=has_stacks)
     unlimited = {own: base}
     if own.allocator == "native":
         settings = search_settings(search, base)

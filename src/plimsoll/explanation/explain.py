@@ -18,7 +18,7 @@ from plimsoll.explanation.peak import run_seconds
 from plimsoll.explanation.ranking import needed, ranked
 from plimsoll.explanation.recorded_causes import (
     card_parts,
-    found_leaks,
+    growing_lines,
     recorded_causes,
     with_savings,
 )
@@ -26,7 +26,6 @@ from plimsoll.explanation.script_changes import try_changes
 from plimsoll.explanation.search import Search, recorded_setting
 from plimsoll.explanation.source import read_source
 from plimsoll.explanation.state import recorded_failures
-from plimsoll.recordings.analysis.leaks import find_leaks
 from plimsoll.recordings.analysis.lines import source_line
 from plimsoll.recordings.causes.outside_pytorch import own_bytes, with_outside
 from plimsoll.recordings.recording import Recording
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
     from plimsoll.engine.gpus.recorded_card import RecordedCard
     from plimsoll.explanation.explained_device import Device
+    from plimsoll.explanation.leak_advice import FoundLeak
     from plimsoll.explanation.parts import Advice, OutOfMemory, ScriptRun
     from plimsoll.prediction.parts import GpuUse
     from plimsoll.recordings.analysis.leaks import Leak
@@ -107,7 +107,7 @@ def explain(
     )
     usage = ExplainedUsage(chosen)
     failures = _Failures(usage, limit_bytes)
-    leaks = find_leaks(usage.lifetimes, usage.steps, usage.group, usage.names)
+    leaks = growing_lines(usage)
     found = _FoundAdvice(
         Search(
             chosen.recording,
@@ -123,7 +123,7 @@ def explain(
         tell(f"running {script} with changes, simulated")
         found.add_changes(usage, script, arguments, vary)
     return _explanation(
-        usage, failures, leaks, found, uses, limit_bytes, error,
+        usage, failures, [one.leak for one in leaks], found, uses, limit_bytes, error,
         [*recording.problems, *of_others, *_history_notes(chosen), *failures.notes, *found.notes],
     )  # fmt: skip
 
@@ -186,7 +186,7 @@ class _FoundAdvice:
         self.notes: list[str] = []
 
     def add_replayed(
-        self, usage: ExplainedUsage, leaks: list[Leak], failure: OutOfMemory | None
+        self, usage: ExplainedUsage, leaks: Sequence[FoundLeak], failure: OutOfMemory | None
     ) -> None:
         card = usage.device.card
         self.advice += give_advice(
@@ -195,7 +195,7 @@ class _FoundAdvice:
             usage.lifetimes,
             usage.steps,
             usage.categories,
-            leaks=found_leaks(usage, leaks),
+            leaks=leaks,
             failure=failure,
             total_bytes=card.total_bytes if card else None,
         )

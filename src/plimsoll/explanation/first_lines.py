@@ -111,18 +111,19 @@ def _graph(e: ExplanationParts) -> str:
     found = e.causes[0] if e.causes else None
     if found is None or found.line is None or not keeps_graph(found):
         return ""
-    more = f"{format_size(found.growth_bytes)} more each step"
+    more = f"{format_size(found.growth_bytes)} more {e.leaks[0].each_time}"
     return f"The program leaks: {found.line} keeps {more}."
 
 
 def _leak(leak: Leak) -> str:
-    more = f"{format_size(round(leak.slope_bytes))} more each step"
+    more = f"{format_size(round(leak.slope_bytes))} more {leak.each_time}"
     return f"The program leaks: {leak.what} holds {more}."
 
 
 def _grown(leak: Leak) -> str:
     grown = f"{format_size(leak.grown_bytes)} in {format_count(leak.blocks, 'more block')}"
-    return f"Why: over the examined steps, {leak.what} has kept {grown}."
+    times = "steps" if leak.inside_step is None else "passes"
+    return f"Why: over the examined {times}, {leak.what} has kept {grown}."
 
 
 def _most_held(e: ExplanationParts) -> str | None:
@@ -180,7 +181,8 @@ def effect(advice: Advice) -> str:
         return "not enough for the request that failed"
     if advice.serves_failed_requests:
         return "serves the request that failed"
-    return f"saves {format_size(advice.saves_bytes)}" if advice.saves_bytes else ""
+    least = "at least " if advice.kind == "leak" else ""
+    return f"saves {least}{format_size(advice.saves_bytes)}" if advice.saves_bytes else ""
 
 
 def cause(o: OutOfMemory) -> str:

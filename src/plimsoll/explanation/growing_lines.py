@@ -12,7 +12,7 @@ from plimsoll.explanation.state import recorded_failures
 from plimsoll.recordings.analysis.categories import find_categories
 from plimsoll.recordings.analysis.lines import source_lines, users_part
 from plimsoll.recordings.causes.cause import Facts, Reserved
-from plimsoll.recordings.causes.kept_over_passes import cause_of_leak
+from plimsoll.recordings.causes.kept_over_passes import NO_GRAD, cause_of_leak
 from plimsoll.recordings.causes.wording import subject
 
 if TYPE_CHECKING:
@@ -72,4 +72,5 @@ def _helps(leak: Leak, cause: Cause) -> str:
     where = f" at {subject(cause.line)}" if cause.line else ""
     is_same = users_part(leak.what) in (cause.line, users_part(cause.line or ""))
     change = cause.change if is_same else cause.change.replace(" there", where)
-    return f"What helps: {change}: {cause.patch}"
+    # The advice of no_grad already names its patch.
+    return f"What helps: {change}" + ("" if cause.patch == NO_GRAD else f": {cause.patch}")

@@ -39,11 +39,13 @@ class FoundLeak:
         leak: Memory that grows from step to step, of one source line or of requests of one size.
         is_of_line: A mask over all blocks of the device: True for the blocks of that line or size.
         cause: Why the memory is kept.
+        passes: The steps, or the passes of all loops in which the line may keep memory.
     """
 
     leak: Leak
     is_of_line: NDArray[np.bool_]
     cause: Cause
+    passes: Steps
 
 
 def add_leaks(
@@ -51,7 +53,6 @@ def add_leaks(
     own: Setting,
     leaks: Sequence[FoundLeak],
     lifetimes: Lifetimes,
-    steps: Steps,
     found: KeptAdvice,
     *,
     has_stacks: bool,
@@ -67,7 +68,6 @@ def add_leaks(
         own: The recorded allocator, settings and limit.
         leaks: The leaks.
         lifetimes: The blocks.
-        steps: The program's steps.
         found: The advice so far; new advice is added to it.
         has_stacks: Whether leaks are named by lines.
     """
@@ -79,7 +79,7 @@ def add_leaks(
         after: Trial | None = None
         edited = None
         if not found.base.reconstructed_start:
-            edited = with_leak_mended(search.recording, lifetimes, steps, is_of_line)
+            edited = with_leak_mended(search.recording, lifetimes, group[0].passes, is_of_line)
         if edited is not None:
             before = before or search.trial(own, edited[0])
             after = before and search.trial(own, edited[1])
@@ -89,21 +89,38 @@ def add_leaks(
 def _by_change(leaks: Sequence[FoundLeak]) -> list[list[FoundLeak]]:
     """Groups the leaks that the same change would mend, the fastest growth first.
 
-    An autograd graph also keeps tensors that have no grad_fn, such as its inputs. plimsoll may not
-    find the statement that keeps the tensors of a leak. Such a leak joins the group of the
+    Leaks of the steps and leaks of a loop inside a step are never in one group.
+    """
+    loops = dict.fromkeys(one.leak.inside_step for one in leaks)
+    groups = [
+        group
+        for loop in loops
+        for group in _of_one_loop([one for one in leaks if one.leak.inside_step == loop])
+    ]
+    return sorted(groups, key=lambda group: -_slope(group))
+
+
+def _of_one_loop(leaks: Sequence[FoundLeak]) -> list[list[FoundLeak]]:
+    """Groups the leaks of one loop that the same change would mend.
+
+    Several lines, such as those of the model and of the loss, make the graph that one statement
+    keeps. An autograd graph also keeps tensors that have no grad_fn, such as its inputs. plimsoll
+    may not find the statement that keeps the tensors of a leak. Such a leak joins the group of the
     fastest-growing graph.
     """
     groups: dict[str, list[FoundLeak]] = {}
     for one in leaks:
-        is_graph = keeps_graph(one.cause) and one.cause.line is not None
-        groups.setdefault(f"graph {one.cause.line}" if is_graph else one.leak.what, []).append(one)
+        key, cause = one.leak.what, one.cause
+        if keeps_graph(cause) and cause.line is not None:
+            key = f"graph {cause.line if cause.patch in UNSEEN else cause.patch}"
+        groups.setdefault(key, []).append(one)
     graphs = [group for key, group in groups.items() if key.startswith("graph ")]
     graph = max(graphs, key=_slope, default=None)
     if graph is not None:
         for key, group in list(groups.items()):
             if group is not graph and all(one.cause.patch in UNSEEN for one in group):
                 graph += groups.pop(key)
-    return sorted(groups.values(), key=lambda group: -_slope(group))
+    return list(groups.values())
 
 
 def _slope(group: Sequence[FoundLeak]) -> float:
@@ -114,10 +131,10 @@ def _words(group: Sequence[FoundLeak], *, has_stacks: bool) -> tuple[str, str]:
     """Returns the advice on a group of leaks, and the text to copy: code or a command."""
     leak, cause = group[0].leak, group[0].cause
     where = last_part(leak.what)
-    grows = f"{format_size(round(_slope(group)))} more each step"
+    grows = f"{format_size(round(_slope(group)))} more {leak.each_time}"
     if not has_stacks:
         return f"find out what keeps {where} ({grows})", "plimsoll run --record run.plim"
     if keeps_graph(cause) and cause.line is not None:
         at = subject(last_part(cause.line))
-        return f"{cause.change.replace(' there', f' at {at}')} ({grows})", cause.patch
+        return f"{cause.change.replace(' there', f' at {at}', 1)} ({grows})", cause.patch
     return f"keep nothing of {where} on the GPU ({grows})", cause.patch

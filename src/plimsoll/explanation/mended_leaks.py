@@ -20,26 +20,27 @@ if TYPE_CHECKING:
 
 
 def with_leak_mended(
-    recording: Recording, lifetimes: Lifetimes, steps: Steps, is_of_line: NDArray[np.bool_]
+    recording: Recording, lifetimes: Lifetimes, passes: Steps, is_of_line: NDArray[np.bool_]
 ) -> tuple[Recording, Recording] | None:
     """Returns two copies of a recording: one frees blocks as recorded, one frees leaked blocks.
 
-    In the second copy, no block of the leaking line outlives the step after the one that
-    allocated it; until then a variable may rightly hold the block. Steps of the warm-up are not
-    changed. Both copies contain only the requests and frees of the program, not the allocator's
-    own events. So they differ only in the frees. Returns None if no block needs an earlier free.
+    In the second copy, no block of the leaking line outlives the pass after the one that
+    allocated it; until then a variable may rightly hold the block. Both copies contain only the
+    requests and frees of the program, not the allocator's own events. So they differ only in the
+    frees. Returns None if no block needs an earlier free.
 
     Args:
         recording: The recording of one device.
         lifetimes: Its blocks.
-        steps: The program's steps.
+        passes: The iterations of the loop, such as the program's steps.
         is_of_line: A mask of the blocks that the line allocates.
     """
-    count = len(steps)
-    step = np.searchsorted(steps.boundaries, lifetimes.start, side="right") - 1
-    leaves_time = (step >= steps_to_warm_up(steps)) & (step + 2 <= count)
-    latest = steps.boundaries[np.clip(step + 2, 0, count)]
-    leaks = np.flatnonzero(is_of_line & leaves_time & (lifetimes.end > latest))
+    count = len(passes)
+    made_in = np.searchsorted(passes.boundaries, lifetimes.start, side="right") - 1
+    latest = passes.boundaries[np.clip(made_in + 2, 0, count)]
+    is_inside = (made_in >= 0) & (made_in + 2 <= count)
+    leaks = np.flatnonzero(is_of_line & is_inside & (lifetimes.end > latest))
+    leaks = leaks[_grow_later(lifetimes, leaks, made_in[leaks], passes)]
     if not len(leaks):
         return None
     (trace,) = recording.devices
@@ -54,6 +55,33 @@ def with_leak_mended(
         requests_alone(recording, events, "requests alone"),
         requests_alone(recording, mended, "without a leak"),
     )
+
+
+def _grow_later(
+    lifetimes: Lifetimes, leaks: NDArray[np.int64], made_in: NDArray[np.int64], passes: Steps
+) -> NDArray[np.bool_]:
+    """Returns a mask of the leaked blocks, without those that only the warm-up keeps.
+
+    A line may rightly keep blocks of the warm-up, such as parameters. A block of the warm-up counts
+    as leaked if its pass keeps no more blocks of its call stack than the median later pass. Without
+    call stacks, no block of the warm-up counts.
+
+    Args:
+        lifetimes: The blocks.
+        leaks: The indices of the blocks.
+        made_in: The pass that allocated each of them.
+        passes: The iterations of the loop.
+    """
+    warm, count = steps_to_warm_up(passes), len(passes)
+    stack = lifetimes.stack[leaks]
+    found: NDArray[np.bool_] = made_in >= warm
+    if not lifetimes.stack.any():
+        return found
+    for each in np.unique(stack[~found]).tolist():
+        kept = np.bincount(made_in[stack == each], minlength=count)
+        usual = np.median(kept[warm : max(count - 1, warm + 1)])
+        found |= (stack == each) & (kept[made_in] <= usual)
+    return found
 
 
 def _frees(allocations: EventBatch) -> EventBatch:

@@ -6,21 +6,30 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from plimsoll.base.printable import printable
 from plimsoll.base.watchers import Watchers
 from plimsoll.explanation.leak_advice import FoundLeak
+from plimsoll.recordings.analysis.leaks import find_leaks
 from plimsoll.recordings.causes.cause import Facts, Notes, Reserved
-from plimsoll.recordings.causes.kept_over_passes import cause_of_leak
+from plimsoll.recordings.causes.inner_loops import inner_loops
+from plimsoll.recordings.causes.kept_over_passes import (
+    cause_of_leak,
+    growing_inner_loop,
+    lines_that_keep,
+)
 from plimsoll.recordings.causes.outside_pytorch import CardParts, own_bytes
 from plimsoll.recordings.causes.recognisers import find_causes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from plimsoll.explanation.explained_usage import ExplainedUsage
     from plimsoll.explanation.parts import Advice, CardUse, OutOfMemory
     from plimsoll.prediction.parts import GpuUse
     from plimsoll.recordings.analysis.leaks import Leak
+    from plimsoll.recordings.analysis.steps import Steps
     from plimsoll.recordings.causes.cause import Cause
 
 
@@ -39,17 +48,34 @@ def recorded_causes(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bo
     return found
 
 
-def found_leaks(usage: ExplainedUsage, leaks: Sequence[Leak]) -> list[FoundLeak]:
-    """Returns the leaks with their blocks and causes."""
+def growing_lines(usage: ExplainedUsage) -> list[FoundLeak]:
+    """Returns the lines whose memory grows, with their blocks and causes, the fastest first.
+
+    Memory grows from step to step, or with the passes of a loop inside the step that has the peak.
+    """
     facts = _facts(usage, (), failed=False)
-    return [
-        FoundLeak(
-            leak,
-            usage.group == usage.names.index(leak.what),
-            cause_of_leak(facts, leak, leaks, usage.steps),
-        )
-        for leak in leaks
-    ]
+    leaks = find_leaks(usage.lifetimes, usage.steps, usage.group, usage.names)
+    found = [_found(facts, leak, leaks, usage.steps, usage.steps) for leak in leaks]
+    loop = growing_inner_loop(facts)
+    if len(loop):
+        step = int(np.searchsorted(usage.steps.boundaries, facts.event, side="right")) - 1
+        names = {leak.what for leak in leaks}
+        inside = [
+            replace(leak, inside_step=step)
+            for leak in lines_that_keep(facts, loop, usage.group, usage.names)
+        ]
+        every = inner_loops(facts)
+        found += [
+            _found(facts, leak, inside, loop, every) for leak in inside if leak.what not in names
+        ]
+    return sorted(found, key=lambda one: -one.leak.slope_bytes)
+
+
+def _found(
+    facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps, every: Steps
+) -> FoundLeak:
+    is_of_line = facts.line == facts.lines.index(leak.what)
+    return FoundLeak(leak, is_of_line, cause_of_leak(facts, leak, leaks, passes), every)
 
 
 def _facts(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bool) -> Facts:
@@ -103,23 +129,26 @@ def card_parts(card: CardUse, failed: OutOfMemory, error: str | None) -> CardPar
 
 
 def with_savings(causes: Iterable[Cause], advice: Sequence[Advice]) -> list[Cause]:
-    """Returns the causes with their `saves_bytes` set.
+    """Returns the causes with what the trials of their changes showed.
 
-    Each piece of advice has been tried already, so its saving is known. A cause gets the saving of
-    the advice that acts against it, or None if no advice does.
+    Each piece of advice has been tried already, so its effect is known. A cause gets the effect of
+    the advice that acts against it: the bytes that it saves, or whether it serves the requests that
+    failed. Both are None if no advice acts against the cause.
     """
-    by_kind: dict[str, int] = {}
-    for one in advice:
-        if one.serves_failed_requests is None:
-            by_kind[one.kind] = max(by_kind.get(one.kind, 0), one.saves_bytes)
-    tried = {
-        "kept_over_passes": by_kind.get("leak"),
-        "varied_sizes": max(
-            (by_kind[kind] for kind in ("setting", "elastic") if kind in by_kind), default=None
-        ),
-    }
-    by_words = {one.what: one.saves_bytes for one in advice if one.kind == "script"}
-    return [
-        replace(each, saves_bytes=by_words.get(each.change) or tried.get(each.name) or None)
-        for each in causes
+    kinds = {"kept_over_passes": ("leak",), "varied_sizes": ("setting", "elastic")}
+    return [_with_effect(each, kinds.get(each.name, ()), advice) for each in causes]
+
+
+def _with_effect(cause: Cause, kinds: Collection[str], advice: Sequence[Advice]) -> Cause:
+    tried = [one for one in advice if one.kind in kinds]
+    served = [one.serves_failed_requests for one in tried]
+    saved = [one.saves_bytes for one in tried if one.serves_failed_requests is None]
+    of_script = [
+        one.saves_bytes for one in advice if one.kind == "script" and one.what == cause.change
     ]
+    known = [each for each in served if each is not None]
+    return replace(
+        cause,
+        saves_bytes=max(of_script, default=0) or max(saved, default=0) or None,
+        serves_failed_requests=any(known) if known else None,
+    )

@@ -201,13 +201,14 @@ def _leaks(e: ExplanationParts) -> Iterator[str]:
         return
     for leak in e.leaks[:_MOST_LEAKS]:
         yield (
-            f"{_INDENT}{leak.what}: {format_size(round(leak.slope_bytes))} more each step "
+            f"{_INDENT}{leak.what}: {format_size(round(leak.slope_bytes))} more {leak.each_time} "
             f"(confidence {_confidence(leak.confidence)})"
         )
         grown = f"{format_size(leak.grown_bytes)} in {format_count(leak.blocks, 'more block')}"
+        times = "steps" if leak.inside_step is None else "passes"
         yield (
             f"{_INDENT * 2}{grown} over the "
-            f"examined steps; the last block was allocated at event {leak.last_event:,}"
+            f"examined {times}; the last block was allocated at event {leak.last_event:,}"
         )
     if len(e.leaks) > _MOST_LEAKS:
         yield f"{_INDENT}and {len(e.leaks) - _MOST_LEAKS} more"

@@ -41,6 +41,8 @@ class Leak:
         grown_bytes: The growth from the first examined step to the last.
         blocks: The growth in the number of blocks.
         last_event: The last event that allocated a block of this line or size.
+        inside_step: The marked step with the loop, such as a validation, in whose passes the memory
+            grows: "step" then means a pass of it. None if the memory grows from step to step.
     """
 
     what: str
@@ -49,6 +51,13 @@ class Leak:
     grown_bytes: int
     blocks: int
     last_event: int
+    inside_step: int | None = None
+
+    @property
+    def each_time(self) -> str:
+        """How often the memory grows by `slope_bytes`, in words."""
+        inside = self.inside_step
+        return "each step" if inside is None else f"with each pass of a loop in step {inside}"
 
 
 def find_leaks(

@@ -42,6 +42,8 @@ class Cause:
         growth_bytes: The growth with each iteration of a loop; 0 if the memory does not grow.
         saves_bytes: The bytes of peak reserved memory that the change saved in a trial; None if
             the change was not tried.
+        serves_failed_requests: Whether a trial of the change served the requests that failed; None
+            if none failed, or the change was not tried.
         on_host: Whether the cause is about host memory.
         why_not: Why a trial of the change failed; "" if it did not fail, or without a trial.
     """
@@ -54,6 +56,7 @@ class Cause:
     patch: str = ""
     growth_bytes: int = 0
     saves_bytes: int | None = None
+    serves_failed_requests: bool | None = None
     on_host: bool = False
     why_not: str = ""
 
@@ -197,27 +200,37 @@ class Facts:
         return np.array(found, dtype=np.bool_)[which]
 
     @cached_property
-    def backward_starts(self) -> NDArray[np.int64]:
-        """Returns the events at which backward passes allocated, in order."""
+    def place(self) -> NDArray[np.uint8]:
+        """The part of the program that requested each block, a `Place`."""
         numbers, which = np.unique(self.blocks.stack, return_inverse=True)
         stacks = [self.frames(int(one)) for one in numbers]
         places = [place_of(stack, origin_of(stack)) for stack in stacks]
-        backward = np.array([place in _BACKWARD for place in places], dtype=np.bool_)
-        return np.sort(self.blocks.start[backward[which]])
+        return np.array(places, dtype=np.uint8)[which]
+
+    @cached_property
+    def backward_starts(self) -> NDArray[np.int64]:
+        """Returns the events at which backward passes allocated, in order."""
+        # Blocks from before the history have no stack, which looks like a backward pass.
+        is_backward = np.isin(self.place, _BACKWARD) & (self.blocks.start >= 0)
+        return np.sort(self.blocks.start[is_backward])
+
+    @cached_property
+    def is_freed_in_backward(self) -> NDArray[np.bool_]:
+        """Returns a mask of the blocks before whose free a backward pass allocated last."""
+        starts = np.sort(self.blocks.start)
+        before = starts[np.maximum(np.searchsorted(starts, self.blocks.end) - 1, 0)]
+        ended = self.blocks.end < self.blocks.event_count
+        found: NDArray[np.bool_] = ended & np.isin(before, self.backward_starts)
+        return found
 
     @cached_property
     def is_trained(self) -> NDArray[np.bool_]:
         """Returns a mask of the blocks that are freed in the backward pass of their step.
 
-        A block is accepted if a backward pass made the last allocation before the block's free, and
-        if at most one step ends during the block's life.
+        At most one step may end during the block's life.
         """
-        starts = np.sort(self.blocks.start)
-        before = starts[np.maximum(np.searchsorted(starts, self.blocks.end) - 1, 0)]
-        ended = self.blocks.end < self.blocks.event_count
         steps = np.searchsorted(self.steps.boundaries, (self.blocks.start, self.blocks.end))
-        is_near = steps[1] - steps[0] <= 1
-        found: NDArray[np.bool_] = ended & is_near & np.isin(before, self.backward_starts)
+        found: NDArray[np.bool_] = self.is_freed_in_backward & (steps[1] - steps[0] <= 1)
         return found
 
     def callers_line(self, blocks: NDArray[np.int64]) -> str | None:

@@ -11,13 +11,14 @@ from plimsoll.base.units import MiB, format_size
 from plimsoll.recordings.analysis.category_names import NUMBER
 from plimsoll.recordings.analysis.leaks import find_leaks
 from plimsoll.recordings.analysis.lines import users_part
-from plimsoll.recordings.analysis.steps import find_rhythm
+from plimsoll.recordings.analysis.steps import NO_STEPS
 from plimsoll.recordings.causes.cause import Cause
+from plimsoll.recordings.causes.inner_loops import inner_loop
 from plimsoll.recordings.causes.kept_values import KeptValue, kept_value
 from plimsoll.recordings.causes.wording import mostly_at, subject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -35,42 +36,39 @@ UNSEEN = (_SUMMED, _KEPT)
 _LARGEST_NUMBER = 8
 _LEAST_GROWN = MiB
 _LEAST_SHARE = 0.05
-_MUCH_LONGER = 3
-"""The step with the peak is searched for a loop if it is much longer than the median step.
-
-It has to have more than this many times the events of the median step.
-"""
-_MOST_SEARCHED = 1 << 20
-"""The most events of a step that are searched for a loop, counted from the step's beginning."""
+NO_GRAD = "with torch.no_grad():"
+"""The patch for a graph that no backward pass uses."""
 
 
 def kept_over_passes(facts: Facts) -> Cause | None:
     """Finds memory that grows with each iteration of a loop, by 5 % of the peak or more in all."""
-    for passes in _loops(facts):
-        cause = _growth(facts, passes)
-        if cause is not None:
-            return cause
-    return None
+    return _growth(facts, facts.passes) or _growth(facts, inner_loop(facts))
 
 
-def _loops(facts: Facts) -> Iterator[Steps]:
-    """Yields the steps. If a very long step has the peak, also yields the iterations inside it."""
-    yield facts.passes
-    ends = facts.passes.boundaries
-    if facts.passes.source != "marks":
-        return
-    after = int(np.searchsorted(ends, facts.event, side="right"))
-    first = int(ends[after - 1]) if after else 0
-    last = int(ends[after]) if after < len(ends) else facts.blocks.event_count
-    # The marked step that contains the peak may also contain a loop, such as a validation.
-    if len(ends) > 1 and last - first > _MUCH_LONGER * float(np.median(np.diff(ends))):
-        yield find_rhythm(facts.blocks, first, min(last, first + _MOST_SEARCHED))
+def growing_inner_loop(facts: Facts) -> Steps:
+    """Returns `inner_loop` if `kept_over_passes` would name it; otherwise no passes."""
+    loop = inner_loop(facts)
+    return NO_STEPS if _growth(facts, loop) is None else loop
+
+
+def lines_that_keep(
+    facts: Facts, passes: Steps, group: NDArray[np.int64], names: Sequence[str]
+) -> list[Leak]:
+    """Returns the growth of lines, without memory that is meant to stay, such as parameters.
+
+    Args:
+        facts: The facts of the device.
+        passes: The iterations of the loop.
+        group: For each block, the index of its line in `names`.
+        names: The names of the lines.
+    """
+    blocks = np.flatnonzero(~np.isin(facts.category, _STAYS))
+    return find_leaks(facts.blocks[blocks], passes, group[blocks], names)
 
 
 def _growth(facts: Facts, passes: Steps) -> Cause | None:
-    blocks = np.flatnonzero(~np.isin(facts.category, _STAYS))
-    names, group = _by_users_line(facts, blocks)
-    leaks = find_leaks(facts.blocks[blocks], passes, group, names)
+    names, group = _by_users_line(facts)
+    leaks = lines_that_keep(facts, passes, group, names)
     most = max(leaks, key=lambda leak: leak.grown_bytes, default=None)
     least = max(_LEAST_GROWN, _LEAST_SHARE * facts.allocated_bytes)
     if most is None or most.grown_bytes < least:
@@ -92,14 +90,19 @@ def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps
     graph = _graph(facts, leak, kept, results)
     if graph is None:
         found = _value(facts, leak.what, passes)
-        return _cause(leak, leak.what, leak.grown_bytes, found or KeptValue(_KEPT, is_number=False))
+        found = found or KeptValue(_KEPT, is_number=False)
+        change = _changed(found, is_graph=False)
+        return _cause(leak, leak.what, leak.grown_bytes, change, found.patch)
     # Each iteration keeps its whole graph, so the growth of all lines counts.
     grown = sum(each.grown_bytes for each in leaks)
     line = facts.callers_line(graph.blocks)
     where = mostly_at(line, facts.line_of_most(graph.blocks))
     perhaps = "" if graph.is_certain else "perhaps "
+    made = f"{perhaps}{_GRAPH} {subject(line)} makes{where} is kept in each pass"
+    if line is not None and not _trains(facts, passes, graph):
+        return _unused_graph(facts, leak, line, grown, graph, made)
     found = _value(facts, line or leak.what, passes) or KeptValue(_SUMMED, is_number=True)
-    return _cause(leak, line, grown, found, f"{perhaps}{_GRAPH} {subject(line)} makes{where}")
+    return _cause(leak, line, grown, _changed(found, is_graph=True), found.patch, made)
 
 
 def keeps_graph(cause: Cause) -> bool:
@@ -166,44 +169,74 @@ def _value(facts: Facts, line: str, passes: Steps) -> KeptValue | None:
     return kept_value(line, is_number=is_number)
 
 
-def _cause(leak: Leak, line: str | None, grown: int, kept: KeptValue, graph: str = "") -> Cause:
+def _trains(facts: Facts, passes: Steps, graph: _Graph) -> bool:
+    """Returns whether backward passes run in the iterations of a loop, or use its graphs later."""
+    # The end of the last detected iteration is a guess, and training may follow at once.
+    last = passes.boundaries[-1 if passes.source == "marks" else -2]
+    inside = np.searchsorted(facts.backward_starts, (passes.boundaries[0], last))
+    # A program without marks may sum up losses over many detected steps before a backward pass.
+    is_used = facts.is_trained if facts.steps.source == "marks" else facts.is_freed_in_backward
+    used_bytes = facts.bytes_of(graph.blocks[is_used[graph.blocks]])
+    return bool(inside[1] > inside[0]) or 2 * used_bytes > facts.bytes_of(graph.blocks)
+
+
+def _unused_graph(
+    facts: Facts, leak: Leak, line: str, grown: int, graph: _Graph, made: str
+) -> Cause:
+    """Makes the `Cause` for graphs of a loop that no backward pass uses, such as a validation."""
+    change = "put what runs there under torch.no_grad()"
+    is_freed = bool((facts.blocks.end[graph.blocks] < facts.blocks.event_count).any())
+    if is_freed or len(facts.backward_starts):
+        made = f"{made} for a backward pass that never runs"
+    else:  # the program may have ended before its first backward pass
+        change = f"if no backward pass follows, {change}"
+    return _cause(leak, line, grown, change, NO_GRAD, made)
+
+
+def _changed(kept: KeptValue, *, is_graph: bool) -> str:
+    """Describes in words the change of the statement that keeps a value."""
+    if kept.is_number:
+        return "keep the number, not the tensor, of what is summed up or collected there"
+    if is_graph:
+        return "keep what is summed up or collected there without its graph"
+    return "keep what is collected there in host memory"
+
+
+def _cause(
+    leak: Leak, line: str | None, grown: int, change: str, patch: str, graph: str = ""
+) -> Cause:
     """Makes the `Cause` for memory that grows at a line.
 
     Args:
         leak: The line's growth.
         line: The line that the cause names.
         grown: The bytes by which the memory of this cause grew.
-        kept: The changed statement, which no longer makes memory grow.
-        graph: The kept graph in words; "" without one.
+        change: The advice.
+        patch: The changed statement, which no longer makes memory grow.
+        graph: The statement that a graph is kept; "" without one.
     """
     slope = round(leak.slope_bytes * grown / leak.grown_bytes)
     more = format_size(slope)
     if graph:
-        what = f"{graph} is kept in each pass, {more} more each time"
+        what = f"{graph}, {more} more each time"
     else:
         what = f"{subject(line)} keeps {more} more with each pass of its loop"
-    if kept.is_number:
-        change = "keep the number, not the tensor, of what is summed up or collected there"
-    elif graph:
-        change = "keep what is summed up or collected there without its graph"
-    else:
-        change = "keep what is collected there in host memory"
     return Cause(
         name="kept_over_passes",
         sentence=f"{what}, {format_size(grown)} in all",
         change=change,
         bytes=grown,
         line=line,
-        patch=kept.patch,
+        patch=patch,
         growth_bytes=slope,
     )
 
 
-def _by_users_line(facts: Facts, blocks: NDArray[np.int64]) -> tuple[list[str], NDArray[np.int64]]:
+def _by_users_line(facts: Facts) -> tuple[list[str], NDArray[np.int64]]:
     """Returns the users' lines, and the index of each block's line."""
     numbers: dict[str, int] = {}
     place = np.array(
         [numbers.setdefault(users_part(line) or line, len(numbers)) for line in facts.lines],
         dtype=np.int64,
     )
-    return list(numbers), place[facts.line[blocks]]
+    return list(numbers), place[facts.line]

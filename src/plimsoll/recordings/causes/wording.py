@@ -43,12 +43,17 @@ def why(cause: Cause) -> str:
     """Returns one line with the cause, the advice, and what the advice saved in a trial."""
     if cause.why_not:
         saved = f"tried: {cause.why_not}"
+    elif cause.serves_failed_requests is not None:
+        enough = "serves" if cause.serves_failed_requests else "is not enough for"
+        saved = f"{enough} the request that failed, tried"
     elif cause.saves_bytes is None:
         saved = "not tried"
     elif cause.saves_bytes <= 0:
         saved = "saves nothing, tried"
     else:
-        saved = f"saves {format_size(cause.saves_bytes)}, tried"
+        # A trial ends, and a replay keeps each block for a pass more: growth may take more.
+        least = "at least " if cause.growth_bytes else ""
+        saved = f"saves {least}{format_size(cause.saves_bytes)}, tried"
     return f"Why: {cause.sentence}. What helps: {cause.change} ({saved})."
 
 

@@ -11,7 +11,7 @@ from plimsoll.prediction.fitting.changes.change import Change
 from plimsoll.prediction.fitting.changes.sites import calls_of, last_name
 from plimsoll.prediction.fitting.script_text import CannotChangeError
 from plimsoll.recordings.analysis.lines import short_path
-from plimsoll.recordings.causes.kept_over_passes import keeps_graph
+from plimsoll.recordings.causes.kept_over_passes import NO_GRAD, keeps_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -124,9 +124,12 @@ def _block_by_block(_: Cause, script: ScriptText) -> ScriptText:
 def _letting_go(cause: Cause, script: ScriptText) -> ScriptText:
     """Detaches values that the innermost loop around the cause's line would keep.
 
+    If no backward pass uses the graph, the line runs under `torch.no_grad` instead.
     If the cause is a kept autograd graph, these are the values that the loop sums up or appends to
     lists. For any other cause, only appended values are detached, and they are moved to the host.
     """
+    if cause.patch == NO_GRAD:
+        return _without_grad(cause, script)
     line = line_of(cause)
     if keeps_graph(cause):
         find, ending = _summed, ".detach()"
