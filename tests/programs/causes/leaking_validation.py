@@ -27,7 +27,7 @@ def validate() -> float:
             output = model(x)
             loss = nn.functional.cross_entropy(output, y)
             total += loss
-    return total.item() / batches
+    return float(total.item() / batches)
 
 
 for _ in range(2):

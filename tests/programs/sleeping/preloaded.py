@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 def free_mib() -> int:
-    return torch.cuda.mem_get_info()[0] // MIB
+    return int(torch.cuda.mem_get_info()[0]) // MIB
 
 
 def main() -> None:
