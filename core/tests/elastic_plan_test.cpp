@@ -182,7 +182,8 @@ ProgramPlan truncated(ProgramPlan plan, std::size_t to) {
 
 // Returns the plan with a slot for each request, as if no step repeated.
 ProgramPlan unfolded(const ProgramPlan& plan) {
-  StreamPlan stream{.outside = plan.streams.front().outside};
+  StreamPlan stream;
+  stream.outside = plan.streams.front().outside;
   auto begin = plan.streams.front().slots.begin();
   for (const PlanSection& section : plan.streams.front().sections) {
     const auto end = begin + section.length;
