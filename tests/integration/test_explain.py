@@ -218,7 +218,9 @@ def test_the_leaking_script_is_found_by_its_line(tmp_path: Path) -> None:
     assert leak.confidence > 0.999
     assert f"leak.py:{line} main: 64.00 KiB more each step" in str(found)
     first = found.advice[0]
-    assert first.what == f"keep nothing of leak.py:{line} main on the GPU, 64.00 KiB more each step"
+    assert (
+        first.what == f"keep nothing of leak.py:{line} main on the GPU (64.00 KiB more each step)"
+    )
     assert first.saves_bytes > 4 * MiB
 
 

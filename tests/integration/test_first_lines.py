@@ -236,6 +236,7 @@ def test_a_script_that_grows_is_told_so_and_how_to_find_the_line(tmp_path: Path)
     words = [sys.executable, "-m", "plimsoll", "predict", str(script), "--gpu", "RTX 4060 Laptop"]
     lines = plain(on_a_terminal(words, 160))
     assert "  grows each step      4.00 MiB, and did so in the last 8 steps" in lines
-    assert lines[-1] == (
-        f"next: plimsoll run --simulate 'RTX 4060 Laptop' --record run.plim {script}"
+    assert any(
+        line.startswith(f"Why: {script}:6 keeps 4.00 MiB more with each pass of its loop")
+        for line in lines
     )

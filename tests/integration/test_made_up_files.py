@@ -139,17 +139,6 @@ def test_files_that_are_here_are_read_and_nothing_is_said(models: Path, tmp_path
 
 
 @pytest.mark.long
-def test_of_a_name_without_a_configuration_one_line_says_what_to_give(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        "from transformers import AutoModelForCausalLM\n"
-        "AutoModelForCausalLM.from_pretrained('somebody/something').cuda()\n"
-    )
-    with pytest.raises(ScriptError, match="a folder with that file, or set"):
-        plimsoll.predict(script)
-
-
-@pytest.mark.long
 def test_a_library_of_an_unknown_version_works_as_it_is(tmp_path: Path) -> None:
     package = tmp_path / "transformers"
     package.mkdir()

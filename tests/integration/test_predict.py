@@ -173,9 +173,9 @@ class TestCommand:
     def test_several_cards_make_a_table(self) -> None:
         done = command("predict", TRAIN_GPT, "--gpu", "T4", "--gpu", "H100", "--", "--depth", "2")
         assert done.returncode == 0, done.stderr
-        answer, _, *rows = done.stdout.splitlines()
-        assert answer.endswith("train_gpt.py fits on T4, H100")
-        assert [line.split()[0] for line in rows] == ["card", "T4", "H100"]
+        answer, table = done.stdout.split("\n\n")
+        assert answer.splitlines()[0].endswith("train_gpt.py fits on T4, H100")
+        assert [line.split()[0] for line in table.splitlines()[:3]] == ["card", "T4", "H100"]
         assert done.stderr.count("step 0") == 1  # the script's output appears for one card only
 
     def test_all_cards_are_looked_up_before_the_script_runs(self, tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ class TestCommand:
             f"NameError: name 'oops' is not defined ({path}:4 <module>); "
             "a possible cause is that the script read values that plimsoll did not compute "
             f"({path}:3 <module>); "
-            "until then its peak was 4.00 MiB allocated, 20.00 MiB reserved"
+            "until then its peak was 4.00 MiB allocated, 22.00 MiB reserved"
         )
 
     def test_failures_that_the_script_survives_are_told(self) -> None:
@@ -291,7 +291,7 @@ class TestCommand:
         done = command("predict", path, "--gpu", "T4:4GiB")
         assert done.returncode == 1
         assert "nvidia-smi" not in done.stdout
-        assert re.search(r"would need +8\.\d\d GiB of 4\.00 GiB", done.stdout)
+        assert re.search(r"would need +8\.\d\d GiB; the card has 4\.00 GiB", done.stdout)
 
     @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
     def test_the_script_ends_with_the_command(self, end: signal.Signals, tmp_path: Path) -> None:
@@ -505,7 +505,7 @@ def test_fit_shows_each_trial_as_it_ends_and_no_output_but_of_what_fails() -> No
     done = command("fit", BATCH, "--vary=--batch-size", "--gpu", "T4:4GiB", "--", "--batch-size=2")
     first, *trials = without_beats(done.stderr).splitlines()
     assert first.startswith("T4:4GiB, 4.00 GiB: the largest --batch-size that fits")
-    assert "--batch-size 2: fits, 2.2" in done.stderr
+    assert "--batch-size 2: fits, 2.1" in done.stderr
     assert "--batch-size 4: does not fit" in done.stderr
     assert "noise" not in done.stderr
     head, *rows = [line.split() for line in done.stdout.splitlines()]
@@ -596,7 +596,7 @@ def test_what_others_use_and_what_is_to_stay_free_is_not_there() -> None:
     assert (found["largest"], found["headroom_bytes"], found["used_bytes"]) == (9, 2 * GiB, 3 * GiB)
     done = command("predict", BATCH, "--gpu", "T4", "--used", "3GiB", "--", "--batch-size", "12")
     assert done.returncode == 1
-    assert " of 14.57 GiB, 3.00 GiB of it used by others\n" in done.stdout
+    assert "; the card has 14.57 GiB, 3.00 GiB of it used by others\n" in done.stdout
 
 
 @pytest.mark.long

@@ -141,6 +141,7 @@ def test_a_launchers_job_is_seen_too_and_the_launcher_is_no_rank() -> None:
         "rank", "host", "device", "peak_allocated_bytes", "peak_reserved_bytes",
         "device_used_bytes", "nccl_bytes", "nccl_range_bytes", "fits", "device_used_range_bytes",
         "peak_allocated_range_bytes", "peak_reserved_range_bytes", "stands_for", "card_used_bytes",
+        "serving",
     }  # fmt: skip
     assert told["ranks"][0]["peak_allocated_range_bytes"] is None
     assert "with ['some']" in done.stderr

@@ -74,9 +74,9 @@ class TestPlot:
         cards = ("--gpu", "T4", "--gpu", "H100")
         done = predicted("--plot", *cards, LAYERS, "--", "64")
         assert done.returncode == 0, done.stderr
-        answer, _, heads = done.stdout.splitlines()[:3]
+        answer = done.stdout.splitlines()[0]
         assert answer.endswith(" fits on T4, H100")
-        assert heads.split()[0] == "card"
+        assert "\ncard " in done.stdout
         assert "T4: memory over " in done.stdout
         assert "H100: memory over " in done.stdout
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll.base.units import GiB, MiB, format_size
-from plimsoll.engine.gpus.profiles import gpu_profile, gpu_profiles
+from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.prediction.assumed import ENDED_BY_SIGNAL, STARTED_PROGRAM
 from plimsoll.prediction.predict import predict
 from tests.simulated import PROGRAMS
@@ -40,8 +40,7 @@ def test_spawned_processes_are_seen_and_the_largest_is_told_first() -> None:
     assert all(use.device == 0 for use in found.processes)
     assert found.peak_allocated_bytes == 31 * MiB
     assert "processes.py:15 " in found.top_lines[0].line
-    first = str(found).splitlines()[1]
-    assert first.startswith("3 processes used simulated GPUs, and the verdict counts all of them")
+    assert "\n3 processes used simulated GPUs, and the verdict counts all of them" in str(found)
     (card,) = found.shared_cards
     assert (card.device, card.ranks, card.processes) == (0, [], 3)
     contexts = 3 * found.context_bytes
@@ -56,10 +55,10 @@ def test_spawned_processes_are_seen_and_the_largest_is_told_first() -> None:
 def test_a_table_of_cards_says_whose_figures_they_are() -> None:
     done = predict_command("--gpu", "T4", "--gpu", "L4", "--", "fork")
     assert done.returncode == 0, done.stderr
-    answer, whose, _, head, *_ = done.stdout.splitlines()
-    assert answer.endswith(" fits on T4, L4")
-    assert "processes.py started used a simulated GPU: it took " in whose
-    assert head.split()[0] == "card"
+    answer, table = done.stdout.split("\ncard ")
+    assert answer.splitlines()[0].endswith(" fits on T4, L4")
+    assert "processes.py started used a simulated GPU: it took " in answer
+    assert "\nT4 " in table
 
 
 @pytest.mark.long
@@ -160,9 +159,9 @@ def test_a_limit_of_the_programs_own_counts(tmp_path: Path) -> None:
     assert "enough free memory for the peak" not in str(large)
     fitting = {card.gpu for card in small.other_cards if card.fits}
     assert all((gpu_profile(name).total_bytes // 2 >= 5 * GiB) for name in fitting)
-    assert "A100-80GB" in fitting
     beyond = {card.gpu for card in large.other_cards if card.fits}
-    assert beyond == {one.name for one in gpu_profiles() if one.total_bytes // 2 >= 8 * GiB}
+    assert beyond == {name for name in fitting if gpu_profile(name).total_bytes // 2 >= 8 * GiB}
+    assert "V100-32GB" in beyond
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,9 @@ def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def use(gpu: int, mib: int) -> GpuUse:
+def use(gpu: int, mib: int, context_bytes: int = T4.context_with(())) -> GpuUse:
     """Returns what a prediction says of a T4 where a program holds `mib` MiB and caches nothing."""
-    used = T4.context_with(()) + mib * MiB
+    used = context_bytes + mib * MiB
     return GpuUse(gpu, mib * MiB, mib * MiB, used, T4.total_bytes - used)
 
 
@@ -204,7 +204,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.long
 def test_the_fullest_device_is_explained_below_a_row_for_each(recorded: Path) -> None:
     found = explain(recorded / "fits.plim", advice=False)
-    assert found.devices == [use(0, 100), use(1, 600), use(2, 300)]
+    # A recording does not say which libraries its process loaded, so `explain` counts the context
+    # of a training step.
+    taken = enumerate((100, 600, 300))
+    assert found.devices == [use(gpu, mib, T4.context_bytes) for gpu, mib in taken]
     assert found.device == 1
     lines = str(found).splitlines()
     begin = lines.index("GPU 1 of 3 is explained here; --device 0 explains another one")

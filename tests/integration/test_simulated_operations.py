@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from plimsoll.prediction.predict import predict
-from tests.simulated import PROGRAMS, on_simulated_gpus, output_of
+from tests.simulated import PROGRAMS, on_simulated_gpus
 
 torch = pytest.importorskip("torch")
 functional = torch.nn.functional
@@ -290,23 +290,6 @@ def test_products_of_halves_are_summed_into_floats() -> None:
         torch.mm(left, right, out_dtype=torch.float64)
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         torch.mm(left, left, **kinds)
-
-
-@pytest.mark.long
-def test_convolutions_that_nobody_measured_take_less_or_more() -> None:
-    least, balanced, most = (
-        int(output_of(_convolve, "--unknown", unknown)) for unknown in ("least", "balanced", "most")
-    )
-    assert least <= balanced <= most
-    assert least < most
-
-
-def _convolve() -> None:
-    image = torch.zeros(5, 77, 61, 61, device="cuda", requires_grad=True)
-    layer = torch.nn.Conv2d(77, 131, 3, padding=1, device="cuda")
-    torch.cuda.reset_peak_memory_stats()
-    layer(image).sum().backward()
-    print(torch.cuda.max_memory_allocated())
 
 
 @pytest.mark.long

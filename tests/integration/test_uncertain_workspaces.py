@@ -1,14 +1,14 @@
-"""Tests that a predicted peak is a range only if a convolution's workspace was not measured."""
+"""Tests workspaces of convolutions: the peak is a range only if one was not measured."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import plimsoll
 from plimsoll.prediction.assumed import WORKSPACES
-from tests.simulated import on_simulated_gpus
+from tests.simulated import on_simulated_gpus, output_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,3 +89,23 @@ def test_a_search_of_few_plans_that_keeps_the_cache() -> None:
     torch.nn.Conv2d(3, 8, 3).cuda()(torch.randn(1, 3, 32, 32, device="cuda"))
     assert torch.cuda.memory_reserved() >= 64 << 20
     assert torch.backends.cudnn.benchmark_limit == 3
+
+
+@pytest.mark.parametrize(("gpu", "workspace"), [("H200", 1245456), ("H100", 1048848)])
+def test_a_workspace_is_that_of_the_card_on_which_it_was_measured(gpu: str, workspace: int) -> None:
+    assert int(output_of(_weight_gradient, gpu=gpu)) == workspace
+
+
+def _weight_gradient() -> None:
+    settings: dict[str, Any] = {"device": "cuda", "dtype": torch.bfloat16}
+    layer = torch.nn.Conv2d(64, 256, 1, bias=False, **settings).to(
+        memory_format=torch.channels_last
+    )
+    image = torch.zeros(8, 64, 56, 56, **settings).to(memory_format=torch.channels_last)
+    result = layer(image)
+    gradient = torch.zeros_like(result)
+    before = torch.cuda.memory_stats()["requested_bytes.all.current"]
+    torch.cuda.reset_peak_memory_stats()
+    result.backward(gradient)
+    peak = torch.cuda.memory_stats()["requested_bytes.all.peak"]
+    print(peak - before - layer.weight.nbytes)

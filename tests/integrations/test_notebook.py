@@ -80,7 +80,7 @@ def test_cells_say_what_they_take_and_results_show_themselves(tmp_path: Path) ->
 
     first = shown(found["again"]).splitlines()[0]
     assert first.startswith("In[3] takes 16.00 MiB of GPU 0 at its peak, and gives back 48.00 MiB")
-    assert first.endswith("80.00 MiB is allocated then")
+    assert first.endswith("the peak is 80.00 MiB")
 
     assert shown(found["host"]) == "In[4] used no GPU memory"
     (complaint,) = found["exists"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,7 @@ def test_samples_become_shorter_down_to_a_length_that_is_still_one() -> None:
     assert changes(ArgumentUse(["--seq-len"], 128), ArgumentUse(["--len-words"], 2048)) == []
 
 
+@pytest.mark.skipif(find_spec("torch") is None, reason="a request is checked by PyTorch's rules")
 def test_options_stand_behind_the_scripts_own(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,7 @@ def test_modules_on_the_path_of_python_are_the_scripts_own_too(
     assert own_modules(str(script)) == [str(shared / "common.py")]
 
 
+@pytest.mark.skipif(find_spec("torch") is None, reason="a request is checked by PyTorch's rules")
 @pytest.mark.parametrize(
     ("changed", "is_another"),
     [("train.py", True), ("model.py", True), ("parts/deep/sizes.py", True), ("other.py", False)],

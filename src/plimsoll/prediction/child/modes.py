@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,10 @@ class AsItIs:
         watch_if_asked(torch)
 
     def _bound(self) -> None:
-        self.simulation.runners.add(script_run.__file__)
+        # The functions on the call stack here will run the script: their frames, like those of
+        # script_run, are below the script's on each stack.
+        callers = {frame.f_code.co_filename for frame, _ in traceback.walk_stack(sys._getframe())}
+        self.simulation.runners |= {script_run.__file__, *callers}
         self.stops = Stops(self.simulation, self._request.at_most_events)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from plimsoll.base.units import GRANULE
 from plimsoll.engine.gpus.profiles import gpu_profile
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Setup:
         if self.dedicated_bytes is None:
             return replace(profile, total_bytes=total)
         # The context's size is fixed here. Otherwise parts that CUDA loads later would take memory
-        # from the program's `dedicated_bytes`.
-        total = min(total, self.dedicated_bytes + profile.context_bytes)
-        return replace(profile, total_bytes=total, context_parts={})
+        # from the program's `dedicated_bytes`. The driver gives it whole granules.
+        context = -(-profile.context_bytes // GRANULE) * GRANULE
+        total = min(total, self.dedicated_bytes + context)
+        return replace(profile, total_bytes=total, context_bytes=context, context_parts={})

@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -109,15 +110,31 @@ Plan& kept_plan(const Convolution& shape, Pass pass, bool& is_new) {
   return place->second;
 }
 
+// Returns whether a card is more like an H200 than an H100. Both have the same chip and differ in
+// the memory alone, and for 2 % of the convolutions cuDNN has other workspaces for each.
+bool is_like_h200(const DeviceProperties& card) {
+  constexpr double kH100BytesPerNs = 3350, kH200BytesPerNs = 4800;
+  return card.bytes_per_ns > (kH100BytesPerNs + kH200BytesPerNs) / 2;
+}
+
+// Returns the workspace that was measured for this very convolution, on the card that is most like
+// the call's.
+std::optional<UncertainMemory> measured_workspace(const Call& call, const Convolution& shape,
+                                                  Pass pass, Plan plan) {
+  if (auto found = measured_on_card(call.device(), shape.words, pass, plan)) return found;
+  if (chip_of(call.properties()).measured == 0) return std::nullopt;
+  if (plan == Plan::first && is_like_h200(call.properties())) {
+    if (auto found = measured_on_h200(shape, pass)) return found;
+  }
+  return measured_on_h100(shape.words, pass, plan);
+}
+
 UncertainMemory workspace_of(const Call& call, Convolution shape, Pass pass, Plan plan) {
   shape.has_usual_settings = has_usual_settings(call.tensor(0), plan);
-  const Chip& chip = chip_of(call.properties());
   if (shape.has_usual_settings) {
-    const auto measured =
-        measured_workspace(call.device(), shape.words, pass, plan, chip.measured != 0);
-    if (measured) return *measured;
+    if (const auto measured = measured_workspace(call, shape, pass, plan)) return *measured;
   }
-  return convolution_workspace(shape, pass, plan, chip);
+  return convolution_workspace(shape, pass, plan, chip_of(call.properties()));
 }
 
 void take(Call& call, const UncertainMemory& workspace, Plan plan) {

@@ -211,6 +211,15 @@ SearchSettings& search_settings() {
   return settings;
 }
 
+std::optional<UncertainMemory> measured_on_h200(const Convolution& of, Pass pass) {
+  const Neighbours& found = neighbours_of(of, Plan::first);
+  if (!found.is_measured) return std::nullopt;
+  UncertainMemory memory;
+  memory.bytes = memory.least = memory.most =
+      static_cast<std::uint64_t>(measured_bytes(*found.entries[0], pass));
+  return memory;
+}
+
 UncertainMemory convolution_workspace(const Convolution& of, Pass pass, Plan plan,
                                       const Chip& chip) {
   const Neighbours& found = neighbours_of(of, plan);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "chips/chip.h"
@@ -39,6 +40,10 @@ struct SearchSettings {
   bool empties_cache = true;
 };
 SearchSettings& search_settings();
+
+// Returns the workspace of cuDNN's first plan that was measured on an H200 for this very
+// convolution; none if it was not measured there.
+std::optional<UncertainMemory> measured_on_h200(const Convolution& of, Pass pass);
 
 // Returns the workspace of the most similar measured convolution, with bounds from other similar
 // ones. For the first and the largest plan, both bounds equal the measured size if `of` itself was

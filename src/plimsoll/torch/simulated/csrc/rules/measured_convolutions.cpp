@@ -22,13 +22,14 @@ std::string sizes(at::IntArrayRef numbers, std::size_t dimensions, std::int64_t 
   return text;
 }
 
-using ByWords = std::map<std::pair<std::string, Pass>, Workspaces>;
+using Key = std::pair<std::string, Pass>;
+using ByWords = std::map<Key, Workspaces>;
 
 struct State {
   std::mutex mutex;
   std::map<c10::DeviceIndex, ByWords> measured;
   std::set<std::string> noted;
-  std::map<std::pair<std::string, Pass>, std::uint64_t> numbers;
+  std::map<Key, std::uint64_t> numbers;
 };
 
 State& state() {
@@ -42,7 +43,7 @@ struct Row {
   std::int64_t first, largest, least, middle, most;
 };
 
-const ByWords& measured_on_h100() {
+const ByWords& workspaces_of_h100() {
   static const auto* const all = [] {
     constexpr Row kRows[] = {
 #include "cudnn_by_words.inc"
@@ -57,13 +58,31 @@ const ByWords& measured_on_h100() {
   return *all;
 }
 
-bool has(const Workspaces& found, Plan plan) {
-  return (plan == Plan::first ? found.first : found.largest) >= 0;
-}
-
 UncertainMemory exactly(std::int64_t bytes) {
   UncertainMemory memory;
   memory.bytes = memory.least = memory.most = static_cast<std::uint64_t>(bytes);
+  return memory;
+}
+
+// The caller holds the mutex of `state()`.
+std::optional<UncertainMemory> find(const ByWords& measured, const Key& key, Plan plan) {
+  const auto place = measured.find(key);
+  if (place == measured.end()) return std::nullopt;
+  const Workspaces& found = place->second;
+  if ((plan == Plan::first ? found.first : found.largest) < 0) return std::nullopt;
+  if (plan == Plan::first) return exactly(found.first);
+  if (plan == Plan::largest) return exactly(found.largest);
+  UncertainMemory memory = exactly(found.middle);
+  memory.least = static_cast<std::uint64_t>(found.least);
+  memory.most = static_cast<std::uint64_t>(found.most);
+  if (found.first >= 0) {  // cuDNN's first plan is often the fastest one, so include its workspace
+    memory.least = std::min(memory.least, static_cast<std::uint64_t>(found.first));
+    memory.most = std::max(memory.most, static_cast<std::uint64_t>(found.first));
+  }
+  // On a real GPU, all requests with the same `kind` take the same size. convolution_workspaces.cpp
+  // numbers its kinds from 0. This file numbers its kinds from 2^40, so the files share no number.
+  constexpr std::uint64_t kFirstKind = std::uint64_t{1} << 40;
+  memory.kind = kFirstKind + state().numbers.try_emplace(key, state().numbers.size()).first->second;
   return memory;
 }
 
@@ -100,32 +119,17 @@ void forget_measured_workspaces() {
   state().measured.clear();
 }
 
-std::optional<UncertainMemory> measured_workspace(c10::DeviceIndex device, const std::string& words,
-                                                  Pass pass, Plan plan, bool is_measured_chip) {
+std::optional<UncertainMemory> measured_on_card(c10::DeviceIndex device, const std::string& words,
+                                                Pass pass, Plan plan) {
   const std::lock_guard lock(state().mutex);
-  const std::pair key(words, pass);
-  const auto find = [&](const ByWords& measured) {
-    const auto found = measured.find(key);
-    return found != measured.end() && has(found->second, plan) ? &found->second : nullptr;
-  };
   const auto of_card = state().measured.find(device);
-  const Workspaces* found = of_card == state().measured.end() ? nullptr : find(of_card->second);
-  if (found == nullptr && is_measured_chip) found = find(measured_on_h100());
-  if (found == nullptr) return std::nullopt;
-  if (plan == Plan::first) return exactly(found->first);
-  if (plan == Plan::largest) return exactly(found->largest);
-  UncertainMemory memory = exactly(found->middle);
-  memory.least = static_cast<std::uint64_t>(found->least);
-  memory.most = static_cast<std::uint64_t>(found->most);
-  if (found->first >= 0) {  // cuDNN's first plan is often the fastest one, so include its workspace
-    memory.least = std::min(memory.least, static_cast<std::uint64_t>(found->first));
-    memory.most = std::max(memory.most, static_cast<std::uint64_t>(found->first));
-  }
-  // On a real GPU, all requests with the same `kind` take the same size. convolution_workspaces.cpp
-  // numbers its kinds from 0. This file numbers its kinds from 2^40, so the files share no number.
-  constexpr std::uint64_t kFirstKind = std::uint64_t{1} << 40;
-  memory.kind = kFirstKind + state().numbers.try_emplace(key, state().numbers.size()).first->second;
-  return memory;
+  if (of_card == state().measured.end()) return std::nullopt;
+  return find(of_card->second, {words, pass}, plan);
+}
+
+std::optional<UncertainMemory> measured_on_h100(const std::string& words, Pass pass, Plan plan) {
+  const std::lock_guard lock(state().mutex);
+  return find(workspaces_of_h100(), {words, pass}, plan);
 }
 
 void note_convolution(const std::string& words) {

@@ -36,10 +36,11 @@ void set_measured_workspaces(c10::DeviceIndex device, const char* words, Pass pa
                              const Workspaces& bytes);
 void forget_measured_workspaces();
 
-// Returns the workspace of a plan; none if it was not measured. `is_measured_chip` means that cuDNN
-// chooses the same kernels on this chip as on an H100.
-std::optional<UncertainMemory> measured_workspace(c10::DeviceIndex device, const std::string& words,
-                                                  Pass pass, Plan plan, bool is_measured_chip);
+// Return the workspace of a plan that was measured on the user's card, or on an H100; none if it
+// was not measured there.
+std::optional<UncertainMemory> measured_on_card(c10::DeviceIndex device, const std::string& words,
+                                                Pass pass, Plan plan);
+std::optional<UncertainMemory> measured_on_h100(const std::string& words, Pass pass, Plan plan);
 
 // Remembers that this process ran a convolution.
 void note_convolution(const std::string& words);
