@@ -292,7 +292,7 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "1b-graphs-tp2": Configuration("1b", options=TWO_RANKS),
     "8b-eager-tp2": Configuration("8b", eager=True, options=TWO_RANKS),
     "8b-graphs-tp2": Configuration("8b", options=TWO_RANKS),
-    # Steps of at most 512 tokens and a small vocabulary need little memory, so the KV cache gets
+    # A small vocabulary, and steps of at most 512 tokens, need little memory. So the KV cache gets
     # nearly all of the card. Then the capture of 41 CUDA graphs for each of 51 sizes runs out of
     # memory.
     "oom-capture": Configuration(

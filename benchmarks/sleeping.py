@@ -5,7 +5,7 @@
 
 A model with one billion random parameters serves, sleeps and wakes three times. Then it sleeps
 without a copy of its weights, and wakes in two steps. The JSON object has the card's bytes in use
-after each step, and whether the weights and the answers stayed equal. Needs vLLM 0.24 and a GPU
+after each step, and whether the weights and the answers stayed the same. Needs vLLM 0.24 and a GPU
 that no other process uses. `plimsoll run --allocator elastic benchmarks/sleeping.py` measures under
 plimsoll's allocator. Without a GPU it runs under `plimsoll predict`.
 """

@@ -52,7 +52,10 @@ class Recorder:
         torch.cuda.memory._record_memory_history("all", context=None)
 
     def stop(self) -> Events:
-        """Returns the events: an allocation's bytes, or minus the freed allocation's number."""
+        """Returns the events as integers.
+
+        An allocation is its number of bytes. A free is -n, if it frees the n-th allocation.
+        """
         numbers: dict[int, int] = {}
         count = 0
         events: Events = []

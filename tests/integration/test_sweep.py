@@ -14,9 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import plimsoll
+from plimsoll.base.units import MiB
 from plimsoll.base.workers.done import NO_ANSWER, Done
 from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.prediction.sweeps.sweep import sweep
+from tests.simulated import PROGRAMS
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from plimsoll.prediction.sweeps.case_runs import CaseRun
 
+JOB = PROGRAMS / "jobs" / "rank.py"
 SWEEP = [sys.executable, "-m", "plimsoll", "sweep"]
 SCRIPT = """\
 import sys, torch
@@ -82,6 +85,31 @@ def test_rows_are_what_single_predictions_and_replays_say(
     assert [row for row in found["rows"] if row["program"] != "broken.py"] == [
         row for key, row in rows.items() if key[0] != "broken.py"
     ]
+
+
+@pytest.mark.long
+def test_a_row_of_a_job_is_what_a_prediction_of_the_job_says(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "prices.csv").write_text("T4,0.5\nL4,1\n")
+    done = run(
+        str(JOB), "--arguments=talks", "--vary=gpu=T4,L4", "--nproc-per-node=2", "--json",
+        "--prices=prices.csv", folder=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [(row["gpu"], row["nproc_per_node"], row["fits"]) for row in rows] == [
+        ("T4", 2, True),
+        ("L4", 2, True),
+    ]
+    alone = plimsoll.predict(JOB, ["talks"], gpu="T4", nproc_per_node=2)
+    assert rows[0]["device_used_bytes"] == alone.device_used_bytes
+    ranks = as_json([one["peak_allocated_bytes"] for one in rows[0]["result"]["ranks"]])
+    assert ranks == [1 * MiB, 2 * MiB]
+    again = run(
+        str(JOB), "--arguments=talks", "--vary=gpu=T4,L4", "--nproc-per-node=2", folder=tmp_path
+    )
+    assert "2 ranks" in again.stdout
+    assert "with more cases, the command runs only the new ones" in again.stderr
 
 
 def test_a_row_that_a_worker_made_up_is_an_error_of_its_case(
@@ -191,13 +219,18 @@ def test_bad_input_is_refused_before_anything_runs(
 def test_an_interrupt_keeps_what_is_done(tmp_path: Path) -> None:
     (tmp_path / "run.pickle.gz").write_bytes(recording())
     confs = ";".join(f"max_split_size_mb:{20 + n}" for n in range(1000))
-    driver = subprocess.Popen(
-        [*SWEEP, "run.pickle.gz", f"--vary=conf={confs}"],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    wait_for((tmp_path / "sweep.parquet").exists)
-    driver.send_signal(signal.SIGINT)
-    assert driver.communicate(timeout=60)[0] == b""
+    said = tmp_path.parent / f"{tmp_path.name}.stderr"
+    with said.open("wb") as stderr:
+        driver = subprocess.Popen(
+            [*SWEEP, "run.pickle.gz", f"--vary=conf={confs}"],
+            cwd=tmp_path, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True,
+        )  # fmt: skip
+        wait_for((tmp_path / "sweep.parquet").exists)
+        driver.send_signal(signal.SIGINT)
+        assert driver.communicate(timeout=60)[0] == b""
     assert driver.returncode == 130
+    assert said.read_text().endswith(
+        "sweep.parquet has the finished cases; run the command again to continue from there\n"
+    )
     assert 0 < pq.read_table(tmp_path / "sweep.parquet").num_rows < 1000
     assert {path.name for path in tmp_path.iterdir()} == {"run.pickle.gz", "sweep.parquet"}

@@ -188,7 +188,8 @@ def test_without_ray_a_cluster_cannot_be_reached(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("plimsoll.base.workers.everywhere.find_spec", lambda _: None)
     with pytest.raises(InputError, match=r"ray.example:6379.*pip install 'plimsoll-gpu\[ray\]'"):
         run_all(squared, [1], address="ray.example:6379")
-    assert where(processes=2) == "running in 2 processes of this machine, as Ray is not installed"
+    on_this = "running in 2 processes on this machine, because Ray is not installed"
+    assert where(processes=2) == on_this
     assert [done.result for done in run_all(squared, [5])] == [25]
 
 

@@ -86,7 +86,7 @@ class TinyScript:
     least_itself: float = 1.0
 
     def live(self, done: Done) -> list[int]:
-        """Returns the live bytes in each phase after these changes."""
+        """Applies the changes `done` and returns the live bytes in each phase."""
         live = list(self.phases)
         for name in done.names:
             live = [size - saved for size, saved in zip(live, self.saves[name], strict=True)]

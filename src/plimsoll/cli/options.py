@@ -70,7 +70,7 @@ SaveRecipe = Annotated[
         metavar="FILE",
     ),
 ]
-Module = Annotated[bool, typer.Option("-m", help="SCRIPT is a module's name, as in python -m.")]
+Module = Annotated[bool, typer.Option("-m", help="Run SCRIPT as a module, like python -m.")]
 Gpu = Annotated[
     list[str] | None,
     typer.Option(
@@ -186,7 +186,7 @@ Steps = Annotated[
     int | None,
     typer.Option(
         help="End training loops (of a Trainer, or over a DataLoader) after this number of steps. "
-        "The script then runs on after the loop.",
+        "The script then continues with the code after the loop.",
         metavar="N",
     ),
 ]

@@ -14,7 +14,7 @@ import typer
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.printable import printable
-from plimsoll.base.units import format_size
+from plimsoll.base.units import format_count, format_size
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import NOT_KNOWN, console, hint, show
 
@@ -99,7 +99,7 @@ def sweep(
         typer.Option(
             help="How many cases run at the same time on this machine.",
             metavar="N",
-            show_default="one for each core; of jobs, as many as have a core for each rank",
+            show_default="one for each core; for jobs, the cores divided by the ranks",
         ),
     ] = None,
     address: Annotated[
@@ -159,7 +159,12 @@ def sweep(
             progress.reach(done, total)
             progress.say(f"{done} of {total}: {row.case.title}: {_outcome(row)}")
 
-        found = run_plan(plan, kept, processes=processes, address=address, progress=show_row)
+        try:
+            found = run_plan(plan, kept, processes=processes, address=address, progress=show_row)
+        except KeyboardInterrupt:
+            if kept.exists():
+                _say_what_is_kept(kept, "run the command again to continue from there")
+            raise
     if html is not None:
         with NewFile(html, force=force) as file:
             file.write(sweep_page(found).encode())
@@ -176,13 +181,19 @@ def sweep(
         if not picture:
             again = _again(vary, results, shape)
             hint(["plimsoll", "sweep", "--picture", *again, *map(str, what)])
-    if found.rows:
-        there = f"{kept} has the finished cases; run the command again to continue from there"
-        print(printable(there), file=sys.stderr)
+    if failed := sum(row.error is not None for row in found.rows):
+        again = f"run the command again to try the {format_count(failed, 'failed case')} again"
+        _say_what_is_kept(kept, again)
+    elif found.rows:
+        _say_what_is_kept(kept, "with more cases, the command runs only the new ones")
     if found.rows and all(row.error is not None for row in found.rows):
         raise typer.Exit(2)
     if not fits:
         raise typer.Exit(NOT_KNOWN if _fits(found, or_unknown=True) else 1)
+
+
+def _say_what_is_kept(results: Path, then: str) -> None:
+    print(printable(f"{results} has the finished cases; {then}"), file=sys.stderr)
 
 
 def _again(vary: Sequence[str] | None, results: Path | None, shape: Mapping[str, int]) -> list[str]:

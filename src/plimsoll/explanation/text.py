@@ -260,7 +260,7 @@ def _advice(e: ExplanationParts) -> Iterator[str]:
     for number, advice in enumerate(mine, 1):
         yield from _one_advice(number, advice, e.run_seconds)
     if e.script is None:
-        yield f"{_INDENT}With --script train.py plimsoll also tries changes to the program."
+        yield f"{_INDENT}With --script train.py, plimsoll also tries changes to the program."
 
 
 def _of_the_script(e: ExplanationParts) -> Iterator[str]:
@@ -301,13 +301,14 @@ def _details(a: Advice, run_seconds: float | None) -> Iterator[str]:
     yield reserved
     if a.num_alloc_retries and a.kind not in _OTHER_RETRIES:
         yield f"cached memory goes back to the driver {_times(a.num_alloc_retries)}"
+    seconds = a.driver_seconds + a.bus_seconds
+    share = _share_of_run(seconds, run_seconds)
+    more = "more" if seconds > 0 else "less"
     if a.bus_seconds:
-        seconds = a.driver_seconds + a.bus_seconds
-        share = _share_of_run(seconds, run_seconds)
-        yield f"bus and driver {seconds:+.3f} s or more {share}"
-    elif abs(a.driver_seconds) >= 0.001:
-        share = _share_of_run(a.driver_seconds, run_seconds)
-        yield f"driver calls {a.driver_seconds:+.3f} s {share}"
+        bound = "at least" if seconds > 0 else "at most"
+        yield f"copies over PCIe and driver calls take {bound} {abs(seconds):.3f} s {more} {share}"
+    elif abs(seconds) >= 0.001:
+        yield f"driver calls take {abs(seconds):.3f} s {more} {share}"
     if a.note:
         yield a.note
 

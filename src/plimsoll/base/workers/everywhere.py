@@ -60,9 +60,9 @@ def run_all(
 def where(*, processes: int | None = None, address: str | None = None) -> str:
     """Returns one line that says on which machines `run_all` would run."""
     count = processes or cores()
-    local = f"{count} process{'es' * (count > 1)} of this machine"
+    local = f"{count} process{'es' * (count > 1)} on this machine"
     if not _has_ray():
-        return f"running in {local}, as Ray is not installed"
+        return f"running in {local}, because Ray is not installed"
     if address is None:
         return f"running in {local}, with Ray"
     return f"running on the Ray cluster at {address}"

@@ -57,8 +57,8 @@ class _Waiting:
     """The batches of a loader's iterator that have reached no backward pass yet.
 
     Attributes:
-        samples: Their samples.
-        calls: The number of modules' calls when the latest of them was loaded.
+        samples: How many samples these batches have.
+        calls: How many calls modules had received when the latest of these batches was loaded.
     """
 
     samples: int

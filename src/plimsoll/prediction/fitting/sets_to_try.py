@@ -236,9 +236,10 @@ class Sets:
     def _with_both(
         self, chosen: Changes, allocated: int, seconds: float, start: Attempt, target: int
     ) -> Iterator[tuple[Changes, int, float]]:
-        """Yields at most one set: `chosen`, as much recomputation as possible, and offloading.
+        """Adds as much recomputation as possible, and offloading, to `chosen`.
 
-        The offloading moves only the bytes by which the peak would still be too high.
+        The offloading moves only as many bytes as recomputation leaves above the target. Yields
+        this set, or nothing if it cannot help.
         """
         survey, saved = start.survey, start.allocated_bytes() - allocated
         assert survey is not None

@@ -1,4 +1,4 @@
-"""Finds an option's best value, the smallest card, or changes that make the engine serve."""
+"""Finds an option's best value, the smallest card, or changes with which an engine serves."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fit_engine(
     progress: Progress | None = None,
     **options: Any,
 ) -> EngineFitParts:
-    """Finds an option's best value, the smallest card, or changes that make the engine serve.
+    """Finds an option's best value, the smallest card, or changes with which an engine serves.
 
     The best value is the largest with which the engine serves. For tensor parallelism it is the
     smallest.

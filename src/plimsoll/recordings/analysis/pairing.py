@@ -112,7 +112,7 @@ class Paired:
     """The result of pairing rows.
 
     Attributes:
-        pairs: The blocks.
+        pairs: The blocks, each from the row that allocates it to the row that frees it.
         block: For each row, the number of its block in `pairs`.
         is_last: Whether each block is the last one at its address.
     """

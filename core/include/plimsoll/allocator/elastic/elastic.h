@@ -149,10 +149,10 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   Bytes pause(RegionId region, Backup backup);
   // Brings a paused region back, with the same content at the same addresses, except for blocks
   // that were freed while it was paused. Returns the bytes that it took on the card. Throws
-  // std::invalid_argument if the region is not paused, or a graph is captured. Throws OutOfMemory
-  // if the card or the limit has no room, and DriverError if the driver fails. If the content is in
-  // a store, may throw HostOutOfMemory or BackupError. After an exception the region is still
-  // paused.
+  // std::invalid_argument if the region is not paused, or during a graph's capture. Throws
+  // OutOfMemory if the card or the limit has no room, and DriverError if the driver fails. If the
+  // content is in a store, it may also throw HostOutOfMemory or BackupError. After an exception the
+  // region is still paused.
   Bytes resume(RegionId region);
   [[nodiscard]] bool is_paused(RegionId region) const;
   // Returns the region's use of memory; nothing if it never had any memory.

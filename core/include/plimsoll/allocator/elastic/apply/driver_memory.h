@@ -1,9 +1,10 @@
 // Takes addresses from the driver, and memory in pieces (piece.h), within the limits of both tiers:
 // the card's own memory (dedicated) and host memory (shared).
 //
-// Callers check a tier's limit before they make a piece in it. A piece is lost if a failing driver
-// unmapped it under a live block and did not map it again; plimsoll leaves its addresses alone
-// until `map_lost` has mapped it. Everything here is guarded by the allocator's `mutex_`.
+// Callers check a tier's limit before they make a piece in it. plimsoll unmaps some pieces under
+// live blocks in order to map them again. If the driver then fails to map a piece, the piece is
+// lost. Its addresses stay unused until `map_lost` maps it. The allocator's `mutex_` guards
+// everything here.
 #pragma once
 
 #include <map>
