@@ -1,10 +1,10 @@
 // Times requests and frees without a GPU. plimsoll's allocators run over simulated drivers. The
-// allocators are called through virtual functions, since PyTorch's calls are indirect too.
+// program calls the allocators through virtual functions, since PyTorch's calls are indirect too.
 //
 //     allocator [--repetitions N] [TRACE...]
 //
-// allocator.py writes the traces; on a GPU it compares plimsoll's allocators with PyTorch's. Driver
-// calls and heap allocations during the timing are counted; both should be 0.
+// allocator.py writes the traces. On a GPU it compares plimsoll's allocators with PyTorch's. The
+// program counts driver calls and heap allocations during the timing. Both counts should be 0.
 
 #include <atomic>
 #include <charconv>

@@ -2,12 +2,12 @@
 
     python benchmarks/allocator.py [--program FILE] [--gpu] [--allocator NAME] [RECORDING ...]
 
-Without --gpu, a C++ program runs plimsoll's allocators over simulated drivers; CMake builds it from
-allocator.cpp. With --gpu, plimsoll's allocator and PyTorch's take turns in this process. Both are
-called through the interface that PyTorch itself uses. All allocators get the same requests: pairs
-of a request and a free at four sizes, requests and frees in random order, the requests of the
-recordings, and random requests from several threads, each on its own stream. Results go to
-benchmarks/results/allocator.txt, or allocator_gpu.txt.
+Without --gpu, a C++ program runs plimsoll's allocators over simulated drivers. CMake builds that
+program from allocator.cpp. With --gpu, plimsoll's allocator and PyTorch's take turns in this
+process. This script calls both through the interface that PyTorch itself uses. All allocators get
+the same requests: pairs of a request and a free at four sizes, requests and frees in random order,
+the requests of the recordings, and random requests from several threads, each on its own stream.
+Results go to benchmarks/results/allocator.txt, or allocator_gpu.txt.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def write_operations(recording: Path, path: Path) -> None:
 
 
 def without_gpu(program: Path, traces: list[Path], repetitions: int) -> str:
-    """Runs the C++ program; returns its output."""
+    """Runs the C++ program and returns its output."""
     command = [str(program), "--repetitions", str(repetitions), *map(str, traces)]
     lines = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
@@ -94,7 +94,7 @@ def build_library() -> ctypes.CDLL:
 
 
 def on_gpu(allocator: Any, traces: list[Path], repetitions: int) -> str:
-    """Compares plimsoll's allocator with PyTorch's on the first GPU; returns the output."""
+    """Compares plimsoll's allocator with PyTorch's on the first GPU, and returns the output."""
     import torch
 
     import plimsoll
@@ -127,7 +127,7 @@ def on_gpu(allocator: Any, traces: list[Path], repetitions: int) -> str:
 
 
 def main() -> None:
-    """Measures; prints and saves the tables."""
+    """Measures the allocators, and prints and saves the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", type=Path, default=PROGRAM)
     parser.add_argument("--gpu", action="store_true")

@@ -42,7 +42,7 @@ def programs() -> list[Path]:
 
 
 def measure(results: Path) -> None:
-    """Runs each program once on the GPU; writes the program's peaks to the file `results`."""
+    """Runs each program once on the GPU, and writes the program's peaks to the file `results`."""
     import torch
 
     key = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}"

@@ -1,12 +1,13 @@
-"""Runs two engines that take turns on one card: one trains, the other generates.
+"""Runs a trainer and an inference engine, which take turns on one card.
 
     python benchmarks/colocated.py [--size 16GiB] [--cycles 20] [--processes 1]
 
-A cycle has the steps of reinforcement learning. The inference engine's cache is dropped; its
-weights and graphs move to page-locked memory. The trainer returns to the card, trains a step and
-hands its weights over. The trainer leaves; the inference engine gets its cache again and generates
-with its CUDA graph. With `--processes 2` each engine has a process of its own, and weights go from
-one to the other by CUDA IPC, through a tensor of 256 MiB that always stays on the card.
+A cycle has the steps of reinforcement learning. The inference engine drops its cache, and moves its
+weights and graphs to page-locked memory. The trainer returns to the card, trains a step and hands
+its weights over. Then the trainer leaves, and the inference engine gets its cache again and
+generates with its CUDA graph. With `--processes 2` each engine has a process of its own, and
+weights go from one to the other by CUDA IPC, through a tensor of 256 MiB that always stays on the
+card.
 
 The table shows how many bytes left and returned in each cycle, and how fast. Beside these rates it
 shows how fast the bus copies page-locked memory. It also shows what grew per cycle, on average:
@@ -102,14 +103,14 @@ class InferenceSide:
         self.log = log
 
     def leave(self) -> None:
-        """Moves the engine off the card; drops the KV cache, which is useless with new weights."""
+        """Drops the KV cache, which new weights make useless, and moves the engine off the card."""
         self._digest = digest(self.engine.weights)
         self._answer = self.engine.answer.clone()
         self.log.dropped.time(lambda: plimsoll.pause("kv-cache", backup="drop"))
         self.log.out.time(lambda: plimsoll.pause("weights", "graphs"))
 
     def come(self) -> None:
-        """Moves the engine back without its cache, for which there may be no room yet."""
+        """Moves the engine back without its cache. There may be no room for the cache yet."""
         self.log.back.time(lambda: plimsoll.resume("weights", "graphs"))
         equal = digest(self.engine.weights) == self._digest
         self.log.compare("the weights", equal=equal)
@@ -209,9 +210,9 @@ def speed(name: str, moves: Moves, bus: float, cycles: int, per_cycle: int) -> s
 
 
 def growth(name: str, log: Log) -> tuple[str, int]:
-    """Returns a table row, and the largest of three growths, in bytes per cycle.
+    """Returns a table row, and the largest growth in bytes per cycle.
 
-    The three are those of the card's memory, the host's memory and the page-locked memory.
+    Compares the growths of the card's memory, the host's memory and the page-locked memory.
     """
     first, last = log.footprints[WARM - 1], log.footprints[-1]
     cycles = len(log.footprints) - WARM
@@ -259,7 +260,7 @@ def table(logs: list[Log], rates: tuple[float, float]) -> tuple[str, bool]:
 
 
 def main() -> None:
-    """Measures; prints and saves the table."""
+    """Runs the engines, and prints and saves the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -23,8 +23,8 @@ BATCH = 64
 PARAMETER_BYTES = 12  # a weight and both states of Adam, 4 bytes each
 BUCKET_BYTES = 256 * MiB
 # `digest` cuts a tensor into rows of this many words. It multiplies each word by a factor that
-# depends on the word's column. The number of columns is prime, so two words at a distance of 2^n
-# words are never in the same column. If two such words are swapped, the digest changes.
+# depends on the word's column. The number of columns is prime, so two words that are 2^n words
+# apart are never in the same column. Swapping them changes the digest.
 _WORDS = 251
 
 
@@ -36,7 +36,7 @@ class Moves:
     moved: list[int] = field(default_factory=list)
 
     def time(self, move: Callable[[], int]) -> None:
-        """Times `move`, which returns the bytes that it moved; waits for the GPU first."""
+        """Waits for the GPU, then times `move`, which returns the bytes that it moved."""
         import torch
 
         torch.cuda.synchronize()
@@ -109,8 +109,8 @@ class Trainer:
 class Inference:
     """The trainer's model in half precision, with a cache and a CUDA graph.
 
-    The graph runs the model: it fills the cache and reads it. The memory lies in three regions:
-    "weights", "kv-cache" and "graphs".
+    The graph runs the model, which fills the cache and reads it. The engine's memory lies in three
+    regions: "weights", "kv-cache" and "graphs".
     """
 
     def __init__(self, layers: int, cache_bytes: int) -> None:

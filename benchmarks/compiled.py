@@ -6,11 +6,11 @@
 `--scripts FOLDER` runs the scripts of that folder instead of those of benchmarks/compiled.
 
 Each script runs twice, compiled and eagerly, each time in a process of its own and with empty
-caches of the compiler. `measure` writes compiled.json with the peaks of each run. For a compiled
-run the file also has the requests (positive sizes, in bytes) and frees (negative sizes) of the last
-step, and the large ones of the first step. `compare` runs the scripts on a simulated GPU and prints
-the predictions beside the measurements. A script has a function `main(steps, compile, on_step)`,
-which calls `on_step` after each step.
+compiler caches. `measure` writes compiled.json with the peaks of each run. For a compiled run the
+file also has the requests (positive sizes, in bytes) and frees (negative sizes) of the last step,
+and the large requests and frees of the first step. `compare` runs the scripts on a simulated GPU
+and prints the predictions beside the measurements. A script has a function `main(steps, compile,
+on_step)`, which calls `on_step` after each step.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LARGE = 1 << 20
 
 
 def run_here(path: Path, *, compiled: bool) -> dict[str, Any]:
-    """Runs a script in this process; returns its peaks, and the requests of its steps."""
+    """Runs a script in this process, and returns its peaks and the requests of its steps."""
     import torch
 
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -121,9 +121,9 @@ def names_of(only: str, scripts: Path) -> list[str]:
 
 
 def measure(only: str, scripts: Path, results: Path, jobs: int) -> None:
-    """Measures all scripts on a GPU, up to `jobs` at a time.
+    """Measures scripts on a GPU, up to `jobs` runs at a time.
 
-    Each script runs in a process of its own, which counts only its own memory.
+    Each run is a process of its own, which counts only its own memory.
     """
     import torch
 

@@ -4,8 +4,8 @@
 
 No other process may use the GPU. Each run is a new process, which uses one library after the other.
 After each library, the process asks the driver how much of the card is in use, and subtracts what
-PyTorch has reserved. The results are in benchmarks/results/contexts.json; the figures in
-engine/gpus/profiles.toml come from them.
+PyTorch has reserved. The results are in benchmarks/results/contexts.json. The figures in
+engine/gpus/profiles.toml come from these results.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _taken_bytes(gpu: int) -> int:
 
 
 def steps(gpu: int, order: Sequence[str]) -> list[tuple[str, float]]:
-    """Uses libraries in turn in this process; returns the MiB that each added to the context."""
+    """Uses libraries in turn in this process. Returns the MiB that each adds to the context."""
     os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
     before = _taken_bytes(gpu)
     import torch

@@ -4,11 +4,11 @@
     python benchmarks/convolutions.py search --out FILE [--seconds 240]
     python benchmarks/convolutions.py merge MEASURED SEARCHED
 
-`measure` and `search` need torchvision, plimsoll, and a GPU without other processes. They use the
+`measure` and `search` need torchvision, plimsoll, and a GPU without other processes. Both use the
 code of `plimsoll measure` on the networks below, common networks first, until the time is up.
-`merge` adds their results to data/cudnn_by_words.csv; new rows replace old ones. Predictions read
-that file. Older tables, such as data/cudnn_workspaces.csv, come from an earlier version of this
-program.
+`merge` adds the results of both to data/cudnn_by_words.csv. New rows replace old ones. Predictions
+read that file. Older tables, such as data/cudnn_workspaces.csv, come from an earlier version of
+this program.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _torchvision(name: str) -> nn.Module:
     import torchvision  # type: ignore[import-not-found]
 
     # Some networks compute their widths with tensors while they are built. Meta tensors have no
-    # values, so the network is built on the CPU and then moved.
+    # values, so every network is built on the CPU and then moved.
     made: nn.Module = torchvision.models.get_model(name).to("meta")
     return made
 
@@ -196,7 +196,7 @@ def measure(part: str, out: Path, workers: int, seconds: float) -> None:
 
 
 def merge(measured: Path, searched: Path) -> None:
-    """Adds the results of `measure` and `search` to the file `TABLE`; new rows replace old ones."""
+    """Adds the results of `measure` and `search` to the file `TABLE`. New rows replace old ones."""
     firsts = json.loads(measured.read_text())
     searches = json.loads(searched.read_text())
     lines = TABLE.read_text().splitlines()

@@ -11,8 +11,8 @@ With FOLDER, which holds scripts NAME.py with a function `main(steps)`, the prog
 the step time on a GPU with and without the publisher. Both are measured in one process: blocks of
 steps alternate in the order on, off, off, on, so that slow changes cancel. CUDA events measure a
 step, from one `backward` to the next. The first block is left out. The table has the mean and
-not the median, because a sample is taken in only a few of the steps. An interval far below the
-default makes effects visible that are too small to see at the default. Results go to
+not the median, because a sample is taken in only a few of the steps. Effects that are too small to
+see at the default interval are visible at a much shorter one. Results go to
 benchmarks/results/counters.txt.
 """
 
@@ -108,7 +108,7 @@ class Found:
 
     Attributes:
         on_ms: For each block of steps during which the publisher ran, the mean step time.
-        off_ms: For each block of steps during which it was paused, the mean step time.
+        off_ms: For each block of steps during which the publisher was paused, the mean step time.
         sample_us: The CPU time of one sample.
     """
 
@@ -201,7 +201,7 @@ def step_row(found: Found, interval: float) -> str:
 
 
 def main() -> None:
-    """Measures; prints and saves the tables."""
+    """Measures the publisher, and prints and saves the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -11,8 +11,8 @@ Needs a GPU. Makes three tables:
    other programs on the host can only add time.
 2. Loading with a DataLoader whose workers make the batches. The plain loop, the tutorials' loader
    and PrefetchLoader run with `pin_memory=True`. PrefetchLoader also runs twice without
-   `pin_memory`: once as it is, and once with PinnedCollate. Each run has two epochs;
-   the second is timed.
+   `pin_memory`: once as it is, and once with PinnedCollate. Each run has two epochs.
+   The second is timed.
 3. A convolutional classifier on batches of five sizes. The table has peak reserved over peak
    allocated memory under PyTorch's allocator and plimsoll's. Each run is a process of its own.
 
@@ -333,7 +333,7 @@ def memory_of_training() -> str:
 
 
 def main() -> None:
-    """Makes the tables; prints and saves them."""
+    """Makes, prints and saves the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -6,7 +6,7 @@ FOLDER holds recordings NAME.default.pickle.gz with NAME.default.json beside the
 NAME.expandable.json if the program was also recorded under expandable segments. The JSON files have
 `max_memory_allocated`, `max_memory_reserved`, and `seconds`, the program's time. Utilization is the
 peak of allocated over the peak of reserved memory. Driver time is the predicted time of the elastic
-allocator's driver calls; their costs were measured on an H100. Results go to
+allocator's driver calls. The costs of these calls were measured on an H100. Results go to
 benchmarks/results/elastic_replay.txt.
 """
 
@@ -38,7 +38,7 @@ def utilization(program: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Replays; prints and saves the table."""
+    """Replays the recordings, and prints and saves the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=TRACES)
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the table is kept")

@@ -45,16 +45,17 @@ SCRIPTS = {
 }
 SHARES = (0.8, 0.6, 0.45)  # memory budgets, as parts of what the unchanged script takes
 # For these scripts `plan` also tries the budget `FLOOR`, a tenth of the unchanged script's need.
-# If a budget of such a script is too small for every plan, `measure` takes the copy with the least
+# If one of a script's budgets is too small for every plan, `measure` takes the copy with the least
 # predicted need, and runs it under two limits: 2 % below and 2 % above that need.
 FLOORS = ("bert_varlen_amp", "gpt2_adamw", "vision")
 FLOOR = 0.1
 AT_FLOOR = ("bert_varlen_amp-60", "gpt2_adamw-45", "lora-60", "mixtral_moe-80")
 """Plans, each named by its script and its budget in percent of the unchanged script's need.
 
-`measure` runs every plan under its budget. It runs these plans under two more limits: 2 % below and
-2 % above the plan's predicted peak of reserved memory. Plans that copy tensors to the host are not
-in the list, since their result would depend on the host's speed.
+`measure` runs every plan under its budget. It also runs the plans of this list under two other
+limits: 2 % below and 2 % above the plan's predicted peak of reserved memory. Plans that copy
+tensors to the host are not in the list, since the result of such a plan would depend on the host's
+speed.
 """
 GPU = "H200"
 PASSES = int(os.environ.get("PASSES", "2"))
@@ -79,7 +80,7 @@ class Quiet:
 
 
 def plan(folder: Path, names: Sequence[str]) -> None:
-    """Searches for plans and writes the copies; searches run in parallel, on four cores each."""
+    """Searches for plans and writes the copies. Searches run in parallel, on four cores each."""
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 4)) as pool:
         for each in [pool.submit(_plan_one, folder, name) for name in names or SCRIPTS]:
@@ -148,9 +149,9 @@ def _copies(search: Search, folder: Path, name: str) -> Iterator[dict[str, Any]]
 
 
 def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
-    """Runs the copies in forked processes, so that none has to import PyTorch again.
+    """Runs the copies in forked processes, so that no process has to import PyTorch again.
 
-    First it runs copies under memory limits, to see whether they fit. These run in parallel, each
+    First it runs copies under memory limits, to see whether they fit. These runs are parallel, each
     in a process of its own. Then it times copies, one after another, until `SECONDS` are over. All
     timed copies with the same allocator and allocator settings share one process.
     """
@@ -264,7 +265,7 @@ def _run_beside(
 def torch_name() -> str:
     """Returns the card's name and PyTorch's version.
 
-    A separate process reads them, because this process must not use CUDA before it forks.
+    A separate process reads both, because this process must not use CUDA before it forks.
     """
     import subprocess
 
@@ -410,8 +411,8 @@ def table(path: Path) -> None:
 def _timed(found: dict[str, Any], run: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns the measurements of a copy; empty if there are none.
 
-    Plans may have copies with the same text, allocator and allocator settings. Only one of these is
-    timed. This function returns that one's measurements for each of them.
+    Plans may have copies with the same text, allocator and allocator settings. `measure` times only
+    one of these copies. This function returns that copy's measurements for all of them.
     """
     for plan in found["plans"]:
         for other in plan["runs"]:

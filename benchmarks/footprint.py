@@ -12,7 +12,7 @@ from plimsoll.base.units import format_size
 
 @dataclass(frozen=True)
 class Footprint:
-    """Memory figures of this process and of a card at one moment; in bytes, except `maps`.
+    """Memory figures of this process and of a card at one moment, in bytes except for `maps`.
 
     Attributes:
         resident: The process's resident host memory, page-locked memory included.

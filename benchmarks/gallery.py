@@ -144,7 +144,7 @@ Each measured run gets empty folders, because predictions also begin with empty 
 
 
 def measure(scripts: list[Script], results: Path, jobs: int, record: Path | None) -> None:
-    """Measures scripts, up to `jobs` at a time; each process counts only its own memory."""
+    """Measures scripts, up to `jobs` at a time. Each process counts only its own memory."""
     import torch
 
     kept = Measured.read(results)

@@ -7,8 +7,8 @@
 `parts` prints this process's own memory and mapped files as it uses more and more libraries.
 `compare` runs the programs of `benchmarks/host`, and then predicts them. A measurement is the
 anonymous memory of all processes of the program (a page that they share counts once) plus the
-growth of the machine's shared memory. So it includes shared memory that other programs take at the
-same time. The table leaves out what Python, PyTorch and CUDA take without any data.
+growth of the machine's shared memory. So a measurement includes shared memory that other programs
+take at the same time. The table leaves out what Python, PyTorch and CUDA take without any data.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _parts() -> None:
-    """Uses libraries one by one in this process; prints how much memory each use adds.
+    """Uses libraries one by one in this process. Prints how much memory each use adds.
 
     The first row is the memory that this program takes before it imports PyTorch.
     """
@@ -131,7 +131,7 @@ def _compare(device: str, only: str) -> None:
 def _bare(device: str) -> str:
     """Returns the text of a program that uses libraries but hardly any data.
 
-    On the CPU it uses PyTorch; on a GPU also CUDA, cuBLAS and cuDNN.
+    On the CPU the program uses PyTorch, and on a GPU also CUDA, cuBLAS and cuDNN.
     """
     if device == "cpu":
         return "import torch, time; time.sleep(0.5)"

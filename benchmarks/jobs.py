@@ -8,7 +8,7 @@ The jobs are in benchmarks/jobs. `measure` runs the jobs in several rounds, on -
 machine (default: all). Each rank is a process with the environment that torchrun gives. `measure`
 needs only PyTorch and transformers, and cards that no other program uses. After each run it writes
 results/jobs.json, keyed by the card's name, the versions of PyTorch and NCCL, and the number of
-ranks. A job's new results replace its old ones under the same key; other results stay. `measure`
+ranks. A job's new results replace its old ones under the same key. Other results stay. `measure`
 begins no run after it has worked for --seconds. `compare` predicts the jobs under the installed
 PyTorch, and writes results/jobs_predicted.json. It prints each rank's prediction beside what was
 measured with the same number of ranks on the card that --gpu names. `table` writes the table of
@@ -69,7 +69,7 @@ def _is_job(path: Path) -> bool:
 
 
 def measure(jobs: Sequence[str], nproc: int, runs: int, seconds: float, results: Path) -> None:
-    """Measures jobs in rounds; each round runs all jobs once."""
+    """Measures jobs in `runs` rounds. Each round runs all jobs once."""
     import torch
 
     began = time.monotonic()
@@ -92,7 +92,7 @@ def measure(jobs: Sequence[str], nproc: int, runs: int, seconds: float, results:
 
 
 def _measured(name: str, nproc: int, most_seconds: float) -> Figures:
-    """Runs a job once; returns its ranks' figures, or why there are none."""
+    """Runs a job once, and returns its ranks' figures or the reason why there are none."""
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         said = [Path(folder, f"said{rank}.txt") for rank in range(nproc)]
@@ -231,7 +231,7 @@ def _depends_on_data(assumptions: Sequence[Mapping[str, Any]]) -> bool:
 def _truths(kept: Mapping[str, Any], gpu: str, nproc: int) -> dict[str, dict[str, list[Figures]]]:
     """Returns the runs that were measured on the card `gpu` with `nproc` ranks.
 
-    They are keyed as in jobs.json: by card, versions and number of ranks, then by job.
+    The keys are those of jobs.json: the card, versions and number of ranks, then the job.
     """
     return {
         key: jobs
@@ -365,7 +365,7 @@ def _table_of(key: str, jobs: Mapping[str, Figures], measured: Mapping[str, Any]
 
 
 def _rows(name: str, run: Figures, runs: Sequence[Figures]) -> list[str]:
-    """Returns table rows: one for each rank, or a single one if all ranks are alike."""
+    """Returns a job's table rows. Ranks with the same figures share a row."""
     link = f"[{name}](../benchmarks/jobs/{name}.py)"
     if "ranks" not in run:
         return [f"| {link} | | {str(run['why_not']).splitlines()[-1]} | | | | | | | | |"]

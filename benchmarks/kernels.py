@@ -583,7 +583,7 @@ def cases(only: str) -> Iterator[Case]:
 def measure_case(case: Case, sleep: float) -> tuple[float, float]:
     """Returns one call's time on the GPU and its time on the host, in ns.
 
-    Each time is the median of three runs, which repeat the call.
+    Each time is the median of three runs. A run repeats the call.
     """
     call = case.make()
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Prints how much memory torch_memory_saver frees when it pauses and takes when it resumes.
+"""Prints how much memory torch_memory_saver frees by a pause and takes by a resume.
 
     python benchmarks/memory_saver.py torch                  on a GPU, by a MemPool's own allocator
     LD_PRELOAD=torch_memory_saver_hook_mode_preload_cu13.abi3.so python benchmarks/memory_saver.py
@@ -43,7 +43,7 @@ def block(mib: int) -> torch.Tensor:
 
 
 def main() -> None:
-    """Pauses and resumes three times; then a CUDA graph, in the default mode."""
+    """Pauses and resumes tensors and, in the default mode, a CUDA graph."""
     if len(sys.argv) > 1:
         saver.hook_mode = sys.argv[1]
     torch.zeros(1, device="cuda")

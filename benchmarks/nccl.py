@@ -271,7 +271,7 @@ def _forked(what: Callable[[], None], environment: dict[str, str]) -> int:
 def _ended(processes: Sequence[int]) -> bool:
     """Waits for all processes, and returns whether all succeeded.
 
-    If one fails, or the time for an experiment is over, it kills those that still run.
+    If a process fails, or the time for an experiment is over, kills the processes that still run.
     """
     left, good = set(processes), True
     end = time.monotonic() + EXPERIMENT_SECONDS
@@ -304,7 +304,7 @@ def _shown(found: dict[str, Any]) -> str:
 
 
 def compare(gpu: str, counts: Sequence[int], results: Path) -> None:
-    """Runs each experiment on simulated GPUs; prints its simulated and its measured memory."""
+    """Runs each experiment on simulated GPUs. Prints its simulated and its measured memory."""
     measured = json.loads(results.read_text())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "simulated.json")

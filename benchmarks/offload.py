@@ -9,7 +9,7 @@ the methods alternate: "plain", "save_on_cpu", "offload", "placed" and "both" (s
 `--cards` limits what the process may take from the GPU. The budget of `plimsoll.offload` is the
 limit times `--budget-share`, because the allocator needs some memory beyond the tensors. CUDA
 events measure a step, from one `backward` to the next. The first quarter of the steps, at most
-five, does not count. Losses are compared bit for bit with those of the unchanged script; two runs
+five, does not count. Losses are compared bit for bit with those of the unchanged script. Two runs
 of one script give equal losses only with `--deterministic` kernels. Results go to
 benchmarks/results/offload.txt.
 """
@@ -142,8 +142,8 @@ def run_apart(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
 def describe(runs: list[OffloadRun], wanted: list[float]) -> str:
     """Returns the text of the table's last column for the runs of one setting.
 
-    If a run failed, the text says after how many steps. Otherwise it says how far the losses of
-    the runs are from `wanted`.
+    If a run failed, the text says how many steps it had run. Otherwise it says how far the losses
+    of the runs are from `wanted`.
     """
     failed = [run for run in runs if run.error is not None]
     if failed:
@@ -153,7 +153,7 @@ def describe(runs: list[OffloadRun], wanted: list[float]) -> str:
 
 
 def step_ms(runs: list[OffloadRun]) -> float | None:
-    """Returns the median, over the runs, of each run's median step time; None if a run failed."""
+    """Returns the median of the runs' median step times; None if a run failed."""
     if not all(run.step_ms and run.error is None for run in runs):
         return None
     return statistics.median(statistics.median(run.step_ms) for run in runs)
@@ -162,7 +162,7 @@ def step_ms(runs: list[OffloadRun]) -> float | None:
 def row(setting: Setting, runs: list[OffloadRun], first: list[OffloadRun]) -> str:
     """Returns one line of the table.
 
-    `runs` are the setting's runs, and `first` those of the unchanged script. The line has the
+    `runs` are the setting's runs, and `first` are the unchanged script's runs. The line has the
     setting's step time divided by the unchanged script's.
     """
     line = setting.title()
@@ -178,7 +178,7 @@ def row(setting: Setting, runs: list[OffloadRun], first: list[OffloadRun]) -> st
 
 
 def compare(path: Path, settings: list[Setting], repetitions: int, steps: int | None) -> str:
-    """Runs a script under each setting in turn; returns the table."""
+    """Runs a script under each setting in turn, and returns the table."""
     if steps is None:
         steps = STEPS.get(path.stem)
     runs: dict[Setting, list[OffloadRun]] = {setting: [] for setting in settings}
@@ -221,7 +221,7 @@ def all_settings(arguments: argparse.Namespace) -> list[Setting]:
 
 
 def main() -> None:
-    """Compares the settings; prints and saves the tables."""
+    """Compares the settings, and prints and saves the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

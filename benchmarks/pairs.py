@@ -3,18 +3,18 @@
     python benchmarks/pairs.py SCRIPT ... [--seconds 400] [--least 6] [--deterministic]
     python benchmarks/pairs.py --table
 
-Each SCRIPT has a function `main(steps)`. A pair is two runs, one under each allocator; which comes
-first alternates. Each run is forked from a process that has imported the libraries and has not
-touched the GPU. A pair yields a ratio: the mean step time under the elastic allocator divided by
-that under PyTorch's. training.py says how a step is measured. At first, every script gets `--least`
-pairs. After that, each next pair goes to the script whose ratio has the widest 95 % interval. No
-new pair begins after `--seconds`.
+Each SCRIPT has a function `main(steps)`. A pair is two runs, one under each allocator. Which
+allocator comes first alternates. Each run is forked from a process that has imported the libraries
+and has not touched the GPU. A pair yields a ratio: the mean step time under the elastic allocator
+divided by that under PyTorch's. training.py says how a step is measured. At first, every script
+gets `--least` pairs. After that, each next pair goes to the script whose ratio has the widest 95 %
+interval. No new pair begins after `--seconds`.
 
 Every pair becomes a row of results/pairs.csv; later runs append to the file. The table covers all
 rows. It has each script's ratio (the Hodges-Lehmann estimate) with its 95 % interval (by Wilcoxon's
 signed-rank test). It also has the memory that the elastic allocator takes from the card, divided by
 the peak of allocated memory. A shared host sometimes delays a run for longer than all of its steps
-take; such outliers distort a mean, but not these statistics.
+take. Such outliers distort a mean, but not the estimate and its interval.
 
 With --deterministic one pair of each script runs with PyTorch's deterministic kernels, and its
 losses are compared bit for bit. If a script uses an operation without a deterministic kernel, it
@@ -64,7 +64,7 @@ MOST_TAKEN, USUAL_TAKEN, SLACK_MIB = 1.02, 1.015, 16
 class Pair:
     """One row of pairs.csv.
 
-    Fields that end in `_ms` are mean step times in milliseconds; those that end in `_mib` are
+    Fields that end in `_ms` are mean step times in milliseconds. Fields that end in `_mib` are
     memory in MiB.
     """
 
@@ -150,7 +150,7 @@ def use_deterministic_kernels(*, warn_only: bool) -> None:
 
 
 def pair(path: Path, card: str, *, elastic_first: bool, deterministic: bool) -> Pair:
-    """Runs a script under both allocators; returns the pair."""
+    """Runs a script under both allocators, and returns the pair."""
     order = ("elastic", "") if elastic_first else ("", "elastic")
     try:
         kernels = "all" if deterministic else ""
@@ -243,7 +243,7 @@ def card_name() -> str:
 
 
 def measure(paths: list[Path], options: argparse.Namespace, kept: list[Pair]) -> None:
-    """Runs pairs until the time is over; saves each pair as soon as it is complete."""
+    """Runs pairs until the time is over. Saves each pair as soon as it is complete."""
     # Without this, `torch.cuda` would initialize CUDA here, and forked processes could not use it.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     for name in LIBRARIES:
@@ -286,7 +286,7 @@ def measure(paths: list[Path], options: argparse.Namespace, kept: list[Pair]) ->
 
 
 def main() -> None:
-    """Measures pairs; prints the table."""
+    """Measures pairs, and prints the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -49,8 +49,8 @@ def fill(size: int) -> list[torch.Tensor]:
 def sums(tensors: list[torch.Tensor]) -> list[int]:
     """Returns a checksum of each tensor.
 
-    It is a sum of the bytes, each multiplied by a weight from 1 to 251 that its position gives.
-    The bytes that follow the last full group of 251 are left out.
+    A checksum is a weighted sum of bytes. A byte's position gives its weight, from 1 to 251. The
+    bytes after the last full group of 251 are left out.
     """
     import torch
 
@@ -79,7 +79,7 @@ def bus_rate(*, to_card: bool) -> float:
 
 
 def seconds(what: str) -> tuple[float, int]:
-    """Pauses or resumes; returns the seconds, and the bytes moved."""
+    """Pauses or resumes the region. Returns the seconds, and the bytes moved."""
     began = time.perf_counter()
     moved = plimsoll.pause("measured") if what == "pause" else plimsoll.resume("measured")
     return time.perf_counter() - began, moved
@@ -128,7 +128,7 @@ def measure(size: int, repetitions: int) -> str:
 
 
 def main() -> None:
-    """Measures; prints and saves the table."""
+    """Measures the region and the bus, and prints and saves the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

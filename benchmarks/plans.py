@@ -3,13 +3,13 @@
     python benchmarks/plans.py FOLDER [--scripts FOLDER]
 
 A plan has an address for each large request of a program. FOLDER holds recordings
-NAME.VARIANT.pickle.gz, several of each program under different settings. Each is replayed without a
-plan, and with a plan from another recording of the same program. If the scripts' folder has
-NAME.py, the recording is also replayed with the plan that `plimsoll predict --write-plan` makes.
-The first figure is peak reserved memory divided by peak live bytes. A freed block that another
-stream still uses counts as live. `placed` covers the requests above 1 MiB: it is the share of their
-bytes that lie where the plan says. The last figure is the predicted time of the driver calls on an
-H100. Results go to benchmarks/results/plans.txt.
+NAME.VARIANT.pickle.gz, several of each program under different settings. Each recording is replayed
+without a plan, and with a plan from another recording of the same program. If the scripts' folder
+has NAME.py, the recording is also replayed with the plan that `plimsoll predict --write-plan`
+makes. The first figure is peak reserved memory divided by peak live bytes. A freed block that
+another stream still uses counts as live. `placed` is the share of bytes that lie where the plan
+says, among the requests above 1 MiB. The last figure is the predicted time of the driver calls on
+an H100. Results go to benchmarks/results/plans.txt.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def summary(name: str, ratios: Sequence[float]) -> str:
 
 
 def main() -> None:
-    """Replays the recordings; prints and saves the table."""
+    """Replays the recordings, and prints and saves the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--scripts", type=Path, help="the programs' scripts, NAME.py")

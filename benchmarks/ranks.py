@@ -4,10 +4,10 @@
 
 `tests/made_ranks.py` makes the recordings from real ones, and puts faults into some ranks. `large`
 measures time and memory for one job of many ranks with 20 faults of each kind. Two processes
-explain it; the memory of all processes is read twice a second. `faults` counts how many faults are
-found: it has 20 jobs of 32 ranks for each kind of fault. `clean` counts false alarms in 100 healthy
-jobs of 32 ranks. Some of these jobs vary the length of their steps' data, some have uneven shards,
-and some have pipeline stages. Results also go to benchmarks/results/ranks.txt.
+explain the job, and the memory of all processes is read twice a second. `faults` counts how many
+faults plimsoll finds in 20 jobs of 32 ranks for each kind of fault. `clean` counts false alarms in
+100 healthy jobs of 32 ranks. Some of these jobs vary the length of their steps' data, some have
+uneven shards, and some have pipeline stages. Results also go to benchmarks/results/ranks.txt.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ A recipe is a ready-made script for a model. `predict` searches, without a GPU, 
 of the largest batch that fits a memory limit. `measure` needs a GPU, PyTorch and the recipe's
 libraries, but no weights. It limits the memory, and runs the recipe twice, in separate processes:
 with the predicted batch size, and with that size plus one. The first run should finish, and the
-second should run out of memory. `table` shows for how many recipes both hold. NAME selects a case.
-`predict` and `measure` should run under the same PyTorch.
+second should run out of memory. `table` shows for how many recipes both are true. NAME selects a
+case. `predict` and `measure` should run under the same PyTorch.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ CASES = {
 
 
 def predict(folder: Path, names: Sequence[str]) -> None:
-    """Searches for each case's largest batch; writes the result and the script to measure it."""
+    """Searches for each case's largest batch. Writes the result and the script for `measure`."""
     import plimsoll
     from plimsoll.prediction.recipes.recipe import recipe
 

@@ -10,9 +10,9 @@ With FOLDER, which holds scripts NAME.py with a function `main(steps)`, it measu
 a GPU in two ways. The first way is in one process: blocks of steps with and without recording
 alternate in the order on, off, off, on, so that slow changes cancel. The first two steps of a block
 do not count. The second way alternates between processes that record from the first step to the
-last and processes that never record. It is needed because PyTorch goes on reporting its events
-after recording has stopped, which costs time. CUDA events measure a step, from one `backward` to
-the next. Results go to benchmarks/results/record.txt.
+last and processes that never record. The second way is needed because PyTorch goes on reporting its
+events after recording has stopped, which costs time. CUDA events measure a step, from one
+`backward` to the next. Results go to benchmarks/results/record.txt.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from plimsoll.torch.session.record import record
 
 BLOCK_STEPS = 20
 NOT_COUNTED = 2
-FIRST_BLOCKS = 2  # this many blocks at a process's start do not count, nor does its last block
+FIRST_BLOCKS = 2  # the first blocks of a process do not count, and neither does the last one
 LEAST_STEPS = 4 * (FIRST_BLOCKS + 2) * BLOCK_STEPS
 ORDER = (True, False, False, True)
 STEP_SECONDS, EVENTS_A_STEP = 0.029, 2500  # about those of gpt2_adamw on an H100
 EVENTS = round(INTERVAL_SECONDS / STEP_SECONDS * EVENTS_A_STEP)
-"""The number of events whose writing is timed: those of such a program between two writes."""
+"""The number of events whose writing is timed. gpt2_adamw makes as many between two writes."""
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def command_seconds(path: Path, runs: int = 5) -> float:
 def closed(recording: Recording) -> EventBatch:
     """Returns the first device's events, followed by events that free all remaining blocks.
 
-    These are the blocks still in use, and those whose free was requested but not completed.
+    The remaining blocks are in use, or their free was requested but not completed.
     """
     (batch,) = _joined(recording)
     action, address = batch.action, batch.address
@@ -139,7 +139,7 @@ def stream(path: Path) -> tuple[float, float, int]:
 
 
 def main() -> None:
-    """Measures; prints the table."""
+    """Measures the replays, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=50_000_000)
     parser.add_argument("recording", nargs="?", type=Path, default=None)

@@ -4,10 +4,10 @@
     python benchmarks/searches.py compare FILE
 
 `measure` trains a network for four steps on a GPU, real or simulated. It prints a line of JSON with
-the peak allocated and the peak reserved bytes of each step. `compare` reads a file of such lines
+the peak allocated and the peak reserved bytes of each step. `compare` reads a file of these lines
 from real GPUs, and lets plimsoll predict the same runs. It compares the predicted with the measured
 peaks of the first and the last step. A prediction also gives a range for each peak of the whole
-run; `compare` shows whether the measured peak lies in it. Both commands need torchvision.
+run. `compare` shows whether the measured peak lies in that range. Both commands need torchvision.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 def measure(name: str, *, benchmark: bool, bfloat16: bool) -> dict[str, Any]:
-    """Trains for some steps; returns the peaks of each step."""
+    """Trains for some steps, and returns the peaks of each step."""
     torch.backends.cudnn.benchmark = benchmark
     torch.manual_seed(0)
     make, sizes = NETWORKS[name]

@@ -7,11 +7,12 @@
     python benchmarks/serving.py --compare PREDICTED MEASURED   two files of results, side by side
 
 Each configuration runs in a process of its own and prints one line, RESULT and a JSON object.
-All sizes in it are bytes. A run that runs out of memory prints its line too: `failed_in` names the
-step, `error` holds PyTorch's message. The logs go to $OUT, or to the working directory.
-With several ranks, the figures are those of rank 0; `ranks` has those of each rank.
-Needs vLLM 0.24 and a GPU of 80 GB (two for `-tp2`), but no network and no model files. Without a
-GPU it runs under `plimsoll predict benchmarks/serving.py --gpu H100 --gpus 2 -- --one NAME`.
+All sizes in the object are bytes. A run that runs out of memory prints a line too. There,
+`failed_in` names the step, and `error` holds PyTorch's message. The logs go to $OUT, or to the
+working directory. With several ranks, the figures are those of rank 0; `ranks` has those of each
+rank. Needs vLLM 0.24 and a GPU of 80 GB (two for `-tp2`), but no network and no model files.
+Without a GPU it runs under `plimsoll predict benchmarks/serving.py --gpu H100 --gpus 2 -- --one
+NAME`.
 """
 
 from __future__ import annotations
@@ -441,7 +442,7 @@ def watch_engine(steps: Steps) -> None:
 def figures(steps: Steps) -> dict[str, Any]:
     """Returns the readings, and the sizes and settings that vLLM itself reports.
 
-    A run that failed early has only some of them.
+    A run that failed early has only some of these values.
     """
     worker = steps.worker
     found: dict[str, Any] = {"readings": steps.readings, "returned": steps.returned}
@@ -527,7 +528,7 @@ def load_here(llm: Any, chosen: Configuration, steps: Steps) -> list[dict[str, A
     """Sends the requests, and reads the card's memory before and after them.
 
     Returns:
-        An empty list: the model runs in this process, so no rank has figures of its own.
+        An empty list, because the model runs in this process and no rank has figures of its own.
     """
     import torch
 
@@ -540,7 +541,7 @@ def load_here(llm: Any, chosen: Configuration, steps: Steps) -> list[dict[str, A
 
 
 def load_ranks(llm: Any, chosen: Configuration) -> list[dict[str, Any]]:
-    """Sends the requests; returns each rank's figures, which the rank's worker process reads."""
+    """Sends the requests, and returns the figures that each rank's worker process reads."""
     llm.collective_rpc("read_card", args=("init",))
     run_load(llm, chosen)
     llm.collective_rpc("read_card", args=("load",))
@@ -549,7 +550,7 @@ def load_ranks(llm: Any, chosen: Configuration) -> list[dict[str, Any]]:
 
 
 def measure(name: str) -> dict[str, Any]:
-    """Starts the engine and runs the load; returns all readings, even if memory ran out."""
+    """Starts the engine and runs the load. Returns all readings, even if memory ran out."""
     chosen = CONFIGURATIONS[name]
     quiet = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -597,7 +598,7 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def run_each(names: list[str]) -> int:
-    """Measures each configuration in a process of its own; returns 1 if one printed no result."""
+    """Measures each configuration in a process of its own. Returns 1 if one had no result."""
     missing = 0
     for name in names:
         log = Path(os.environ.get("OUT", ".")) / f"vllm-{name}.log"
@@ -658,7 +659,7 @@ def parsed(line: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Runs the command line; returns the exit status."""
+    """Runs the command line, and returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("names", nargs="*", metavar="NAME", help="configurations to measure")
     parser.add_argument("--list", action="store_true", help="print the configurations' names")

@@ -6,8 +6,8 @@
 POSTED.csv has a row for each post. serving_public.toml lists one or more tries for each row, or
 says why there are none. A try is one run of `plimsoll predict vllm serve`, and takes minutes. It
 needs vLLM in the Python that runs this script, but no GPU and no network. The figures of each try
-are added to benchmarks/results/serving_public.jsonl. A try whose figures are there is not run
-again.
+are added to benchmarks/results/serving_public.jsonl. A try whose figures that file already has does
+not run again.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def compared(posted: dict[str, str], serving: dict[str, Any]) -> list[tuple[str,
     """Returns the name, the posted value and the predicted value of each figure.
 
     Two figures are cache sizes, `kv_GiB` and `kv_tokens`. They come last, because `is_near` judges
-    by the last one that was posted.
+    by the last posted cache size.
     """
     tokens = serving["kv_tokens"] or serving["fitting_len"]
     predicted = {
@@ -274,7 +274,7 @@ def figure_line(name: str, seen: float, ours: float) -> str:
 def verdict(near: list[bool]) -> str:
     """Returns the verdict on all tries for one row.
 
-    `near` has a value for each try that can be compared: whether it predicts a cache size near the
+    For each try that can be compared, `near` says whether the try predicts a cache size near the
     posted one.
     """
     if not near:
@@ -290,7 +290,7 @@ def wrapped(text: str) -> list[str]:
 
 
 def main() -> int:
-    """Runs the command line; returns the exit status."""
+    """Runs the command line, and returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("what", choices=("run", "table"))
     parser.add_argument("posted", type=Path, metavar="POSTED.csv", help="what people posted")

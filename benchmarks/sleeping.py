@@ -50,7 +50,7 @@ class Card:
 
 
 def measure(eager: bool) -> dict[str, Any]:
-    """Serves, sleeps and wakes; returns what was read."""
+    """Serves, sleeps and wakes. Returns the JSON object."""
     settings = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",

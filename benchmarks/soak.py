@@ -3,11 +3,11 @@
     python benchmarks/soak.py [--seconds 600] [--memory 24GiB] [--threads 3] [--seed 1]
 
 Threads on streams of their own allocate tensors of random sizes, write to them, let other streams
-use the tensors, and check the contents before they free a tensor. The main thread captures, replays
-and destroys CUDA graphs, whose memory is in private pools or in a region (a named group of
-allocations that `plimsoll.pause` moves off the card). It makes and drops `torch.cuda.MemPool`s,
-pauses and resumes regions, copies from page-locked memory, and empties the cache. It changes the
-memory fraction, and requests more memory than the card has.
+use the tensors, and check the contents of some tensors before they free them. The main thread
+captures, replays and destroys CUDA graphs, whose memory is in private pools or in a region (a named
+group of allocations that `plimsoll.pause` moves off the card). The main thread also makes and drops
+`torch.cuda.MemPool`s, pauses and resumes regions, copies from page-locked memory, and empties the
+cache. It changes the memory fraction, and requests more memory than the card has.
 
 Ten times during the run, all threads stop for checks, and a row is written. The allocator checks
 its own data structures, and its statistics must agree with its blocks and the driver. After the
@@ -176,7 +176,7 @@ class Soak:
             require(bool((graph.result == 2 * (value + 1)).all()), "a graph computes another value")
 
     def pool(self) -> None:
-        """Makes a MemPool with a tensor; drops an old one first if there are five."""
+        """Makes a MemPool with a tensor. If there are five MemPools, first drops one."""
         import torch
 
         if len(self.pools) > 4:
@@ -323,7 +323,7 @@ def is_away(name: str) -> bool:
 
 
 def main() -> None:
-    """Runs the soak test; prints and saves the table."""
+    """Runs the soak test, and prints and saves the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -110,7 +110,7 @@ class Program:
         self.machine.advance(self.random.uniform(0.5, 1.5))
 
     def take(self, size: int, region: str, pool: MemoryPool | None = None) -> None:
-        """Requests memory; if the card is full, frees some blocks instead."""
+        """Requests memory. If the card is full, frees some blocks instead."""
         stream = self.random.randrange(STREAMS)
         try:
             with plimsoll.region(region):
@@ -285,7 +285,7 @@ def require(holds: bool, what: str) -> None:
 
 
 def run(hours: float, seed: int) -> str:
-    """Runs the random program; returns a summary."""
+    """Runs the random program, and returns a summary."""
     began = time.monotonic()
     program = Program(seed)
     until, steps = hours * 3600, 0

@@ -63,7 +63,7 @@ def parse(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def run_here(path: Path, options: dict[str, Any], *, profiled: bool) -> dict[str, Any]:
-    """Runs a script in this process; returns its step times, CPU seconds and peak memory.
+    """Runs a script in this process. Returns its step times, CPU seconds and peak memory.
 
     With `profiled`, the result also has the number of calls and the GPU time of each operation.
     """
@@ -156,7 +156,7 @@ def measure(folder: Path, only: str, results: Path, *, profiled: bool) -> None:
 
 
 def compare(folder: Path, only: str, gpu: str, results: Path) -> None:
-    """Runs each measured script on a simulated GPU; prints measured and simulated step times."""
+    """Runs each measured script on a simulated GPU. Prints measured and simulated step times."""
     rows = json.loads((results / "steps.json").read_text())
     errors = []
     for name in names_of(folder, only):

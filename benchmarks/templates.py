@@ -3,8 +3,8 @@
     python benchmarks/templates.py [FILE]
 
 Writes one row for each product and each candidate of `max-autotune`: PyTorch's own kernel, and each
-template with each tile. plimsoll's simulated GPU computes the time of a kernel made from a template
-by a model that is fitted to these rows (src/plimsoll/torch/simulated/csrc/timing/products.cpp).
+template with each tile. plimsoll's simulated GPU has a model for the time of a kernel from a
+template. The model (src/plimsoll/torch/simulated/csrc/timing/products.cpp) is fitted to these rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs PyTorch's tests in this process; writes a line of JSON when each begins and ends.
+"""Runs PyTorch's tests in this process. Writes a line of JSON when a test begins or ends.
 
     python benchmarks/torch_test_process.py list FOLDER MODULE...
     python benchmarks/torch_test_process.py run FOLDER RESULTS SECONDS NAME...
@@ -90,7 +90,7 @@ class Outcome(unittest.TestResult):
 
 
 def load(name: str) -> dict[str, unittest.TestCase]:
-    """Returns a module's tests; the keys are their names. Does not call PyTorch's `load_tests`."""
+    """Returns a module's tests by their names. Does not call PyTorch's `load_tests`."""
     module = importlib.import_module(name)
     classes = [
         value
@@ -116,8 +116,9 @@ def run(folder: Path, results: Path, seconds: float, names: list[str]) -> None:
     if installed_allocator() != wanted:
         raise SystemExit(f"the allocator in place is {installed_allocator()}, not {wanted}")
     viewer: Any = importlib.import_module("torch.cuda._memory_viz")
-    # PyTorch's `format_flamegraph` downloads a program. It must not do so here. Its code is
-    # replaced, because a new function would not reach the modules that have imported the old one.
+    # PyTorch's `format_flamegraph` downloads a program, which it must not do here. This line
+    # replaces the function's code, because a new function would not reach modules that have
+    # imported the old one.
     viewer.format_flamegraph.__code__ = (lambda lines, _script=None: lines).__code__
     known: dict[str, unittest.TestCase] = {}
     for module in dict.fromkeys(name.split(".")[0] for name in names):

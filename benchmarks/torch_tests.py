@@ -7,13 +7,13 @@ test_cuda_primary_ctx.py. Its file VERSION names the version of these tests, and
 the packages that they import. All of these files belong to PyTorch, not to this project.
 
 Each test runs under PyTorch's allocator and each of plimsoll's. Tests run in batches, several
-processes at a time; failed tests run again, each in a process of its own. If a test passes under
+processes at a time. Failed tests run again, each in a process of its own. If a test passes under
 PyTorch's allocator but still fails under one of plimsoll's, it runs once more, alone on the card.
 If it fails again, it also runs alone on the card under PyTorch's allocator, because some tests pass
 only after earlier tests have filled the cache. If a test ran several times under an allocator, the
 table has the outcome of the last run. Results go to benchmarks/results/torch_tests.txt.
 
-The exit status is 1 if some test did not run, or if it failed under one of plimsoll's allocators
+The exit status is 1 if a test did not run, or if a test failed under one of plimsoll's allocators
 but not under PyTorch's. Tests that assert the sizes of PyTorch's segments may fail.
 """
 
@@ -77,7 +77,7 @@ class Runner:
         return self.ends - time.monotonic()
 
     def start(self, allocator: str, arguments: Sequence[str], log: Path) -> int | None:
-        """Runs a process to its end; returns its exit status, or None when time ran out."""
+        """Runs a process to its end, and returns its exit status; None if time ran out."""
         kept = {name: value for name, value in os.environ.items() if name not in FORGOTTEN}
         with log.open("w") as output:
             process = subprocess.Popen(
@@ -107,7 +107,7 @@ class Runner:
         return names
 
     def run(self, allocator: str, names: Sequence[str]) -> None:
-        """Runs tests in one process; if a test ends the process, runs the rest in a new one."""
+        """Runs tests in one process. If a test ends the process, runs the rest in a new one."""
         found = self.results[allocator]
         remaining = list(names)
         with tempfile.TemporaryDirectory() as scratch:
@@ -257,7 +257,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Runs the tests; prints and saves the table."""
+    """Runs the tests, and prints and saves the table."""
     options = arguments()
     folder = options.folder.resolve()
     started = time.monotonic()

@@ -6,8 +6,8 @@
 
 FOLDER holds scripts NAME.py with a function `main(steps)`. Every run is a process of its own, and
 the settings alternate. CUDA events measure a step, from one `backward` to the next or over one call
-of `generate`. The step times leave out the first quarter of a run's steps, but never more than five
-steps. The losses are compared, bit for bit, with those of the first setting's first run.
+of `generate`. The step times leave out the first quarter of a run's steps, at most five steps. The
+losses are compared, bit for bit, with those of the first setting's first run.
 
 The setting `planned` is the elastic allocator with a plan, a file that has an address for each
 large request. The plan of the script NAME.py is the file NAME.json in the folder that `--plans`
@@ -19,7 +19,7 @@ the script, add `--steps N` to the command:
 
 The table shows how much of the card's memory a program takes. This is the difference between two
 readings of `mem_get_info`: one at the end of `main`, while the allocator still holds its cache, and
-one after the cache is emptied. So it does not include contexts and the libraries' own memory.
+one after the cache is emptied. So the figure leaves out contexts and the libraries' own memory.
 `--fraction 0.10` limits a program, on any card, to 10 % of the memory of an 80 GB H100. Results go
 to benchmarks/results/training.txt.
 """
@@ -88,8 +88,8 @@ class Run:
         peak_allocated_bytes: The peak of allocated memory.
         peak_reserved_bytes: The peak of reserved memory, by the allocator's statistics.
         taken_bytes: The memory taken from the card, by the driver's figures.
-        retries: How many requests were tried again after the cache had been emptied. If there are
-            any, the program may have held more than `taken_bytes`, which is measured at the end.
+        retries: How many requests were tried again after the cache had been emptied. After any
+            retry, the program may have held more than `taken_bytes`, which is measured at the end.
         error: Why `main` failed.
     """
 
@@ -124,7 +124,7 @@ class Steps:
         return event
 
     def watch_training(self) -> None:
-        """Records training: a step ends where `backward` begins; the loss goes to pinned memory."""
+        """Records training. A step ends where `backward` begins, and its result is the loss."""
         tensor = self._torch.Tensor
         backward = tensor.backward
 
@@ -299,9 +299,9 @@ def run_apart(
 
 
 def largest_difference(results: list[float], wanted: list[float]) -> float:
-    """Compares two runs step by step; returns the largest relative difference of their results.
+    """Returns the largest relative difference between the results of two runs, step by step.
 
-    If one run has more results than the other, its last results are ignored.
+    If one run has more results, its last results are ignored.
     """
     return max(
         (abs(a - b) / max(abs(b), 1e-30) for a, b in zip(results, wanted, strict=False)), default=0
@@ -360,7 +360,7 @@ def compare(
     limit: int | None,
     plans: Path,
 ) -> str:
-    """Runs a script under each setting in turn; returns the table."""
+    """Runs a script under each setting in turn, and returns the table."""
     if steps is None:
         steps = STEPS.get(path.stem)
     runs: dict[str, list[Run]] = {setting.title: [] for setting in settings}
@@ -390,7 +390,7 @@ def compare(
 
 
 def main() -> None:
-    """Compares the settings; prints and saves the tables."""
+    """Compares the settings, and prints and saves the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

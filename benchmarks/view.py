@@ -5,9 +5,9 @@ server that sends it.
 
     python benchmarks/view.py [--events 10000000] [--keep FOLDER]
 
-This program makes the trace, the same every time: a training run whose steps all differ, since
+This program makes the trace of a training run, the same trace every time. All steps differ, since
 batches vary in length and some operations are skipped at random. A headless Chromium opens the page
-and gets scripted input, such as a turn of the wheel in every frame; requestAnimationFrame counts
+and gets scripted input, such as a turn of the wheel in every frame. requestAnimationFrame counts
 the frames. Results go to benchmarks/results/view.txt as well.
 """
 
@@ -106,9 +106,9 @@ class Training:
         small = 512 + self._random.integers(0, 2048, (3, len(runs))) * 8
 
         alloc, free = [Action.ALLOC], [Action.FREE_REQUESTED, Action.FREE_COMPLETED]
-        # Forward, each operation allocates its activation, which stays. Then it allocates and frees
-        # one temporary after another, two in all. Backward, each operation allocates and frees one
-        # temporary, and then frees its activation.
+        # In the forward pass, each operation allocates its activation, which stays. Then it
+        # allocates and frees two temporaries, one after the other. In the backward pass, each
+        # operation allocates and frees one temporary, and then frees its activation.
         forward = self._weave(
             [(alloc, place, size, stack), (alloc + free, scratch, small[0], stack + 4000),
              (alloc + free, scratch, small[1], stack + 8000)]
@@ -186,7 +186,7 @@ def write_trace(path: Path, events: int) -> int:
 
 
 def make_page(trace: Path, page: Path) -> tuple[float, int, dict[str, Any]]:
-    """Makes the page in a separate process; returns seconds, peak resident bytes, output."""
+    """Makes the page in a separate process. Returns seconds, peak resident bytes, and output."""
     program = (
         "import json, pathlib, sys, time\n"
         "start = time.perf_counter()\n"
@@ -206,7 +206,7 @@ def make_page(trace: Path, page: Path) -> tuple[float, int, dict[str, Any]]:
 
 @contextmanager
 def server(trace: Path, most_bytes: int) -> Iterator[tuple[str, int]]:
-    """Serves a page from a process of its own; yields the page's URL and the id of that process."""
+    """Serves a page from a process of its own. Yields the page's URL and that process's id."""
     program = (
         "import sys\n"
         "from plimsoll.page.server import PageServer\n"
@@ -237,7 +237,7 @@ def memory(pid: int, what: str) -> int:
 
 
 def first_paint(page: Page, address: str) -> tuple[float, float]:
-    """Opens the page; returns the seconds until its first paint, and until it reports "ready"."""
+    """Opens the page. Returns the seconds until its first paint, and until it reports "ready"."""
     begin = time.perf_counter()
     page.goto(address, wait_until="commit")
     page.wait_for_selector("html[data-state=ready]", state="attached", timeout=120_000)

@@ -1,4 +1,4 @@
-// Guard objects for the functions that Python calls: a function holds one while it calls an engine.
+// Guards for the functions that Python calls. A function holds a guard while it calls an engine.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,9 +11,9 @@
 
 namespace plimsoll::python {
 
-// Releases the interpreter's lock while the guard exists, because the call may wait for a device or
-// for other threads. Does nothing if `excludes_calls` is true: the engine then serves a simulated
-// GPU, and one mutex serializes the calls of all such engines.
+// Releases the interpreter's lock while the guard exists, because an engine's call may wait for a
+// device or for other threads. Does nothing if `excludes_calls` is true. The engine then serves a
+// simulated GPU, and one mutex serializes the calls of the engines of all simulated GPUs.
 class WaitGuard {
  public:
   explicit WaitGuard(const Engine& engine) {

@@ -1,9 +1,9 @@
 // Implements NVIDIA's driver API on the simulated GPUs of this process. The folder libcuda/ has a
-// library that replaces NVIDIA's libcuda. This file fills a table with functions, which that
-// library calls.
+// library that replaces NVIDIA's libcuda. That library calls the functions in a table, which this
+// file fills.
 //
-// A program's calls take memory of the same simulated cards as PyTorch's allocator. A copy between
-// host and card takes time and moves no values, because simulated memory holds none.
+// A program's calls take memory from the same simulated cards as PyTorch's allocator. A copy
+// between host and card takes time and moves no values, because simulated memory holds none.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/tuple.h>
 
@@ -302,7 +302,7 @@ Result fill(DevicePointer address, unsigned char, std::size_t size) {
 
 // --- virtual memory ----------------------------------------------------------------------------
 
-// Reserves addresses of the current GPU; only that GPU's memory can be mapped there.
+// Reserves addresses of the current GPU. Only that GPU's memory can be mapped there.
 Result reserve(DevicePointer* address, std::size_t size, std::size_t, DevicePointer,
                unsigned long long) {
   Card* const current = current_card();

@@ -1,7 +1,7 @@
-// Implements functions of CUDA's runtime (libcudart) by the simulated driver, for programs that
+// Implements functions of CUDA's runtime (libcudart) with the simulated driver, for programs that
 // open libcudart by `ctypes` and for libraries that are linked to it.
 //
-// The runtime's error codes are the driver's for all errors that these functions return.
+// For all errors that these functions return, the runtime and the driver have the same codes.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>

@@ -20,8 +20,8 @@ FrameReader find_reader() { return &plimsoll_read_frames; }
 
 #elif defined(Py_LIMITED_API) && !defined(_WIN32)
 
-// Returns the frame reader for the running version of Python. It is in a separate library, in the
-// folder of this library. Returns null if there is none for this version.
+// Returns the frame reader for the running version of Python. The reader is in a separate library,
+// in the folder of this library. Returns null if there is no reader for this version.
 FrameReader find_reader() {
   Dl_info here{};
   if (dladdr(reinterpret_cast<const void*>(&gather_frames), &here) == 0) return nullptr;

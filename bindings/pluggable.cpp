@@ -1,13 +1,13 @@
 // C functions for torch.cuda.memory.CUDAPluggableAllocator. They need no library that is compiled
 // against PyTorch.
 //
-// PyTorch does not check the result of `alloc`, so a failed request throws. The exception passes
-// through PyTorch's C++ to its Python binding, which raises a RuntimeError with PyTorch's text.
-// Destructors call `free`, which must not throw: it reports errors on stderr, and the memory stays
-// allocated.
+// PyTorch does not check the result of `alloc`, so `alloc` throws when a request fails. The
+// exception passes through PyTorch's C++ to its Python binding, which raises a RuntimeError with
+// PyTorch's text. Destructors call `free`, so `free` must not throw. It reports errors on stderr,
+// and the memory stays allocated.
 //
-// The parameters have the types that PyTorch passes, without PyTorch's headers: a struct of two
-// numbers replaces c10's MempoolId_t, and streams have CUDA's type.
+// The parameters have the types that PyTorch passes, without PyTorch's headers. A pair of numbers
+// replaces c10's MempoolId_t, and streams have CUDA's type.
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
@@ -47,7 +47,7 @@ std::string& error_text() {
 }
 
 // Returns whether the call failed. If so, `error_text` has the reason. This function must not be
-// inlined: `throw_to_pytorch` throws through the frames of its callers, so these must have no
+// inlined: `throw_to_pytorch` throws through its callers' frames, and those frames must have no
 // cleanup code, such as that of a `try`.
 template <typename Call>
 [[gnu::noinline]] bool fails(Call call) noexcept {

@@ -13,8 +13,8 @@ namespace plimsoll::python {
 // code: that code would use the runtime of the C++ library that plimsoll is built with.
 [[noreturn]] void throw_to_pytorch(const char* message);
 
-// Has the layout of GCC's std::function<bool(Argument)>. PyTorch passes a std::function by value:
-// in the ABI of Linux, the called function gets a reference, and PyTorch destroys the object.
+// Has the layout of GCC's std::function<bool(Argument)>. PyTorch passes a std::function by value.
+// In the ABI of Linux, the called function then gets a reference, and PyTorch destroys the object.
 template <typename Argument>
 struct PyTorchFunction {
   enum Operation { kTypeInfo, kAddress, kCopy, kDestroy };

@@ -1,9 +1,9 @@
-// Redirects CUDA's functions in a library that is loaded already: its calls reach simulated GPUs.
+// Redirects a loaded library's calls of CUDA functions to simulated GPUs.
 //
 // A library that is linked to libcudart finds NVIDIA's functions if PyTorch was built with CUDA,
-// because PyTorch has loaded them first. They fail on a machine without a GPU. The dynamic linker
-// stored the address of each imported function in the library's global offset table, so this file
-// replaces the addresses there.
+// because PyTorch has loaded them first. NVIDIA's functions fail on a machine without a GPU. The
+// dynamic linker stored the address of each imported function in the library's global offset table,
+// so this file replaces the addresses there.
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
@@ -122,7 +122,7 @@ std::uintptr_t own_function(const std::string& path, const std::string& name) {
   void* const handle = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
   const link_map* library = nullptr;
   if (handle == nullptr || dlinfo(handle, RTLD_DI_LINKMAP, &library) != 0) return 0;
-  void* const found = dlsym(handle, name.c_str());  // also finds those of the libraries it needs
+  void* const found = dlsym(handle, name.c_str());  // also searches the library's dependencies
   Dl_info owner{};
   const bool is_own = found != nullptr && dladdr(found, &owner) != 0 &&
                       reinterpret_cast<std::uintptr_t>(owner.dli_fbase) == library->l_addr;

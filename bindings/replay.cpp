@@ -27,7 +27,7 @@ namespace plimsoll::python {
 namespace {
 
 // One replay: a simulated GPU, an allocator on it, and the events fed so far. If the GPU has shared
-// memory, the elastic allocator spills into it by itself; for any other allocator the driver
+// memory, the elastic allocator spills into it by itself. For any other allocator, the driver
 // spills, as under Windows.
 class Replay {
  public:

@@ -1,4 +1,4 @@
-// Numbers Python call stacks; each distinct stack is kept once.
+// Numbers Python call stacks, and keeps each distinct stack once.
 //
 // If a thread has seen a stack before, no interpreter lock is needed: the thread walks its own
 // frames and looks the stack up. That is safe because a thread's frames do not change while it is

@@ -24,8 +24,8 @@ namespace {
 using Sizes = std::pair<Bytes, Bytes>;
 Sizes pair_of(MemoryInfo info) { return {info.free, info.total}; }
 
-// Calls `told` at the first spill: when a request first gets shared memory because the card is
-// full. The callback is never released, because tensors may outlive everything else in Python.
+// Makes the engine call `told` when a request first gets shared memory because the card is full.
+// The callback is never released, because tensors may outlive everything else in Python.
 void tell_first_spill(Engine& engine, nb::callable told) {
   SpillWatch& watch = engine.spill_watch();
   watch.set([held = told.release()](Bytes size) {

@@ -1,6 +1,6 @@
-// A table of pointers to functions. They implement NVIDIA's driver API for simulated GPUs.
-// calls.inc lists the functions, and plimsoll._core fills the table. For each function in the list,
-// libcuda.cpp exports a function of the same name, which calls the one in the table.
+// A table of pointers to the functions that implement NVIDIA's driver API for simulated GPUs.
+// calls.inc lists these functions, and plimsoll._core fills the table. For each function in the
+// list, libcuda.cpp exports a function of the same name, which calls the function in the table.
 #pragma once
 
 #include <cstddef>

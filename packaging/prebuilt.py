@@ -39,7 +39,7 @@ _FROM_PYTHON = re.compile(r"Py[A-Z_]\w+")
 
 
 def prebuild(release: str) -> Path:
-    """Returns the library for a release of PyTorch; builds it first if that was not done before.
+    """Returns the library for a release of PyTorch; builds it if it does not exist or is too old.
 
     Raises:
         InputError: If the library does not compile.

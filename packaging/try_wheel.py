@@ -4,13 +4,13 @@
 
 It makes an empty environment with this Python, installs the wheel, runs plimsoll on the recordings
 of the examples, and prints how long each step took. It fails if a step does not end as it should.
-The PATH has only the environment's programs. With `--with-compiler` it also has the folders of the
-caller's PATH, so that pip can build a source distribution.
+The PATH has only the environment's programs. With `--with-compiler`, the PATH also has the folders
+of the caller's PATH, so that pip can build a source distribution.
 
     python packaging/try_wheel.py --torch 2.13.0 dist/plimsoll_gpu-0.1.0-cp311-…-x86_64.whl
 
 With `--torch` it also installs PyTorch, and runs `plimsoll predict` on an example script. If no
-compiler is on the PATH, this command uses the compiled library that the wheel contains.
+compiler is on the PATH, `plimsoll predict` uses the compiled library that the wheel contains.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-// Decides whether a system call may change a file. The wall (wall.h) protects a user's files: the
-// kernel holds each call that could change a file until the wall's supervisor has answered.
+// Decides whether a system call may change a file. To protect a user's files, the wall (wall.h)
+// makes the kernel hold each call that could change a file, until the wall's supervisor has
+// answered.
 #include <linux/fs.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>

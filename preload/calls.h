@@ -22,7 +22,7 @@
 namespace plimsoll::scratch {
 
 // A libc function, which is looked up by name at the first call. Two threads may look it up at the
-// same time; both find the same one.
+// same time, and both find the same function.
 template <typename Function>
 class Next {
  public:

@@ -83,8 +83,8 @@ void look_at_free(Place& place) {
   place.exists = kernel::lstat(place.physical.c_str(), &place.status) == 0;
 }
 
-// Makes the checks that the kernel makes for a rename. For free places it leaves out permissions,
-// which the kernel itself will check.
+// Makes the checks that the kernel makes for a rename. Does not check the permissions on free
+// places, because the kernel itself will check them.
 int check_rename(const Place& from, const Place& to, unsigned flags) {
   if (!from.exists) return fails(ENOENT);
   if (to.path.is_in(from.path) && to.path.size() > from.path.size()) return fails(EINVAL);
@@ -100,8 +100,8 @@ int check_rename(const Place& from, const Place& to, unsigned flags) {
   return is_folder(to) && has_entries(to) ? fails(ENOTEMPTY) : 0;
 }
 
-// Prepares a file or folder to be moved or linked: makes a copy of the folder that it lies in, and
-// sets `physical` to its path in that copy.
+// Prepares a file or folder to be moved or linked. Makes a copy of its parent folder, and sets
+// `physical` to the path of the file or folder in that copy.
 int prepare_source(Place& from, bool stays_in_layer, Path& physical) {
   if (!stays_in_layer) {  // `from` may be a link of the layer, which is invalid outside the layer
     if (is_folder(from)) return fails(EXDEV);

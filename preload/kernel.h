@@ -1,6 +1,6 @@
-// Makes system calls directly: within this library, a call of libc's `open`, for example, would
-// reach the library's own replacement of it. System calls that change files carry a secret number
-// (pass.h), so that the wall lets them through.
+// Makes system calls directly. Within this library, a call of libc's `open`, for example, would
+// reach the library's own `open`. System calls that change files carry a secret number (pass.h), so
+// that the wall lets them through.
 #pragma once
 
 #include <fcntl.h>

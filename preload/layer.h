@@ -78,12 +78,11 @@ class Change {
 [[nodiscard]] int copy_up(Place& place, bool with_contents);
 // Sets `physical` to the path at which the layer keeps the copy of `path`.
 [[nodiscard]] int in_files(const Path& path, Path& physical);
-// Prepares a folder to be moved: if it is a bridge, turns it into a copy, and does the same with
-// every bridge below it.
+// Prepares a folder to be moved. If the folder is a bridge, turns it and every bridge below it into
+// a copy.
 [[nodiscard]] int copy_bridges(const Place& place);
-// Notes that the program removed a file or folder: adds its path to FOLDER/removed if there is a
-// real file or folder at this path. plimsoll reads the list after the program's end, for its
-// report.
+// Adds the path of a file or folder that the program removed to FOLDER/removed, if there is a real
+// file or folder at this path. plimsoll reads the list after the program's end, for its report.
 void note_removed(const Path& path);
 // Adds the name of a shared memory object to FOLDER/shared. plimsoll reads this list after the
 // program's end and removes the objects.

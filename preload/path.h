@@ -1,5 +1,5 @@
-// A path's text, on the stack and limited to the kernel's maximum: no call of the layer uses the
-// heap, because the call may come from a child of vfork or from within malloc.
+// A path's text, limited to the kernel's maximum. It lies on the stack and not on the heap, because
+// a call of the layer may come from a child of vfork or from within malloc.
 #pragma once
 
 #include <climits>

@@ -99,8 +99,8 @@ int run_named(const char* name, char* const* arguments, char* const* environment
 }
 
 // Returns a library's path on the disk. The text stays valid until the same thread calls this
-// function again. Only a pointer is thread-local, not a whole path: a supervisor loads this library
-// late, when the loader has few bytes left for thread-local variables.
+// function again. The thread-local variable is a pointer and not a whole path, because a supervisor
+// loads this library late, when the loader has few bytes left for thread-local variables.
 [[gnu::noinline]] const char* library_path(const char* path) {
   thread_local char* kept = nullptr;
   Place place;

@@ -1,8 +1,8 @@
-// Redirects system calls that a library makes without libc, as Rust's rustix does; safetensors
-// creates files that way. By syscall user dispatch (since 5.11) Linux turns such a call into a
-// signal. The signal's handler then calls libc's function, which the layer replaces.
-// Only Python interpreters turn this on: programs in Go, which make all their calls without libc,
-// have signal handlers of their own.
+// Redirects system calls that a library makes without libc. For example, safetensors creates files
+// with Rust's rustix, which does not use libc. By syscall user dispatch (since 5.11) Linux turns
+// such a call into a signal. The signal's handler then calls libc's function, which the layer
+// replaces. Only Python interpreters turn this on. It would not work in a program in Go, which
+// makes all its calls without libc, but has signal handlers of its own.
 #if defined(__x86_64__)
 
 #include <link.h>
@@ -39,8 +39,8 @@ struct Range {
 
   [[nodiscard]] bool has(std::uintptr_t address) const { return begin <= address && address < end; }
 };
-// These ranges hold the code of libc and of the loader. System calls from libc's code are not
-// redirected, and neither are the layer's own calls, because the layer makes them by libc's
+// These ranges hold the code of libc and of the loader. The kernel does not redirect system calls
+// from libc's code. So it does not redirect the layer's own calls, which go through libc's
 // syscall(2).
 constinit Range libc;
 constinit Range loader;
@@ -73,9 +73,9 @@ long make_as_it_is(long call, const long (&a)[6]) {
 }
 
 // Makes a futex call that asks to wait without a timeout, but waits at most `kAtMost`. If no
-// wake-up came by then, fails with EAGAIN, as if the futex's value had changed: the caller must
-// then check the value again. Without this limit, an OpenMP thread twice missed its wake-up under
-// Linux 6.18 and waited for ever; the cause is unknown.
+// wake-up came by then, fails with EAGAIN, as if the futex's value had changed. Then the caller
+// must check the value again. Without this limit, an OpenMP thread twice missed its wake-up under
+// Linux 6.18 and waited for ever. The cause is unknown.
 long wait_a_while(const long (&a)[6]) {
   constexpr timespec kAtMost{0, 100'000'000};
   const long result = syscall(SYS_futex, a[0], a[1], a[2], &kAtMost);
@@ -188,8 +188,8 @@ Range code_around(const void* address) {
   return wanted.code;
 }
 
-// Begins to redirect the calling thread's calls. Unblocks SIGSYS first: if the thread blocked it,
-// the kernel would kill the process at the first redirected call.
+// Begins to redirect the calling thread's system calls. Unblocks SIGSYS first, because the kernel
+// kills a process at a redirected call of a thread that blocks SIGSYS.
 void watch_this_thread() {
   sigset_t handed;
   sigemptyset(&handed);

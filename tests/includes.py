@@ -16,7 +16,7 @@ def sources(root: Path) -> list[Path]:
 
 
 def included(path: Path) -> list[str]:
-    """Returns the project's own files that a file includes: those between quotes."""
+    """Returns the project's own files that a file includes. Their names are in quotes."""
     return re.findall(r'^ *# *include *"(.*)"', path.read_text(), re.MULTILINE)
 
 
@@ -40,8 +40,8 @@ def circle(names: Mapping[str, list[str]]) -> list[str]:
 def units(root: Path) -> dict[str, list[str]]:
     """Returns the names of the units below a folder, each with the units that it includes.
 
-    A unit is a header with the source of the same name. The names of files are relative to the
-    folder.
+    A unit is a header and the source of the same name. The unit's name is their path in the
+    folder, without the suffix.
     """
     of_unit: dict[str, list[str]] = {}
     for path in sources(root):

@@ -120,7 +120,7 @@ def program_of(path: Path) -> Program:
         return [operation for _, operation in sorted(rows, key=lambda row: row[0])]
 
     # Some memory that the first step requests lasts to the end, such as an optimizer's state. The
-    # made program requests such memory before its steps.
+    # program that is made here requests this memory before its steps.
     stays = np.flatnonzero((lifetimes.start < bounds[1]) & (lifetimes.end >= bounds[-2]))
     once = [
         Operation(True, slot, int(lifetimes.size[slot]), int(lifetimes.stack[slot]))

@@ -1,7 +1,7 @@
 """Validates the output of `--json` against the schema, for every command that a test runs.
 
-Commands in this process print by `json_line`, whose lines are checked. The output of other
-processes is checked where a test captures it with `subprocess.run`.
+Commands in this process print with `json_line`, and every line is checked. The output of another
+process is checked if the test captures it with `subprocess.run`.
 """
 
 from __future__ import annotations

@@ -261,7 +261,7 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
 def _machine(made: Definitions) -> dict[str, Any]:
     """Returns the schema of the keys that `top --json` prints for a machine.
 
-    They are listed by hand, because the output leaves out some fields of the class `Machine`.
+    The keys are listed by hand, because the output leaves out some fields of the class `Machine`.
     """
     count = ("integer", "null")
     process = _object("A process on a GPU.", {

@@ -261,7 +261,7 @@ def _joined(comments: Iterable[_Comment], *, describe_values: bool) -> Iterator[
     Args:
         comments: The comments of a file, in their order.
         describe_values: Whether a comment on its own line may be a noun phrase that describes a
-            value. Comments behind code, and the first comment of a file, always may be one.
+            value. A comment behind code, and the first comment of a file, always may be one.
     """
     lines: list[tuple[int, str]] = []
     may_describe = True

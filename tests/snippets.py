@@ -2,8 +2,8 @@
 
 An article may fence its code, as Markdown does. Otherwise a snippet is a run of lines that can be a
 program: it is Python, it does something, and it mentions torch. Copies of web pages lose
-indentation. A body without its indentation is taken to end with a statement such as `return`, or
-to be a single line.
+indentation. If a body has lost its indentation, it is assumed to end with a statement such as
+`return`, or else to be a single line.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def leading_program(lines: list[str]) -> list[str]:
 
 
 def indented(lines: list[str], error: SyntaxError) -> list[str] | None:
-    """Returns a copy of the lines in which the body that lacks its indentation is indented.
+    """Returns a copy of the lines, and indents the body whose indentation is missing.
 
     Returns None if the error is not a missing indentation.
     """

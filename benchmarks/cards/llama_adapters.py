@@ -1,4 +1,4 @@
-"""Trains adapters in a bfloat16 Llama: its own weights are frozen, its layers are checkpointed."""
+"""Trains adapters in a bfloat16 Llama with frozen weights and checkpointed layers."""
 
 import torch
 from torch import nn

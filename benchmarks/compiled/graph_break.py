@@ -1,4 +1,4 @@
-"""Trains a perceptron with a graph break in the middle; the batch's length changes once."""
+"""Trains a perceptron with a graph break in the middle. The batch's length changes once."""
 
 import torch
 from torch import nn

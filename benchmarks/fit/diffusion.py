@@ -10,7 +10,7 @@ BATCH, SIZE, WIDTH, STEPS = 32, 64, 160, 6
 
 
 class Residual(nn.Module):
-    """Two convolutions; the time embedding is added between them."""
+    """Two convolutions, between which the time embedding is added."""
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class Residual(nn.Module):
         self.skip = nn.Conv2d(before, after, 1) if before != after else nn.Identity()
 
     def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
-        """Takes [batch, before, h, w]; returns [batch, after, h, w]."""
+        """Maps [batch, before, h, w] to [batch, after, h, w]."""
         h = self.conv_1(functional.silu(self.norm_1(x)))
         h = h + self.time(functional.silu(time))[:, :, None, None]
         return self.skip(x) + self.conv_2(functional.silu(self.norm_2(h)))
@@ -68,7 +68,7 @@ class UNet(nn.Module):
         self.last = nn.Conv2d(WIDTH, 3, 3, padding=1)
 
     def forward(self, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        """Takes images [batch, 3, h, w] and times [batch]; returns the predicted noise."""
+        """Takes images [batch, 3, h, w] and times [batch], and returns the predicted noise."""
         time = self.time(t[:, None])
         h, kept = self.first(x), []
         for (one, two), shrink in zip(self.down, self.shrink, strict=True):

@@ -7,7 +7,7 @@ BATCH, TOKENS, STEPS = 12, 224, 6
 
 
 def train_step(model, batch, optimizer, scaler):
-    """Trains one step; returns the loss."""
+    """Trains one step and returns the loss."""
     with torch.autocast("cuda", dtype=torch.float16):
         outputs = model(input_features=batch["features"], labels=batch["labels"])
     optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""Trains on a numpy data set of 400 MB; standardizing it takes 1.1 GB for a while."""
+"""Trains on a numpy data set of 400 MB. Standardizing it takes 1.1 GB for a while."""
 
 import sys
 

@@ -1,9 +1,9 @@
 """Begins and ends a job, which is a training script of this folder, and measures its memory.
 
 If the environment variable JOB_REPORT names a folder, each rank writes rank<R>.json there at the
-end of the job. The file has PyTorch's peaks of allocated and reserved memory. Two more values
-are read after each step, and the file has the highest of each: the card's memory in use, and the
-part of it that PyTorch's allocator has not reserved. Each rank must have a card of its own. Without
+end of the job. The file has PyTorch's peaks of allocated and reserved memory. After each step, the
+job also reads the card's memory in use, and the part of that memory that PyTorch's allocator has
+not reserved. The file has the highest value of both. Each rank must have a card of its own. Without
 JOB_REPORT nothing is measured, but the host still waits for the card at the end of each step.
 """
 

@@ -1,4 +1,4 @@
-"""Trains data parallel; gradients of three small batches add up before they are reduced."""
+"""Trains data parallel, and adds up the gradients of three small batches before the reduction."""
 
 from contextlib import nullcontext
 

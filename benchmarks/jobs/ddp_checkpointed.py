@@ -1,4 +1,4 @@
-"""Trains by DDP with a static graph and checkpointed layers; averages the loss over the ranks."""
+"""Trains by DDP with a static graph and checkpointed layers. Averages the loss over the ranks."""
 
 import common
 import torch

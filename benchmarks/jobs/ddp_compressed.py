@@ -1,4 +1,4 @@
-"""Trains data parallel; gradients are views of buckets, and a hook sends the buckets as fp16."""
+"""Trains data parallel with gradients that are bucket views. A hook sends the buckets as fp16."""
 
 import common
 import torch

@@ -1,4 +1,4 @@
-"""Trains a mixture of experts, two on each rank; an all-to-all sends each token to its experts."""
+"""Trains a mixture of experts, two on each rank. An all-to-all sends each token to its experts."""
 
 import common
 import torch

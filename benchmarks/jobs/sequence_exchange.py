@@ -1,4 +1,4 @@
-"""Splits a sequence over the ranks; for attention, splits the heads instead (Ulysses)."""
+"""Splits a sequence over the ranks, but for attention splits the heads instead (Ulysses)."""
 
 import common
 import torch
@@ -12,8 +12,9 @@ from torch.nn.parallel import DistributedDataParallel
 def swap(x, to_heads):
     """Exchanges parts of `x` between the ranks, and returns this rank's new part.
 
-    If `to_heads` is true, the new part has the whole sequence for some of the heads. Otherwise it
-    has a part of the sequence for all heads. `x` has the shape (batch, heads, sequence, size).
+    If `to_heads` is true, the new part has the whole sequence for some of the heads. Otherwise the
+    new part has a piece of the sequence for all heads. `x` has the shape (batch, heads, sequence,
+    size).
     """
     count = dist.get_world_size()
     given, taken = (1, 2) if to_heads else (2, 1)

@@ -1,4 +1,4 @@
-"""Trains a small GPT with accumulated gradients; averages its weights, and tests the average."""
+"""Trains a small GPT with accumulated gradients, averages its weights, and tests the average."""
 
 import copy
 

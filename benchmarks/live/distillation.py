@@ -1,4 +1,4 @@
-"""Trains a student; its teacher runs one batch ahead, on a stream of its own."""
+"""Trains a student whose teacher runs one batch ahead, on a stream of its own."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Trains a graph neural network on graphs of 60 sizes; each node sums its incoming messages."""
+"""Trains a graph neural network on graphs of 60 sizes. Each node sums its incoming messages."""
 
 import torch
 from torch import nn

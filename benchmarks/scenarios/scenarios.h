@@ -49,7 +49,8 @@ struct Team {
 };
 
 // One request or one free. A slot is a numbered place for one live block. A `size` above 0
-// allocates the slot's block; 0 frees it. A file from allocator.py is an array of this struct.
+// allocates the slot's block. A `size` of 0 frees the block. A file from allocator.py is an array
+// of this struct.
 struct Operation {
   std::uint32_t slot = 0;
   std::uint32_t stream = 0;
@@ -69,7 +70,7 @@ struct Sequence {
 struct Scenario {
   std::string name;
   std::vector<Sequence> threads;
-  std::size_t operations_per_unit = 1;  // a time is per unit: one operation, or a pair of them
+  std::size_t operations_per_unit = 1;  // a time covers this many operations
 };
 
 struct Sample {
@@ -125,8 +126,8 @@ inline Sequence hot_pair(std::uint64_t size) {
 }
 
 // The free memory in the cache when the sequence of `churn` begins. With `tight`, it is at most
-// what the sequence needs. With `ample`, it is more than twice as much, so every request finds a
-// free block.
+// what the sequence needs. With `ample`, it is more than twice what the sequence needs, so every
+// request finds a free block.
 enum class Cache : std::uint8_t { tight, ample };
 
 // Returns a sequence that frees random blocks and allocates new ones, so that about `live` blocks
@@ -213,7 +214,7 @@ inline std::uint64_t driver_calls(const Team& team) {
   return calls;
 }
 
-// Plays a scenario once. The threads start together; the time ends when all are done.
+// Plays a scenario once. The threads start together. The time ends when all threads are done.
 inline Sample play(const Scenario& scenario, const Team& team, const Options& options) {
   using Clock = std::chrono::steady_clock;
   struct Moment {

@@ -46,7 +46,7 @@ class InTorch final : public plimsoll::benchmark::Subject {
 PLIMSOLL_EXPORT void* plimsoll_benchmark_allocator() { return torch_allocator::get(); }
 
 // Plays all scenarios on device 0, and calls `print` for each line of the results. `streams` must
-// hold eight streams. Returns false if something failed; the last printed line says why.
+// hold eight streams. Returns false if something failed. Then the last printed line says why.
 PLIMSOLL_EXPORT bool plimsoll_benchmark_compare(void* ours, void* torch, const uint64_t* streams,
                                                 size_t stream_count, const char* const* traces,
                                                 size_t trace_count, int repetitions,

@@ -1,4 +1,4 @@
-"""Trains a GPT in plain PyTorch; options vary batch, precision, checkpointing, attention."""
+"""Trains a GPT in plain PyTorch. Options set batch, precision, checkpointing and attention."""
 
 import math
 

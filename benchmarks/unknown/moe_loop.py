@@ -1,4 +1,4 @@
-"""Runs experts in a loop, as early code for Mixtral did; nonzero selects each expert's tokens."""
+"""Runs experts in a loop, as early code for Mixtral did. nonzero selects each expert's tokens."""
 
 from typing import Any
 

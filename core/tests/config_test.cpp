@@ -265,8 +265,8 @@ TEST(config_reads_one_number_of_divisions_for_all_sizes) {
 }
 
 TEST(config_reads_divisions_by_size) {
-  // The intervals begin at 1, 2, 4 … MiB, so 4 MiB begins the third. The divisions of the key that
-  // is written first, even if it is not the lowest, also hold for all intervals below it.
+  // The intervals begin at 1, 2, 4 … MiB, so 4 MiB begins the third. The divisions of the first key
+  // in the text also hold for all intervals below that key, even if a later key is lower.
   CHECK_EQUAL(divisions("[4:8]"), "8 8 8 0 ...");
   CHECK_EQUAL(divisions("[1:2,4:8]"), "2 0 8 0 ...");
   CHECK_EQUAL(divisions("[4:8,1:2]"), "2 8 8 0 ...");

@@ -50,8 +50,8 @@ struct Machine {
   FakeThread& thread = *find_in_fake<FakeThread* (*)()>("fake_cuda_thread")();
 };
 
-// Reserves a range and maps `count` accessible granules in it, `stride` bytes apart. Their handles
-// are released already.
+// Reserves a range, maps `count` accessible granules in it, `stride` bytes apart, and releases the
+// granules' handles.
 Address map_granules(CudaDriver& driver, std::size_t count, Bytes stride = kGranule) {
   Address address = 0;
   CHECK_EQUAL(driver.reserve(count * stride, address), Status::success);

@@ -1,6 +1,6 @@
-// Runs the same program many times. Each time another of its driver calls fails. The step that made
-// the call either fails with an error or succeeds without the call. A failed step leaves the state
-// unchanged and succeeds when it is repeated. At the end no memory is left.
+// Runs the same program many times, and makes a different driver call fail each time. The step that
+// made the call either fails with an error or succeeds without the call. A failed step leaves the
+// state unchanged and succeeds when it is repeated. At the end no memory is left.
 
 #include <array>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Tests the elastic allocator with a plan. If the plan fits the program, it decides at which
-// addresses requests lie. If it does not fit, the program still gets correct memory.
+// Tests the elastic allocator with a plan. A plan that fits the program decides at which addresses
+// requests lie. With a plan that does not fit, the program still gets correct memory.
 
 #include <algorithm>
 #include <array>

@@ -150,8 +150,8 @@ TEST(tiers_memory_ends_where_both_end) {
 TEST(tiers_what_the_driver_refuses_spills_within_the_shared_limit) {
   TieredGpu gpu(256_MiB, 256_MiB, SpillPolicy::spill);
   gpu.allocator.set_shared_limit(8_MiB);
-  // The driver has less memory than it reports. It refuses the memory of the whole request, then
-  // that of the request's first granule, so that granule spills.
+  // The driver has less memory than it reports. It refuses memory for the whole request, and then
+  // memory for the request's first granule. So the first granule spills.
   gpu.driver.inject({Call::create, 0, 2, Status::out_of_memory});
   Block* const block = gpu.malloc(6_MiB);
   CHECK_EQUAL(block->shared, Bytes{2_MiB});

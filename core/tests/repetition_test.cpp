@@ -14,13 +14,13 @@ namespace {
 
 using Expected = std::array<Address, 2>;
 
-// A program that repeats a step. Each of its requests gets an address that no other has.
+// A program that repeats a step. Each request gets an address of its own.
 class Program {
  public:
   explicit Program(std::vector<Bytes> step) : step_(std::move(step)) { past_.open(); }
 
-  // The predicted addresses of a request, and the right ones: those of the same request one and two
-  // steps ago.
+  // The predicted addresses of a request, and the right addresses, which the same request had one
+  // step and two steps ago.
   struct Answer {
     Expected expected;
     Expected right;

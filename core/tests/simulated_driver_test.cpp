@@ -711,7 +711,7 @@ TEST(simulated_driver_uses_fed_addresses_in_order_for_their_sizes) {
   CHECK_EQUAL(machine.allocate(2_MiB), kPlace + 32_MiB);
   const Address unfed = machine.allocate(4_MiB);
   CHECK_EQUAL(machine.driver.deallocate(kPlace), Status::success);
-  // The address is taken, so the driver chooses one itself.
+  // The fed address is taken, so the driver chooses another address.
   machine.driver.feed_allocation(unfed, 4_MiB);
   CHECK(machine.allocate(4_MiB) != unfed);
   machine.driver.feed_allocation(kPlace, 4_MiB);

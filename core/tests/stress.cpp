@@ -1,11 +1,11 @@
-// Many threads make random calls of one elastic allocator: every kind of call that programs make.
-// The simulated GPU is small and busy, and its driver fails at times. The test keeps its own record
-// of who uses each byte of the GPU's physical memory (the shadow), and checks with it that
+// Many threads make random calls of one elastic allocator. They make every kind of call that
+// programs make. The simulated GPU is small and busy, and its driver fails at times. The test keeps
+// its own record of who uses each byte of the GPU's physical memory (the shadow). It checks that
 //
 //   - no two live blocks share a byte, at whatever addresses the memory is mapped;
 //   - a stream gets memory only when all other streams have finished their work on that memory;
-//   - no address is unmapped while a block or queued work uses it, except if the block is paused or
-//     moved; then the block keeps its content;
+//   - no address is unmapped while a block or queued work uses it, with one exception: a block that
+//     is paused or moved loses its mapping, but keeps its content;
 //   - at the end the driver holds no memory, and the allocator's own data lists no block and no
 //     memory of the driver.
 //
@@ -501,7 +501,7 @@ struct Mailbox {
 
 // Makes a random plan, without knowledge of the requests that the threads will make. The plan's
 // sizes lie in the range of the larger requests, so some requests do get a planned place. Planned
-// places may overlap each other, and a block may already lie in one.
+// places may overlap each other, and a block may already lie in a planned place.
 std::shared_ptr<const ProgramPlan> wrong_plan(Random& random) {
   auto plan = std::make_shared<ProgramPlan>();
   plan->streams.resize(1 + random.below(kStreams));

@@ -3,7 +3,7 @@
     npm install --prefix build/mermaid mermaid@11.17.2
     python docs/images/diagrams.py build/mermaid/node_modules/mermaid/dist/mermaid.min.js
 
-A picture loads nothing. Its background is white, so it can be read in both themes.
+A picture loads nothing from the network. Its white background makes it readable in both themes.
 """
 
 from __future__ import annotations

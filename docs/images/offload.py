@@ -29,9 +29,11 @@ TITLES = {
 
 
 def points() -> dict[str, dict[float, float]]:
-    """Of each method, milliseconds of a step by GiB on the card; the first run of each.
+    """Returns, for each method, the milliseconds of a step by the GiB on the card.
 
-    What was taken counts shared memory, too; on the card there was never more than the limit.
+    If a method, allocator and card have several rows, the first row counts. The taken memory of a
+    row includes shared memory, and the memory on the card never exceeded the limit. So the smaller
+    of the two numbers is the memory on the card.
     """
     found: dict[str, dict[float, float]] = {name: {} for name in TITLES}
     cards: set[tuple[str | None, ...]] = set()

@@ -2,8 +2,8 @@
 
     python docs/images/take.py STACKS ONE OTHER FAILED
 
-All are recordings: STACKS with call stacks, ONE and OTHER of one program under two settings, FAILED
-of one that ran out of memory.
+Each argument is a recording. STACKS has call stacks. ONE and OTHER are of one program under two
+settings. FAILED is of a program that ran out of memory.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-ne
 
 
 def read(path: str) -> Recording:
-    """A recording under its plain name."""
+    """Returns a recording, named after its file without folder and endings."""
     name = Path(path).name.split(".")[0] + ".pickle"
     return replace(read_recording(path), name=name)
 
 
 def timeline(page: Page) -> None:
-    """The whole page, at the peak."""
+    """Shows the whole page, with the pointer at the peak."""
     page.mouse.move(560, 150)
 
 
 def lines(page: Page) -> None:
-    """By source line, a block picked."""
+    """Shows live memory by source line, with one block chosen."""
     page.keyboard.press("2")
     page.keyboard.press("z")
     page.wait_for_timeout(100)
@@ -54,20 +54,20 @@ def lines(page: Page) -> None:
 
 
 def address_space(page: Page) -> None:
-    """A row each, and what is under the pointer."""
+    """Shows the address space, with the pointer on a block."""
     page.keyboard.press("m")
     page.wait_for_timeout(100)
     page.mouse.move(300, 450)
 
 
 def call_stacks(page: Page) -> None:
-    """What is live by call stack, and a block with both of its stacks."""
+    """Shows live memory by call stack, and one block with both of its stacks."""
     page.get_by_role("tab", name="Call stacks").click()
     page.locator(".list .row").nth(3).click()
 
 
 def segments(page: Page) -> None:
-    """Segments over time, one of them chosen."""
+    """Shows segments over time, with one segment chosen."""
     page.get_by_role("tab", name="Segments").click()
     page.wait_for_timeout(100)
     page.locator(".segments canvas[tabindex]").focus()
@@ -76,23 +76,23 @@ def segments(page: Page) -> None:
 
 
 def search(page: Page) -> None:
-    """What is found is what stays in colour."""
+    """Shows a search; only the blocks that it finds stay in colour."""
     page.keyboard.press("2")
     page.keyboard.press("/")
     page.keyboard.type("forward > 20 MiB or optimizer not 48 MiB")
 
 
 def keys(page: Page) -> None:
-    """The keys."""
+    """Shows the list of keys."""
     page.keyboard.press("?")
 
 
 def two_runs(page: Page) -> None:
-    """Side by side."""
+    """Shows two recordings side by side."""
 
 
 def failure(page: Page) -> None:
-    """Where memory ran out."""
+    """Shows the moment at which memory ran out."""
     page.keyboard.press("o")
     page.keyboard.press("4")
     page.wait_for_timeout(100)
@@ -121,14 +121,14 @@ async (png) => {
 
 
 def with_palette(browser: Browser, png: bytes) -> bytes:
-    """A picture in 256 of its colours: a third of the size."""
+    """Reduces a picture to 256 of its colours, which makes it two thirds smaller."""
     page = browser.new_page()
     width, height, text = page.evaluate(_PIXELS, base64.b64encode(png).decode())
     page.close()
     pixels = np.frombuffer(base64.b64decode(text), dtype=np.uint8).reshape(-1, 4)[:, :3]
     colours, place, counts = np.unique(pixels, axis=0, return_inverse=True, return_counts=True)
     colours = colours.astype(np.int32)
-    # What is frequent, and then always what is least like all that is there.
+    # The most frequent colours, then one by one the colour least like all chosen ones.
     chosen = np.argsort(-counts)[:128].tolist()
     distance = ((colours[:, None] - colours[chosen]) ** 2).sum(axis=2)
     while len(chosen) < min(256, len(colours)):
@@ -159,13 +159,16 @@ WIDTHS: dict[int, tuple[int, Callable[[Page], None]]] = {
     1440: (900, call_stacks),
     2560: (1440, lines),
 }
-"""The height of each width's window, and what it shows; from 1000 pixels down, the whole page."""
+"""The height of the window for each width, and the view that it shows.
+
+A picture narrower than 1000 pixels shows the whole page.
+"""
 
 
 def take(
     browser: Browser, address: str, shot: Callable[[Page], None], width: int | None = None
 ) -> None:
-    """Take one view in both themes."""
+    """Takes one view in both themes."""
     height = 800 if width is None else WIDTHS[width][0]
     for theme in ("light", "dark"):
         page = browser.new_page(
@@ -183,7 +186,7 @@ def take(
 
 
 def main() -> None:
-    """Take them all."""
+    """Takes all screenshots."""
     stacks, one, other, failed = map(read, sys.argv[1:5])
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)

@@ -2,7 +2,7 @@
 
     python docs/images/terminal.py
 
-Commands run on a real terminal of that width; `top` shows the machine of its tests.
+Each command runs on a pseudo-terminal of that width. `top` shows the machine of its own tests.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LOOKS = 60
 
 
 def shown(command: str, columns: int) -> str:
-    """What a command shows on a terminal, with its colours."""
+    """Returns the output of a command on a terminal, with its colours."""
     leader, inside = pty.openpty()
     fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("4H", 50, columns, 0, 0))
     words = [sys.executable, "-m", *shlex.split(command)]
@@ -63,12 +63,12 @@ def shown(command: str, columns: int) -> str:
 
 
 def without_network(picture: str) -> str:
-    """Letters in the reader's own font: nothing is fetched."""
+    """Removes web fonts from a picture, so that it uses the reader's own font."""
     return re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
 
 
 def take_command(name: str, command: str, columns: int) -> None:
-    """The picture of a command and its first lines."""
+    """Takes the picture of a command and the first lines of its output."""
     console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True)
     text = Text.from_ansi(f"$ {command}\n{shown(command, columns)}")
     lines = text.split(allow_blank=True)[: WIDTHS[columns] - 2]
@@ -78,7 +78,7 @@ def take_command(name: str, command: str, columns: int) -> None:
 
 
 async def take_top(columns: int) -> None:
-    """The full screen after a minute, with a process that has spilled chosen."""
+    """Takes the screen of `top` after a minute, with one process chosen that has spilled."""
     looks = itertools.count()
 
     def look() -> Machine:
@@ -98,7 +98,7 @@ async def take_top(columns: int) -> None:
 
 
 def growing(machine: Machine, part: float) -> Machine:
-    """The machine as it was when its programs had so much of their memory."""
+    """Returns the machine at a moment when its programs had only a part of their memory."""
     from dataclasses import replace
 
     rise = min(0.3 + 0.75 * part, 1.0)
@@ -117,7 +117,7 @@ def growing(machine: Machine, part: float) -> Machine:
 
 
 def main() -> None:
-    """Take them all."""
+    """Takes all pictures."""
     for columns in WIDTHS:
         for name, command in COMMANDS.items():
             take_command(name, command, columns)

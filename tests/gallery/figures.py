@@ -24,7 +24,7 @@ class Figures:
     """The figures of one run, or the reason why there are none.
 
     Attributes:
-        why_not: Why there are no figures; "" if there are.
+        why_not: The reason why there are no figures; "" if there are figures.
         allocated_bytes: Peak of allocated memory.
         reserved_bytes: Peak of reserved memory.
         allocated_range: The lowest and the highest value that `allocated_bytes` may have. None for

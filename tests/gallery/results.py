@@ -1,4 +1,4 @@
-"""Reads and writes the gallery's results in benchmarks/results: measured and predicted.
+"""Reads and writes the gallery's measured and predicted results in benchmarks/results.
 
 A run of `benchmarks/gallery.py` replaces only the results of the scripts that it runs.
 """
@@ -44,7 +44,7 @@ class Measured:
         _write(folder / "gallery.json", values)
 
     def of(self, name: str) -> Figures | None:
-        """Returns a script's figures; None if it was not measured."""
+        """Returns a script's measured figures; None if the script has none."""
         found = self.figures.get(name)
         return None if found is None or found.why_not else found
 

@@ -39,10 +39,10 @@ class Script:
         name: The name, AREA/NAME.
         path: The script's file.
         shows: The subject of the script, as a sentence.
-        needs: The PyPI names of its libraries, besides PyTorch and NumPy.
+        needs: The PyPI names of the script's libraries, besides PyTorch and NumPy.
         by_data: Whether sizes of tensors depend on data.
-        only_simulated: Whether it runs with stand-ins only, never on a real GPU.
-        last_line: How the last line that it prints begins.
+        only_simulated: Whether the script runs only with stand-ins, and never on a real GPU.
+        last_line: The beginning of the last line that the script prints.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Script:
     def missing(self) -> list[str]:
         """Returns the libraries that the script needs and that are not installed here.
 
-        A script that is only simulated misses none, because it runs with stand-ins.
+        An only simulated script never misses a library, because it runs with stand-ins.
         """
         needs = () if self.only_simulated else self.needs
         return [name for name in needs if version_of(name) is None]

@@ -1,4 +1,4 @@
-"""Records memory histories of small programs, each made to exercise one rule of the allocator.
+"""Records the memory histories of small programs. Each exercises one rule of the allocator.
 
 Run it on a machine with one NVIDIA GPU and PyTorch 2.9 or later (written for 2.11 on an H100)::
 
@@ -279,7 +279,7 @@ def streams(run: Run, steps: int = 500, cap: float = 0.04, high: int = 100 * MIB
 
 
 def two_users(run: Run, turns: int = 80) -> object:
-    """Frees a block that two streams still use; it can be reused once both have finished."""
+    """Frees a block that two streams still use. PyTorch can reuse it once both have finished."""
     heap = Heap(run)
     short, long = new_stream(), new_stream()
     for turn in range(turns):
@@ -302,7 +302,7 @@ def two_users(run: Run, turns: int = 80) -> object:
 
 
 def threads(run: Run, count: int = 4, steps: int = 500) -> object:
-    """Runs threads with a stream each; they also free tensors that another thread allocated."""
+    """Runs threads, each on its own stream. Each thread also frees tensors of another thread."""
     together = threading.Barrier(count)
     handed: list[queue.SimpleQueue[torch.Tensor]] = [queue.SimpleQueue() for _ in range(count)]
 
@@ -482,7 +482,7 @@ def pool_no_split(run: Run) -> object:
 
 
 def fraction_changed(run: Run) -> object:
-    """Sets a limit in mid-run, lowers it below what is reserved, and removes it."""
+    """Sets a limit in mid-run, lowers it below the reserved memory, and removes it."""
     heap = Heap(run)
     set_fraction: Callable[[float], None] = torch.cuda.set_per_process_memory_fraction
     heap.churn(400, run.share(0.03))
@@ -614,7 +614,7 @@ def ends(run: Run, freed: bool, emptied: bool = False) -> object:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """One recording: a function, the settings it runs under, and how its history is kept.
+    """A program to record: its function, its settings, and how its history is kept.
 
     `name` is WORKLOAD.TAG. `fraction` is the share of the card's memory the process may take.
     A `late` program starts the recording itself.

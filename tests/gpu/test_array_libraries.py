@@ -53,7 +53,7 @@ def install(allocator: Any = "elastic", **options: Any) -> None:
 
 
 _BUILDING = re.compile(r"^plimsoll: (?:building|waiting for) [^\n]*\n", re.M)
-"""Matches plimsoll's messages while it builds a library, or waits for a process that builds it."""
+"""Matches plimsoll's messages about building a library, or waiting for another build of it."""
 
 
 def run_python(text: str) -> str:

@@ -1,9 +1,9 @@
-"""Runs recorded operations on a simulated GPU; prints those whose allocations are not as recorded.
+"""Runs recorded operations on a simulated GPU; prints operations whose allocations differ.
 
 Run it as `plimsoll run --simulate H200 check_operations.py RECORDED.jsonl.gz`. Each line of the
 file has an operation with its inputs, and the allocations and frees of its forward and backward
-pass under PyTorch 2.11 on an H200. A pass is a list of numbers: a positive number is the bytes of
-an allocation, and -N frees the Nth allocation of the pass.
+pass under PyTorch 2.11 on an H200. A pass is a list of numbers. A positive number is an allocation
+of so many bytes, and -N is the free of the Nth allocation of the pass.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Recorder:
     def stop(self) -> Events:
         """Returns the events as integers.
 
-        An allocation is its number of bytes. A free is -n, if it frees the n-th allocation.
+        An allocation becomes its size in bytes. The free of the Nth allocation becomes -N.
         """
         numbers: dict[int, int] = {}
         count = 0

@@ -1,4 +1,4 @@
-"""Tests the examples of docs/json.md. They check whether a job fits a card before it runs."""
+"""Tests the examples of docs/json.md, which check whether a job fits a card before the job runs."""
 
 from __future__ import annotations
 

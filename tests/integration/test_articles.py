@@ -1,8 +1,8 @@
 """Tests the articles' own snippets on simulated GPUs.
 
-The articles are not part of the project: PLIMSOLL_ARTICLES names their folder.
-`tests/article_cases.py` says what to expect of some snippets; any other snippet must run if it is
-complete.
+The articles are not part of the project. PLIMSOLL_ARTICLES names the folder of the articles.
+`tests/article_cases.py` says what to expect of some snippets. Every other complete snippet must
+run.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 torch = pytest.importorskip("torch")
 MEASURED = ROOT / "tests" / "data" / "beyond_32_bits.csv"
-"""A CSV file. Each row has a call and its peak bytes on an H100, including its result's bytes."""
+"""A CSV file. Each row has a call, and its peak bytes on an H100, which include the result."""
 
 
 def zeros(*sizes: int, dtype: Any = None) -> Any:

@@ -1,6 +1,6 @@
 """Tests the causes of high memory that plimsoll finds in the programs of tests/programs/causes.
 
-Each program takes an argument: with "fault" it has a fault, and with "fine" it has none.
+With the argument "fault" a program has a fault. With "fine" it has no fault.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def test_a_recorded_validation_names_its_leak_whether_or_not_it_fills_the_card(
         assert leak.serves_failed_requests
         assert "(serves the request that failed, tried)" in str(found)
     else:
-        # Both validations keep 12 graphs. Of these, two are live at a time without the leak.
+        # Both validations keep 12 graphs. Without the leak, only two graphs are live at a time.
         assert leak.saves_bytes >= 10 * cause.growth_bytes
 
 
@@ -247,8 +247,8 @@ def test_attention_counts_the_scores_that_are_there_at_the_peak(tmp_path: Path) 
     )
     (cause,) = predict(script, ["1", "fault"]).causes
     at_peak = 8 * 2048 * 2048 * 2
-    # `at_peak` counts the scores in bfloat16. `cause.bytes` is larger: it also includes copies of
-    # the scores in float32.
+    # `at_peak` counts the scores in bfloat16. `cause.bytes` is larger, because it also
+    # includes copies of the scores in float32.
     assert cause.bytes in range(at_peak, 8 * at_peak)
     assert "at the peak" in cause.sentence
     # the peak comes later, after the scores are freed

@@ -1,7 +1,7 @@
 """Tests that regions are paused and resumed. Two engines take turns on one simulated card.
 
 A region is the memory that a program allocates under one name. A paused region takes no memory of
-the card. Other libraries that pause memory had the following faults. plimsoll must not have them:
+the card. plimsoll must not have these faults of other libraries that pause memory:
 - Pausing or resuming fails if it happens twice, for a part of the memory, or during a capture.
 - A resume without enough room leaves half of the memory on the card.
 - The memory of graphs stays on the card, or returns to other addresses.

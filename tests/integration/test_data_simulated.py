@@ -67,7 +67,7 @@ def refused(kind: type[BaseException], action: Callable[[], object]) -> str:
 class Numbers(Dataset):  # type: ignore[misc]
     """A dataset. Each sample consists of its own index, in three forms.
 
-    To read a sample whose index is in `fails` raises a KeyError.
+    Reading a sample whose index is in `fails` raises a KeyError.
     """
 
     def __init__(self, fails: Iterable[int] = ()) -> None:
@@ -272,8 +272,8 @@ def test_the_device_holds_one_batch_more_than_the_depth(allocator: str) -> None:
 def test_the_next_copy_runs_while_the_program_computes() -> None:
     """Checks that a step takes only as long as the slower of copy and computation.
 
-    A plain loop copies each batch before it computes. There a step takes the sum of both times.
-    The simulated clock measures the times.
+    In a plain loop, which copies each batch before it computes, a step takes the sum of both
+    times. The simulated clock measures the times.
     """
     size = 100_000_000  # takes 4 ms on the bus
     batches = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for _ in range(4)] * 6

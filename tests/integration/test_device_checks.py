@@ -22,17 +22,17 @@ torch = pytest.importorskip("torch")
 
 MANY = 3_000_000_000  # elements: too many for plimsoll to compute their values
 MEASURED = ROOT / "tests" / "data" / "device_checks.csv"
-"""A table of expressions, with the error, if any, that each one raised.
+"""A table of expressions. A row has an expression, and the error that it raised, if any.
 
 Each expression ran in a new process on an H100, with PyTorch 2.11.
 """
 
 
 def _end_of(expression: str) -> str:
-    """Runs an expression, and then two calls, in a new process; returns how each of them ends.
+    """Runs an expression, and then two CUDA calls, in a new process; returns their errors.
 
-    The result is a JSON list. For each step it has the type and the text of the error, or two empty
-    strings if there is no error. The result is empty if the process dies.
+    The result is a JSON list. For the expression and for each call it has the type and the text of
+    the error, or two empty strings if there is no error. The result is "" if the process dies.
     """
     read, write = os.pipe()
     child = os.fork()

@@ -42,7 +42,7 @@ def test_elastic_serves_what_pytorch_served_from_no_more_memory(recorded: Record
 
 @pytest.mark.parametrize("recorded", or_skipped(_PROGRAMS), ids=name)
 def test_elastic_wastes_two_percent_at_most(recorded: Recorded) -> None:
-    """Allows small programs more waste, because memory is mapped in granules of 2 MiB.
+    """Allows small programs more waste, because the allocator maps memory in granules of 2 MiB.
 
     A program that allocates less than 4 GiB at its peak may reserve 1.015 times the allocated
     bytes, plus 16 MiB.
@@ -128,7 +128,7 @@ def test_with_shared_memory_a_program_runs_where_it_has_too_little_dedicated_mem
         assert result.shared.spilled_bytes >= result.shared.peak_allocated_bytes
         assert result.shared.peak_allocated_bytes <= result.shared.peak_bytes
     # In the native run, Windows' driver decides what spills, and it cannot tell cached memory from
-    # memory in use. The elastic allocator can, so less of its memory spills.
+    # memory in use. The elastic allocator knows which memory is in use, so less memory spills.
     assert elastic.shared.peak_bytes < native.shared.peak_bytes
     assert elastic.shared.spilled_bytes < native.shared.spilled_bytes
     assert elastic.driver_seconds > (elastic.shared.host_memory_seconds or 0) > 0

@@ -43,7 +43,7 @@ def explained(path: Path, *, advice: bool = False, gpu: str | None = None) -> Ex
 def naive_peak(path: Path) -> tuple[int, dict[str, int]]:
     """Returns the event with the most live bytes, and each line's live bytes at that event.
 
-    It replays the events one by one. A line is named by the innermost frame of the recorded
+    Replays the events one by one. A line is named by the innermost frame of the recorded
     program. If that frame calls a library other than PyTorch, the name also has the library's
     innermost frame.
     """

@@ -1,4 +1,4 @@
-"""Tests changes of a program that `explain` tries by running it without a GPU."""
+"""Tests how `explain` changes a program, and tries each change by a run without a GPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCRIPT = PROGRAMS / "explanation" / "residual_layers.py"
 def tried(batch: int, allocator: AllocatorName = "native") -> tuple[dict[str, Advice], ScriptRun]:
     """Returns the advice by the first word of its text, and the script's run.
 
-    If several pieces of advice have the same first word, the highest ranked one is returned.
+    If several pieces of advice share a first word, only the highest ranked piece is returned.
     """
     arguments = ["--batch-size", str(batch)]
     recorded = predict(SCRIPT, arguments, allocator=allocator).peak_allocated_bytes

@@ -65,7 +65,7 @@ def test_a_loop_over_a_loader_ends_and_the_rest_of_the_script_runs(tmp_path: Pat
     assert found.fewer_steps is not None
     assert found.fewer_steps.has_ended
     assert found.fewer_steps.planned == 120
-    # After the limit, each epoch makes one step, so that a mean over its steps has a divisor.
+    # After the limit, each epoch still makes one step. Otherwise `1 / rounds` would fail.
     assert found.fewer_steps.made == len(found.step_peaks_bytes) == 7
     whole = predicted(tmp_path, EPOCHS, None)
     assert whole.fewer_steps is None

@@ -76,7 +76,7 @@ def plain(shown: str) -> list[str]:
 
 
 def in_width(line: str, width: int) -> bool:
-    """Returns whether a line fits; single words such as paths, and lines to copy, may be longer."""
+    """Returns whether a line fits. A single word, such as a path, and a line to copy always fit."""
     return len(line) <= width or line.startswith(COPIED) or len(line.split()) == 1
 
 

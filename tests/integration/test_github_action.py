@@ -174,7 +174,7 @@ TRAP = "import sys\nsys.exit(1)\n"
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 def test_files_named_like_modules_change_nothing(runner: Runner) -> None:
-    # PyTorch imports none of these names. Otherwise the script would fail without plimsoll too.
+    # PyTorch imports none of these modules. So these files cannot break the script itself.
     names = ("argparse", "cmd", "pip", "plimsoll", "rich", "shlex", "sitecustomize", "tomllib")
     traps = {f"{name}.py": TRAP for name in names}
     runner.git("init", "-q", "-b", "main")

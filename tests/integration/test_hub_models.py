@@ -1,4 +1,4 @@
-"""Tests scripts that load a model from a hub: predicted without weights, or refused.
+"""Tests that plimsoll predicts scripts that load a model from a hub, or refuses them.
 
 The hub is a server on this machine. It has a small Llama's configuration, and no weights.
 """

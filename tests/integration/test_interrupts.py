@@ -1,4 +1,4 @@
-"""Tests Ctrl-C while the command starts: it ends silently and leaves nothing behind."""
+"""Tests that Ctrl-C ends a starting command silently, and that nothing is left behind."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_peaks_are_within_two_percent_of_the_recorded_ones_and_categories_add_up
 
 
 class TestTheWorkloadOfTheExample:
-    """Checks predictions of GPT-2, of which the repository has a recording; needs no GPU."""
+    """Checks predictions of GPT-2 against the repository's recording; needs no GPU."""
 
     @pytest.mark.long
     def test_both_peaks_are_within_a_thousandth_of_the_recorded_ones(self, tmp_path: Path) -> None:

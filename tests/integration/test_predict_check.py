@@ -1,6 +1,6 @@
 """Tests `predict --check`, which compares a program's prediction with a recording of a run.
 
-The arguments and settings of the run are those of the prediction, or different ones.
+The run has the same arguments and settings as the prediction, or different ones.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 
 MANY = 1 << 26  # elements: too many for plimsoll to compute their values
 FEW_TRIES = 8
-"""The most iterations of a loop that redraws the numbers beyond ±3 until there are none.
+"""The most iterations of a loop that redraws the numbers beyond ±3 until none is left.
 
-On average 181,000 of 67 million normal numbers are beyond ±3. When these are redrawn, 489 of them
-are beyond ±3 again; when those are redrawn, 1.3.
+On average 181,000 of 67 million normal numbers are beyond ±3. After the first redraw, 489 numbers
+are still beyond ±3, and after the second redraw 1.3 numbers.
 """
 
 

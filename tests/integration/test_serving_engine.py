@@ -79,7 +79,7 @@ def test_a_cache_takes_the_share_of_the_card_that_is_left() -> None:
 def test_an_engine_in_a_process_of_its_own_takes_the_same(kind: str) -> None:
     """Runs the engine in a new process, which a signal ends if `kind` names one.
 
-    The first process only calls NVML. It does not count as a user of the card.
+    The first process only calls NVML, so plimsoll does not count it as a user of the card.
     """
     found, figures = predicted(kind, 0.8)
     assert found["fits"] is True

@@ -29,8 +29,8 @@ def test_compiled_flexible_attention_holds_no_scores() -> None:
     before = torch.cuda.memory_allocated()
     out = attend(q, k, v)
     rows = 2 * 8 * 8192 * 4
-    # The compiled graph keeps the mask's tables. Without Triton, plimsoll estimates the memory by a
-    # rule instead of compiling; then no tables are kept.
+    # The compiled graph keeps the mask's tables. Without Triton, plimsoll does not compile. It
+    # estimates the memory by a rule, and keeps no tables.
     mask = 4 * 512 if find_spec("triton") else 0
     assert torch.cuda.memory_allocated() - before == out.nbytes + rows + mask
     torch.cuda.reset_peak_memory_stats()

@@ -51,8 +51,8 @@ def test_bias_gradients_of_recurrent_cells_keep_partial_results() -> None:
         found = backward_of(gru(x))
         expected = [gates, gates, gates // 3, 3072, partial, 24, 3072, partial, 24]
         assert holds(found, expected), (rows, found)
-        # The LSTM cell also has 768 gates. It sums only once, because both biases have the same
-        # gradient.
+        # The LSTM cell also has 768 gates. PyTorch sums the gates only once, because both biases
+        # have the same gradient.
         found = backward_of(lstm(x)[0])
         assert holds(found, [gates, gates // 4, 3072, partial, 24]), (rows, found)
         assert found.count(partial) == 1
@@ -132,8 +132,8 @@ def test_statistics_over_several_processes_stage_channels_that_are_last() -> Non
             )
         )
 
-    # For the channels-last tensor `last`, the kernel has 3 x 128 blocks, as in `batch_norm`. It
-    # stages results of 128 blocks for each channel, and takes 3 semaphores of 4 bytes.
+    # For the channels-last tensor `last`, the kernel has 3 x 128 blocks, as in `batch_norm`. The
+    # kernel stages results of 128 blocks for each channel, and takes 3 semaphores of 4 bytes.
     assert requests_of(lambda: torch.batch_norm_stats(x, 1e-5)) == [384, 384]
     staged = [384, 384, 4 * 96 * 128 * 4, 12]
     assert requests_of(lambda: torch.batch_norm_stats(last, 1e-5)) == staged

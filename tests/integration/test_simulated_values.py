@@ -1,6 +1,7 @@
-"""Tests values on simulated GPUs: plimsoll computes those that are cheap.
+"""Tests the values of tensors on simulated GPUs.
 
-For other values it keeps bounds, and draws a value within the bounds when the program reads one.
+plimsoll computes values that are cheap to compute. For other values it keeps bounds. When the
+program reads such a value, plimsoll draws a number within the bounds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests plimsoll as if on Windows or macOS: recordings can be read; what needs Linux says so."""
+"""Tests plimsoll as if on Windows or macOS: reading recordings, and errors that ask for Linux."""
 
 from __future__ import annotations
 

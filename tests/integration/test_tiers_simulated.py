@@ -53,7 +53,7 @@ def machine() -> SimulatedMachine:
 
 
 def training(width: int = 2048, layers: int = 4) -> tuple[Callable[[], None], Any]:
-    """Builds a model; returns a function that runs one training step, and the model's optimizer."""
+    """Builds a model; returns its optimizer, after a function that runs one training step."""
     model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(layers))).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 
@@ -189,7 +189,8 @@ def test_a_paused_region_gives_the_card_back(backup: Backup, locked: int | None)
 
     Args:
         backup: The place for the region's contents while it is paused.
-        locked: The page-locked host memory that the pause takes; None: as much as it frees.
+        locked: The bytes of page-locked host memory that the pause takes. None if they equal the
+            bytes that the pause frees on the card.
     """
     with plimsoll.region("r"):
         tensors = [empty(m) for m in (1, 3, 64, 200)]

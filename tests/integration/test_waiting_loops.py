@@ -183,7 +183,7 @@ def test_until_a_flag_of_the_host_is_set() -> None:
 def test_known_values_never_change() -> None:
     x = torch.tensor(1.0, device="cuda")
     # If a loop waits for an unknown value, plimsoll returns a changed value to end the loop. Here
-    # plimsoll knows x, so it returns what it computed.
+    # plimsoll knows the value of x, so it must return that value.
     for _ in range(3000):
         x = x * 1.0001
         assert x.item() > 1

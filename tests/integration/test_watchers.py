@@ -1,4 +1,4 @@
-"""Tests plimsoll's watchers of a running script: they do not change it, even if they fail."""
+"""Tests that plimsoll's watchers do not change a running script, even if they fail."""
 
 from __future__ import annotations
 

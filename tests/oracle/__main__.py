@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def _run(program: Path, first: int, count: int, operations: int) -> bool:
-    """Runs some programs and prints the differences; returns whether there are none."""
+    """Runs some programs, and prints the differences. Returns True if there is no difference."""
     command = [str(program), "random", str(first), str(count), str(operations)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     print(done.stdout + done.stderr, end="", flush=True)

@@ -104,8 +104,8 @@ std::vector<std::string> lines_of(const Statistics& statistics) {
   return lines;
 }
 
-// Returns the first line that differs, as each allocator has it, and the next two lines of each.
-// Before them stand the last `context` equal lines. The text is empty if nothing differs.
+// Returns up to `context` equal lines, then the first line that differs and the next two lines, for
+// each allocator. Returns an empty text if all lines are equal.
 std::string difference_of(const char* what, const std::vector<std::string>& pytorch,
                           const std::vector<std::string>& native, std::size_t context) {
   std::size_t place = 0;
@@ -157,7 +157,7 @@ constexpr std::uint64_t kPools = 3;
 
 // Finds pools that PyTorch loses. PyTorch counts the maps and unmaps of each private pool, and
 // drops a released pool when the counts are equal. If one mapping was unmapped in several parts,
-// the counts are equal too early: the pool is dropped while it still has memory.
+// the counts are equal too early, and PyTorch drops the pool while the pool still has memory.
 class PoolMappings final : public Observer {
  public:
   void observe(const TraceEvent& event) override {
@@ -316,8 +316,8 @@ class Comparison {
   [[nodiscard]] std::string difference_of_events() {
     std::vector<TraceEvent> theirs = pytorch_->history();
     std::vector<TraceEvent> ours = native_->history();
-    // PyTorch completes deferred frees in the order of a hash table. The comparison ignores this
-    // order: it sorts such frees by address.
+    // PyTorch completes deferred frees in the order of a hash table. The comparison sorts these
+    // frees by address, and so ignores the order.
     for (std::vector<TraceEvent>* const events : {&theirs, &ours}) {
       if (deferred_ > 1) sort_runs(*events, Action::free_completed);
     }
@@ -411,8 +411,8 @@ class Comparison {
   }
   bool free(std::uint64_t which) {
     if (live_.empty()) return false;
-    // PyTorch 2.12 takes the free block that was made first if several have equal sizes. The order
-    // of deferred frees decides which one that is, and PyTorch takes this order from a hash table.
+    // If several free blocks have equal sizes, PyTorch 2.12 takes the block that was made first.
+    // The order of deferred frees, which comes from a hash table, decides which block that is.
     const bool has_hash_order =
         rules().prefers_first_made() && !rules().prefers_older_segment() && deferred_ > 0;
     const auto place = live_.begin() + static_cast<std::ptrdiff_t>(which % live_.size());
@@ -441,8 +441,8 @@ class Comparison {
     do_on_both([&](Side& side) { side.use_pool(pool.id); });
     return true;
   }
-  // Sends requests to a pool until `end`. If `captures`, also captures a graph; only one graph is
-  // captured at a time.
+  // Sends requests to a pool until `end`. If `captures`, also captures a graph. Does nothing if
+  // another capture is running.
   bool begin(ProgramPool& pool, std::uint64_t filter, bool captures) {
     if (pool.receives || (captures && is_capturing())) return false;
     // With use_on_oom, a pool may have to serve any stream. PyTorch fails if such a pool is limited

@@ -1,6 +1,6 @@
 // Runs a program step by step on PyTorch's allocator and on plimsoll's `native`. After each
-// operation both must agree in addresses, errors, statistics and the driver's memory. After some
-// operations all blocks are compared too, and at the end the whole history.
+// operation both allocators must agree in addresses, errors, statistics and the driver's memory.
+// After some operations, all blocks must agree too. At the end the whole history must agree.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 struct Verdict {
   std::string difference;  // the first difference, in several lines; empty if there is none
-  // how many operations were carried out; those that made no sense are not counted
+  // the number of operations that were carried out, without operations that made no sense
   std::uint64_t operations = 0;
 };
 

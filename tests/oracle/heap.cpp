@@ -2,10 +2,9 @@
 //
 // During a capture PyTorch notes which streams used a block (block_to_cudagraph_stream_uses). The
 // key of such a note is the address of the block's record. PyTorch does not always remove the note
-// with the record, so a later record at the same address inherits the streams. Which address a
-// record gets depends on the C library. With this heap no record
-// inherits streams, because freed memory is never reused. The processes are short, so the memory
-// suffices.
+// with the record, so a later record at the same address inherits the streams. The C library
+// decides which address a record gets. With this heap no record inherits streams, because the heap
+// never reuses freed memory. The processes are short, so the memory suffices.
 #include <cstddef>
 #include <cstdlib>
 #include <new>

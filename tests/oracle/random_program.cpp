@@ -51,8 +51,8 @@ const std::vector<Setting> kSettings = {
     {"expandable_segments_reserve", {2, 15}, {"0.1", "0.3", "0.5", "1G", "0.1G"}},
 };
 
-// Returns random settings. If they are applied while the program runs (`are_later`), they leave out
-// max_split_size_mb: when this limit shrinks, PyTorch returns pieces of segments to the driver.
+// Returns random settings. Settings that are applied while the program runs (`are_later`) leave out
+// max_split_size_mb, because PyTorch returns pieces of segments to the driver if the limit shrinks.
 std::string random_settings(Choices& choices, TorchVersion version, bool are_later = false) {
   std::string text;
   for (const Setting& setting : kSettings) {

@@ -57,15 +57,15 @@ class Side {
 
 // Returns the rules that `native` follows for the PyTorch version of this build.
 [[nodiscard]] plimsoll::TorchVersion rules();
-// Each returns whether the PyTorch of this build can do what the function's name says: set the pool
-// option no_split, switch the pool option use_on_oom off again, allocate at a given address.
+// Each function returns whether the PyTorch of this build can do one thing: set the pool option
+// no_split, switch the pool option use_on_oom off again, or allocate at a given address.
 [[nodiscard]] bool pytorch_has_no_split();
 [[nodiscard]] bool pytorch_can_unset_use_on_oom();
 [[nodiscard]] bool pytorch_has_malloc_at();
 
-// The default stream and three others. Both sides visit them in the order of this array. PyTorch
-// visits streams in the order of a hash table, so the numbers are chosen such that the table visits
-// them in ascending order.
+// The default stream and three other streams. Both sides visit the streams in the order of this
+// array. PyTorch visits streams in the order of a hash table, so the streams' numbers are chosen
+// such that the table has ascending order.
 inline constexpr std::size_t kStreams = 4;
 [[nodiscard]] const std::array<plimsoll::StreamId, kStreams>& streams_in_order();
 

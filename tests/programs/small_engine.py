@@ -1,7 +1,7 @@
 """Stand-ins for the parts of vLLM that plimsoll calls and watches, with simple sizes.
 
-`tests/small_engine.py` makes a package `vllm` of them. While the engine serves, each request takes
-more memory than in the profiling step.
+`tests/small_engine.py` makes a package `vllm` of this file. While the engine serves, each request
+takes more memory than in the profiling step.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import torch
 
 GiB, MiB, KiB = 1 << 30, 1 << 20, 1 << 10
 WEIGHTS_BYTES, TOKEN_BYTES = 8 * GiB, 128 * KiB
-"""Bytes of the model's weights, and of one token in the KV cache. 8-bit types halve them."""
+"""Bytes of the model's weights, and of one token in the KV cache. 8-bit types halve both."""
 ROW_BYTES, LOAD_BYTES = 2 * MiB, MiB
-"""Bytes of each request in the profiling step; how many more it takes in a step of serving."""
+"""Bytes of each request in the profiling step; additional bytes of each request in serving."""
 LONGEST, HEADS = 131_072, 4
 """Tokens of the longest request that the model allows; number of the model's attention heads."""
 _KEPT: list[torch.Tensor] = []
@@ -103,7 +103,7 @@ class EngineArgs:
         """Returns all settings of an engine.
 
         Raises:
-            ValueError: If they contradict each other, or the machine has too few cards.
+            ValueError: If the settings contradict each other, or the machine has too few cards.
         """
         del usage_context
         asked = self.asked

@@ -1,7 +1,7 @@
 """Runs plimsoll's command without the functions that Python lacks on Windows.
 
-This file imports third-party modules before it removes the functions. Such a module checks on which
-operating system it runs and, on Linux, expects the functions.
+This file imports third-party modules before it removes the functions. Third-party modules check
+the operating system and, on Linux, expect the functions.
 """
 
 from __future__ import annotations

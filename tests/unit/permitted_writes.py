@@ -1,6 +1,6 @@
 """Makes ordinary writes, such as to pipes and temporary files, in a trial run of a script.
 
-In the trial run the kernel refuses writes to real files. It must permit the writes of this program.
+In the trial run the kernel refuses writes to real files. It must permit this program's writes.
 The program imports nothing of plimsoll, so that any Python of the machine can run it as another
 user.
 """
@@ -81,7 +81,7 @@ def rename_by_raw_call() -> None:
     """Renames a file by raw system calls, as safetensors does in Rust.
 
     A trial run writes files to its own scratch folder instead of to their real places. A raw call
-    must name the place in that folder.
+    must name the file in the scratch folder.
     """
     call = ctypes.CDLL(None, use_errno=True).syscall
     renameat2, fchmodat = (316, 268) if platform.machine() == "x86_64" else (276, 53)

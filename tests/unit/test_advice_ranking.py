@@ -42,7 +42,7 @@ PIECES = st.builds(
 
 
 def comes_before(one: Advice, other: Advice) -> bool | None:
-    """Restates the rule: whether `one` must come before `other`; None if either may come first."""
+    """Returns whether the rule puts `one` before `other`; None if either may come first."""
     fails = [each.serves_failed_requests is False for each in (one, other)]
     if fails[0] != fails[1]:
         return fails[1]

@@ -75,8 +75,8 @@ def naive(events: Sequence[Event]) -> list[tuple[int, ...]]:
 def histories(draw: st.DrawFn) -> list[Event]:
     """Draws the history of an allocator.
 
-    At each address an allocation is followed by the request to free it, and this request by the
-    free's completion. A history of an address may begin with any of the three.
+    At each address three events take turns: the allocation, the request to free it, and the
+    completion of the free. The history of an address may begin with any of the three events.
     """
     state: dict[int, int] = {}
     events: list[Event] = []

@@ -146,8 +146,8 @@ class TestTemplates:
     def test_other_kernels_are_none(self, source: str) -> None:
         assert template_of(source, None) is None
 
-    # `fits` was observed on an H200: whether a kernel with these tile sizes could be launched. A
-    # thread block of this card can have up to 232,448 bytes of on-chip shared memory.
+    # `fits` says whether an H200 launched a kernel with these tile sizes. A thread block of an H200
+    # can have up to 232,448 bytes of on-chip shared memory.
     @pytest.mark.parametrize(
         ("rows", "columns", "terms", "buffers", "item", "fits"),
         [

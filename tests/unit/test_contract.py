@@ -133,7 +133,7 @@ class Live:
 
 @dataclass
 class Freed:
-    """Freed memory; for each stream, when its queued work on the memory ends."""
+    """Freed memory, and the times at which the streams' queued work on the memory ends."""
 
     begin: int
     end: int

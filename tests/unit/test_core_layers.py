@@ -59,7 +59,7 @@ def test_folders_include_only_those_before_them() -> None:
 
 
 def impurities(code: str) -> list[str]:
-    """Returns the words in code of allocator/elastic/plan that are forbidden there.
+    """Returns the forbidden words in code of allocator/elastic/plan.
 
     This code must not use a driver, nor mutable references to the allocator's records
     (allocator/elastic/books).

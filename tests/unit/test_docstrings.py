@@ -26,7 +26,7 @@ def test_the_page_of_the_api_has_every_public_name() -> None:
 
 
 def examples_of(name: str) -> doctest.DocTest | None:
-    """Returns a name's examples; None if there are none, or all need a GPU or a reader's files."""
+    """Returns a name's examples; None if it has no example that the tests can run."""
     found = doctest.DocTestParser().get_doctest(
         getattr(plimsoll, name).__doc__, {"plimsoll": plimsoll}, name, None, None
     )

@@ -81,8 +81,8 @@ def test_the_largest_request_heeds_the_settings() -> None:
         allocator.free(small)
         allocator.malloc("101MiB")
 
-    # With this setting a request takes the free 200 MiB only if less than 20 MiB of them remain. So
-    # free memory serves requests up to 30 MiB (the other free block), and above 180 up to 200 MiB.
+    # With this setting a request takes the free block of 200 MiB only if less than 20 MiB remain.
+    # So the free blocks serve requests up to 30 MiB, and requests between 180 and 200 MiB.
     found = explained(program, conf="max_split_size_mb:64")
     assert found.fragmentation.largest_hole_bytes == 200 * MiB
     assert found.fragmentation.largest_request_bytes == 200 * MiB

@@ -217,7 +217,7 @@ class Runs:
     """Replaces runs of the script: `need` computes the script's memory from the option's value.
 
     Attributes:
-        tried: The tried values in order; the flag says whether the run had unlimited memory.
+        tried: The values in order, each with a flag: whether its run had unlimited memory.
         default: The option's default value in the script; None if `fit` cannot find it.
     """
 
@@ -267,7 +267,7 @@ def slots(request: pytest.FixtureRequest) -> int:
 def search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int
 ) -> Callable[..., tuple[Fit, Runs]]:
-    """Returns a function that runs `fit` for a memory need; it returns the result and the runs."""
+    """Returns a function that calls `fit` for a memory need, and gives the result and the runs."""
     script = tmp_path / "script.py"
     script.touch()
     monkeypatch.setattr(values, "slots", lambda *_, **__: slots)
@@ -642,7 +642,7 @@ def test_where_the_runs_are_spent_the_answer_lies_between(search: Search) -> Non
 
 
 def test_a_value_that_fits_above_one_that_does_not_is_the_answer(search: Search) -> None:
-    """Lets 20 and 24 fail though 25 fits, as if convolutions of these sizes took more workspace."""
+    """Makes 20 and 24 fail although 25 fits, as if convolutions took more workspace there."""
     need = affine(29, 0.3)
     odd = {20: 2 * ROOM, 24: 2 * ROOM}
     found, _ = search(lambda n: odd.get(n, need(n)), default=16)

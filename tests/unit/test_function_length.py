@@ -14,7 +14,7 @@ Functions of `cli` are not counted, because most of their lines are lists of opt
 
 
 def lengths(path: Path) -> dict[str, int]:
-    """Returns the number of lines of each function in a file; docstrings do not count."""
+    """Returns the number of lines of each function in a file, without the docstring."""
     found: dict[str, int] = {}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

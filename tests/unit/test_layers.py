@@ -124,7 +124,7 @@ def test_packages_of_a_room_import_only_those_before_them(room: str) -> None:
 
 
 def test_packages_give_no_names_of_other_modules() -> None:
-    """Checks that only `plimsoll` itself lists in `__all__` what it imports from other modules."""
+    """Checks that only the `__all__` of `plimsoll` itself has names imported from other modules."""
     for name, path in modules().items():
         if path.name == "__init__.py" and name != "plimsoll" and "stand_ins" not in path.parts:
             names = {

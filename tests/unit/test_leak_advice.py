@@ -75,8 +75,8 @@ def test_a_leak_comes_first_with_its_line_and_what_to_do_there(
     assert first.kind == "leak"
     assert first.what == f"{what} (20.00 MiB more each step)"
     assert (first.how, first.cost) == (how, "nothing")
-    # The script leaks a block of 20 MiB in each step. Even without the leak, two blocks and a third
-    # that is being made are live at a time. Without call stacks, those of the warm-up stay.
+    # The script leaks a block of 20 MiB in each step. Without the leak, three blocks are live
+    # while the newest one is made. Without call stacks, the blocks of the warm-up stay too.
     assert first.saves_bytes >= (STEPS - (3 if stack else 5)) * 20 * MiB
     assert "leak" not in {one.kind for one in others}
     assert f"\n  1. {first.what}: saves at least " in str(found)
@@ -179,7 +179,7 @@ def test_without_a_leak_the_first_step_keeps_what_later_steps_do_not_make() -> N
     (trace,) = recording.devices
     lifetimes = find_lifetimes(trace)
     steps = find_steps(lifetimes, recording.marks, device=0)
-    # The first step then keeps two blocks of one stack, as a program that makes its buffers there.
+    # Now the first step keeps two blocks of one stack, like a program that creates buffers first.
     lifetimes.stack[0] = 2
     early = replace(steps, boundaries=np.delete(steps.boundaries, 1))
     edited = with_leak_mended(recording, lifetimes, early, lifetimes.stack == 2)

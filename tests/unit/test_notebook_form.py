@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Page(HTMLParser):
-    """Parses HTML: its text, and the cells of each table row; all elements must be closed."""
+    """Collects the text and the table rows of an HTML page, whose elements must all be closed."""
 
     def __init__(self, source: str) -> None:
         super().__init__()

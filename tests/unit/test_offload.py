@@ -18,8 +18,7 @@ BUDGET = 4 * GiB
 class Program:
     """A training step: storages are saved in order and used in reverse order.
 
-    It also holds `transient` bytes of temporary memory right before it saves a storage, and again
-    right before it ends the use of a storage.
+    The step also holds `transient` bytes of temporary memory after each save and during each use.
     """
 
     sizes: list[int]

@@ -94,7 +94,7 @@ def tiny_script(random: Random, *, has_modules: bool) -> TinyScript:
 def script_of(*phases: int, **saves: tuple[tuple[int, ...], float]) -> TinyScript:
     """Makes a script whose phases and savings are given in MiB.
 
-    Each of `saves` is a change: what it saves in each phase, and the seconds that it costs.
+    Each of `saves` is a change, given as its savings in each phase and its cost in seconds.
     """
     return TinyScript(
         phases=tuple(size * MiB for size in phases),
@@ -150,7 +150,7 @@ def test_a_plan_is_found_wherever_one_fits_and_is_seldom_much_slower_than_the_fa
 
 
 def test_changes_that_save_only_together_are_built_on() -> None:
-    """Two phases of the script are equally high; each change without a cost lowers only one."""
+    """Two phases of the script are equally high; each change without a cost lowers one phase."""
     script = script_of(
         2000, 2000, first=((500, 0), 0.0), second=((0, 500), 0.0), both=((500, 500), 0.2)
     )

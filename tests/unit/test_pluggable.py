@@ -44,7 +44,7 @@ class Caller:
     def holders(self) -> int:
         """Returns the number of references to a test object.
 
-        The C++ library holds one reference, and so does each copy of a filter that is alive. A
+        The C++ library holds one reference, and each live copy of a filter holds another. A
         filter is the function that chooses the streams whose requests a pool serves.
         """
         return int(self._library.caller_holders())

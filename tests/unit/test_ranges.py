@@ -1,7 +1,7 @@
 """Tests the range of a prediction if sizes depend on data whose values are unknown.
 
-One run assumes the values that give the smallest sizes; another, those that give the largest. The
-tests check which ranks run, and the ranges that result.
+One run assumes the values that give the smallest sizes. Another run assumes the values that give
+the largest sizes. The tests check which ranks run, and the ranges that result.
 """
 
 from __future__ import annotations

@@ -73,9 +73,9 @@ class Program:
 
 
 def chained(sizes: list[tuple[int, float]], result: int = 1) -> tuple[Program, int]:
-    """Returns a program that calls layers in a row and then frees their blocks in reverse order.
+    """Returns a program, and the event at which its backward pass begins.
 
-    Also returns the event at which these frees, the backward pass, begin.
+    The program calls layers in a row. Its backward pass frees the layers' blocks in reverse order.
 
     Args:
         sizes: The MiB that each layer keeps, and the seconds that it takes.
@@ -111,8 +111,8 @@ def test_peaks_are_those_of_the_moments_and_not_of_sums() -> None:
     program, backward = chained([(10, 1.0)] * 4)
     peaks = {tuple(plan.modules): plan.peak_bytes for plan in program.plans(backward)}
     # At the peak, the four layers' results of 1 MiB are live, and 10 MiB for each layer that is not
-    # recomputed. The recomputed layers add nothing to the peak: they are recomputed one at a time,
-    # when the memory of the layers after them is free.
+    # recomputed. The recomputed layers add nothing to the peak, because the program recomputes one
+    # layer at a time, when the memory of the layers after it is free.
     assert peaks[("0",)] == (4 + 3 * 10) * MiB
     assert peaks[("0", "1")] == (4 + 2 * 10) * MiB
     assert min(peaks.values()) < (4 + 2 * 10) * MiB
@@ -169,7 +169,7 @@ def test_no_set_of_layers_saves_as_much_in_less_time(sizes: list[tuple[int, floa
         spends = sum(sizes[int(name)][1] for name in plan.modules)
         assert plan.seconds == pytest.approx(spends)
         # The search counts savings in whole units of total/256. So it may miss a faster plan, but
-        # not one that saves this many MiB more.
+        # never a faster plan that also saves `rounding` MiB more.
         rounding = len(sizes) * -(-total // 256) + 1
         assert spends <= min(
             (seconds for size, seconds in options if size >= saves + rounding), default=spends

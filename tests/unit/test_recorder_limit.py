@@ -1,4 +1,4 @@
-"""Tests recordings with a limit: the size and the contents of both files, and what they say."""
+"""Tests recordings with a limit: the sizes, the contents and the notes of both files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def kept_by_this_line(allocator: Allocator) -> int:
 
 
 def record_long(allocator: Allocator, path: Path, writes: int = 60) -> tuple[int, list[int]]:
-    """Records events of several times the limit; returns their number and the sizes on the way."""
+    """Records several times the limit; returns the event count, and the size after each write."""
     sizes = []
     with record(path, allocator=allocator, limit=LIMIT) as recording:
         kept_by_this_line(allocator)

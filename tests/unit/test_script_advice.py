@@ -40,8 +40,8 @@ AS_IT_IS = {"allocated": "900MiB", "reserved": "920MiB", "seconds": 1.0, "shared
 class Runs:
     """Replaces runs of the script by prepared results.
 
-    A key of `said` is a part of a change's name; its value is the result of a run with that change.
-    Changes without such a key give the result of the unchanged script.
+    `said` maps a part of a change's name to the result of a run with that change. A change without
+    a key in `said` gives the result of the unchanged script.
     """
 
     at_a_time = 2

@@ -44,7 +44,7 @@ MAKES_NAME = ["made", "linkat", "symlinkat", "mkdirat", "mknodat"]
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Returns two programs: one loads the library that redirects writes, the static one cannot."""
+    """Returns two programs. Only the dynamic one can load the library that redirects writes."""
     folder = tmp_path_factory.mktemp("programs")
     open_to_all(folder)
     found = {"dynamic": folder / "dynamic", "static": folder / "static"}

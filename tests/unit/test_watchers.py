@@ -79,7 +79,7 @@ REGISTRATIONS = {
     "addaudithook", "on_first_use", "register_at_fork", "register_optimizer_step_post_hook",
     "register_optimizer_step_pre_hook", "Thread", "watch_calls", "watch_compiled",
 }  # fmt: skip
-"""Functions that register a watcher; what they register must be guarded."""
+"""Functions that register a watcher. The watcher must be guarded."""
 WITHOUT = {
     ("fewer_steps.py", "install"),  # ends loops for --steps; watches nothing
     ("compiled_parts.py", "watch_calls"),  # gets guarded functions from `labels.py`

@@ -60,8 +60,8 @@ class TinyScript:
     Attributes:
         phases: The live bytes in each phase of a step.
         seconds: The time of a step.
-        saves: By the name of each change: the bytes that the change saves in each phase.
-        costs: The time that each change adds to a step.
+        saves: The bytes that each change saves in each phase, by the change's name.
+        costs: The time that each change adds to a step, by the change's name.
         modules: The number of the script's equal modules; 0 for none.
         module_bytes: The bytes that each module keeps in the first phase, unless it is recomputed.
         module_seconds: The time to recompute one module.
@@ -70,7 +70,7 @@ class TinyScript:
             allocator reserves only what is allocated.
         least: The smallest memory in which a replay under the elastic allocator runs, relative to
             allocated memory.
-        least_itself: Like `least`, if the script itself runs under the elastic allocator.
+        least_itself: Like `least`, for a run of the script instead of a replay.
     """
 
     phases: tuple[int, ...]

@@ -96,7 +96,7 @@ class Held:
 
 
 def held_after_each(rows: Sequence[Row]) -> list[dict[int, Held]]:
-    """Returns a dictionary for each event: the blocks held after it, by their addresses."""
+    """Returns for each event the blocks that are held after the event, by their addresses."""
     now: dict[int, Held] = {}
     states = []
     for row in rows:

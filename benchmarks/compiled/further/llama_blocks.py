@@ -1,4 +1,4 @@
-"""Trains a Llama with bf16 weights; each layer is compiled on its own."""
+"""Trains a Llama with bf16 weights and layers that are compiled one by one."""
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM

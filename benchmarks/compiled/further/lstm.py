@@ -1,4 +1,4 @@
-"""Trains an LSTM with a compiled head; there is a graph break at the LSTM."""
+"""Trains an LSTM with a compiled head and a graph break at the LSTM."""
 
 import torch
 from torch import nn

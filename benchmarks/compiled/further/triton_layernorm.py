@@ -1,4 +1,4 @@
-"""Trains with a hand-written Triton layer norm; its backward adds partial sums atomically."""
+"""Trains with a hand-written Triton layer norm whose backward adds partial sums atomically."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""Trains a small compiled Llama; its peak depends on the compiler's activation budget."""
+"""Trains a small compiled Llama whose peak depends on the compiler's activation budget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HIDDEN, HEADS, INNER, VOCABULARY = 1024, 16, 2816, 32_000
 
 
 class Block(nn.Module):
-    """Attention, then a gated feed-forward network; each has a pre-norm and a residual sum."""
+    """Attention, then a gated feed-forward network, each with a pre-norm and a residual sum."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -187,7 +187,7 @@ Bytes power_of_two(const Setting& setting, const std::string& text, bool may_be_
 // the number before a colon is the size in MiB at which an interval begins. The entry that is
 // written first, even if its size is not the lowest, also sets all intervals below its own. An
 // entry with '>' sets all intervals above the interval of the entry before it. In PyTorch 2.9, the
-// entry with '>' also sets that interval.
+// entry with '>' also sets the interval of the entry before it.
 AllocatorConfig::Divisions divisions(const Setting& setting, const AllocatorConfig& config) {
   AllocatorConfig::Divisions slots = config.roundup_power2_divisions;
   if (!setting.is_list) {
@@ -222,8 +222,8 @@ AllocatorConfig::Divisions divisions(const Setting& setting, const AllocatorConf
   return slots;
 }
 
-// Reads "0.5", a fraction of the device's memory, or "40G", a size. Throws for any other text,
-// which PyTorch ignores with a warning.
+// Reads "0.5", a fraction of the device's memory, or "40G", a size. Throws for any other text.
+// PyTorch ignores such text with a warning.
 std::variant<double, Bytes> part_or_size(const Setting& setting, const std::string& text) {
   const bool is_size = !text.empty() && (text.back() == 'G' || text.back() == 'g');
   const auto digits = std::string_view(text).substr(0, text.size() - (is_size ? 1 : 0));
@@ -258,7 +258,7 @@ struct ConfigKey {
   std::string_view name;
   TorchVersion since;
   void (*read)(const Setting&, AllocatorConfig&);  // null if the setting changes no device memory
-  std::string_view why = {};                       // why `read` is null; empty if it is not
+  std::string_view why = {};                       // why `read` is null; empty if `read` is set
 };
 
 constexpr ConfigKey kConfigKeys[] = {

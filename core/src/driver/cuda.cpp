@@ -73,8 +73,8 @@ std::string no_such_device(int device, int count) {
 
 // While a Scope lives, the primary context is current and the thread may make calls that a capture
 // in another thread would forbid: allocating, freeing, querying and synchronizing. Every driver
-// call uses a Scope: one rule is simpler than a list of calls, and costs only two writes to a
-// thread-local variable.
+// call uses a Scope, because one rule is simpler than a list of calls. A Scope costs only two
+// writes to a thread-local variable.
 class CudaDriver::Scope {
  public:
   explicit Scope(const CudaDriver& driver) : api_(driver.api_) {
@@ -417,8 +417,8 @@ Status CudaDriver::unmap(Address address, Bytes size) {
 
 // Unmaps one mapping at a time, because cuMemUnmap accepts no range with holes. If CUDA refuses
 // to unmap one, maps the earlier ones again. For this, the function holds a reference to each
-// handle until it returns. Without the reference, unmapping would destroy a handle that was already
-// released.
+// handle until it returns. Without the reference, CUDA would destroy a released handle when the
+// function unmaps its memory.
 Result CudaDriver::unmap_each(Mappings::const_iterator begin, Mappings::const_iterator end) const {
   std::vector<cuda::MemoryHandle> held;
   Result result = kSuccess;

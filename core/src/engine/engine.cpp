@@ -81,8 +81,8 @@ std::unique_ptr<ProgramAllocator> Engine::make_program_allocator() {
     meter_.emplace(*made.allocator, *gpu_, elastic_ != nullptr);
   }
   if (elastic_ == nullptr) return std::make_unique<LockedAllocator>(std::move(made.allocator));
-  // `elastic_` points to the same object as `made.allocator`. It has locks of its own, so it needs
-  // no LockedAllocator around it.
+  // `elastic_` points to the same object as `made.allocator`. The elastic allocator has locks of
+  // its own, so it needs no LockedAllocator around it.
   static_cast<void>(made.allocator.release());
   return std::unique_ptr<ProgramAllocator>(elastic_);
 }
@@ -213,8 +213,8 @@ void Engine::empty_cache(PoolId pool) {
   if (shadow_) shadow_->apply([pool](NativeAllocator& shadow) { shadow.empty_cache(pool); });
 }
 
-// Releases one use of the pool. The shadow (replay/shadow.h) counts uses differently, so it
-// releases the pool only after the last use has ended.
+// Releases one use of the pool. The shadow (replay/shadow.h) counts uses differently, so the shadow
+// releases its pool only after the last use has ended.
 void Engine::release_pool(PoolId pool) {
   int uses = 0;
   {

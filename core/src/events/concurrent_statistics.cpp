@@ -97,8 +97,8 @@ void ConcurrentStatistics::Shard::borrow_of(Shard& lender) {
       change(bound, -borrowed[series][quantity]);
     }
   }
-  // As in `allocate`: either the lender sees its lowered bound, or this thread sees that the lender
-  // exceeded it.
+  // This fence pairs with the one in `allocate`. Either the lender sees its lowered bound, or this
+  // thread sees that the lender exceeded the bound.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (std::size_t series = 0; series < kSeries; ++series) {
     for (std::size_t quantity = 0; quantity < kQuantities; ++quantity) {

@@ -255,7 +255,7 @@ class SegmentReader {
 
 // Fills in the pools of the events. Before 2.12, PyTorch's events do not name their pools, but the
 // final segments do. Events are visited backwards. An event at an address in a segment belongs to
-// the segment's pool, unless the event is older than the one that created the segment.
+// the segment's pool, unless the event is older than the segment.
 void name_pools(DeviceRecording& device) {
   EventColumns& events = device.events;
   std::map<Address, const SegmentInfo*> private_segments;

@@ -13,9 +13,9 @@ namespace {
 // higher.
 constexpr std::size_t kLeastFewer = 4;
 constexpr Bytes kPartForFewerSlots = 1000;
-// A slot that serves a request in every step needs a place that is free in all of these steps. If
-// this makes the area higher by more than 1/200 and by more than 8 MiB, and the program has at most
-// `kMostUnfolded` requests, each request gets a slot of its own.
+// A slot that serves a request in every step needs a place that is free in all of these steps. This
+// may make the area higher. If the area grows by more than 1/200 and by more than 8 MiB, and the
+// program has at most `kMostUnfolded` requests, each request gets a slot of its own.
 constexpr Bytes kPartForUnfolding = 200;
 constexpr Bytes kLeastForUnfolding = 8 * kMiB;
 constexpr std::size_t kMostUnfolded = 8192;

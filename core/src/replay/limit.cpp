@@ -11,8 +11,9 @@ void LimitEvidence::feed(const EventSpan& events) {
       case Action::segment_alloc:
       case Action::segment_map:
         has_segments_ = true;
-        // `request` needs the value that `reserved_` had before the growth. PyTorch maps whole
-        // pages, so the value afterwards may exceed the one that PyTorch compared with its limit.
+        // `request` needs the value of `reserved_` before the growth. The value after the growth
+        // may exceed the value that PyTorch compared with its limit, because PyTorch maps whole
+        // pages.
         if (!before_growth_) before_growth_ = reserved_;
         reserved_ += size;
         break;

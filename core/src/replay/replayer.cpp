@@ -193,8 +193,8 @@ Replayer::Release Replayer::release_before(const TraceEvent& event) {
   };
   switch (native_->outlook(event.size, event.stream)) {
     case NativeAllocator::Outlook::refused:
-      // During a capture, PyTorch releases cached memory of the capture's own pool only. So if
-      // memory of another pool was released, it was not this refused request that released it.
+      // During a capture, a refused request releases cached memory of the capture's own pool only.
+      // So if memory of another pool was released, the program released it.
       if (!pools_.is_capturing(event.pool) || !run_.released_any([&](const TraceEvent& entry) {
             return entry.pool != event.pool && !may_be_garbage(entry);
           })) {
@@ -235,8 +235,8 @@ void Replayer::prepare_request(const TraceEvent& event) {
 
 // Returns whether the allocator waits for all streams before it refuses the request. Frees that
 // complete during this wait come too late for the request, because the allocator has already
-// searched the free blocks. The allocator does not wait inside a capture. It does not wait, either,
-// if it has released blocks and none of them was smaller than max_split_size.
+// searched the free blocks. The allocator does not wait inside a capture. It also does not wait if
+// it has released blocks and all of them had at least max_split_size bytes.
 bool Replayer::waits_for_streams(const TraceEvent& request) const {
   if (pools_.is_capturing(request.pool)) return false;
   if (native_ == nullptr || !run_.released_any()) return true;
@@ -249,7 +249,7 @@ bool Replayer::waits_for_streams(const TraceEvent& request) const {
 void Replayer::feed_addresses(Bytes request) {
   for (const TraceEvent& entry : run_.events()) {
     // Only a replay by PyTorch's allocator reserves at the recorded addresses. Another allocator
-    // reserves other sizes, and these could overlap each other at those addresses.
+    // reserves ranges of other sizes, and they could overlap each other at the recorded addresses.
     if (entry.action == Action::segment_map && native_ != nullptr) {
       driver_.feed_reservation(entry.address);
     }
@@ -281,8 +281,8 @@ void Replayer::empty_cache() {
   allocator_.empty_cache(run_.emptied_pool().value_or(PoolId{}));
 }
 
-// Handles the recorded allocator's events in `run_` if they are followed not by a request, but by a
-// free, a snapshot or the end of the recording.
+// Handles the recorded allocator's events in `run_` if a free, a snapshot or the end of the
+// recording comes after them, and not a request.
 void Replayer::end_run() {
   if (run_.is_empty()) return;
   if (run_.was_told()) empty_cache();

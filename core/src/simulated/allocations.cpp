@@ -12,7 +12,7 @@ constexpr Bytes kSmallAlignment = 512;
 }  // namespace
 
 // Allocates memory. While addresses from `feed` wait to be used, even a small allocation takes
-// whole granules, because these addresses are those of recorded segments.
+// whole granules, because `feed` got the addresses of recorded segments.
 Status Allocations::allocate(Bytes size, Address& address) {
   if (size < kGranule && fed_.empty()) return allocate_small(size, address);
   const auto physical = physical_.take(round_up(size, kGranule), Tier::dedicated);

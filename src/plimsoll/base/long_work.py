@@ -26,8 +26,8 @@ def say_now_and_then(text: Callable[[], str], is_over: threading.Event) -> None:
         seconds = time.monotonic() - began
         if doing := text():
             line = printable(f"plimsoll: after {seconds:.0f} s: {doing}")
-            # `print` writes `end` separately, and another thread could print before it. So the text
-            # itself ends the line.
+            # `print` writes `end` separately, and another thread could print between the text and
+            # `end`. So the newline is part of the text.
             print(f"{line}\n", end="", file=sys.stderr, flush=True)
 
 

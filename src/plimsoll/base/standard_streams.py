@@ -52,7 +52,7 @@ def has_reader(descriptor: int) -> bool:
 
 
 def drop_output(descriptor: int) -> None:
-    """Redirects a descriptor to /dev/null, so that what is written to it is dropped."""
+    """Redirects a descriptor to /dev/null, which drops all output."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _TAKE_SCRIPTS = (" predict", " fit")
 # These verbs accept a launcher, such as torchrun, without `--` before the launcher's options. `run`
-# needs no `--` either: it passes all words behind a script to that script.
+# also needs no `--`, because it passes all words behind a script to that script.
 _TAKE_LAUNCHERS = ("predict", "fit", "sweep")
 _HELP = {"help_option_names": ["-h", "--help"]}
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)

@@ -231,8 +231,8 @@ def _one_argument(vary: list[str]) -> str | None:
 def _follow(program: Program, found: FitParts) -> list[str]:
     """Returns the command that the user probably wants next.
 
-    It runs the script with the largest value that fits. If no value fits, it is `plimsoll fit`
-    without --vary, which looks for other changes.
+    The command runs the script with the largest value that fits. If no value fits, the command is
+    `plimsoll fit` without --vary, which looks for other changes.
     """
     from plimsoll.prediction.fitting.varied_argument import put_in, take_out
 

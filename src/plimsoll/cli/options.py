@@ -275,7 +275,7 @@ The names are those of the fields of `plimsoll.prediction.options.Options`, with
 
 
 def takes_simulation(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorates a verb: replaces its parameter `simulation` by the options with these names.
+    """Decorates a verb. Replaces its parameter `simulation` by the options with these names.
 
     The verb's function still gets one dictionary `simulation`, with the options' values by name.
 

@@ -210,7 +210,7 @@ def _fits(found: Sweep, *, or_unknown: bool = False) -> bool:
 
     Args:
         found: The sweep.
-        or_unknown: Whether a case also counts if it is not known whether the program fits.
+        or_unknown: Whether a case also counts if plimsoll cannot tell whether the program fits.
     """
     programs = {row.case.name for row in found.rows}
     return programs == {
@@ -242,7 +242,7 @@ def _plan(
 ) -> tuple[SweepPlan, Path]:
     """Returns the sweep's plan, from a file or the command line, and the path of its results.
 
-    `shape` has the options of a job that were given.
+    `shape` has the values of --nproc-per-node and --nnodes, as far as they are given.
     """
     from dataclasses import replace
 

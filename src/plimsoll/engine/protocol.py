@@ -50,7 +50,8 @@ class Engine(Protocol):
     def set_dedicated_limit(self, limit: int | None) -> None:
         """Sets the user's limit on dedicated memory.
 
-        The program may set another with `set_per_process_memory_fraction`; the lower limit holds.
+        The program may also set a limit, with `set_per_process_memory_fraction`. The allocator
+        follows the lower one of the two limits.
         """
 
     shared_limit: int | None
@@ -73,9 +74,9 @@ class Engine(Protocol):
 
     @property
     def dedicated_allocated_bytes(self) -> tuple[int, int, int]:
-        """The bytes of live blocks now and at the peak, and the total ever allocated.
+        """The allocated bytes now, the allocated bytes at the peak, and all bytes ever allocated.
 
-        The first two leave out blocks in shared memory; the total includes them.
+        The bytes that are in shared memory now are subtracted from the first two counts.
         """
 
     @property

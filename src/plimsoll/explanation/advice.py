@@ -1,10 +1,10 @@
 """Finds advice, and tests each piece of it by a replay.
 
 The search replays the recorded requests without the leaks. It also replays them under other
-settings of PyTorch's allocator, alone and combined, and under plimsoll's elastic allocator. Other
+settings of PyTorch's allocator, alone and combined, and under plimsoll's elastic allocator. Some
 replays lower the limit on reserved memory, raise it until a failed request succeeds, or let memory
-spill into shared memory. Others free gradients earlier, where the program could call `zero_grad`.
-Each of these replays is compared with one under the recorded settings.
+spill into shared memory. Some replays free gradients earlier, where the program could call
+`zero_grad`. The search compares each replay with a replay under the recorded settings.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def _add_zero_grad(
 def _different(trials: list[Trial]) -> list[Trial]:
     """Keeps only the best of the trials that change the same settings to different values.
 
-    Leaves out a trial if another trial with only some of its settings saves as much.
+    Drops a trial if another trial changes only some of the same settings and saves as much.
     """
     kept: list[Trial] = []
     for trial in trials:

@@ -103,7 +103,8 @@ def _largest_request(past: Past, event: int, stream: int, hole: int) -> int | No
             most = middle - 1
     if least > _SMALL_REQUEST and serves(least):
         return least
-    # A rule such as max_split_size refuses that request, so a binary search tries smaller ones.
+    # A rule such as max_split_size keeps the hole from serving a request of `least` bytes. So a
+    # binary search tries smaller requests.
     low, high = _SMALL_REQUEST, least
     while high - low > 512:
         middle = (low + high) // 2

@@ -62,14 +62,14 @@ def _grow_later(
 ) -> NDArray[np.bool_]:
     """Returns a mask of the leaked blocks, without those that only the warm-up keeps.
 
-    A line may rightly keep blocks of the warm-up, such as parameters. A block of the warm-up counts
-    as leaked if its pass keeps no more blocks of its call stack than the median later pass. Without
-    call stacks, no block of the warm-up counts.
+    A line may rightly keep blocks of the warm-up, such as parameters. For each call stack, the kept
+    blocks of a pass are counted. A block of the warm-up counts as leaked if that count of its pass
+    is at most the median of later passes. Without call stacks, no block of the warm-up counts.
 
     Args:
         lifetimes: The blocks.
         leaks: The indices of the blocks.
-        made_in: The pass that allocated each of them.
+        made_in: For each leaked block, the pass that allocated it.
         passes: The iterations of the loop.
     """
     warm, count = steps_to_warm_up(passes), len(passes)

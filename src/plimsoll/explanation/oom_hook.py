@@ -1,8 +1,8 @@
 """Explains an out-of-memory error when it ends a program, after the traceback.
 
 The program's own `sys.excepthook` prints the traceback first. When plimsoll's hook then runs, the
-traceback still keeps the tensors alive that filled the memory, and PyTorch's history contains the
-failed request. If the explanation fails, one line on stderr says so.
+traceback still holds the tensors that filled the memory, and PyTorch's history contains the failed
+request. If the explanation fails, one line on stderr says so.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class Fragmentation:
         holes: The number of free pieces.
         largest_hole_bytes: The largest free piece on the stream that has the most memory.
         largest_request_bytes: The largest request on that stream that a replay serves without new
-            memory from the driver; 0 if it serves none above 1 MiB, None without a replay.
+            memory from the driver; 0 if the replay serves none above 1 MiB, None without a replay.
         movable_bytes: The free bytes in pieces that the elastic allocator can move; None under an
             allocator that moves no memory.
         pinned: The partly used segments with the most free bytes, largest first.

@@ -59,10 +59,9 @@ def needed(
 
     If no request failed, a setting, a limit or the elastic allocator is needed only if the program
     uses at least a tenth of the card, and host memory only if the program uses nearly the whole
-    card. If the program's memory grows without end, changes of the allocator only delay the
-    failure. In that case a note says that they do. If a request also failed, settings and the
-    elastic allocator are left out. Another note warns if advice serves the failed request but
-    leaves hardly any memory free.
+    card. If the program's memory grows without end, a note says that changes of the allocator only
+    delay the failure. If a request also failed, settings and the elastic allocator are left out.
+    Another note warns if advice serves the failed request but leaves hardly any memory free.
 
     Args:
         advice: The advice.
@@ -70,7 +69,7 @@ def needed(
         card: The card, if it is known.
         used_bytes: The program's use of the card at its peak.
         room_bytes: The most that the program could reserve when a request failed; None if unknown,
-            or if none failed.
+            or if no request failed.
     """
     share = None if card is None else used_bytes / card.total_bytes
     grows = any(cause.growth_bytes for cause in causes)

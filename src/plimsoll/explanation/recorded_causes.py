@@ -129,11 +129,10 @@ def card_parts(card: CardUse, failed: OutOfMemory, error: str | None) -> CardPar
 
 
 def with_savings(causes: Iterable[Cause], advice: Sequence[Advice]) -> list[Cause]:
-    """Returns the causes with what the trials of their changes showed.
+    """Adds to each cause the effect of the advice that acts against the cause.
 
-    Each piece of advice has been tried already, so its effect is known. A cause gets the effect of
-    the advice that acts against it: the bytes that it saves, or whether it serves the requests that
-    failed. Both are None if no advice acts against the cause.
+    Each piece of advice has been tried already. Its effect is the bytes that it saves, or whether
+    it serves the requests that failed. Both are None if no advice acts against the cause.
     """
     kinds = {"kept_over_passes": ("leak",), "varied_sizes": ("setting", "elastic")}
     return [_with_effect(each, kinds.get(each.name, ()), advice) for each in causes]

@@ -59,7 +59,7 @@ def try_changes(
         allocator: The allocator of the run.
         vary: An argument to halve, such as "--batch-size"; or None.
         recorded_bytes: The most bytes that the recorded program had allocated.
-        is_whole: Whether none of the recorded program's requests failed.
+        is_whole: Whether all of the recorded program's requests were served.
 
     Returns:
         Returns the changes that save 2 % or more, the run of the unchanged script, and notes.

@@ -40,8 +40,8 @@ If frees wait for other streams, a replay counts three times, so thirteen replay
 """
 
 _LIMIT_STEP = 2 * MiB
-# If frees wait for other streams, a trial replays the recording once for each of this many timings
-# of these frees.
+# If frees wait for other streams, a trial consists of this many replays, which complete these frees
+# at different times.
 _TIMINGS = 3
 
 
@@ -175,9 +175,9 @@ class Search:
 
 
 def _frees_wait(trace: DeviceTrace) -> bool:
-    """Returns whether any free waits for another stream.
+    """Returns whether a freed block waits for another stream.
 
-    If a free waits, its FREE_COMPLETED event does not directly follow its FREE_REQUESTED event.
+    The block's FREE_COMPLETED event then does not directly follow its FREE_REQUESTED event.
     """
     waiting: int | None = None
     for batch in trace.batches():

@@ -185,8 +185,8 @@ def _details(change: PeakChange) -> Iterator[str]:
 def _by_function(prediction: Prediction) -> Counter[str]:
     """Adds up the bytes of `prediction.top_lines` for each function.
 
-    Returns them under keys that name the file and the function, such as "train.py forward". Line
-    numbers are left out, because almost any edit of a file changes them.
+    The result's keys name the file and the function, such as "train.py forward". They contain no
+    line numbers, because almost any edit of a file changes line numbers.
     """
     held: Counter[str] = Counter()
     for share in prediction.top_lines:

@@ -1,6 +1,6 @@
-"""Runs tests with a memory budget on machines without a GPU: in a process with a simulated GPU.
+"""Runs tests with a memory budget in a process with a simulated GPU, if there is no real GPU.
 
-A test that ends that process counts as failed. A new process then runs the tests that had not yet
+A test that ends the process counts as failed. A new process then runs the tests that had not yet
 begun.
 
 The process with the simulated GPU runs pytest too, with the same configuration but not the same
@@ -85,9 +85,9 @@ class SimulatedTests:
         return True
 
     def _run(self, names: Sequence[str]) -> None:
-        """Runs tests in a new process, and reads the reports of those that began.
+        """Runs tests in a new process, and reads the reports of the tests that began.
 
-        If none began, all count as begun, so that they are not run again.
+        If no test began, all count as begun, so that they are not run again.
         """
         with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
             file = Path(folder) / "reports"

@@ -1,7 +1,7 @@
 """Copies storages to host memory and back on two side streams, and waits for the copies.
 
-The stream on which the program runs kernels is called the *compute stream* here. It waits for a
-copy to host memory before it writes to the memory that the copy reads. It waits for a copy back to
+The stream on which the program runs kernels is called the *compute stream* here. The compute stream
+waits for a copy to host memory before it overwrites the copy's source. It waits for a copy back to
 the card before it reads the data. The host does not wait for copies.
 """
 

@@ -54,16 +54,16 @@ class offload(contextlib.ContextDecorator):  # noqa: N801
     """Keeps a program within a budget of GPU memory by moving saved tensors to host memory.
 
     Tensors that autograd saves inside the block leave the card during the forward pass, as far as
-    the budget requires, and are back before the backward pass needs them, even if the backward pass
-    runs outside the block. Copies overlap with computation.
+    the budget requires. They return before the backward pass needs them. The backward pass may run
+    outside the block. Copies overlap with computation.
 
     The first step moves every tensor that can move, and measures the memory. A later step that
     repeats an earlier one moves only as much as the budget requires. plimsoll keeps the
     measurements, so the block may be entered for each step or once for all steps.
 
     The budget covers all tensors of the program on each GPU (`torch.cuda.memory_allocated`). It is
-    a target, not a limit: a program whose weights, or whose largest operation, need more will
-    exceed it. In nested blocks the innermost budget applies.
+    a target, not a limit: a program exceeds the budget if its weights or its largest operation
+    need more. In nested blocks the innermost budget applies.
 
     >>> with plimsoll.offload(budget="6GiB"):  # doctest: +SKIP
     ...     loss = train_step(batch)

@@ -1,9 +1,9 @@
 """Moves saved storages off the card and back, as the plan and the budget require.
 
 A *saved storage* is the storage of a tensor that autograd has saved for the backward pass. The plan
-predicts, from earlier steps, when each storage is used. The storage that the backward pass will
-need at the latest time is the first to leave. Storages that the backward pass will use soon return
-before they are needed, as far as there is room.
+predicts, from earlier steps, when each storage is used. The first storage to leave is the one that
+the backward pass will use last. Storages that the backward pass will use soon return early, as far
+as there is room.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Pager:
     def make_room(self, size: int, spare: int = -1) -> None:
         """Moves storages out until `size` more bytes fit the budget.
 
-        The storage that the backward pass will need at the latest time is the first to leave.
+        The first storage to leave is the one that the backward pass will use last.
 
         Args:
             size: The bytes to make room for.

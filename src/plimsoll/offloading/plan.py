@@ -4,9 +4,9 @@ A step is a sequence of events: a storage is saved (forward), a storage is used 
 two events the program also allocates memory besides the saved storages. This memory is called *the
 program's own memory*, and plimsoll measures its peak. While a step repeats an earlier one, event by
 event, the plan knows how much memory the program is about to allocate, which storages are used
-next, and how many bytes have to leave. Storages saved first are used last, so these leave. If a
-step differs from all earlier ones, the plan knows none of this, and every storage that can leave
-the card leaves it.
+next, and how many bytes have to leave. The backward pass uses the oldest storages last, so the
+oldest storages leave. If a step differs from all earlier steps, the plan predicts nothing, and
+every storage that can leave the card leaves it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Profile:
         program_bytes: For each event, the peak of the program's own memory until the next event,
             minus the program's own memory at the beginning of the step.
         older_bytes: `program_bytes` of the previous generation. Steps with equal events may still
-            differ in memory: with accumulated gradients only the first step allocates them.
+            differ in memory: if gradients are accumulated, only the first step allocates gradients.
         steps: The number of steps in this generation.
         gone: For each dropped storage, the number of events before it was dropped.
         held: Storages to which the program itself held references until the backward pass. Moving
@@ -226,8 +226,8 @@ class Plan:
     def coming(self, position: int) -> Iterator[tuple[int, int]]:
         """Yields the uses that the plan expects, from a position on.
 
-        Each is a pair: the position of the event, and the index of the storage that it uses. If
-        this step repeats no earlier one, there are none.
+        Each use is a pair: the position of the event, and the index of the storage that it uses.
+        Yields nothing if this step repeats no earlier step.
         """
         if self._known is not None:
             events = self._known.events
@@ -251,7 +251,7 @@ class Plan:
     def _find(self) -> Profile | None:
         """Returns the known step that this step repeats so far; None if there is none.
 
-        If there are several, it is the one with the smallest batch.
+        If there are several, returns the one whose first storage is the smallest.
         """
         resembled = (profile for profile in self._profiles if self._now.resembles(profile))
         return min(resembled, key=lambda profile: profile.events[0].size, default=None)

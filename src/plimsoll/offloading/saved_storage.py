@@ -44,7 +44,7 @@ class SavedStorage:
         serial: Its serial number on the device, counted over all steps.
         size: The size in bytes.
         version: The saved tensor's version counter, as it was when autograd saved the tensor.
-        counted: The part of the storage whose changes this counter counts, see `counted_part`.
+        counted: The part of the storage whose changes `version` counts, see `counted_part`.
         is_computed: Whether it was computed on the compute stream, so that its memory may be freed
             in stream order.
         storage: The storage on the card, or None.
@@ -55,7 +55,7 @@ class SavedStorage:
             waits for the event.
         views: The number of its saved tensors.
         used_in: PyTorch's number of the last backward pass that used it; None if none did.
-        is_discarded: Whether its values are gone: only its shape was needed.
+        is_discarded: Whether its values were dropped because only its shape was needed.
     """
 
     __slots__ = (

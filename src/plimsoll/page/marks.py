@@ -66,14 +66,14 @@ def find_failures(
 def find_releases(
     events: EventBatch, numbers: NDArray[np.int64], reserved_before: int, *, collects: bool
 ) -> list[Moment]:
-    """Returns a mark for each release of cached memory, with its cause as far as it is known.
+    """Returns a mark for each release of cached memory, with the cause that plimsoll assumes.
 
-    If the driver refuses memory, PyTorch releases cached memory and tries again. A release is taken
-    for such a retry if the next event is a failed request. It is also taken for a retry if the next
-    event reserves memory that, without the release, would have exceeded the highest reserved memory
-    of the history. If a garbage collection threshold is set, a release directly before memory is
-    reserved may be a garbage collection or a retry. Every other release is taken for the program's
-    `empty_cache`.
+    If the driver refuses memory, PyTorch releases cached memory and tries again. plimsoll assumes
+    a retry if a failed request directly follows the release. It also assumes a retry if PyTorch
+    directly afterwards reserves memory that, without the release, would have exceeded the highest
+    reserved memory of the history. If a garbage collection threshold is set, any release directly
+    before PyTorch reserves memory may be a garbage collection or a retry. For every other release
+    plimsoll assumes a call of `empty_cache`.
 
     Args:
         events: The events of segments and failures.
@@ -119,7 +119,7 @@ _NAMES = {
 
 
 def step_moments(steps: Steps, event_count: int) -> list[Moment]:
-    """Returns a mark for the end of each step; the first boundary only begins the first step."""
+    """Returns a mark for the end of each step. No step ends at the first boundary."""
     ends = steps.boundaries[1:].tolist()
     return [
         Moment(min(event, event_count - 1), "step", f"step {number} ends")

@@ -77,13 +77,13 @@ def view(
 
     Args:
         source: A snapshot or trace file, or a `Recording`.
-        other: Another recording; the page shows both side by side on one scale.
-        output: The page's file; by default the recording's path with another ending.
+        other: Another recording, which the page shows beside the first one on the same scale.
+        output: The page's file. The default is the recording's path with the ending ".html".
         force: Whether to replace an existing file.
 
     Raises:
-        InputError: If a recording cannot be read, or the page exists or its name has the ending of
-            another format.
+        InputError: If a recording cannot be read, if the page's file exists and `force` is not set,
+            or if `output` has the ending of another format.
     """
     if output is not None:
         check_ending(output, ".html", ".htm", what="a page")

@@ -59,15 +59,15 @@ _REDIRECT = """\
 class PageServer:
     """Serves the page of one or two runs, on this machine only.
 
-    As a context manager it serves in a thread of its own; `serve_forever` serves in the caller's
-    thread.
+    As a context manager the server runs in a thread of its own. `serve_forever` runs it in the
+    caller's thread.
 
     Attributes:
         url: The address of the page.
 
     Args:
         runs: The runs to show.
-        most_bytes: The size below which the page stays, if possible.
+        most_bytes: The size that the page should not exceed.
         page: The HTML of a page with links to the ranks; None to show the page of the runs.
         open_rank: Prepares the recording of a rank; raises `KeyError` for an unknown rank.
     """
@@ -153,7 +153,7 @@ class _Shown:
         self._adding = Lock()
 
     def add(self, run: Run) -> int:
-        """Adds a run's devices; returns the number of the first of them."""
+        """Adds a run's devices, and returns the number of the run's first device."""
         with self._adding:
             first = len(self.devices)
             self.devices.extend(run.devices)

@@ -1,7 +1,7 @@
 """Stores call stacks as tables, without repetitions.
 
-Each string and each frame is stored once. If several stacks have the same outer frames, the tables
-have that part of the stacks only once.
+Each string and each frame is stored once. A chain of outer frames that several stacks share is also
+stored once.
 """
 
 from __future__ import annotations

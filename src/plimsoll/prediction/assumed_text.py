@@ -47,8 +47,8 @@ def assumed_lines(assumptions: Sequence[Assumed]) -> Iterator[str]:
 def _named(assumed: Assumed) -> str:
     """Returns the text that is printed before an assumption and says where the assumption applies.
 
-    The text is a line of the script, or the name of an operation. An operation's line follows its
-    name if `_matters` says so, and the estimate `Assumed.bytes` follows if there is one.
+    The text is a line of the script, or the name of an operation. The operation's name is followed
+    by its line if `_matters` returns True, and by the estimate `Assumed.bytes` if there is one.
     """
     if assumed.what in _AT_LINES and assumed.line:
         return assumed.line

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _INTERVALS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 
 Look = tuple[str, str]
-"""A character and its style. The character alone tells its meaning, even without colours."""
+"""A character and its style. Pictures are readable from the characters alone, without colours."""
 LIMIT: Look = ("╌", "bold red")
 NOTHING: Look = (" ", "")
 

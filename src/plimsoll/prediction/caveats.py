@@ -1,4 +1,4 @@
-"""Says what limits a prediction's verdict: sentences without which the verdict would mislead."""
+"""Makes the sentences that limit a prediction's verdict. Without them it would mislead."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def stopped_text(stopped: Stopped) -> str:
 
 
 def caught_requests(p: PredictionParts) -> int:
-    """Returns how many requests failed, after which the script went on.
+    """Returns the number of failed requests after which the script went on.
 
     If a script with several processes does not fit, a failed request may have ended one of its
     processes, so the count is 0.

@@ -28,7 +28,7 @@ class Held:
 
 @dataclass(frozen=True)
 class CheckParts:
-    """A prediction and a recording of the same program, on the fullest device of each.
+    """A prediction and a recording of the same program, each on its fullest device.
 
     Attributes:
         script: The script.
@@ -44,7 +44,7 @@ class CheckParts:
         predicted_requests: The number of predicted requests for memory.
         recorded_requests: The number of recorded requests.
         held_by: The key of `held`: "line", or "size" if the recording has no call stacks.
-        held: The lines or sizes that hold different bytes at the two peaks, the largest difference
+        held: The lines or sizes whose bytes differ between the two peaks, the largest difference
             first.
         reasons: The known reasons for the differences, a sentence each.
     """

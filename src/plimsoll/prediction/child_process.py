@@ -99,7 +99,7 @@ def started(
 ) -> Iterator[Callable[[], Prediction]]:
     """Starts a request's process, and yields the function that waits for its answer.
 
-    If the process still runs when the caller leaves the `with` block, it is ended. The yielded
+    When the caller leaves the `with` block, plimsoll ends the process if it still runs. The yielded
     function raises the errors of `run`. If a script fails because a model's configuration is
     missing, the yielded function fetches the configuration and starts the request again.
 
@@ -218,7 +218,7 @@ class _Run:
 
         Args:
             output: The file with the script's output; None if the output was shown.
-            shown_failed: The file that gets this output if the script fails; None to drop it.
+            shown_failed: The file to which a failed script's output is copied; None to drop it.
         """
         request, report = self._request, self._folder / _REPORT
         is_held = not request.keep_writes
@@ -293,7 +293,7 @@ def _by_itself(request: Request, written: list[Written]) -> list[Written]:
 
 
 def _end(process: subprocess.Popen[bytes], *, is_held: bool) -> None:
-    """Ends a process, unless it has ended."""
+    """Ends a process if it still runs."""
     if process.poll() is not None:
         return
     if is_held:

@@ -1,11 +1,11 @@
-"""Chooses which ranks of a large job are run. Every other rank counts as equal to one of these.
+"""Chooses which ranks of a large job run. Every other rank counts as equal to a rank that runs.
 
 One rank runs alone first. It reports the process groups that the script makes. It also reports
 through which groups ranks send to each other (send/recv): these groups connect the stages of a
 pipeline. Stages differ in their memory, so the first, the second and the last stage are run. Each
 of these stages is run with two ranks: its rank in the job's first pipeline, and its rank in the
-last. The memory of these two may differ, because the last part is the smallest if a tensor or the
-data is divided into unequal parts.
+last. The memory of the two ranks may differ, because the last part is the smallest if a tensor or
+the data is divided into unequal parts.
 """
 
 from __future__ import annotations

@@ -24,9 +24,10 @@ class HostCost:
     file_bytes: int
 
 
-# PYTHON is the memory of Python itself. Each other figure is what something adds to it: the import
-# of PyTorch, a CUDA context with a program's kernels, the first use of cuBLAS or of cuDNN. All but
-# FURTHER_CONTEXT were measured on an H200 with PyTorch 2.11 by `benchmarks/host_memory.py parts`.
+# PYTHON is the memory of Python itself. The other figures are the memory that is added by the
+# import of PyTorch, by a CUDA context with a program's kernels, by a further context, and by the
+# first use of cuBLAS and of cuDNN. All figures but FURTHER_CONTEXT were measured on an H200 with
+# PyTorch 2.11 by `benchmarks/host_memory.py parts`.
 # CONTEXT and CUBLAS are medians: CUDA loads kernels on their first call, so a program that
 # multiplies more number types loads more of cuBLAS.
 PYTHON = HostCost(10 * MiB, 7 * MiB)

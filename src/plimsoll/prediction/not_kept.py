@@ -93,7 +93,7 @@ def each_once(several: Iterable[Sequence[NotKept]]) -> list[NotKept]:
 
 
 def tell(not_kept: Iterable[NotKept]) -> None:
-    """Prints on stderr, for each of these guarantees, a line that says why it was not given."""
+    """Prints on stderr a line for each guarantee, which says why plimsoll could not give it."""
     for each in not_kept:
         print(printable(f"plimsoll: {_SAID[each.promise]}: {each.why}"), file=sys.stderr)
 

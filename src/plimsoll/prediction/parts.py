@@ -155,10 +155,10 @@ class StepTime:
             work of the host, such as loading data, is not counted here.
         host_seconds: The time that the host needs to queue all operations.
         kernels: The number of operations and copies that the host queues.
-        samples_per_second: The number of samples in a step, divided by `seconds`; of a job, those
-            of one rank. None if the number is unknown. It counts the samples of the loaders'
-            batches or, in a program without a loader, those of the modules' inputs. If the program
-            has an optimizer, only samples that reach a backward pass count.
+        samples_per_second: The number of samples in a step, divided by `seconds`. In a job, only
+            the samples of one rank count. None if the number is unknown. Samples are counted in the
+            loaders' batches or, if the program has no loader, in the modules' inputs. If the
+            program has an optimizer, only samples that reach a backward pass count.
         lines: The source lines with the most time, most first.
     """
 
@@ -190,8 +190,8 @@ class PredictionParts:
         gpu: The card.
         driver: "linux" or "wddm".
         allocator: The allocator whose rules the simulation follows.
-        policy: "strict", or "spill": requests beyond dedicated memory, which is the card's own, get
-            shared memory, which is host memory that the GPU uses directly.
+        policy: "strict" or "spill". When the card's own memory is used up, a request fails under
+            "strict". Under "spill" it gets shared memory: host memory that the GPU uses directly.
         conf: The allocator's settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         torch: PyTorch's version.
         total_bytes: The part of the card's memory that the program can have.
@@ -246,7 +246,7 @@ class PredictionParts:
         step: `step_seconds` in detail.
         other_cards: For other cards, whether the same run fits if all the program's GPUs are such
             cards and nothing spills.
-        no_other_cards: Why `other_cards` is empty; None if it is not, or if the script does not
+        no_other_cards: Why `other_cards` is empty; None if it has cards, or if the script does not
             fit.
         devices: The memory that the process used of each GPU, by number. The figures above are
             those of the GPU with the least headroom; `fits`, `headroom_bytes` and `other_cards`
@@ -262,10 +262,10 @@ class PredictionParts:
         uses_cuda: Whether the script touched CUDA at all.
         events: The number of simulated requests and frees.
         seconds: The time of the prediction.
-        processes: The use of each process, including the script's own. Empty unless the script
-            started processes that used GPUs and have no rank. Otherwise the other figures are those
-            of the process with the most memory on the fullest card, except that `fits`,
-            `headroom_bytes` and `device_used_bytes` count all processes.
+        processes: The use of each process, including the script's own, if the script started
+            processes that used GPUs and have no rank; otherwise empty. If there are such processes,
+            the other figures are those of the process with the most memory on the fullest card, but
+            `fits`, `headroom_bytes` and `device_used_bytes` count all processes.
         worst_rank: The rank of a job with the least headroom; None if the script is no job. All
             other figures are those of this rank.
         ranks: The use of each rank that ran.

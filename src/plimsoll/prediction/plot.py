@@ -120,7 +120,7 @@ def _what(timeline: Timeline) -> str:
 def _columns(timeline: Timeline, count: int) -> list[int]:
     """Returns, for each column, the index of the point that it shows.
 
-    A column covers one or more points of the timeline, and shows the one with the most memory.
+    A column covers one or more points of the timeline, and shows the point with the most memory.
     """
     allocated = timeline.allocated_bytes
     points = len(allocated)

@@ -96,17 +96,17 @@ def predict(
         host_memory: The host memory of the simulated machine. If requests can spill, half of it is
             the shared memory: give either `host_memory` or `shared`. The default is the memory of
             this machine.
-        values: "auto", "real" or "none". With "auto" plimsoll computes the values of tensors if
-            that is cheap, with "real" all of them, with "none" only the few that lengths and
-            control flow depend on. For a value that it does not compute, plimsoll keeps bounds. If
-            the host reads such a value, plimsoll gives it a random number within the bounds.
+        values: "auto" computes the values of tensors if that is cheap, "real" computes all of them,
+            and "none" computes only the few that lengths and control flow depend on. For a value
+            that is not computed, plimsoll keeps bounds. If the host reads such a value, plimsoll
+            gives it a random number within the bounds.
         unknown: The contents assumed for values that are not computed: "balanced", "most" or
             "least" (the largest or the smallest sizes), or "seed:N" (balanced, from another seed).
         steps: The number of optimizer steps after which plimsoll ends a training loop: that of
             transformers' Trainer, or a `for` over a DataLoader. The rest of the script runs.
             plimsoll does not see memory that only later steps take.
         at_most_events: The number of events after which plimsoll stops the script. A request is one
-            event, a free two.
+            event, a free is two.
         measure_need: Whether a script that ran out of memory is run again to find out how much it
             needs. Otherwise the figures are those up to the failure.
         keep_writes: Whether to keep the files that the script writes, and let it reach trackers and
@@ -194,7 +194,7 @@ def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Pr
 
 
 def _eagerly(request: Request, stack: ExitStack) -> Callable[[], Prediction] | None:
-    """Starts a parallel run without `torch.compile`; None if its writes cannot be isolated."""
+    """Starts a parallel run without `torch.compile`; None if plimsoll cannot isolate its writes."""
     setup = replace(request.setup, unlimited=True, is_eager=True)
     asked = replace(request, setup=setup, keep_writes=False, summary=None, record=None)
     with suppress(InputError):  # raised if this machine cannot isolate a run's writes

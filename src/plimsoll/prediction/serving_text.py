@@ -105,8 +105,8 @@ def _options(use: ServingUse) -> tuple[str, str, str]:
 def serving_lines(p: PredictionParts) -> Iterator[str]:
     """Yields lines with the engine's own figures.
 
-    They tell how it divides the card, what limits parallel requests, and what stays on the card
-    while the engine sleeps.
+    The lines tell how the engine divides the card, what limits parallel requests, and what stays on
+    the card while the engine sleeps.
     """
     use = p.serving
     if use is None or all(size is None for _, size in _sizes(use)):

@@ -75,7 +75,8 @@ class LossUse:
     """Calls of cross_entropy on one line.
 
     Attributes:
-        called: The line of the script that calls it, or calls a library that does; None if unknown.
+        called: The line of the script that calls cross_entropy, directly or through a library; None
+            if unknown.
         logits_bytes: The size of the logits of the largest call.
         rows: The number of rows of these logits, each with a target.
         calls: The number of calls.
@@ -92,7 +93,7 @@ class Recomputation:
     """A set of modules to recompute in the backward pass, and the effect on a step.
 
     Attributes:
-        modules: Their names.
+        modules: The names of the modules.
         peak_bytes: The estimated peak of allocated memory if these modules are recomputed.
         seconds: The estimated time added to a step.
     """

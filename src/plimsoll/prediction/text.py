@@ -128,7 +128,7 @@ def answer_lines(p: PredictionParts, follow: Sequence[str]) -> Iterator[str]:
 
 
 def verdict_words(p: PredictionParts, follow: Sequence[str]) -> dict[str, str | list[str] | None]:
-    """Returns the reason of the verdict, what limits it, and the next step, for JSON.
+    """Returns the verdict's reason, its caveats and the next step, for JSON.
 
     Args:
         p: The prediction.
@@ -153,9 +153,9 @@ def _why(p: PredictionParts) -> str | None:
 def _patch(p: PredictionParts) -> str | None:
     """Returns a change that saves memory: a line of code or a setting.
 
-    The change is the one for the main cause, `causes[0]`. For a serving engine, it is instead the
-    option that limits the length of requests to the greatest that fits. Returns None if no change
-    is known, or if the change saves too little.
+    For a serving engine, the change is the option that limits requests to the greatest length that
+    fits. Otherwise it is the change for the main cause, `causes[0]`. Returns None if no change is
+    known, or if the change saves too little.
     """
     if p.serving is not None:
         length = p.serving.fitting_len

@@ -23,7 +23,7 @@ class Timeline:
         by_category: The bytes of each category at each point, taken when the allocated bytes were
             at their highest in the interval. The sum over all categories is the allocated bytes
             without the unused ends of blocks that the allocator did not split.
-        reserved_bytes: For each interval, the most bytes that were reserved from the driver in it.
+        reserved_bytes: For each interval, the most bytes that were reserved from the driver.
         first_step: The number of the step that ends at the point `step_ends[0]`. The first step
             of the run has number 1.
         step_ends: The indices of the points at which a step ends, in ascending order.

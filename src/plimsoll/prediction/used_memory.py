@@ -14,7 +14,7 @@ def used_memory(used: int | str | None) -> int:
     """Returns the bytes that `used` means; "auto" is the memory in use on the first GPU now.
 
     Raises:
-        InputError: If `used` is a text that is neither a size nor "auto", or if it is "auto" and
+        InputError: If `used` is a text other than a size or "auto". Also if `used` is "auto" and
             the driver does not report the memory in use.
     """
     if used is None or used in (0, "0"):

@@ -59,8 +59,8 @@ def reading_memory(file_bytes: int, memory: int | str | None, *, goes_by: bool =
         file_bytes: The file's size on disk.
         memory: The caller's limit; by default 1 GiB, or eight times the file if that is more.
         goes_by: Whether the caller reads the file in batches and does not keep them. The default
-            limit is then 256 times the file: such a caller needs more time for large contents, but
-            not more memory.
+            limit is then 256 times the file, because large contents take such a caller more time
+            but not more memory.
     """
     if memory is not None:
         return parse_size(memory)
@@ -150,8 +150,8 @@ def check_settings(settings: Any) -> dict[str, Any]:
     """Returns a copy of a recording's settings if they are possible.
 
     Raises:
-        DamageError or ValueError: If they are not a dictionary, name an unknown allocator, or
-            describe the recorded process or the earlier events with impossible values.
+        DamageError, AttributeError, TypeError or ValueError: If the settings are no dictionary, or
+            one of them is impossible, such as an unknown allocator.
     """
     if not isinstance(settings, dict):
         raise DamageError("the settings are not a dictionary")

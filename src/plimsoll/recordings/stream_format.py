@@ -21,10 +21,10 @@ says how much of the recording is older than this file (see `earlier.Earlier`). 
 without the batches that follow it, so a truncated or growing file is readable up to its last whole
 batch.
 
-The metadata of each batch also has a checksum as decimal digits, under the key `plimsoll.crc`: the
-CRC-32 (that of zlib) of the JSON's bytes and the bytes of all columns. It continues the checksum of
-the previous batch; that of the first batch continues the checksum of the schema's JSON. So reading
-ends at a batch that was changed or moved.
+The metadata of each batch also has a checksum as decimal digits, under the key `plimsoll.crc`. It
+is zlib's CRC-32 of the JSON's bytes and the bytes of all columns. Each batch's checksum continues
+the checksum of the previous batch. The first batch's checksum continues the checksum of the
+schema's JSON. So reading ends at a batch that was changed or moved.
 """
 
 from __future__ import annotations

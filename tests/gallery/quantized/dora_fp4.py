@@ -12,7 +12,7 @@ BATCH, STEPS = 32, 3
 
 
 def quantize(module: torch.nn.Module) -> None:
-    """Replaces linear layers by 4-bit ones, except the classifier."""
+    """Replaces all linear layers except the classifier by 4-bit layers."""
     for name, child in module.named_children():
         if name == "classifier":
             continue

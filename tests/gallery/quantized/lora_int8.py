@@ -12,7 +12,7 @@ BATCH, LENGTH, STEPS = 4, 512, 3
 
 
 def quantize(module: torch.nn.Module) -> None:
-    """Replaces linear layers by 8-bit ones, except the head."""
+    """Replaces all linear layers except the head by 8-bit layers."""
     for name, child in module.named_children():
         if name == "lm_head":
             continue

@@ -1,7 +1,7 @@
 """Checks behaviours of `torch.cuda`'s memory that users rely on, each by a small program.
 
 A program returns named observations. It runs once under PyTorch's own allocator, and once under
-each of plimsoll's. The observations must equal those under PyTorch's allocator, unless the program
+each of plimsoll's allocators. All runs must return equal observations, unless the program
 declares another relation, such as "at most". `python -m tests.gpu.behaviours` runs all programs and
 prints a table.
 """

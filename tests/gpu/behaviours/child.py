@@ -18,7 +18,7 @@ READY = '"ready"'  # the first line that the process writes
 
 
 def observe(behaviour: Behaviour) -> dict[str, Any]:
-    """Runs one program; returns its observations, why it cannot run, or how it failed."""
+    """Runs one program; returns its observations, or why it was skipped, or how it failed."""
     try:
         if not behaviour.own_process:
             clean()

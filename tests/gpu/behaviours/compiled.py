@@ -98,8 +98,8 @@ def paths_of_a_compiled_function_share_a_pool() -> Observed:
         x = torch.full((1024, 64), float(step), device="cuda")
         torch.compiler.cudagraph_mark_step_begin()
         middle = first(x)
-        # The steps take two paths by turns, one with `third` and one without. One pool serves the
-        # graphs of both paths, so PyTorch sometimes sets it back to an earlier state.
+        # The steps alternate between two paths, one with `third` and one without. The graphs of
+        # both paths share one pool, so PyTorch sometimes restores an earlier state of the pool.
         out = second(middle) if step % 2 else third(second(middle))
         sums.append(out.sum().item())
         del middle, out

@@ -128,8 +128,8 @@ def captured_memory_is_in_a_pool_of_its_own() -> Observed:
 def the_segments_of_a_capture_are_counted() -> Observed:
     names = ("segment.small_pool.current", "segment.large_pool.current")
     static = torch.zeros(128, device="cuda")
-    # The capture begins by emptying the cache. Empty it before as well, so that the capture frees
-    # no segment that `before` counts.
+    # A capture first empties the cache. Empty the cache here too, so that the capture frees no
+    # segment that `before` counts.
     torch.cuda.empty_cache()
     before = [stat(name) for name in names]
     graph, out = capture(lambda: static + torch.zeros(8 * MIB, device="cuda")[:128])

@@ -129,7 +129,7 @@ def spawned_children_have_the_same_allocator() -> Observed:
 
 
 def set_settings(conf: str) -> list[object]:
-    """Changes settings; returns the error, and the warnings that are not about deprecation."""
+    """Changes settings; returns the error, and all warnings except FutureWarning."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         error = error_of(lambda: torch.cuda.memory._set_allocator_settings(conf))

@@ -47,7 +47,7 @@ def _environment(allocator: str) -> dict[str, str]:
 def _run_process(
     allocator: str, names: Sequence[str], folder: Path
 ) -> tuple[list[Result], bool, str]:
-    """Runs programs in one process; returns results, whether it started, and how it ended."""
+    """Runs programs in one process; returns results, whether the process started, and its end."""
     results, log = folder / "results.jsonl", folder / "log.txt"
     results.write_text("")
     with log.open("w") as output:
@@ -126,7 +126,7 @@ def run(
 def complaint(behaviour: Behaviour, allocator: str, results: dict[str, Result]) -> str:
     """Returns what is wrong with a behaviour under an allocator; empty if nothing is.
 
-    Its observations must be those made under PyTorch's allocator, apart from allowed differences.
+    The observations must equal those under PyTorch's allocator, apart from allowed differences.
     """
     theirs, ours = results["torch"], results[allocator]
     for name, result in (("torch", theirs), (allocator, ours)):

@@ -29,7 +29,7 @@ if process < 0 or libc.syscall(438, process, 0, 0) < 0:
 
 @cache
 def why_descriptors_cannot_be_fetched() -> str:
-    """Returns why a child cannot take its parent's descriptors; empty if it can."""
+    """Returns why a child cannot duplicate its parent's descriptors; "" if the child can."""
     done = subprocess.run(
         [sys.executable, "-c", FETCH_A_DESCRIPTOR], capture_output=True, text=True, check=False
     )
@@ -77,7 +77,7 @@ def add_one(*tensors: Any) -> None:
 
 
 def write_one_read_other(one: Any, other: Any) -> list[float]:
-    """Writes through one view, and reads through the other."""
+    """Writes to one view; returns the first and the last element of the other view."""
     one.fill_(42)
     return [other[0].item(), other[-1].item()]
 

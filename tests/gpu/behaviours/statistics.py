@@ -233,8 +233,8 @@ def host_statistics_are_pytorchs_own() -> Observed:
     after = torch.cuda.host_memory_stats()
     seen: Observed = {
         "keys": sorted(after),
-        # `active_requests.peak` is left out. PyTorch adds up the peaks of its size classes, which
-        # can occur at different times. plimsoll reports the peak of the total.
+        # Leave `active_requests.peak` out: plimsoll reports the peak of the total. PyTorch adds up
+        # the peaks of its size classes, which can occur at different times.
         "changed": sorted(
             name
             for name in after

@@ -45,8 +45,8 @@ def in_threads(*functions: Callable[[], object]) -> list[str]:
 
 @behaviour()
 def recorded_streams_hold_memory_back() -> Observed:
-    # `spare` fills PyTorch's cache, so that `z` needs no call of the driver. Such a call might wait
-    # for the sleeping kernel.
+    # `spare` fills PyTorch's cache, so that the allocation of `z` does not call the driver. A call
+    # of the driver might wait for the sleeping kernel.
     side = torch.cuda.Stream()
     x, spare = full(1.0), full(0.0)
     with torch.cuda.stream(side):
@@ -266,8 +266,8 @@ def fragmented_memory_keeps_its_contents() -> Observed:
 
 @behaviour(elastic={"peak_reserved": at_most})
 def holes_are_filled_without_loss() -> Observed:
-    # Frees every second one of 64 blocks of 4 MiB. Then requests larger blocks, which may span
-    # several of these holes, and smaller blocks, which fit into one.
+    # Frees every second block of 64 blocks of 4 MiB, which leaves holes. Then requests larger
+    # blocks, which may span several holes, and smaller blocks, which fit into one hole.
     chance = random.Random(3)
     held = [full(float(i), MIB) for i in range(64)]
     for i in range(0, 64, 2):

@@ -1,7 +1,7 @@
 """Creates parameters that are hard to recognize as such.
 
-They belong to a copy of the model, to a layer that is never called, and to a layer whose weight is
-replaced.
+The parameters belong to a copy of the model, to a layer that is never called, and to a layer whose
+weight is replaced.
 """
 
 import copy

@@ -1,6 +1,6 @@
 """Trains, and validates in a function that sums up losses with their graphs, or under no_grad.
 
-With a number, such as "fault 8", each validation has so many batches.
+A number after the first argument, as in "fault 8", is the number of batches of each validation.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Runs convolutions with cudnn.benchmark, where cuDNN tries several algorithms, or without it."""
+"""Runs convolutions with or without cudnn.benchmark, which makes cuDNN try several algorithms."""
 
 import sys
 

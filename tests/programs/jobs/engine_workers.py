@@ -3,8 +3,8 @@
 Run it as `engine_workers.py RANKS HOW`. The engine's finalizer ends the workers. The ranks share
 buffers of torch.distributed's symmetric memory, and all-reduce data in them. HOW is "well" or
 "full". With "full", the last rank asks for more memory than its card has, catches the error and
-lives on. The others wait for it in an all-reduce, and the engine fails. plimsoll notes a known
-engine's stage, such as loading weights. This engine is unknown, so the program notes the stage.
+lives on. The other ranks wait in an all-reduce, and the engine fails. plimsoll notes the stage of
+engines that it knows, such as loading weights. This program notes the stage of its own engine.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def work(rank: int, ranks: int, how: str, orders: Any) -> None:
     device = torch.device("cuda", rank)
     buffer = symmetric.empty(BUFFER_BYTES // 2, dtype=torch.bfloat16, device=device)
     # The driver allocates in pieces of PIECE_BYTES. The signal pad uses the free half of the
-    # buffer's last piece. If the buffer filled this piece, the pad would take a further one.
+    # buffer's last piece. If the buffer filled its last piece, the pad would take another piece.
     assert free - torch.cuda.mem_get_info()[0] == BUFFER_BYTES + PIECE_BYTES // 2
     # the memory comes from the driver, not from PyTorch's allocator
     assert torch.cuda.memory_reserved() == reserved

@@ -2,8 +2,8 @@
 
 KIND is one of these:
 
-- KILL and TERM: the program holds OWN, and a worker takes THEIRS until it is sent this signal;
-- in_turn: a worker starts when the one before has ended;
+- KILL and TERM: the program holds OWN, and a worker holds THEIRS until this signal ends it;
+- in_turn: each worker starts when the worker before it has ended;
 - by_turns: two live workers take memory alternately, and wait for each other;
 - apart: each of two workers sees only its own card;
 - asks: the program holds OWN, and a worker asks how much is free.
@@ -40,7 +40,7 @@ def take(size: str) -> None:
 
 
 def take_by_turns(size: str, is_first: bool, barrier: Any) -> None:
-    """Takes and frees memory. The worker with `is_first` goes first, while the other one waits."""
+    """Takes and frees memory. The worker with `is_first` goes first, and the other worker waits."""
     torch.cuda.synchronize()
     barrier.wait()
     if not is_first:

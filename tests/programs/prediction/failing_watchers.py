@@ -1,7 +1,7 @@
 """Runs a script for a prediction, and makes some of plimsoll's watchers of the script fail.
 
 Run it as `failing_watchers.py installs|looks FD`. It reads plimsoll's request from descriptor FD.
-"installs": the watchers listed in INSTALLS fail. "looks": the watchers not listed there fail.
+With "installs", the watchers in INSTALLS fail. With "looks", all other watchers fail.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Catches an out-of-memory error, then exits, raises another error, or raises the same one again.
+"""Catches an out-of-memory error; then exits, raises another error, or raises the caught error.
 
 python out_of_memory_at_the_end.py (exit|other|same)
 """

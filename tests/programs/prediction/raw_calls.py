@@ -1,7 +1,7 @@
 """Renames files by system calls without libc, as libraries in Rust do.
 
-`python raw_calls.py` does so in the main thread, in a second thread, and in a process that a third
-thread forks.
+The program renames one file in the main thread, one in a second thread, and one in a process that
+a third thread forks.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Allocates tensors of many sizes, frees every second one, and allocates a large one."""
+"""Allocates tensors of many sizes, frees every second tensor, and allocates a large tensor."""
 
 import torch
 

@@ -1,6 +1,6 @@
 """Trains as one process of a job: python one_of_many.py BACKEND (ddp|ddp_views|fsdp).
 
-It prints JSON; "held" is the bytes allocated after the last backward pass, minus the bare model's.
+It prints JSON. "held" is the allocated bytes after the last backward pass, without the model.
 """
 
 import json

@@ -1,5 +1,5 @@
-// Replaces cudaMalloc and cudaFree, as a library does that LD_PRELOAD names. While `taking` is on,
-// memory comes from memory.cpp and can leave the card; otherwise it comes from CUDA.
+// Replaces cudaMalloc and cudaFree if LD_PRELOAD names this library. While `taking` is on, memory
+// comes from memory.cpp and can leave the card. Otherwise memory comes from CUDA.
 #include <dlfcn.h>
 
 #include <cstddef>

@@ -124,7 +124,7 @@ def beside_a_quiet_child() -> None:
 
 
 def without_its_thread_while_it_forks() -> None:
-    """Forks; checks that the publishing thread ended before the fork, and a new one runs now."""
+    """Forks; checks that the publishing thread ended before the fork, and that a new one runs."""
     start()
     before = publishers()
     fork(lambda: True)

@@ -2,11 +2,10 @@
 //
 // Live blocks never overlap. A block belongs to the stream that requested it. After `free`, nothing
 // reuses the block until the work queued before `free` is complete on every stream that
-// `record_stream` named. Work on the block's own stream runs in order, so that stream need not
-// wait for it. Any other stream must.
-// A failed request throws OutOfMemory. It changes the counters and the history, and may return
-// cached memory to the driver, but has no other effect. An allocator is not thread-safe; its owner
-// serializes calls.
+// `record_stream` named. Work on the block's own stream runs in order, so that stream may reuse the
+// block without waiting. Any other stream must wait for that work, too. A failed request throws
+// OutOfMemory. It changes the counters and the history, and may return cached memory to the driver,
+// but has no other effect. An allocator is not thread-safe. Its owner serializes calls.
 #pragma once
 
 #include <cstdint>
@@ -105,8 +104,8 @@ class Allocator {
   virtual void free(Block* block) = 0;
   // Notes that work on `stream` also uses the block, from now until the block is freed.
   virtual void record_stream(Block* block, StreamId stream) = 0;
-  // Waits for pending frees and returns the pool's free memory to the driver; {0, 0} means the
-  // default pool and all released pools.
+  // Waits for pending frees and returns the pool's free memory to the driver. The id {0, 0} means
+  // the default pool and all released pools.
   virtual void empty_cache(PoolId pool = {}) = 0;
 
   // Completes the frees that waited for work on other streams, if that work is done. `malloc` calls
@@ -121,10 +120,10 @@ class Allocator {
     return [only = *stream](StreamId asked) { return asked == only; };
   }
   // Between `begin` and `end`, requests that pass the filter are served from the private pool.
-  // `begin` creates the pool if it is new and counts one use; `release_pool` subtracts one. A pool
-  // with 0 uses may be emptied. Between `begin` and `end` a graph capture may be running, and a
-  // query of an event would break the capture. So the allocator queries no events in that time,
-  // unless it knows whether a capture is running.
+  // `begin` creates the pool if it is new and counts one use. `release_pool` subtracts one use. A
+  // pool with 0 uses may be emptied. Between `begin` and `end` a graph capture may be running, and
+  // a query of an event would break the capture. So an allocator queries events in that time only
+  // if it can tell that no capture is running.
   virtual void begin_allocate_to_pool(PoolId pool, Filter filter) = 0;
   virtual void end_allocate_to_pool(PoolId pool) = 0;
   // Called at the beginning and the end of a graph's capture, in addition to
@@ -160,8 +159,8 @@ class Allocator {
 
   [[nodiscard]] History& history() { return log_.history(); }
   [[nodiscard]] const History& history() const { return log_.history(); }
-  // Sends all events to `observer` from now on; null ends this. The observer must outlive the
-  // allocator, and must not call the allocator.
+  // Sends all events to `observer` from now on, or to no observer if it is null. The observer must
+  // outlive the allocator, and must not call the allocator.
   void set_observer(Observer* observer) { log_.set_observer(observer); }
   // Sets the number that the caller has given to the current call stack. Each block that is
   // allocated and each event that happens from now on stores this number.

@@ -2,7 +2,7 @@
 // Finds the best fit in nearly constant time.
 //
 // Sizes fall into bins, sixteen for each power of two, and a bitmap finds the next filled bin. Each
-// bin is a treap whose links are members of the blocks: the index allocates nothing, and the order
+// bin is a treap whose links are members of the blocks, so the index allocates nothing. The order
 // within a bin is exact. The treap's priorities are a hash of the address, so its shape and its
 // speed do not depend on the order of insertion.
 #pragma once

@@ -1,7 +1,7 @@
 // A block: a piece of a segment, either in use by the program or free.
 //
 // The blocks of a segment form a list in address order without gaps:
-// next->address == address + size. Two neighbours are merged if both are free and have memory; a
+// next->address == address + size. Two neighbours are merged if both are free and have memory. A
 // pool with PoolOption::no_split need not merge them.
 #pragma once
 
@@ -39,8 +39,8 @@ struct Block {
   // searched for a free block, and elastic counts the frees in its arena.
   std::uint64_t age_base = 0;
   Bytes shared = 0;  // elastic: how much of a used block lies in shared memory
-  // Elastic: the block's number among the blocks that may lie in shared memory. They have numbers
-  // from 1 on, in the order in which the program gets them. 0 if the block is always on the card.
+  // Elastic: numbers the blocks that may lie in shared memory, from 1 on, in the order in which the
+  // program gets them. 0 if the block is always on the card.
   std::uint64_t lent = 0;
   // The number of the call stack in which the program requested this block; see
   // Allocator::set_context.

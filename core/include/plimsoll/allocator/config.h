@@ -1,9 +1,9 @@
 // PYTORCH_CUDA_ALLOC_CONF, parsed by the rules of a given PyTorch version.
 //
 // The keys and their bounds come from PyTorch's c10/core/AllocatorConfig and
-// c10/cuda/CUDAAllocatorConfig; settings.inc lists the keys. PyTorch ignores trailing garbage,
-// stray commas, and values of expandable_segments_reserve that are not numbers; this parser reports
-// them as errors. PyTorch therefore accepts every configuration that this parser accepts.
+// c10/cuda/CUDAAllocatorConfig. settings.inc lists the keys. PyTorch ignores trailing garbage,
+// stray commas, and values of expandable_segments_reserve that are not numbers. This parser reports
+// all of these as errors. PyTorch therefore accepts every configuration that this parser accepts.
 #pragma once
 
 #include <array>

@@ -18,8 +18,8 @@ class Observer {
 
 class EventLog {
  public:
-  // Takes a driver that gives each event its time. Some drivers put blocks into shared memory by
-  // themselves (`Driver::spills`). Such a driver also tells how much of a block lies there.
+  // Takes the driver that gives each event its time. A driver that puts blocks into shared memory
+  // by itself (`Driver::spills`) also says how much of a block lies there.
   explicit EventLog(Driver& driver) : driver_(driver) {}
 
   [[nodiscard]] History& history() { return history_; }

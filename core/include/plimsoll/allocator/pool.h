@@ -39,7 +39,7 @@ struct Pool {
   bool small;
   PrivatePool* owner;          // null for the default pool
   std::uint64_t searches = 0;  // for garbage collection: a free block's age is counted in searches
-  std::shared_ptr<PoolSource> source;  // gives the pool its segments; if null, the driver does
+  std::shared_ptr<PoolSource> source;  // gives the pool its segments; null: the driver does
 
   StreamBlocks& on(StreamId stream) {
     if (last_ != nullptr && last_->stream == stream) return *last_;

@@ -2,10 +2,10 @@
 // serves a request.
 //
 // A pool is created at its first use. The allocator may drop the pool once it has 0 uses. A capture
-// lasts from `begin_capture` to `end_capture`, for example while PyTorch captures a CUDA graph. It
-// has a filter and a pool: the requests that pass the filter go to the pool. If a request passes
-// the filters of several captures, the capture that began last gets it; before PyTorch 2.10, the
-// capture that began first.
+// lasts from `begin_capture` to `end_capture`, for example while PyTorch captures a CUDA graph. A
+// capture has a filter and a pool. The requests that pass the filter go to the pool. If a request
+// passes the filters of several captures, the capture that began last gets it; before PyTorch 2.10,
+// the capture that began first.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct PoolBase {
   explicit PoolBase(PoolId name) : id(name) {}
 
   PoolId id;
-  int uses = 1;             // number of graphs and MemPools that use it; at 0 it may be emptied
+  int uses = 1;             // graphs and MemPools that use the pool; at 0 the pool may be emptied
   Bytes reserved = 0;       // if this and `uses` are 0, the pool may be dropped
   bool use_on_oom = false;  // options: see PoolOption
   bool no_split = false;

@@ -1,5 +1,5 @@
 // A mutex of one byte for short critical sections in which two threads rarely meet. Locking costs
-// one atomic operation and unlocking a plain store: unlocking wakes no thread. A waiting thread
+// one atomic operation. Unlocking costs a plain store, because it wakes no thread. A waiting thread
 // polls, at first without a break, later with short sleeps. Meets the requirements of
 // std::lock_guard.
 #pragma once

@@ -21,7 +21,7 @@ inline constexpr Bytes kGiB = 1024 * kMiB;
 // The smallest piece of physical memory that a driver maps.
 inline constexpr Bytes kGranule = 2 * kMiB;
 
-// Identifies a memory pool. {0, 0} is the default pool; every other pool is private: it belongs to
+// Identifies a memory pool. {0, 0} is the default pool. Every other pool is private, and belongs to
 // CUDA graphs or to a torch.cuda.MemPool.
 struct PoolId {
   std::uint64_t first = 0;

@@ -62,8 +62,8 @@ class CudaDriver final : public Driver {
   Status destroy(Event event) override;
   Status wait(StreamId stream, Event event) override;
   Status synchronize_stream(StreamId stream) override;
-  // Waits for the device. This breaks a capture on any stream of the device: CUDA offers no way to
-  // check for one beforehand.
+  // Waits for the device. Breaks a capture on any stream of the device, because CUDA offers no way
+  // to check for a capture beforehand.
   Status synchronize() override;
   // Queues a copy. On a stream that is being captured the copy becomes part of the graph.
   Status copy(Address to, Address from, Bytes size, StreamId stream) override;
@@ -75,8 +75,8 @@ class CudaDriver final : public Driver {
   // Returns the message of the last failure of any CudaDriver in this thread.
   [[nodiscard]] std::string last_error() const override;
 
-  // Gives another device access to the memory that this driver has mapped and will map, but not to
-  // memory from `allocate`: for that memory, cuCtxEnablePeerAccess decides.
+  // Gives another device access to all memory that this driver has mapped or will map. Does not
+  // give access to memory from `allocate`, for which cuCtxEnablePeerAccess decides.
   Status enable_peer(int device) override;
 
  private:
@@ -102,8 +102,8 @@ class CudaDriver final : public Driver {
   // `what` returns.
   template <typename Body, typename What>
   Status call(Body body, What what) const;
-  // Runs `body` like `call`, but returns success instead of `driver_gone`: when the driver is gone,
-  // nothing is left to free or to wait for.
+  // Runs `body` like `call`, but returns success instead of `driver_gone`, because nothing is left
+  // to free or to wait for after the driver is gone.
   template <typename Body, typename What>
   Status finish(Body body, What what) const;
   template <typename What>

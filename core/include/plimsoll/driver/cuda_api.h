@@ -1,8 +1,9 @@
 // NVIDIA's driver API, loaded at run time: building needs no CUDA toolkit.
 //
 // The types, numbers and prototypes are those of the driver's binary interface, which CUDA has kept
-// since 10.2. They have names of our own, so that this header can be used together with NVIDIA's.
-// NVIDIA's "CUDA Driver API" manual documents the entry points: `mem_create` is cuMemCreate.
+// since 10.2. This header gives them other names, so that a file can include it together with
+// NVIDIA's header. NVIDIA's "CUDA Driver API" manual documents the entry points: `mem_create` is
+// cuMemCreate.
 #pragma once
 
 #include <cstddef>

@@ -94,12 +94,12 @@ class Driver {
   virtual Status enable_peer(int) { return Status::not_supported; }
 
   // Records an event on `stream`. The event is complete once the device has finished all work that
-  // was queued on `stream` before the event. Returns not_permitted if `stream` is being captured:
-  // its work then goes into a graph and does not run, so the event could never be complete.
+  // was queued on `stream` before the event. Returns not_permitted if `stream` is being captured.
+  // The work then goes into a graph and does not run, so the event could never be complete.
   virtual Status record(StreamId stream, Event& event) = 0;
   virtual Status query(Event event) = 0;  // returns success or not_ready
   // Returns the sorted set of streams whose events may be complete; the events of all other streams
-  // are not ready. Returns null if the driver has no such set: the caller then queries each event.
+  // are not ready. Returns null if the driver has no such set. The caller then queries each event.
   [[nodiscard]] virtual const std::set<StreamId>* streams_to_query() const { return nullptr; }
   virtual Status synchronize(Event event) = 0;
   virtual Status destroy(Event event) = 0;

@@ -90,7 +90,7 @@ class LockedDriver : public Driver {
   }
 
  private:
-  // Makes one call of the driver while no other thread makes one.
+  // Calls the driver while no other thread calls it.
   template <typename Result, typename... Parameters, typename... Arguments>
   Result alone(Result (Driver::*call)(Parameters...), Arguments&&... arguments) {
     const std::lock_guard guard(mutex_);

@@ -17,8 +17,8 @@ inline constexpr std::array<std::string_view, 3> kAllocatorNames{"native", "elas
 
 struct NamedAllocator {
   std::unique_ptr<Allocator> allocator;
-  // The pointer of `allocator`'s own type points to `allocator`; the other two are null. All three
-  // are null if `allocator` has another type.
+  // If `allocator` has one of these three types, the pointer of that type points to `allocator`.
+  // The other pointers are null.
   NativeAllocator* native = nullptr;
   ElasticAllocator* elastic = nullptr;
   WheelAllocator* wheel = nullptr;

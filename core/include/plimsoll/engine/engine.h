@@ -4,10 +4,10 @@
 // Engines on real and on simulated GPUs differ only in the driver. The constructor decides how the
 // engine handles threads and what it measures:
 //
-// - Over a driver of its own, it serves threads that run at the same time, and may keep an account.
-//   For the account, a second allocator with PyTorch's rules repeats the requests in the background
-//   on a simulated GPU of the same size. It shows what the program would have needed without
-//   plimsoll.
+// - Over a driver of its own, the engine serves threads that run at the same time, and may keep an
+//   account. For the account, a second allocator with PyTorch's rules repeats the requests in the
+//   background on a simulated GPU of the same size. This second allocator shows how much memory the
+//   program would have needed without plimsoll.
 // - On a shared simulated GPU (the engine does not own it, and other code may call it as well), the
 //   engine handles one call at a time, because all GPUs of a simulated machine share one clock. The
 //   engine also measures how much of each memory tier is in use, because a driver that moves
@@ -137,7 +137,7 @@ class Engine final : private Observer {
   // page-locked bytes of the simulated machine.
   [[nodiscard]] Bytes host_reserved_bytes() const;
   // Makes a store for the content of paused memory (ElasticAllocator::pause), in the open file with
-  // the descriptor `file`. The memory of a simulated GPU has no content, so its file stays empty.
+  // the descriptor `file`. For a simulated GPU, whose memory has no content, the file stays empty.
   [[nodiscard]] std::unique_ptr<BackupStore> store_in(int file) const;
 
   // --- statistics, segments and events
@@ -189,8 +189,8 @@ class Engine final : private Observer {
   // limit.
   [[nodiscard]] std::optional<Offer> offer_segment(Bytes size, StreamId stream);
   [[nodiscard]] std::optional<NativeAllocator::Lack> lack(Bytes size, StreamId stream);
-  // Gives released segments back to their sources, and also `unused` if the allocator did not
-  // accept it.
+  // Gives released segments back to their sources. Also gives `unused` back if the allocator did
+  // not accept it.
   void return_segments(const std::optional<Offer>& unused = {});
 
   void set_lower_limit();

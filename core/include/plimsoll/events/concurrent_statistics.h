@@ -1,15 +1,16 @@
 // Counters that many threads change at the same time, with exact sums and exact peaks of the sums.
 //
-// Each arena (the memory of one stream in one pool) has a shard, which one thread at a time writes.
-// A thread that changes a counter must find out whether the sum over all shards exceeds the peak.
-// To avoid computing the sum, each shard has a bound, and all bounds together are at most the peak.
-// While no shard exceeds its bound, the sum cannot exceed the peak.
+// Each arena (the memory of one stream in one pool) has a shard. Only one thread at a time writes a
+// shard. A thread that changes a counter must find out whether the sum over all shards exceeds the
+// peak. To avoid computing the sum, each shard has a bound, and all bounds together are at most the
+// peak. While no shard exceeds its bound, the sum cannot exceed the peak.
 //
-// A shard's room is its bound less its value. If a shard exceeds its bound, its thread goes through
-// the other shards and borrows room from each: it lowers the lender's bound and raises its own
-// shard's bound by the same amount. Afterwards, both shards have about equal room, or the lender
-// has none left. If the borrowed room is not enough, the thread takes `lock_`, adds up all shards,
-// raises the peak if necessary, and divides the room below the peak evenly among all shards.
+// A shard's room is its bound minus its value. If a shard exceeds its bound, its thread goes
+// through the other shards and borrows room from each: it lowers the lender's bound and raises its
+// own shard's bound by the same amount. Afterwards, both shards have about equal room, or the
+// lender has none left. If the borrowed room is not enough, the thread takes `lock_`, adds up all
+// shards, raises the peak if necessary, and divides the room below the peak evenly among all
+// shards.
 //
 // Whenever no thread holds a `bound_lock_`, the sum of all bounds is at most the peak.
 //

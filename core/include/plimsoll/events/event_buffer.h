@@ -2,8 +2,8 @@
 // out with `drain` and writes them to a recording.
 //
 // Adding an event copies it under a lock that protects nothing else, and never allocates. An event
-// that finds no room is dropped and counted, so memory is bounded however slow the writer is:
-// events added == events drained + dropped + waiting.
+// that finds no room is dropped and counted, so memory is bounded however slow the writer is.
+// Events added == events drained + dropped + waiting.
 #pragma once
 
 #include <cstddef>

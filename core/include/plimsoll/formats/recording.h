@@ -36,10 +36,10 @@ struct EventColumns {
   std::vector<Bytes> size;
   std::vector<StreamId> stream;
   std::vector<std::int64_t> time_us;
-  std::vector<std::uint32_t> stack;       // 0 means no stack
-  std::vector<std::uint64_t> pool_first;  // with pool_second: the pool's id; 0, 0 if not recorded
-  std::vector<std::uint64_t> pool_second;
-  std::vector<Bytes> shared;  // the part of `size` in shared memory
+  std::vector<std::uint32_t> stack;        // 0 means no stack
+  std::vector<std::uint64_t> pool_first;   // first part of the pool's id; 0, 0 if not recorded
+  std::vector<std::uint64_t> pool_second;  // second part
+  std::vector<Bytes> shared;               // the part of `size` in shared memory
 
   [[nodiscard]] std::size_t count() const { return action.size(); }
 };
@@ -56,8 +56,8 @@ struct Recording {
   std::vector<Frame> frames;
   std::vector<Stack> stacks;  // [0] is the empty stack
   // Features that show which version of PyTorch wrote the file.
-  bool names_pools = false;      // events name their pools; from 2.12 on
-  bool has_host_memory = false;  // the snapshot has an entry for host memory; from 2.14 on
+  bool names_pools = false;      // events name their pools; since PyTorch 2.12
+  bool has_host_memory = false;  // the snapshot lists host memory; since PyTorch 2.14
 
   // Reads a snapshot: a dict as torch.cuda.memory._snapshot() returns it. Time and memory are
   // linear in the document's size, even if the document shares values many times. Calls `poll` at

@@ -15,8 +15,8 @@
 // - the block that is allocated first comes first
 //
 // If the best area is still higher than the most bytes that are live at the same time, more tries
-// follow. Each repeats the order of the last try, but first come the blocks that lay at the top of
-// that try's area.
+// follow. The first of these tries starts from the order of the best area. Each try moves the
+// blocks that lay at the top of the previous area to the front of the order.
 //
 // The time of a try grows with the square of the number of blocks: 50 ms for 10,000. Programs with
 // many blocks get fewer tries.

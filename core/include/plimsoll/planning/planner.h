@@ -9,10 +9,9 @@
 
 namespace plimsoll {
 
-// Returns the plan. A step that repeats is planned once. If steps differ only in the sizes of their
-// requests, they are planned as one step, and the place of a request has the largest size that any
-// of these steps needs there. Such steps are planned as one only if this saves many slots and makes
-// the area hardly higher.
+// Returns the plan. A step that repeats is planned once. Steps that differ only in the sizes of
+// their requests are planned as one step if this saves many slots and makes the area hardly higher.
+// The place of a request then has the largest size that any of these steps needs there.
 [[nodiscard]] StreamPlan plan_stream(std::span<const TimedRequest> requests);
 
 }  // namespace plimsoll

@@ -1,11 +1,11 @@
 // Infers the memory limit under which a recording was made. The file does not name the limit.
 //
-// The limit is at least the most memory that the allocator ever had reserved. A release of cached
-// memory before a request shows an upper bound, if nothing else explains the release: reserved
-// memory plus the request would have exceeded the limit. With garbage collection, a release can
-// also mean that reserved memory exceeded the threshold, which is a known fraction of the limit.
-// Without garbage collection, a recording shows no limit if no request failed and at least one
-// release cannot come from a limit. At that release, the program must have emptied its cache, so it
+// The limit is at least the most memory that the allocator ever had reserved. If only the limit can
+// explain why cached memory was released before a request, reserved memory plus the request would
+// have exceeded the limit. This sum is an upper bound. With garbage collection, a release can also
+// mean that reserved memory exceeded the threshold, which is a known fraction of the limit. Without
+// garbage collection, a recording shows no limit if no request failed and at least one release
+// cannot come from a limit. The program must have caused that release by emptying its cache, so it
 // may have caused the other releases too.
 #pragma once
 
@@ -51,9 +51,8 @@ class LimitEvidence {
   std::vector<Refusal> refusals_;
   bool emptied_by_program_ = false;
   bool has_segments_ = false;
-  // The program's last request or free begins an interval. These are the bytes that were reserved
-  // just before the interval's first release, and just before its first growth. Each is empty until
-  // that release or growth happens.
+  // Bytes that were reserved just before the first release, and just before the first growth, since
+  // the program's last request or free. Empty if there was none.
   std::optional<Bytes> before_release_;
   std::optional<Bytes> before_growth_;
 };

@@ -1,8 +1,8 @@
 // The blocks of a replayed program, by their recorded addresses: live blocks, and blocks whose free
 // waits for another stream.
 //
-// A recording says when such a free was complete, but not which stream it waited for. The replay
-// therefore gives the block a stream of its own with a made-up number; that stream has work until
+// A recording says when a waiting free was complete, but not which stream it waited for. The replay
+// therefore gives the block a stream of its own with a made-up number. That stream has work until
 // the recording says that the free is complete.
 #pragma once
 

@@ -1,5 +1,5 @@
-// The actions of the recorded allocator between two actions of the program. The class concludes
-// from them, for example, whether the program emptied the cache.
+// The actions of the recorded allocator between two actions of the program. From these actions, the
+// class concludes for example whether the program emptied the cache.
 //
 // A run holds the recorded events since the last request or free: segments taken or returned, frees
 // completed. The request that ends the run, if any, is known only at its end.

@@ -112,9 +112,9 @@ class Replayer {
   [[nodiscard]] const std::vector<std::uint64_t>& emptied() const { return emptied_.found(); }
 
  private:
-  // Why cached memory went back to the driver before a request: it did not (`none`), the program
-  // emptied the cache, the allocator collected garbage, or the driver or the limit first refused
-  // new memory for the request.
+  // The reason why cached memory went back to the driver before a request. `none`: no memory went
+  // back. `emptied`: the program emptied the cache. `collected`: the allocator collected garbage.
+  // `refused`: the driver or the limit first refused new memory for the request.
   enum class Release : std::uint8_t { none, emptied, collected, refused };
 
   void step(const TraceEvent& event);

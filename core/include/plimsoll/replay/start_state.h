@@ -1,5 +1,6 @@
-// Reconstructs the allocator's state at the start of a recording. A recording may start after the
-// first allocation: PyTorch's ring buffer of events overflowed, or recording was switched on late.
+// Reconstructs the allocator's state at the start of a recording. A recording starts after the
+// first allocation if PyTorch's ring buffer of events overflowed, or if recording was switched on
+// late.
 //
 // The reconstruction starts from the final segments and undoes the events one by one. The result is
 // exact with one exception: if a block of a large segment was freed during the recording, its end

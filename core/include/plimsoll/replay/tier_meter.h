@@ -1,8 +1,8 @@
 // Measures how much of an allocator's memory lies in each tier of a simulated GPU.
 //
 // The elastic allocator itself counts the bytes that it puts into shared memory. Other allocators
-// cannot: Windows' driver moves their memory into shared memory ("spills") without telling them.
-// For them, the meter asks the driver after each request and fills in the missing counters.
+// cannot, because Windows' driver moves their memory into shared memory ("spills") without telling
+// them. For them, the meter asks the driver after each request and fills in the missing counters.
 #pragma once
 
 #include <vector>

@@ -109,8 +109,8 @@ bool ElasticAllocator::free(Address address) {
   return true;
 }
 
-// Frees a block for which `free` alone does not suffice. Either other streams used the block, or
-// the block borrowed pieces, and these now return to their home addresses.
+// Frees a block that other streams used, or that borrowed pieces. The borrowed pieces return to
+// their home addresses.
 void ElasticAllocator::free_slowly(Block* block) {
   const std::lock_guard lock(mutex_);
   if (!block->stream_uses.empty()) {

@@ -5,10 +5,10 @@
 
 namespace plimsoll {
 
-// Returns the best fit; null if there is none. The candidate is the first large enough block, if
-// blocks are sorted by (size, order, address). But blocks of expandable segments may be passed over
-// in favor of a later block. If the candidate breaks the rules of max_split_size, the function
-// returns null, even if a later block would obey them.
+// Returns the best fit; null if there is none. Free blocks are sorted by (size, order, address).
+// The candidate is the first block that is large enough. If it lies in an expandable segment, a
+// later block may become the candidate instead. If the candidate breaks the rules of
+// max_split_size, the function returns null, even if a later block would obey these rules.
 Block* best_fit(const NativeRequest& request, const AllocatorConfig& config) {
   const BestFitIndex& free = request.pool->on(request.stream).free;
   Block* block = free.lower_bound(request.size);

@@ -72,9 +72,9 @@ bool Segments::release_oversize(const NativeRequest& request) {
   return released >= needed;
 }
 
-// Returns the blocks to collect. Takes all unsplit blocks of at least average age. Repeats this
-// with the remaining blocks, whose average age is lower, until it has found enough or finds no
-// more.
+// Returns the blocks to collect: unsplit blocks outside expandable segments. Takes all such blocks
+// of at least average age. Repeats this with the remaining blocks, whose average age is lower,
+// until it has found enough or finds no more.
 std::vector<Block*> Segments::garbage(const Pool& large, Bytes reserved, Bytes threshold) {
   std::vector<Block*> found;
   if (reserved <= threshold) return found;

@@ -177,8 +177,8 @@ void WheelAllocator::set_pool_option(PoolId pool, PoolOption option, bool on) {
 
 // --- limits and settings -----------------------------------------------------------------------
 
-// Sets the limit as a fraction, the only form that PyTorch takes. A quarter of a byte is added, so
-// that PyTorch gets the same limit from the fraction however it rounds.
+// Sets the limit as a fraction, the only form that PyTorch takes. Adds a quarter of a byte, so that
+// PyTorch computes the same limit from the fraction, however PyTorch rounds.
 void WheelAllocator::set_limit(std::optional<Bytes> limit) {
   const auto total = static_cast<double>(driver_.memory_info().total);
   const double fraction = limit ? (static_cast<double>(*limit) + 0.25) / total : 1;

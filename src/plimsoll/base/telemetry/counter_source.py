@@ -76,8 +76,8 @@ def device_counters(
         elastic: The elastic allocator, which computes its own fragments; None if another allocator
             serves the GPU.
     """
-    # `DeviceCounters` says what fragments are. The elastic allocator computes their size when it is
-    # asked. All other allocators keep it up to date in their statistics.
+    # `DeviceCounters` says what fragments are. The elastic allocator computes their size on
+    # request. All other allocators keep the size up to date in their statistics.
     fragments: int | None = statistics["inactive_split_bytes.all.current"]
     if elastic is not None:
         fragments = elastic.fragments_bytes()

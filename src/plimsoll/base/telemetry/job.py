@@ -36,7 +36,7 @@ def place_of_process() -> ProcessPlace:
 
 
 def rank_of_process() -> int | None:
-    """Returns this process's rank in its job; None if it is in no job, or not yet."""
+    """Returns this process's rank in its job; None if the rank is not known."""
     return place_of_process().rank
 
 

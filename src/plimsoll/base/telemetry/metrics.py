@@ -55,7 +55,7 @@ class Collector:
 
     Args:
         source: The source of the counters; by default the allocator that serves this process.
-        job: The job's name; the default is that of `metrics`.
+        job: The job's name; by default the same as for `metrics`.
     """
 
     def __init__(self, source: CounterSource | None = None, *, job: str | None = None) -> None:
@@ -187,8 +187,8 @@ def parse_place(text: str) -> tuple[str, int]:
 def serve_from_environment() -> None:
     """Serves this process's counters for as long as it runs, if PLIMSOLL_METRICS names a port.
 
-    A rank adds its local rank to the port. A server that cannot start is one line on stderr: the
-    program goes on, because nothing that only watches a program may end it.
+    A rank adds its local rank to the port. If the server cannot start, prints one line to stderr
+    and lets the program go on.
     """
     global _server
     if not (text := os.environ.get(METRICS)):
@@ -202,7 +202,7 @@ def serve_from_environment() -> None:
 
 
 def _script() -> str:
-    """Returns the script's name without its arguments, which may be secret: metrics are public."""
+    """Returns the script's name. Its arguments may be secret, so they stay out of metrics."""
     script, *_ = map(str, getattr(sys, "argv", None) or [""])
     return Path(script).name or "python"
 
@@ -211,7 +211,7 @@ def prometheus_package() -> Any:
     """Imports prometheus_client with its submodules.
 
     Raises:
-        InputError: If it is not installed.
+        InputError: If prometheus_client is not installed.
     """
     try:
         import prometheus_client

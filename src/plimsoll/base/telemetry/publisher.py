@@ -1,9 +1,9 @@
 """The thread that publishes a process's counters.
 
 The thread writes the counters a few times a second and answers requests for a snapshot. Its errors
-never reach the program, and it never makes a context on a GPU. It is stopped while the process
-forks: otherwise a lock that it holds would stay locked in the child forever. A child uses none of
-its parent's GPUs, so it publishes counters only once it uses a GPU itself.
+never reach the program, and it never makes a context on a GPU. The thread is stopped while the
+process forks, because a lock that the thread holds would stay locked in the child forever. A child
+does not use its parent's GPUs, so it publishes counters only once it uses a GPU itself.
 
 PLIMSOLL_PUBLISH=0 in the environment turns publishing off.
 """
@@ -45,8 +45,8 @@ class Publisher:
         source: Reads the counters.
         snapshot: Makes a snapshot in PyTorch's format, with the history if the process records one.
         folder: The private folder for the files. By default it is the first of `folders` that can
-            be used; if that folder is deleted, the next write chooses again. (A system may delete a
-            user's runtime folder after the last login session.)
+            be used. If that folder is deleted, the next write chooses again, because a system may
+            delete a user's runtime folder after the last login session.
         interval_seconds: The time between two writes.
     """
 
@@ -198,8 +198,8 @@ _has_hooks = False
 def publish(source: CounterSource, snapshot: Callable[[], dict[str, Any]]) -> None:
     """Starts the publisher of this process, unless one runs already.
 
-    In either case, `source_of_process` returns `source` from now on. No error is raised: a program
-    must not fail because its counters cannot be published.
+    In either case, `source_of_process` returns `source` from now on. No error is raised, so that a
+    program does not fail because its counters cannot be published.
 
     Args:
         source: Reads the counters.
@@ -213,7 +213,7 @@ def publish(source: CounterSource, snapshot: Callable[[], dict[str, Any]]) -> No
         try:
             publisher = Publisher(source, snapshot)
             _add_hooks()
-            # multiprocessing runs a Finalize only in the process that made it, not in its children.
+            # multiprocessing runs a Finalize only in the process that made it, not in a child.
             Finalize(None, _stop, exitpriority=1)
             publisher.start()
             _publisher = publisher

@@ -43,8 +43,8 @@ class _Gpu:
 class _Gpus:
     """The GPUs as CUDA describes them, and the size of this process's context on each.
 
-    The driver is asked for the size at most every 10 seconds, because the driver's answer is slow
-    and the size rarely changes.
+    Asks the driver for the size at most every 10 seconds, because the driver's answer is slow and
+    the size rarely changes.
     """
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class TorchCounters:
         self._gpus = _Gpus()
 
     def read(self) -> Counters:
-        """Returns the counters now; they have no device until CUDA is initialized."""
+        """Returns the present counters, without devices if CUDA is not initialized yet."""
         import torch
 
         if not torch.cuda.is_initialized():

@@ -46,11 +46,11 @@ def done_with(index: int, answered: Any, result_type: type[Any]) -> Done[Any]:
 
     Args:
         index: The item's position.
-        answered: The worker's answer. It should be the pair that `answer` returns.
+        answered: The pair that `answer` returned in the worker, perhaps damaged.
         result_type: The type of the function's result.
 
     Raises:
-        ValueError: If the answer is not such a pair, or its result is not a `result_type`.
+        ValueError: If the answer is damaged, or the function's result is not a `result_type`.
     """
     if isinstance(answered, tuple) and len(answered) == 2:
         result, error = answered

@@ -29,8 +29,8 @@ def run_all(
 ) -> Iterator[Done[Result]]:
     """Calls a function once for each item, in parallel, and yields outcomes as calls complete.
 
-    If a worker dies, another gets its item; after three deaths the item fails. The workers end
-    when the caller stops iterating, even by an interrupt.
+    If a worker dies, another worker gets the item. If three workers die with the same item, the
+    item fails. The workers end when the caller stops iterating, even by an interrupt.
 
     Args:
         function: A function that workers can import by module and name.

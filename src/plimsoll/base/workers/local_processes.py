@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 _COMMAND = [sys.executable, "-P", "-m", "plimsoll.base.workers.worker_process"]
 _SECONDS_TO_DIE = 2.0
 _SECONDS_TO_END = 10.0
-"""When a worker must end, it has this time to undo unfinished work; then it is killed."""
+"""The time in which a worker that must end can undo unfinished work, before it is killed."""
 
 
 def run_locally(
@@ -72,7 +72,7 @@ class _OverError(Exception):
 
 
 class _Crew:
-    """The worker processes. Each thread that `run_locally` starts has one of its own."""
+    """The worker processes, one for each thread that `run_locally` starts."""
 
     def __init__(self, function: Callable[[Any], Any], result_type: type[Any]) -> None:
         self._task = (function.__module__, function.__qualname__, sys.path)
@@ -105,7 +105,7 @@ class _Crew:
             self._dismissed()
 
     def end(self) -> None:
-        """Ends all workers; each undoes its unfinished work first."""
+        """Ends all workers. Each worker first undoes its unfinished work."""
         with self._lock:
             self._is_over = True
             workers = list(self._workers.values())

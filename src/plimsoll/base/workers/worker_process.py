@@ -1,6 +1,6 @@
 """A worker process: calls a function with each item from stdin, and writes the outcomes to stdout.
 
-The first message on stdin names this function. When the parent ends or sends SIGTERM, the worker
+The first message on stdin names the function. When the parent ends or sends SIGTERM, the worker
 undoes its unfinished work and ends.
 """
 
@@ -69,8 +69,8 @@ def _read(asked: BinaryIO, items: queue.SimpleQueue[Any]) -> None:
     with suppress(EOFError, pickle.UnpicklingError):
         while True:
             items.put(pickle.load(asked))  # noqa: S301
-    # The parent has ended. SIGTERM alone does not suffice: if it arrives just before the main
-    # thread begins to wait for an item, the thread goes on waiting. `_ENDED` wakes it.
+    # The parent has ended. If SIGTERM arrives just before the main thread begins to wait for an
+    # item, the main thread goes on waiting. So `_ENDED` wakes the main thread in this case.
     items.put(_ENDED)
     if hasattr(signal, "pthread_kill"):
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)

@@ -189,8 +189,8 @@ def write_card(found: CardFile, path: Path) -> None:
 def measured_cards() -> list[CardFile]:
     """Returns the content of one file for each measured card.
 
-    A card can have several files, one for each driver version. Then this takes the file for this
-    machine's driver. If no file is for this driver, it takes the file with the latest date.
+    A card can have several files, one for each driver version. Chooses the file for this machine's
+    driver, or, if there is none, the file with the latest date.
 
     Raises:
         InputError: If a file cannot be read, or is not a card file.

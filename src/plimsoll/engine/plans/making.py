@@ -40,7 +40,7 @@ def program_of(recording: Recording) -> MadeFor:
     card = next(
         (recorded_card(recording.settings, trace.device) for trace in recording.devices), None
     )
-    # A recording without "allocator" in its settings is PyTorch's own snapshot. That does not name
+    # A recording without "allocator" in its settings is PyTorch's own snapshot, which does not name
     # PyTorch's version.
     torch = recording.version if "allocator" in recording.settings else None
     return MadeFor(torch=torch, gpu=None if card is None else card.name)

@@ -19,11 +19,11 @@ class PlanUse:
         requests: The number of requests above 1 MiB on the streams that have a plan.
         requested_bytes: The bytes that these requests asked for.
         placed_bytes: The part of `requested_bytes` that got its planned place.
-        dropped_after: If the allocator dropped a stream's plan, the number of the stream's requests
-            until then; else None. A plan is dropped if less than 80 % of a step's bytes got their
-            planned place.
-        dropped_share: For the step that made the allocator drop the plan, the share of its bytes
-            that got their planned place, from 0 to 1. None if no plan was dropped.
+        dropped_after: The number of a stream's requests before the allocator dropped the stream's
+            plan; None if no plan was dropped. The allocator drops a plan if less than 80 % of a
+            step's bytes got their planned place.
+        dropped_share: The share of bytes that got their planned place, from 0 to 1, in the step
+            after which the allocator dropped the plan. None if no plan was dropped.
     """
 
     requests: int

@@ -1,8 +1,8 @@
 """The interface of a source of events.
 
 Between `start` and `stop`, a source puts its events into a buffer. Other threads may allocate while
-`segments` runs. Therefore `segments` also puts a `snapshot` event into the buffer, at the moment
-that its result describes. A reader then knows which events came before that moment.
+`segments` runs. So `segments` puts a `snapshot` event into the buffer. The segments that it returns
+are those at the moment of this event.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ class EventSource(Protocol):
         """Returns all segments, and puts a `snapshot` event into the buffer at the same moment."""
 
     def settings(self) -> Mapping[str, Any]:
-        """Returns the allocator's settings, in the form that PyTorch's memory snapshots have.
+        """Returns the value that PyTorch's memory snapshots have under `allocator_settings`.
 
-        A snapshot has them under the key `allocator_settings`. Two keys are added: "allocator" has
-        the allocator's name, and "gpus" has a list with the `card_entry` of each card whose name is
-        known.
+        Two keys are added: "allocator" has the allocator's name, and "gpus" has a list with the
+        `card_entry` of each card whose name is known.
         """
 
     def frames(self, stack: int) -> list[Frame]:

@@ -1,9 +1,9 @@
-"""A recording with a limit is written in parts, of which the two newest are kept.
+"""The parts of a recording that has a limit; the two newest parts are kept.
 
 The newest part of `run.plim` is `run.plim` itself; the part before it is `run.earlier.plim`. Each
 part begins with a picture of memory: the segments, and the call stack and the label of each live
-block. So each opens alone, and a part is dropped by deleting a file. A part's file is made
-when the part has events, so that `run.plim` is never empty for long.
+block. So a part can be read without the parts before it. The recorder makes the file of a part when
+the part has events, so that `run.plim` is never empty for long.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def earlier_path(path: Path) -> Path:
 def is_full(writer: StreamWriter, limit: int) -> bool:
     """Returns whether the file of a part may grow no more.
 
-    Half of the limit is left to each of the two parts. Two writes must still find room: the next
-    one, and the picture of memory that ends the part. Neither is taken to be larger than the
-    largest so far. A part whose first picture alone is large may grow to four times the picture,
-    so that most of it is events.
+    Each of the two parts may take half of the limit. The file must still have room for two writes:
+    the next one, and the picture of memory that ends the part. Each write is assumed to be as large
+    as the largest one so far. If the first picture is large, the part may grow to four times the
+    picture's size, so that most of the part is events.
     """
     room = max(limit // 2, 4 * writer.first_bytes)
     return writer.size_bytes + 2 * writer.largest_bytes > room
@@ -68,9 +68,9 @@ class Beginning:
     """The first contents of a new part.
 
     Attributes:
-        earlier: The events before it.
+        earlier: The facts about the events before the part.
         segments: The segments of each device.
-        labels: The row 0, the device, the address and the category of each label.
+        labels: For each label: 0 as its row, the device, the address and the category.
     """
 
     earlier: Earlier
@@ -112,8 +112,8 @@ class LiveBlocks:
 
         Returns:
             First, the segments. Second, the device, the address and the number of each label.
-            Third, the number of blocks that are live in the picture alone or by the events alone.
-            Such a block changed while the picture was taken.
+            Third, the number of blocks that are live either only in the picture or only according
+            to the events. These blocks changed while the picture was taken.
         """
         live = {
             (device, block.address)

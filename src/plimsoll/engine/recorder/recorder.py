@@ -328,7 +328,7 @@ class Recorder(NotebookForm):
             self._end_part()
 
     def _end_part(self) -> None:
-        """Ends the file with a picture of memory; the next events begin a new one with it."""
+        """Ends the file with a picture of memory, with which the next part will begin."""
         segments = self._source.segments()
         devices, events = self._drain()
         newer = _after_snapshot(devices, events.action)
@@ -351,7 +351,7 @@ class Recorder(NotebookForm):
         self._put(*after)
 
     def _begin_part(self) -> Beginning | None:
-        """Makes the file of a part that waits for its first events. Returns its beginning."""
+        """Makes the file of the next part, if the last part has ended; returns the beginning."""
         following, self._next = self._next, None
         if following is not None:
             self.path.replace(earlier_path(self.path))
@@ -434,7 +434,7 @@ def _follow_program() -> None:
     """Installs the hooks that report tensors and optimizer steps to the running recording.
 
     The hooks are never removed: a recording may end during a step, while PyTorch iterates over its
-    hooks. If an earlier recording installed the hooks, this only reports all tensors again.
+    hooks. If an earlier recording installed the hooks, this function only reports all tensors.
     """
     global _follows
     import torch

@@ -120,9 +120,9 @@ class ReplayResult:
         num_ooms: Requests that failed.
         fits: Whether the program got all the memory that it got in the recording. If not, the
             replay ends at the failed request.
-        fits_at_any_pace: Whether it fits under all three timings of the frees that wait for other
-            streams: as recorded, immediate, and as late as possible. None if only the recorded
-            timing was tried, because the replay is the recorded run.
+        fits_at_any_pace: Whether the program fits under all three timings of the frees that wait
+            for other streams: as recorded, immediate, and as late as possible. None if only the
+            recorded timing was tried, because the replay is the recorded run.
         first_oom_event: The event number of the first request that failed.
         first_oom: Details of that request.
         avoided_ooms: Requests that failed in the recording but not in the replay.
@@ -134,9 +134,8 @@ class ReplayResult:
             replay has an allocator or settings other than the recorded ones, if the recorded
             allocator is not PyTorch's, or if the recording has no segments to compare.
         first_difference: The first difference from the recording, if there is one.
-        reconstructed_start: Whether the history begins after the first allocation. The blocks from
-            before are then derived from the final segments, and counters start at the first
-            event.
+        reconstructed_start: Whether the history begins after the first allocation. Older blocks
+            are then derived from the final segments, and counters start at the first event.
         emptied_caches: The events before which the program emptied the cache.
         conf_without_effect: Keys of `conf` that change no device memory, each with the reason.
         peak: The parts of reserved memory at its peak.

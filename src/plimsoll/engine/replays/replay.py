@@ -75,7 +75,7 @@ def replay(
             than any program needs.
         dedicated: The card's memory, in place of `gpu_memory`. Requests beyond it get shared
             memory: host memory that the GPU uses directly. With "elastic" the allocator decides
-            which requests get it; with "native" and "uncached" the driver does, as on Windows.
+            which requests spill; with "native" and "uncached" the driver does, as on Windows.
         shared: The size of the shared memory. Give it if, and only if, you give `dedicated`.
         version: The PyTorch version whose rules the replay follows, such as "2.11"; by default the
             recorded one, or the one inferred from the recording (`Recording.version`).
@@ -270,9 +270,9 @@ def _inferred_limit(
 
     The recorded card's memory is tried first, then a binary search: a replay's first difference
     shows whether its limit was too high or too low. If no limit gives a match, the difference has
-    another cause, and the middle of the bounds is returned. A recording of another allocator than
-    PyTorch's is not replayed: the result is the card's memory if it lies in the bounds, or else
-    their middle.
+    another cause, and the middle of the bounds is returned. If the recorded allocator is not
+    PyTorch's, nothing is replayed. The result is then the card's memory if that lies within the
+    bounds, or else the middle of the bounds.
     """
     least, below = bounds
     if recorded.recorded_allocator != "native":

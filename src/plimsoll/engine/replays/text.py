@@ -38,9 +38,8 @@ def _device_text(ranked: Sequence[ReplayResult], width: int | None) -> str:
 def answer_of(ranked: Sequence[ReplayResult]) -> str:
     """Returns one line about the best replay.
 
-    If others fit too, the line names one of them and says how much less memory the best one
-    reserves. The named one is the replay under the recorded configuration. If that is not among the
-    others that fit, it is the replay that reserves the most.
+    If other replays fit too, the line compares the best replay with one of them: the replay under
+    the recorded configuration, or else the replay that reserves the most.
     """
     best = ranked[0]
     within = "" if best.limit_bytes is None else f" in {format_size(best.limit_bytes)}"

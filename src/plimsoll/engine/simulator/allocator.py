@@ -54,7 +54,7 @@ class MemoryPool:
         self._allocator = allocator
 
     def release(self) -> None:
-        """Releases the pool: its free memory returns to the driver now, the rest once it is free.
+        """Releases the pool: free memory returns to the driver now, other memory once it is freed.
 
         Raises:
             InputError: If the pool was released already.
@@ -309,8 +309,8 @@ class Allocator:
         """Makes a private pool.
 
         Args:
-            use_on_oom: Whether a request outside the pool, before it fails, may take free memory of
-                the pool.
+            use_on_oom: Whether a request outside the pool may take the pool's free memory instead
+                of failing.
             no_split: Whether blocks of the pool are never split.
 
         Raises:

@@ -176,7 +176,7 @@ def _latest_starts(found: Sequence[RankSummary]) -> tuple[list[RankSummary], lis
     If a launcher restarts a rank, that rank writes a new recording at each start.
 
     Returns:
-        The latest recordings, and a line about the dropped ones if there are any.
+        The latest recordings, and a line about dropped recordings if there are any.
     """
     latest: dict[tuple[int | None, str], RankSummary] = {}
     for one in found:

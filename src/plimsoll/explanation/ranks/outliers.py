@@ -299,8 +299,8 @@ def _values(
 
     The spread is found from the ranks of all groups. If a group's ranks use more memory, their
     values also deviate more. So each value's deviation from its group's median is first divided by
-    the group's scale, which is the median of `of(rank)`. The spread of these shares is then
-    multiplied by the scale of the group that is yielded.
+    the group's scale, which is the median of `of(rank)`. The spread of these quotients, multiplied
+    by the scale of a group, is the spread that is yielded with that group.
     """
     known = [team for team in teams if len(team) > 1]
     values = [np.array([value_of(one) for one in team], dtype=np.float64) for team in known]

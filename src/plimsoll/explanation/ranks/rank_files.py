@@ -78,10 +78,10 @@ def is_remote(source: str) -> bool:
 def recordings_in(folder: str) -> list[RankFile]:
     """Returns all recordings of a folder and its subfolders, sorted by name.
 
-    If a recording has a limit, the list has only its newest part, which says what is not in it.
+    If a recording has two parts, because it has a limit, the list contains only the newer part.
 
     Raises:
-        InputError: If there are none, or the folder cannot be read.
+        InputError: If there are no recordings, or the folder cannot be read.
     """
     found = _remote_files(folder) if is_remote(folder) else _local_files(Path(folder))
     if not found:

@@ -6,8 +6,8 @@ group. A group is then split if its ranks make different numbers of allocations 
 very different amounts of memory over all steps, as a pipeline stage with more layers does.
 
 A handful of ranks may form a group only if they are evenly spaced, as the ranks of a pipeline stage
-are. Otherwise each of these ranks joins the group that is most like it, where `outliers` examines
-it.
+are. Otherwise each of these ranks joins the most similar group, and `outliers` compares the rank
+with that group.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class ProcessUse:
             run in the process.
         process: The counters of the whole process with all its GPUs; None if plimsoll does not run
             in the process.
-        silent_seconds: The seconds since the process last published counters; None if its next
-            counters are not overdue.
+        silent_seconds: The seconds since the process last published counters, if the next ones are
+            overdue; else None.
     """
 
     pid: int

@@ -4,9 +4,9 @@ A copy runs on a *side stream*. The result's memory is allocated on the *program
 stream that is current when the copy begins. The side stream first waits for the work queued on the
 program's stream, because that work may still use the memory. The program's stream waits for the
 copy when the program asks for the result. After that the memory belongs to the program's stream
-alone, which frees and reuses it in stream order. `record_stream` is needed only if the program asks
-for the result on another stream: PyTorch then reuses the freed memory only when the host has seen
-that the other stream's queued work is over.
+alone, which frees and reuses it in stream order. If the program asks for the result on another
+stream, `wait` calls `record_stream`. PyTorch then reuses the freed memory only when the other
+stream's queued work is over.
 """
 
 from __future__ import annotations

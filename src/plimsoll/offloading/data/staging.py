@@ -1,8 +1,8 @@
 """Holds the host memory that queued copies read: page-locked buffers, and the program's tensors.
 
-Only from page-locked memory can a GPU copy while the program continues. A tensor in other memory is
-first copied (*staged*) into a page-locked buffer. The buffers and tensors that a queued copy reads
-are held until the copy is done, because no thread may write to them earlier.
+While the program continues, a GPU can copy only from page-locked memory. A tensor in other memory
+is first copied (*staged*) into a page-locked buffer. The buffers and tensors that a queued copy
+reads are held until the copy is done, because no thread may write to them earlier.
 """
 
 from __future__ import annotations

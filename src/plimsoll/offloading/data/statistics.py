@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class LoaderStatistics:
     """The statistics of a `PrefetchLoader` over all its epochs.
 
-    The host's time adds up: `total_seconds` is the time in the loader, in staging, in waits for the
-    GPU, in the program and in `other_seconds`. The GPU's waits for copies overlap with the host's
-    time.
+    `total_seconds` is the host's time: the sum of `loader_seconds`, `staging_seconds`,
+    `gpu_seconds`, `program_seconds` and `other_seconds`. The GPU's waits for copies overlap with
+    the host's time.
 
     `PrefetchLoader.statistics` returns it; docs/data.md explains the figures.
 

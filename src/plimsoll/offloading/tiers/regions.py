@@ -191,7 +191,7 @@ def pause(
     """Moves the regions' content off the card until `resume`, and frees their memory on the card.
 
     The regions' tensors remain and keep their addresses, and CUDA graphs that use them remain too.
-    The tensors' content must not be accessed until `resume`: that is an illegal memory access.
+    Until `resume`, a kernel that reads or writes the tensors makes an illegal memory access.
     Waits for all streams of the GPUs. Either all regions are paused on all GPUs where they have
     memory, or none is.
 

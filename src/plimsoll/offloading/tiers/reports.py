@@ -75,9 +75,9 @@ def memory_snapshot() -> dict[str, Any]:
 
     Blocks and segments with shared memory have a "shared_size"; segments whose content is off the
     card have "is_paused". The snapshot's "allocator_settings" name the "allocator", the
-    "torch_version" and the cards, as "gpus". With the elastic allocator, which maps pieces of
-    2 MiB, they also have "fragments_bytes": for each device the free bytes in pieces that are
-    partly in use.
+    "torch_version" and the cards, as "gpus". The elastic allocator maps pieces of 2 MiB.
+    With it, the settings also have "fragments_bytes": for each device, the free bytes in pieces
+    that are partly in use.
 
     See docs/tiers.md.
 

@@ -27,10 +27,11 @@ def cross_entropy(
 
     PyTorch's function keeps all log-probabilities for the backward pass, in float32 under autocast,
     and then allocates their gradients. This function computes the gradients of the logits in the
-    forward pass, chunk by chunk, and keeps only these, in the logits' own type. With half-precision
-    logits of a large vocabulary that saves most of a step's peak memory. The result differs from
-    that of PyTorch's function by rounding. If the logits are not [rows, classes], the targets are
-    not one class for each row, or no gradients are recorded, PyTorch's function computes the loss.
+    forward pass, chunk by chunk. It keeps only these gradients, in the logits' own type. With
+    half-precision logits of a large vocabulary, that saves most of a step's peak memory. The result
+    differs from that of PyTorch's function by rounding. If the logits are not [rows, classes], the
+    targets are not one class for each row, or no gradients are recorded, PyTorch's function
+    computes the loss.
 
     >>> loss = plimsoll.cross_entropy(logits.flatten(0, 1), ids.flatten())  # doctest: +SKIP
 

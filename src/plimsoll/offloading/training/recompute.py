@@ -25,9 +25,9 @@ def recompute(model: torch.nn.Module, *names: str) -> None:
     """Makes modules of a model keep only their inputs, and recompute the rest when it is needed.
 
     This applies `torch.utils.checkpoint` to modules chosen by name. Recomputation repeats the same
-    random numbers and leaves batch statistics alone, so the results stay the same. While
-    autograd does not record gradients, the modules run as before. While it does, a layer of
-    Transformers does not fill its cache of keys and values.
+    random numbers and leaves batch statistics alone, so the results stay the same. While autograd
+    records gradients, layers of Transformers fill no cache of keys and values. While autograd
+    records no gradients, the modules run as before.
 
     >>> plimsoll.recompute(model, "blocks.0-7", "head")  # doctest: +SKIP
 

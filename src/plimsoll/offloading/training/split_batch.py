@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 def split_batch(parts: int, *batch: Any) -> Iterator[Any]:
     """Yields the parts of a batch in order, as views of the batch's rows.
 
-    Divide the loss of each part by the number of parts: the gradients then add up to those of the
-    mean loss over the batch. Layers that normalize by batch statistics use those of a part.
+    Divide the loss of each part by the number of parts. The gradients then add up to those of the
+    mean loss over the batch. Layers that normalize by batch statistics use each part's statistics.
 
     >>> for x, y in plimsoll.split_batch(4, x, y):  # doctest: +SKIP
     ...     (loss_of(model(x), y) / 4).backward()
 
     Args:
         parts: The number of parts.
-        batch: Tensors with the same number of rows, and mappings or sequences of them; other
-            objects in these are repeated with each part.
+        batch: Tensors with the same number of rows, or mappings and sequences that contain such
+            tensors. All other objects are repeated in each part.
 
     Yields:
         Yields a tuple with a part of each argument; for a single argument, the part itself.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 1 << 16
 _FORMULA = ("=", "+", "-", "@")
-"""A spreadsheet evaluates a cell that begins like this, unless a quote stands before it."""
+"""A spreadsheet evaluates a cell that begins with one of these, unless a quote precedes it."""
 
 
 def write_csv(run: Run, file: IO[bytes]) -> None:

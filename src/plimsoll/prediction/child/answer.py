@@ -63,9 +63,9 @@ def make_report(
 
     The report has these keys:
 
-    - "prediction": the figures, which are those of the GPU "device".
-    - "device": the GPU's number.
-    - "context_bytes": what CUDA's context takes on this GPU.
+    - "prediction": the figures of the GPU with the least headroom.
+    - "device": the number of that GPU.
+    - "context_bytes": the memory of CUDA's context on that GPU.
     - "error": None, "out_of_memory" or "other".
     - "device_failure" and "reason": a description of the error "other", see `ScriptError`.
     - "unknown_read": the line that first read a value that was not computed, or None.
@@ -426,7 +426,7 @@ def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdi
 def _has_fused_attention(card: GpuProfile) -> bool:
     """Returns whether a card runs flash attention.
 
-    Older cards run attention with other kernels, and these allocate different amounts of memory.
+    Older cards run other attention kernels, which allocate different amounts of memory.
     """
     return card.compute_capability >= (8, 0)
 

@@ -35,7 +35,8 @@ def begin_summarized(values: dict[str, Any]) -> None:
     """Simulates GPUs in this process, which the script started. The process reports their use.
 
     Args:
-        values: "setup", a `Setup` as a dictionary, and "to", as for `summary_at_exit`.
+        values: A dictionary: "setup" has a `Setup` as a dictionary, and "to" has the argument `to`
+            of `summary_at_exit`.
     """
 
     def watch(simulation: Simulation) -> None:

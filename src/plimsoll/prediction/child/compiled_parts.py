@@ -27,9 +27,10 @@ def watch_calls(
     `before` gets the module and the arguments of the call; `after` gets the result. Both
     must handle their own errors. Calls in compiled code are left out.
 
-    `watch_calls` replaces `Module.__call__`, because PyTorch's global module hooks would change the
-    compiled code. The replacement does not change it. Dynamo reads `Module.__call__` only once,
-    when Dynamo is imported, and it traces what the replacement calls but not the replacement.
+    PyTorch's global module hooks would change the compiled code. So `watch_calls` replaces
+    `Module.__call__` instead, which leaves the compiled code as it is. Dynamo reads
+    `Module.__call__` only once, when Dynamo is imported. It traces the functions that the
+    replacement calls, but not the replacement.
     """
     kind = torch.nn.Module
     call_module = kind.__call__
@@ -54,7 +55,7 @@ def watch_compiled(
     after_step: Callable[[Any], None],
     steps_of: Callable[[Any], int],
 ) -> None:
-    """Observes everything compiled from now on, because hooks do not see it.
+    """Observes modules and optimizer steps that are compiled from now on; hooks do not see them.
 
     Args:
         torch: The module.

@@ -1,4 +1,4 @@
-"""Ends a program's training loops after some steps; the rest of the program still runs.
+"""Ends a program's training loops after some steps, and lets the rest of the program run.
 
 plimsoll can end two kinds of loops without an error. The loop of transformers' Trainer ends after
 the number of steps in the Trainer's state. A `for` over a DataLoader ends when the loader yields no
@@ -96,7 +96,7 @@ class StepLimit:
         """Makes the loop around an optimizer's step end at the limit; call this after each step.
 
         Args:
-            done: The number of steps so far; if optimizers differ, the smallest of their numbers.
+            done: The number of steps so far, of the optimizer that has made the fewest.
         """
         runners = self._simulation.runners
         if self._at_most is None:
@@ -165,9 +165,8 @@ def _trainer_state(frame: FrameType) -> Any:
 def _shorten_trainer(frame: FrameType, at_most: int) -> bool:
     """Makes a Trainer end after `at_most` steps; returns whether the frame is a Trainer's.
 
-    If the Trainer evaluates or saves checkpoints by steps, it is made to do so after half of the
-    `at_most` steps at the latest, because the steps after an evaluation or a checkpoint may reserve
-    more memory.
+    If the Trainer evaluates or saves checkpoints every N steps, plimsoll lowers N to half of
+    `at_most` or less, because steps after an evaluation or a checkpoint may reserve more memory.
     """
     state = _trainer_state(frame)
     if state is None:

@@ -1,8 +1,9 @@
 """Finds out which rank of a job failed first, and why.
 
 The order in which ranks exit does not show which failed first. After an error a rank destroys its
-process groups before it exits. Ranks that wait for it then get the error of a closed connection,
-and may exit earlier. So each rank writes down its error as soon as the error ends its program.
+process groups before it exits. Other ranks that wait for this rank then get the error of a closed
+connection, and may exit before it. So each rank writes down its error as soon as the error ends its
+program.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ def first_failure(folder: str | Path, of: Container[int] | None = None) -> Failu
     Args:
         folder: The folder of the notes.
         of: The ranks that are known to have failed. Each note of these ranks is taken as a failure,
-            even a note that its rank ended without an error. With None the notes of all ranks
-            are read, and those without an error are ignored.
+            even a note that its rank ended without an error. With None every rank's note counts
+            if it has an error.
     """
     notes = (json.loads(note.read_text()) for note in Path(folder).glob(f"{_NOTES}*"))
     failures = [Failure(**note) for note in notes]

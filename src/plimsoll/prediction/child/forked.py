@@ -44,7 +44,7 @@ class _Table(ctypes.Structure):
 
 
 class ForkedProcesses:
-    """Tracks each process that is forked from this one from now on.
+    """Tracks the processes that this process forks from now on.
 
     Attributes:
         uses_cuda: The number of ended processes that used a GPU.

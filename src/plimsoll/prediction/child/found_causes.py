@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def causes_of(
     run: Run, peak: PeakContents, device: int, notes: Notes, watchers: Watchers
 ) -> list[Cause]:
-    """Finds the causes of one device's memory; the one that best explains the figures is first."""
+    """Finds the causes of one device's memory, the best explanation of the figures first."""
     return find_causes(facts_of(run, peak, device, notes), watchers.guarded)
 
 

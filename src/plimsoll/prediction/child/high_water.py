@@ -21,9 +21,9 @@ class HighWaterMark:
         allocated_bytes: The most bytes in live blocks.
         reserved_bytes: The most bytes reserved from the driver.
         dedicated_bytes: The most bytes reserved in the GPU's own memory.
-        shared: The use of host memory by blocks that did not fit in the GPU's own memory (they
-            spilled), or that the program placed in host memory. None if blocks cannot spill and
-            the program placed none there.
+        shared: The use of host memory, either by blocks that spilled because the GPU's own memory
+            was full, or by blocks that the program placed in host memory. None if blocks cannot
+            spill and the program placed none there.
     """
 
     allocated_bytes: int

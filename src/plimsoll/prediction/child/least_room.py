@@ -35,8 +35,8 @@ def least_reserved_bytes(
 ) -> int | None:
     """Returns the least memory that serves a run's requests.
 
-    To find it, this bisects the range from `allocated` to `reserved`, and replays the requests at
-    each step.
+    Bisects the range from `allocated` to `reserved`, and replays the requests with each size that
+    it tries.
 
     Args:
         simulation: The simulated GPUs.

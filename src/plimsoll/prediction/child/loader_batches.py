@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 class LoaderBatches:
     """Watches PyTorch's loaders that have workers.
 
-    A loader has up to `num_workers * prefetch_factor` batches requested or ready. With a busy GPU
-    all of them are ready and wait; in the simulation the program takes each immediately.
+    A loader has up to `num_workers * prefetch_factor` batches requested or ready. If a real GPU is
+    busy, all these batches are ready and wait. In the simulation the program takes each batch
+    immediately.
     """
 
     def __init__(self, watchers: Watchers) -> None:

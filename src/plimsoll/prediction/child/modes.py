@@ -84,8 +84,8 @@ class AsItIs:
         watch_if_asked(torch)
 
     def _bound(self) -> None:
-        # The functions on the call stack here will run the script: their frames, like those of
-        # script_run, are below the script's on each stack.
+        # The functions on the call stack here, and those of script_run, will run the script. Their
+        # frames are outside the script's frames on each later call stack.
         callers = {frame.f_code.co_filename for frame, _ in traceback.walk_stack(sys._getframe())}
         self.simulation.runners |= {script_run.__file__, *callers}
         self.stops = Stops(self.simulation, self._request.at_most_events)

@@ -47,7 +47,7 @@ class Run:
         site: For each event, the number of the call stack that made the request or the free.
         frames: Takes the number of a call stack, and returns its frames. One of the frames may
             describe the origin of the request (`plimsoll.recordings.origin`).
-        labels: The uses of blocks: each label names the use of the block at one address.
+        labels: The uses of blocks. Each label names the use of the block at one address.
         round_request: Returns the size of the block for a request.
         steps: The events at which a step of the program ended.
     """

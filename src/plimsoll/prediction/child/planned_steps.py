@@ -1,9 +1,9 @@
 """Predicts a program's number of steps from the loops around its step.
 
-The loops are those of the functions on the call stack at the end of a step: `for` over a range, a
-loader or a list, also inside `enumerate` or a progress bar such as tqdm's. plimsoll reads the
-variables of these functions, and calls no code of the program. For a Trainer of transformers,
-plimsoll reads the number of steps from the Trainer's state.
+The loops are in the functions on the call stack at the end of a step. They are `for` loops over a
+range, a loader or a list, which may be wrapped in `enumerate` or in a progress bar such as tqdm's.
+plimsoll reads the variables of these functions, and calls no code of the program. For a Trainer of
+transformers, plimsoll reads the number of steps from the Trainer's state.
 """
 
 from __future__ import annotations

@@ -119,8 +119,8 @@ def _on_card(found: dict[str, Any], *, depends: bool) -> tuple[int, int] | None:
     """Returns the least and the most that `device_used_bytes` can be; None if it is certain.
 
     NCCL's memory and reserved memory may each be known only as a range. All other memory on the
-    card is taken as certain. `depends` says that an assumption of the prediction makes the memory
-    uncertain. A range is then returned even if NCCL's memory and reserved memory are known exactly.
+    card is taken as certain. If `depends` is set, an assumption of the prediction makes the memory
+    uncertain. Then the result is a range even if NCCL's memory and reserved memory are certain.
     """
     nccl, reserved = found["nccl_range_bytes"], _bounds(found, "reserved")
     if not (depends or nccl or reserved):
@@ -132,7 +132,7 @@ def _on_card(found: dict[str, Any], *, depends: bool) -> tuple[int, int] | None:
 
 
 def card_of(reported: ProcessReport, cards: dict[str, Card]) -> Card | None:
-    """Returns the card that a report is about; for a killed process, the card it filled most."""
+    """Returns the card that a report describes, or the card that a killed process filled most."""
     if reported.report is not None:
         return cards.get(dict(reported.cards).get(reported.report["device"], ""))
     used = [card for card in cards.values() if reported.process in card.takes]

@@ -3,7 +3,7 @@
 `python -m plimsoll.prediction.child.program FILE`: FILE is the number of an open file descriptor,
 from which the process reads a `Request`. The script's output and exit status are unchanged. The
 parent starts the process with SIGINT blocked, so that an interrupt takes effect only after the
-imports. If an interrupt came before, the process ends silently.
+imports. If the interrupt came during the imports, the process ends silently after them.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class _Rank:
 def run_ranks(request: Request) -> tuple[int | None, BaseException | None]:
     """Runs the ranks of a request to their end.
 
-    All ranks are ended before this function returns, however the job ends.
+    All ranks have ended when this function returns, however the job ends.
 
     Returns:
         The rank that failed, or None; and the error that ends the job: a `SystemExit` with the

@@ -5,8 +5,9 @@ counts once even if several calls of modules get it. In a program without a load
 the calls of modules: all calls up to the next backward pass count as one batch. A tensor that a
 module made, such as the images of a GAN, is no new sample.
 
-A program with an optimizer trains, so only the batches that reach a backward pass count. A batch
-that modules got, but that reached none before its loader went on, was evaluated.
+A program with an optimizer trains, so only the batches that reach a backward pass count. If a
+module is called with a batch, and the loader then yields the next batch or ends before a backward
+pass, the batch was evaluated and does not count.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class _Waiting:
 
     Attributes:
         samples: How many samples these batches have.
-        calls: How many calls modules had received when the latest of these batches was loaded.
+        calls: The number of module calls before the loader yielded its latest batch.
     """
 
     samples: int
@@ -127,10 +128,12 @@ class SampleCount:
         waiting.calls = self._calls
 
     def _leave_evaluated(self, loader: Any) -> None:
-        """Drops the batches of a loader that were evaluated: modules got them, and no more came.
+        """Drops a loader's waiting batches if they were evaluated.
 
-        Batches that no module got yet were loaded ahead. After an evaluation each further batch
-        moves its end, because frameworks evaluate the last batch when its loader has ended.
+        They were evaluated if a module was called since the loader yielded the last of them.
+        Otherwise the program has only loaded them ahead. Until the next backward pass, each
+        further batch moves the end of the evaluation, because frameworks evaluate a loader's last
+        batch after the loader has ended.
         """
         waiting = self._waiting.get(loader)
         if waiting is not None and waiting.calls < self._calls:
@@ -147,7 +150,7 @@ class SampleCount:
         self._before, self._new = self._before + self._new, 0
 
     def note_result(self, result: Any) -> None:
-        """Remembers a module's result: if it becomes an argument later, it is no new sample."""
+        """Remembers a module's result, so that it is no new sample if a later call gets it."""
         if getattr(result, "grad_fn", None) is not None:
             self._results.append(weakref.ref(result))
 

@@ -97,7 +97,7 @@ def reason_of(error: BaseException | None) -> str | None:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     name = type(error).__name__
     line = line_of(error)
-    # A traceback names no line of a script that has a SyntaxError; the text of the error does.
+    # If the script has a SyntaxError, the traceback has no line of the script, but `first` has it.
     where = "" if line == NO_LINE else f" ({line})"
     own = f"{name}{': ' if first else ''}{first}{where}"
     return own if error.__cause__ is None else f"{own}, caused by {reason_of(error.__cause__)}"

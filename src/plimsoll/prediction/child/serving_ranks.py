@@ -16,7 +16,7 @@ def serving_of_all(
 ) -> dict[str, Any] | None:
     """Returns the `ServingUse` of the whole engine, as a dictionary; None if no engine ran.
 
-    Its sizes are those of the process that the report describes. The reason for a failure may come
+    The sizes are those of the process that the report describes. The reason for a failure may come
     from another process.
 
     Args:

@@ -64,7 +64,7 @@ class _Step:
     Attributes:
         begin: The end of the previous step, or of the evaluation after it.
         end: The end of the step.
-        is_whole: Whether it begins at the end of the previous step.
+        is_whole: Whether `begin` is the end of the previous step.
     """
 
     begin: _End
@@ -88,7 +88,7 @@ class _Steps:
         count: The number of ends.
         done: The latest steps, in order.
         last: The latest end.
-        resumed: The end of the latest evaluation since then; None if there was none.
+        resumed: The end of the latest evaluation since `last`; None if there was none.
         first_second: The real time, in seconds, at the first end.
         last_second: The real time at the latest end.
     """
@@ -115,8 +115,9 @@ class _Steps:
         """Returns the usual step.
 
         This is the step of median time among the steps with the most frequent batch size. Steps
-        without an evaluation before them are taken if there are any, because they have all work.
-        If two steps are in the middle, it is the shorter of the two, because extra work adds time.
+        directly after an evaluation are used only if there are no others, because the clock missed
+        a part of their work. If two steps are in the middle, the shorter one is returned, because
+        extra work adds time.
         """
         steps = [each for each in self.done if each.is_whole] or list(self.done)
         batches = Counter(each.samples for each in steps)
@@ -147,8 +148,9 @@ class StepClock:
     A step is one step of an optimizer. In a program without optimizers a step is a call of
     `generate`. If the program does not call `generate` either, a step is a call of the outermost
     module: the first module that the program calls, such as the whole model. In a program with
-    optimizers, each step of an optimizer makes the next module that is called with gradients the
-    outermost one. The time of evaluations between steps of optimizers does not count.
+    optimizers, the outermost module may change after each step of an optimizer. It is then the next
+    module that the program calls with gradients enabled. The time of evaluations between steps of
+    optimizers does not count.
     """
 
     def __init__(self, simulation: Simulation) -> None:

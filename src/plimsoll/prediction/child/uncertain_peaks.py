@@ -1,13 +1,13 @@
 """Computes the range of a run's peaks if sizes of blocks or times of frees are uncertain.
 
 The memory of some kernels is known only as a range. plimsoll replays the run several times, with
-different sizes from these ranges. A replay with the least size of each kernel and a replay with the
-largest are not enough: reserved memory may be highest with sizes in between, if a freed block is a
-bad fit for the next request. So sizes are also drawn at random. A draw gives most kernels their
-expected size.
+different sizes from these ranges. One replay uses the least sizes, and one the largest. Two
+replays are not enough, because reserved memory may be highest with sizes in between, if a freed
+block is a bad fit for the next request. So plimsoll also draws sizes at random. A draw gives most
+kernels their expected size.
 
 In a job, a block that NCCL's streams also use can be reused only when these streams are done. The
-host's pace decides how many requests the program makes before that. So the run is also replayed
+host's pace decides how many requests the program makes until then. So the run is also replayed
 with other delays between the free of such a block and its reuse. A delay is counted in events. One
 replay drops the delays of the simulation (factor 0), one multiplies them by 3, and one by 10. If
 ranks send to each other (send/recv), a rank waits for its neighbours, so a further replay
@@ -203,7 +203,7 @@ class _Peaks(NamedTuple):
 
 
 class _Run:
-    """The events of a device's run, to be replayed with other sizes and other times of frees.
+    """The events of a device's run, for replays with other sizes and other times of frees.
 
     Args:
         simulation: The run.

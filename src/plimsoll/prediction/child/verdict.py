@@ -167,7 +167,8 @@ def _peaks(reported: ProcessReport) -> tuple[int, int]:
 def _lack_of_room(reported: ProcessReport, cards: dict[str, Card]) -> tuple[bool, int, int, int]:
     """Returns a sort key, larger for a rank that lacks more memory.
 
-    Ranks that ran out of memory have the largest keys. The other ranks follow by headroom.
+    Ranks that are not known to fit have larger keys than ranks that fit. In each of these two
+    groups, a rank with less headroom has a larger key.
     """
     found, card = reported.prediction, card_of(reported, cards)
     assert found is not None

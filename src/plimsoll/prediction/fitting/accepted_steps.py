@@ -31,9 +31,9 @@ def accepted_step(
 
     Returns:
         A multiple of `step` that divides all accepted values but not the failed one. If the
-        script's error names a number, it is the least common multiple of `step` and that number.
-        Otherwise it is `step` times a power of two: the largest that is at most `tolerance`, or
-        else the smallest above `tolerance`.
+        script's error names a number, the result is the least common multiple of `step` and that
+        number. Otherwise the result is `step` times a power of two: the largest such multiple that
+        is at most `tolerance`, or else the smallest above `tolerance`.
     """
     for found in _DIVISOR.findall(without_line(reason or "")):
         named = lcm(step, int(found) or 1)

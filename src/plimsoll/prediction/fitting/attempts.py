@@ -263,7 +263,7 @@ class Attempts:
         def attempt() -> Attempt:
             try:
                 prediction = _finished(answer())
-                if not survey.exists():  # in a job whose ranks all ended before their report
+                if not survey.exists():  # all ranks of the job ended before they reported
                     raise InputError(f"{request.script}: no rank told what it used of a GPU")
             except (ScriptError, InputError) as error:
                 if is_as_it_is:
@@ -305,7 +305,7 @@ class Attempts:
         return AllocatorUse(prediction.allocator, prediction.conf, allocated, reserved, fits)
 
     def _beside_others(self, use: AllocatorUse, prediction: Prediction) -> AllocatorUse:
-        """Returns the use; its `fits` is False if other processes leave too little memory."""
+        """Returns `use`, with `fits` False if other processes leave too little memory."""
         outside = prediction.device_used_bytes - prediction.peak_reserved_bytes
         room = self._room + prediction.context_bytes - outside
         return replace(use, fits=use.fits and use.least_reserved_bytes <= room)
@@ -314,9 +314,10 @@ class Attempts:
 def _unless_late(use: AllocatorUse, room: int) -> AllocatorUse:
     """Sets `fits` to False if the script fits only because PyTorch's allocator releases segments.
 
-    On an H200 an offloading script that fitted only in this way ran out of memory. PyTorch's
-    allocator releases only whole segments. It cannot release a segment while a copy to the host
-    still reads a block in it. The elastic allocator waits for the copy and moves other blocks.
+    In a simulation, a script with offloading fitted only in this way. On an H200 it ran out of
+    memory. PyTorch's allocator releases only whole segments. It cannot release a segment while a
+    copy to the host still reads a block in it. The elastic allocator waits for the copy and moves
+    other blocks.
     """
     if use.allocator == "native" and use.peak_reserved_bytes > room:
         return replace(use, fits=False)

@@ -21,7 +21,7 @@ MOST_RUNS = 8
 _TOLERANCE = 100  # the search ends when the answer is known to one part in 100
 # Until some value is too large, each round tries at most this many times the largest known value.
 _MOST_GROWTH = 32
-# If memory stays the same up to this many times a value, it does not depend on the value at all.
+# If a value this many times as large takes the same memory, memory does not depend on the value.
 _PATIENCE = 1024
 # An estimate needs no scout if it lies within one of these factors of a known value: the first
 # factor if there is one known value, the second if there are two, the third if there are more.
@@ -61,8 +61,8 @@ class Point:
         spare_bytes: The memory left over, negative if memory is missing; None if the script ran out
             of memory.
         varying_bytes: The part of the script's memory that may depend on the value.
-        requested_bytes: The requested bytes at the peak. They are without rounding, which would
-            hide that memory grows a little between small values.
+        requested_bytes: The requested bytes at the peak, without rounding. With rounding, the small
+            growth of memory between small values would not show.
         is_scout: Whether it ran with unlimited memory.
     """
 

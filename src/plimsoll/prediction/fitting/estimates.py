@@ -25,7 +25,7 @@ def crossing(samples: Sequence[Sample]) -> float | None:
     """Estimates the value with which no byte stays free; None if the samples do not determine it.
 
     The estimate is the root of a parabola through the three samples whose free bytes are nearest to
-    zero. If there are only two samples, or the parabola has no root, it is the root of a line.
+    zero. If there are only two samples, or the parabola has no root, a line takes its place.
     """
     chosen = _nearest(samples)
     if len(chosen) < 2:
@@ -49,7 +49,7 @@ def _on_line(first: Sample, other: Sample) -> float | None:
 
 
 def _on_parabola(first: Sample, second: Sample, third: Sample) -> float | None:
-    """Returns the parabola's root nearest to `first`; None if it has none or rises at `first`."""
+    """Returns the parabola's root nearest to `first`; None if it has no root or rises there."""
     to_second = (second[1] - first[1]) / (second[0] - first[0])
     to_third = (third[1] - first[1]) / (third[0] - first[0])
     bend = (to_third - to_second) / (third[0] - second[0])

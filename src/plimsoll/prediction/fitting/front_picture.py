@@ -109,7 +109,7 @@ def _cell(tried: Tried, upwards: Scale, across: Scale) -> Cell:
 
 
 def _free(cell: Cell, looks: dict[Cell, Look], columns: int) -> Cell:
-    """Returns `cell` if it has no letter yet, or else the nearest cell of its row without one."""
+    """Returns the cell without a letter that is nearest to `cell`, in the same row."""
     number, column = cell
     near = sorted(range(columns), key=lambda other: abs(other - column))
     return next((number, other) for other in near if (number, other) not in looks)
@@ -131,7 +131,7 @@ def _axis(upwards: Scale, across: Scale) -> Iterator[Text]:
 def _entries(
     looks: dict[Cell, Look], limit_bytes: int, *, is_near: bool
 ) -> Iterator[tuple[Look, str]]:
-    """Yields the entries of the legend. It has the limit even if the picture does not show it."""
+    """Yields the legend's entries. The limit has an entry even if it is beyond the picture."""
     keys = sorted(look[0] for look in looks.values() if look != _OTHER)
     yield (f"{keys[0]} to {keys[-1]}", ""), "the rows above"
     if _OTHER in looks.values():

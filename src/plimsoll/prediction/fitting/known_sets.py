@@ -78,7 +78,7 @@ class Known:
         Args:
             changes: The set.
             with_bytes: The peak that is wanted with the whole set.
-            without_bytes: The peak without those changes of the set whose effect was measured.
+            without_bytes: The peak without the set's measured changes.
         """
         self._aims[frozenset(changes)] = _Aim(with_bytes, without_bytes)
 
@@ -140,7 +140,7 @@ class Known:
         return self.seconds(alone) - self.seconds(self.base)
 
     def seconds(self, attempt: Attempt) -> float:
-        """Returns the time of an attempt's step, estimated from its changes if it is unknown."""
+        """Returns the time of an attempt's step, or an estimate from the attempt's changes."""
         if attempt.step_seconds is not None and self.base.step_seconds is not None:
             return attempt.step_seconds
         start = self.base.step_seconds or 1.0
@@ -151,10 +151,10 @@ class Known:
         return self.seconds(attempt) * (1 + PER_CHANGE * len(attempt.changes))
 
     def price(self, attempt: Attempt, use: AllocatorUse) -> float:
-        """Returns the cost of an attempt, raised if it would fill the GPU, or almost fill it.
+        """Returns the cost of an attempt, raised if the attempt almost or fully fills the GPU.
 
-        If the GPU is full, PyTorch must release cached memory to continue. Such a plan may not fit
-        a real GPU, because the workspaces and the speed of the host may differ there.
+        If the GPU is full, PyTorch must release cached memory to continue. Such an attempt may not
+        fit a real GPU, because the workspaces and the speed of the host may differ there.
         """
         most = (1 - LITTLE) * self._room
         is_thin = use.peak_reserved_bytes + attempt.nccl_bytes > most
@@ -172,12 +172,10 @@ class Known:
         return self._margins.get(frozenset(chosen), 0)
 
     def reach(self, kinds: set[str], chosen: Changes) -> int:
-        """Returns the lowest peak that measured changes of these kinds can reach.
+        """Returns the lowest peak that `chosen` and measured changes of these kinds can reach.
 
-        The script has the changes in `chosen` as well.
-
-        It is 0 (no bound) until an attempt with a subset of `chosen` has shown that such changes
-        can save no more.
+        Returns 0 (no bound) until an attempt with a subset of `chosen` has shown that measured
+        changes of these kinds can save no more.
         """
         inside = [
             attempt

@@ -115,7 +115,7 @@ class FitParts:
 
     @property
     def is_open(self) -> bool:
-        """Whether no tried value fits, and for the smallest one it is not known."""
+        """Whether no tried value is known to fit, and `smallest_failing` may fit."""
         at = [trial for trial in self.curve if trial.value == self.smallest_failing]
         return self.largest is None and any(trial.why_unknown is not None for trial in at)
 

@@ -92,7 +92,8 @@ class PlanParts:
         peak_reserved_bytes: The most bytes reserved from the driver.
         device_used_bytes: The memory that nvidia-smi would show at that peak.
         step_seconds: The time of a step; None if unknown.
-        slowdown: `step_seconds` divided by that of the unchanged script; None if one is unknown.
+        slowdown: `step_seconds` divided by the step time of the unchanged script; None if either is
+            unknown.
         as_it_is_bytes: The memory of the card that the unchanged script takes.
         device_used_range_bytes: The least and the most that `device_used_bytes` can be if sizes
             depend on data that plimsoll does not know; None if no size does.

@@ -1,11 +1,11 @@
 """Finds the changes with which a script fits and its steps are fastest, by branch and bound.
 
-The search simulates the unchanged script, then each single change that could matter. The estimate
-for a set of changes starts with the memory of its largest simulated subset. From this it subtracts,
-for each other change, what the change saved alone or, if that was not simulated, the most that the
-change can save. The search then simulates the fastest of the sets that should fit by their
-estimates, and the result replaces the estimate. The search ends when no untried set can be better
-than the best set that fits.
+The search simulates the unchanged script, then each single change that could matter. Then it
+estimates the memory of sets of changes. The estimate starts with the memory of the set's largest
+simulated subset. For each other change in the set, the search subtracts the bytes that the change
+saved alone. If the change was not simulated alone, the search subtracts the most that it can save.
+The search simulates the fastest set whose estimate fits, and replaces the estimate by the result.
+The search ends when no untried set can be better than the best set that fits.
 """
 
 from __future__ import annotations

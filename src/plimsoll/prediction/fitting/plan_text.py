@@ -136,7 +136,8 @@ def _changes(plan: PlanParts) -> Iterator[str]:
 def _own_options(plan: PlanParts) -> Iterator[str]:
     """Yields a line about an attempt that fits, is not the plan, and only sets script options.
 
-    If there are several, attempts that keep the results come first, then the fastest.
+    If there are several such attempts, the line is about the fastest of those that keep the
+    results. If none of them keeps the results, it is about the fastest.
     """
     fitting = [
         (not each.keeps_results, each.step_seconds or 0.0, each.device_used_bytes, each.options)

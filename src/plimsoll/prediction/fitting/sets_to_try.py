@@ -132,8 +132,9 @@ class Sets:
     def all_together(self, items: Sequence[Change]) -> list[Changes]:
         """Returns a list of one set: all changes that can be combined and did not fail alone.
 
-        If that set was tried already, the list holds the fastest untried set that adds measured
-        changes to it and should fit. The list is empty if there is no such set.
+        If that set was tried already, the list holds another set instead: the fastest untried set
+        that adds measured changes to the first set and should fit. The list is empty if there is
+        none.
         """
         everything = self._everything(items)
         if not self._known.is_known(everything):

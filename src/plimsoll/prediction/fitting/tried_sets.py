@@ -54,7 +54,7 @@ def _options(attempt: Attempt) -> list[str]:
 
 
 def _point(attempt: Attempt) -> tuple[int, float] | None:
-    """Returns the least memory an attempt runs in, and its step's time; None if one is unknown."""
+    """Returns the least memory that an attempt needs, and its step time; None if one is unknown."""
     if attempt.prediction is None or attempt.step_seconds is None:
         return None
     return attempt.least_bytes(), attempt.step_seconds

@@ -88,8 +88,8 @@ def fit(
             fit. This may take more than eight runs.
         headroom: The memory that must stay free, such as "2GiB" or "5%" of the card.
         progress: Called before each try with the value and None, and after it with the value and
-            the result. The value is None before a run with the script's own value, which only that
-            run can tell.
+            the result. Before a run with the script's own value both arguments are None, because
+            plimsoll learns this value from the run.
         options: The options of `predict`.
 
     Raises:

@@ -36,7 +36,7 @@ def take_out(arguments: Sequence[str], name: str) -> tuple[int | None, list[str]
 
 
 def put_in(arguments: Sequence[str], name: str, value: int | None) -> list[str]:
-    """Returns the arguments with the varied one and its value added; unchanged for None."""
+    """Returns the arguments, with `name` and `value` added unless `value` is None."""
     return [*arguments] if value is None else [*arguments, name, str(value)]
 
 

@@ -68,7 +68,7 @@ def _in_folder(folder: Path, name: str) -> Path | None:
 
 
 def _found(name: str, files: dict[str, Path | None]) -> Configuration:
-    """Returns the configuration to which these files lead.
+    """Returns the configuration of the model or pipeline that has these files.
 
     If `files` has a config.json, that file is used. If `files` has only a model_index.json, the
     model is a pipeline. Then the config.json in the folder of the pipeline's denoiser is used.

@@ -27,8 +27,8 @@ class Bisection:
             number doubles or halves.
 
     Attributes:
-        low: The largest number that is known not to be too much; 0 if there is none yet.
-        high: The smallest number that is too much; None if there is none yet.
+        low: The largest tried number that works; 0 if no tried number works.
+        high: The smallest tried number that is too much; None if no tried number is.
     """
 
     def __init__(

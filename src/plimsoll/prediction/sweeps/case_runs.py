@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.sweeps.program_digest import ProgramDigests
 
 _FORM = 3
-"""A number in each row's key. Increase it when rows get other contents: old rows then run again."""
+"""A number in each row's key. When rows get new contents, increase it to run all cases again."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class CaseRun:
 
     Attributes:
         case: The case to run.
-        key: The key of its `Row`.
-        folder: The folder to run it in.
+        key: The key of the case's `Row`.
+        folder: The folder to run the case in.
         request: The request of a prediction; None for a replay.
     """
 
@@ -53,10 +53,11 @@ def prepared(case: Case, digests: ProgramDigests, options: Options | None = None
         case: The case to run.
         digests: The digests of all programs.
         options: The options of a prediction, including the case's card, configuration, allocator
-            and job. If None, these come from the case, and the other options have their defaults.
+            and job. If None, the card, configuration, allocator and job come from the case, and
+            all other options have their defaults.
 
     Raises:
-        InputError: If its program, card or configuration cannot be used.
+        InputError: If the case's program, card or configuration cannot be used.
     """
     request = None
     if case.kind == "prediction":

@@ -85,15 +85,15 @@ class Row:
             the case, and the versions of plimsoll and PyTorch.
         error: Why the case failed, in one line; None if it succeeded.
         fits: Whether the program gets all the memory that it requests. If a prediction ended
-            without an answer, this is None too, and `result` tells why.
+            without an answer, `fits` is None too, and `result` tells why.
         peak_allocated_bytes: The most bytes in live blocks.
         peak_reserved_bytes: The most bytes reserved from the driver.
         device_used_bytes: The memory that nvidia-smi would show when reserved bytes are at their
             peak; for a replay, only the reserved bytes.
         total_bytes: The card's memory; None if unknown.
         step_seconds: The estimated time of a step.
-        samples_per_second: The estimated number of samples that the program processes in a second;
-            of a job, those of all ranks, if each has samples of its own.
+        samples_per_second: The estimated number of samples that the program processes in a second.
+            For a job, the samples of all ranks count if each rank has its own samples.
         result: The whole prediction (`Prediction.to_dict`, without its timeline), or the replay of
             each device.
     """

@@ -61,7 +61,8 @@ class ResultsFile:
 
     At the block's end all rows are in the file.
 
-    Each write writes the whole file. So if writes are slow, one write is made for several rows.
+    Each write replaces the whole file. So if writes are slow, plimsoll collects several rows for
+    one write.
 
     Args:
         path: The file, which may exist.

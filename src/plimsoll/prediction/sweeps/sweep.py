@@ -52,11 +52,11 @@ def sweep(
 
     Args:
         plan: A TOML file, or its contents as a mapping; see docs/how-to/which-card.md.
-        results: The file of the table, .parquet. The default is a file beside the plan's file, and
-            no table for a mapping.
-        processes: The number of parallel cases on this machine. The default is one for each core,
-            counting each rank of a job.
-        address: The address of a Ray cluster that runs the cases. Each of its machines needs
+        results: The file of the table, .parquet. The default is a file beside the plan's file. If
+            the plan is a mapping, there is no table by default.
+        processes: The number of parallel cases on this machine. The default is one for each core.
+            A job takes a core for each of its ranks.
+        address: The address of a Ray cluster that runs the cases. Each machine of the cluster needs
             plimsoll, and the scripts and recordings at the same paths as on this machine.
         progress: A function that is called after each case with the case's row, the number of
             finished rows, and the total number of rows.
@@ -74,7 +74,7 @@ def sweep(
 
 
 def processes_of(plan: SweepPlan, processes: int | None) -> int | None:
-    """Returns how many cases run at the same time; None for the default, one for each core.
+    """Returns how many cases run at the same time; None means one for each core.
 
     A job has a process for each rank, so fewer jobs run at the same time.
     """

@@ -78,7 +78,7 @@ def _answer(rows: Sequence[Row], found: SweepParts) -> str:
 
 
 def _best(best: Row, rows: Sequence[Row], found: SweepParts, goal: str) -> str:
-    """Returns the part of a sentence that names the best case, and its figure for the goal.
+    """Returns the part of a sentence that has the best case's name and its figure for the goal.
 
     The case is named by its card. Arguments, settings and allocator are added only if they differ
     between the cases.

@@ -16,7 +16,7 @@ class Kind(StrEnum):
     OVERLAY = "overlay"
     """Overlay file systems show real folders to the program, but store its writes elsewhere."""
     WALL = "wall"
-    """A library loaded before libc redirects writes; the kernel refuses writes that bypass it."""
+    """A preloaded library redirects writes. The kernel refuses writes that bypass the library."""
     LAYER = "layer"
     """The library redirects writes as with `WALL`, but the kernel refuses none: writes that bypass
     the library reach real files."""

@@ -39,7 +39,7 @@ class Means(Protocol):
     listener: int | None
 
     def prepare(self) -> None:
-        """Prepares the isolation. The holder calls it before it starts the program's process.
+        """Prepares the isolation. The holder calls this method, then starts the program's process.
 
         Raises:
             OSError: If the machine does not offer this means.

@@ -256,9 +256,9 @@ def _with_untouched(
     known: NDArray[np.uint64],
     pools: dict[tuple[int, int], int],
 ) -> Lifetimes:
-    """Adds the blocks in `segments` for which there is no event.
+    """Adds the blocks in `segments` that have no event.
 
-    These are the blocks whose addresses are not in `known`.
+    `known` has the addresses that events name.
     """
     seen = set(known.tolist())
     untouched = [

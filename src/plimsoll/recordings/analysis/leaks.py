@@ -1,9 +1,10 @@
 """Finds live memory that grows from step to step.
 
 At each boundary between steps, the live bytes of every group of blocks form a series. A leak is a
-series with a trend. The Mann-Kendall test gives the trend's confidence, the Theil-Sen estimator its
-slope. They use ranks and medians, so single odd steps do not matter. Memory is no leak if it grows
-only during warm-up, if its growth stops, or if it is freed from time to time.
+series with a trend. The Mann-Kendall test gives the trend's confidence. The Theil-Sen estimator
+gives the trend's slope. The test uses ranks and the estimator uses medians, so a few unusual steps
+do not matter. Memory is no leak if it grows only during warm-up, if its growth stops, or if it is
+freed from time to time.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ class Leak:
         grown_bytes: The growth from the first examined step to the last.
         blocks: The growth in the number of blocks.
         last_event: The last event that allocated a block of this line or size.
-        inside_step: The marked step with the loop, such as a validation, in whose passes the memory
-            grows: "step" then means a pass of it. None if the memory grows from step to step.
+        inside_step: None if the memory grows from step to step. If it grows with each pass of a
+            loop inside a marked step, such as a validation, the number of this step. "Step" in the
+            other attributes then means a pass of the loop.
     """
 
     what: str
@@ -110,7 +112,7 @@ def leak_moments(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
     Boundary 0 is the one that ends the warm-up.
     """
-    # The last boundary is a guess if the steps were detected; it is then left out.
+    # If the steps were detected, the last boundary is a guess and is left out.
     last = len(steps) + (steps.source == "marks")
     moments = steps.boundaries[steps_to_warm_up(steps) : last] - 1
     spread = np.linspace(0, len(moments) - 1, min(len(moments), _MOST_MOMENTS))

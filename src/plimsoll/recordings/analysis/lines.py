@@ -1,10 +1,10 @@
 """Finds the source line of a call stack.
 
-The line begins with the innermost frame in the user's own files, because the user can change those.
-If that frame calls a library, the library's innermost frame follows, because it tells the layers of
-a model apart: `train.py:31 step → diffusers/models/unet.py:412 f`. Frames of PyTorch,
-Python and plimsoll are skipped. A file's path alone decides whether it belongs to the user, because
-recordings may come from other machines.
+The line begins with the innermost frame in the user's own files, which the user can change. If that
+frame calls a library, the library's innermost frame follows, because it tells the layers of a model
+apart: `train.py:31 step → diffusers/models/unet.py:412 f`. Frames of PyTorch, Python and plimsoll
+are skipped. A file's path alone decides whether it belongs to the user, because recordings may come
+from other machines.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ def source_lines(
         frames: A function that returns the frames of a stack, such as `DeviceTrace.frames`.
 
     Returns:
-        For each stack, the index of its line in the list of lines; and this list, in which each
-        line occurs once.
+        For each stack, the index of its line in the list of lines. Then the list of lines, in
+        which each line occurs once.
     """
     numbers, place = np.unique(stacks, return_inverse=True)
     lines: dict[str, int] = {}

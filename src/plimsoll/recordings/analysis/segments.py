@@ -31,13 +31,13 @@ class SegmentLifetimes:
     Attributes:
         start: The event that took the range from the driver; -1 if it is older than the first
             event. int64.
-        end: The event that released it; the number of events if it is never released. int64.
+        end: The event that released the range; the number of events if there is none. int64.
         address: The first address. uint64.
         size: The size in bytes. uint64.
         shared: The bytes of the range that lie in host memory. uint64.
         stream: The stream that the range serves. uint64.
-        private: Whether it belongs to a private pool. uint8.
-        expandable: Whether it was mapped into an expandable segment. uint8.
+        private: Whether the range belongs to a private pool. uint8.
+        expandable: Whether the range was mapped into an expandable segment. uint8.
     """
 
     start: NDArray[np.int64]

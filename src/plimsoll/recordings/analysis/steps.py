@@ -10,10 +10,10 @@ properties of steps:
 - The boundaries are evenly spaced, and cover the history.
 - Little memory is live at the boundaries, compared with the rest of the step.
 
-If two proposals are rated about equally, and one has at least about twice as many steps, this one
-is taken, because the other counts several steps as one. In a long history only the middle is
-searched. The kind of block that begins the steps in the middle then gives the boundaries in the
-rest of the history.
+Two proposals may be rated about equally although one has about twice as many steps, or more. The
+proposal with more steps is then taken, because the other proposal counts several steps as one. In a
+long history only the middle is searched. The kind of block that begins the steps in the middle then
+gives the boundaries in the rest of the history.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _LEAST_STEPS = 3
 _LEAST_CONFIDENCE = 0.5
 _AS_GOOD = 0.08  # a smaller difference in confidence has no meaning
 _FINER = 1.8
-# These constants limit the search time. The first limits the kinds of blocks that are examined for
-# each value of `_Kind.by`, the second the step counts that are tried, and the third the proposals
-# that are tried for one step count.
+# The next three constants limit the search time. The first limits the kinds of blocks that are
+# examined for each value of `_Kind.by`. The second limits the step counts that are tried. The third
+# limits the proposals that are tried for one step count.
 _MOST_PROMISING = 1000
 _MOST_COUNTS = 40
 _MOST_OF_A_COUNT = 3
@@ -209,8 +209,8 @@ def _grouped(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Sorts the indices of blocks by the blocks' kind.
 
-    Returns the sorted indices. For each kind, also returns the position at which its indices begin
-    among the sorted ones, and their number.
+    Returns the sorted indices. For each kind, also returns the position of its first index among
+    the sorted indices, and the number of its blocks.
     """
     times = np.bincount(kind)
     return np.argsort(kind, kind="stable"), np.cumsum(times) - times, times
@@ -221,8 +221,8 @@ def _spacing(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Measures for each kind of block how its allocations are spread over the history.
 
-    Returns the unevenness of the distances between them (deviation over mean), and the share of the
-    history that they cover.
+    Returns the unevenness of the distances between allocations of a kind (deviation over mean), and
+    the share of the history that these allocations cover.
     """
     gaps = np.diff(order, append=0).astype(np.float64)
     gaps[first + times - 1] = 0  # this gap leads to another kind

@@ -23,11 +23,11 @@ class Stretch:
 
     Attributes:
         first: The first event of the part.
-        count: The number of its events.
-        began: The blocks allocated in the part, even if they are freed after it.
+        count: The number of events in the part.
+        began: The blocks allocated in the part. Some may be freed after the part.
         lives: The lifetime of each block of `began`, counted in allocations; -1 if it is never
             freed. int64.
-        carried: The blocks allocated before the part that are live at its beginning.
+        carried: The blocks that are live at the part's beginning.
     """
 
     first: int

@@ -92,7 +92,7 @@ class Notes:
         math_attention: Calls of attention without a fused kernel.
         pinned_asked_bytes: The peak of page-locked memory that the program requested.
         pinned_taken_bytes: The peak of page-locked memory that PyTorch gave to these requests. It
-            can be larger, because PyTorch rounds the requests up.
+            can be larger than `pinned_asked_bytes`, because PyTorch rounds the requests up.
         has_pinned_threshold: Whether this PyTorch has `pinned_max_round_threshold_mb`.
         searches: Whether cuDNN searched for the fastest plans (`torch.backends.cudnn.benchmark`).
         devices: The peaks of allocated memory by device, in bytes.
@@ -157,7 +157,7 @@ class Facts:
 
     @cached_property
     def passes(self) -> Steps:
-        """`steps`, if they come from marks or are not empty; otherwise steps that are detected."""
+        """`steps`, or newly detected steps if `steps` is empty and does not come from marks."""
         is_said = self.steps.source == "marks" or len(self.steps)
         return self.steps if is_said else find_steps(self.blocks)
 

@@ -1,9 +1,10 @@
 """Finds loops that make no optimizer step, such as a validation between two steps of training.
 
-Such a loop lies inside one marked step, which then makes many times the forward requests of other
-steps. Its iterations, called passes, are found from the rhythm of its allocations. Only the time up
-to the end of the step's largest rise is searched. A loop that keeps memory frees it all at once
-after its end, so its passes are alike only until then.
+Such a loop lies inside one marked step. This step makes many times as many forward requests as
+other steps. The iterations of the loop, called passes, are found from the rhythm of the loop's
+allocations. Only the time up to the end of the step's largest rise of live memory is searched. A
+loop that keeps memory frees it all at once after the loop's end, so its passes are alike only until
+then.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ _MUCH_LONGER = 3
 """A step is searched for a loop if it makes more than this many times the median step's requests.
 
 Only requests outside backward passes and optimizers count. A validation that keeps its graphs makes
-few other events: it frees nothing.
+few other events, because it frees nothing.
 """
 _MOST_SEARCHED = 1 << 20
 """The most events of a step that are searched for a loop, counted from the step's beginning."""
 _MOST_LOOPS = 100
-"""The most steps that are searched for a loop; of more steps, the last."""
+"""The most steps that are searched for a loop. If there are more, the last ones are searched."""
 
 
 def inner_loop(facts: Facts) -> Steps:

@@ -213,7 +213,7 @@ def _cause(
         grown: The bytes by which the memory of this cause grew.
         change: The advice.
         patch: The changed statement, which no longer makes memory grow.
-        graph: The statement that a graph is kept; "" without one.
+        graph: The part of the sentence that says that a graph is kept; "" without a graph.
     """
     slope = round(leak.slope_bytes * grown / leak.grown_bytes)
     more = format_size(slope)

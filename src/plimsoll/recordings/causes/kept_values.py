@@ -78,14 +78,14 @@ def _has(node: ast.stmt, line: int) -> bool:
 def _kept_at(loop: _Loop, line: int) -> list[tuple[ast.stmt, ast.expr, bool | None]]:
     """Returns the statements that keep the value that a line makes, or a loss computed from it.
 
-    If the line itself has such a statement, returns only that. Otherwise returns the statements
-    that keep a name assigned by the line, in the order of the text. If there are none, follows the
-    assignments below: if the line assigns `output`, and a later line computes `loss` from `output`,
-    returns the statements that keep `loss`.
+    If the line itself has such statements, returns only these. Otherwise returns the statements
+    that keep a name assigned by the line, in the order of the text. If there are none, looks for a
+    loss. For example, the line assigns `output`, and a later line computes `loss` from `output`.
+    Then returns the statements that keep `loss`.
 
     Returns:
-        Each statement, the kept value, and None if that value is the line's own result. If it is a
-        loss, whether it is known to be a number.
+        For each statement: the statement, the value that it keeps, and whether this value is a loss
+        that is known to be a number. The last item is None if the value is the line's own result.
     """
     kept = sorted(_keeping(loop), key=lambda each: each[0].lineno)
     own = [each for each in kept if _has(each[0], line)]
@@ -118,7 +118,7 @@ def _targets(node: ast.Assign) -> list[str]:
 
 
 def _uses(node: ast.AST, names: set[str]) -> bool:
-    """Returns whether an expression uses one of the names so that the result has its graph."""
+    """Returns whether an expression's result has the graph of one of the named values."""
     match node:
         case ast.Name(name):
             return name in names

@@ -52,7 +52,7 @@ def own_bytes(error: str) -> int | None:
 
 
 def outside_pytorch(card: CardParts) -> Cause | None:
-    """Finds memory outside PyTorch, if PyTorch's memory alone would fit the card.
+    """Finds memory outside PyTorch, if the card has room for the CUDA context and PyTorch's memory.
 
     The memory outside PyTorch must be at least 2 % of the card. The CUDA context does not count,
     because it is always there.

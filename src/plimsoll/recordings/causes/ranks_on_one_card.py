@@ -1,6 +1,6 @@
 """Recognises ranks that use another rank's card.
 
-They load a checkpoint onto that card, or have no card of their own.
+Such ranks load a checkpoint onto another rank's card, or have no card of their own.
 
 A rank sees only its own process. So each rank notes its use of other ranks' cards, and the process
 that started the ranks combines these notes into one cause.

@@ -1,6 +1,6 @@
 """Recognises a peak in the first step, where cuDNN tries every plan of each convolution.
 
-`torch.backends.cudnn.benchmark` makes it do so. A plan is an algorithm with its settings.
+`torch.backends.cudnn.benchmark` makes cuDNN try them. A plan is an algorithm with its settings.
 """
 
 from __future__ import annotations

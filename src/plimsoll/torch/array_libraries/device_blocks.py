@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 DEFAULT_STREAM = 0
-# The engine keeps idle memory as if it were memory of a stream with this number. It knows no real
-# stream by this number: CUDA calls the default stream 0 or 1, and the engine always gets 0 for it.
+# The engine keeps idle memory as if it were memory of a stream with this number. No real stream has
+# this number in the engine. CUDA calls the default stream 0 or 1, but the engine always gets 0.
 _IDLE = 1
 _MADE_BY_SOMEBODY = 3  # streams that a program made have this number or a higher one
 
@@ -89,7 +89,8 @@ def is_made(stream: int) -> bool:
 def event_stream(stream: int) -> int:
     """Returns the stream on which to record an event that waits for the work queued on `stream`.
 
-    For a thread's own default stream, returns the process's default stream, which waits for it.
+    For a thread's own default stream, returns the process's default stream, which waits for the
+    thread's default stream.
     """
     return stream if is_made(stream) else DEFAULT_STREAM
 

@@ -37,7 +37,7 @@ def check_libraries(names: Collection[LibraryName]) -> None:
     """Imports the libraries and checks that plimsoll can serve them.
 
     Raises:
-        InputError: If one is not installed, is broken or too old, or has allocated memory already.
+        InputError: If a library is missing, broken or too old, or has allocated memory already.
     """
     for name in names:
         if name in _served:

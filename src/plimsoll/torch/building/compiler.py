@@ -327,7 +327,7 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl
 
 
 def _ending_with_parent() -> Callable[[], None]:
-    """Returns a function; a process that calls it gets SIGTERM when its parent dies."""
+    """Returns a function that makes the calling process get SIGTERM when its parent dies."""
     return partial(ctypes.CDLL(None).prctl, _SET_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
 
 

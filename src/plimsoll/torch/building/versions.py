@@ -89,7 +89,7 @@ def torch_build() -> str:
     """Returns the whole version of the installed PyTorch, such as "2.13.0+cpu".
 
     Raises:
-        InputError: If it is not installed.
+        InputError: If PyTorch is not installed.
     """
     torch_folder()
     return importlib.metadata.version("torch")

@@ -105,7 +105,7 @@ class TorchEvents:
     def frames(self, stack: int) -> list[Frame]:
         """See `EventSource.frames`.
 
-        plimsoll puts a frame before those of the call stack. It says whether the request came from
+        plimsoll puts a frame before the call stack. This frame says whether the request came from
         the forward or the backward pass, and whether autograd was recording operations.
         """
         phase = "backward" if stack & _IN_BACKWARD else "forward"

@@ -79,7 +79,7 @@ def install(
         pytorch: Whether PyTorch uses the allocator. With False, PyTorch need not be installed; this
             is for programs that use only other libraries.
         cupy: Whether CuPy's arrays use the allocator. docs/live.md explains the libraries.
-        numba: Whether Numba's device arrays use it. Call `install` before the first of them.
+        numba: Whether Numba's device arrays use it. Call `install` before the first such array.
         rmm: Whether buffers of RMM, and so those of RAPIDS, use it.
 
     Raises:

@@ -68,8 +68,9 @@ def record(
         stacks: Whether to record the Python call stack of each request.
         allocator: The `plimsoll.Allocator` to record instead of the process's GPUs.
         limit: The most that the recording takes on the disk, such as "1GiB"; at least 16 MiB. The
-            newest events are in `run.plim`, those before them in `run.earlier.plim`, and older ones
-            are dropped. Each file opens alone and says how much is not in it.
+            newest events are in `run.plim`, and the events before these are in `run.earlier.plim`.
+            Even older events are dropped. Each of the two files can be opened alone, and says how
+            much it lacks.
 
     Returns:
         A context manager, which is also a decorator.

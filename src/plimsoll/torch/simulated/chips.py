@@ -28,8 +28,8 @@ class Chip:
 def nearest_row(table: Path, capability: tuple[int, int]) -> dict[str, int]:
     """Returns the row of a table that holds for chips of a compute capability.
 
-    This is the row of that capability or, if there is none, of the next lower one. If all rows are
-    of higher capabilities, it is the first row.
+    If the table has no row of that capability, returns the row of the next lower capability. If all
+    rows are of higher capabilities, returns the first row.
 
     Args:
         table: A .csv file with a row for each of several compute capabilities, the lowest first.

@@ -146,8 +146,8 @@ class NcclOptions:
 def add_nccl(c10d: ModuleType) -> None:
     """Adds to `torch._C._distributed_c10d` the names that only a build with NCCL has.
 
-    Programs look for these names and make `Options`. They cannot instantiate the backend classes:
-    `ranks.process_groups` makes the process groups.
+    Programs look for these names and make `Options`. Programs cannot instantiate the backend
+    classes, because `ranks.process_groups` makes the process groups.
     """
     for name in ("ProcessGroupNCCL2", "ProcessGroupNCCLLazy"):
         backend = missing_class(name, base=c10d.Backend, where="torch.distributed")

@@ -82,9 +82,9 @@ class _Allocators:
         return self.simulation.fractions[index]
 
     def change(self, _: object) -> None:
-        """Installs an allocator that stands in for the program's own allocator.
+        """Installs plimsoll's allocator `uncached` in place of the program's own allocator.
 
-        It is plimsoll's allocator `uncached`, which passes each request to the driver.
+        `uncached` passes each request to the driver.
 
         Raises:
             RuntimeError: If the present allocator has already served a request.

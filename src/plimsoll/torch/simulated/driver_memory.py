@@ -55,7 +55,7 @@ class DriverMemory:
     def map_other(self) -> int:
         """Returns a new address for memory that another process allocated.
 
-        It takes no memory of the card, because the other process accounts for that memory.
+        plimsoll takes no memory of the card here, because the other process has already done so.
         """
         return next(self._addresses)
 

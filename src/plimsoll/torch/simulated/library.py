@@ -36,8 +36,8 @@ SIMULATED_GPU = Recipe(
     sources=_HERE / "csrc",
     # These flags include only the headers of PyTorch that the library needs.
     flags=("-O1", "-DAT_PER_OPERATOR_HEADERS", f"-I{_HERE}/csrc/lean", f"-I{_HERE}/csrc"),
-    # In a CUDA build libtorch depends on libtorch_cuda. So libtorch_cuda is loaded first, and
-    # plimsoll's library after it. PyTorch registers its kernels, and plimsoll's kernels replace
+    # In a CUDA build libtorch depends on libtorch_cuda, so libtorch_cuda is loaded before
+    # plimsoll's library. PyTorch then registers its kernels first, and plimsoll's kernels replace
     # them.
     libraries=("torch", "torch_cpu", "c10"),
     needs_cuda=False,
@@ -480,6 +480,6 @@ def _rows(copy: Any, kind: type[_Row]) -> ctypes.Array[_Row]:
 
 
 def _megabytes(conf: str, key: str) -> int:
-    """Returns the size that `conf` sets for `key`, in bytes; if it sets none, `_WITHOUT_END`."""
+    """Returns the size that `conf` sets for `key`, in bytes; `_WITHOUT_END` without one."""
     found = re.findall(rf"{key}\s*:\s*(\d+)", conf)
     return int(found[-1]) * MiB if found else _WITHOUT_END

@@ -1,9 +1,9 @@
 """Simulates NVIDIA's libraries for programs that open them by `ctypes`.
 
-A program that opens one of them by its file name gets an object whose attributes are the library's
-functions. Any other library is opened as usual, and then calls the simulated GPUs where it calls
-CUDA. If such a library needs CUDA libraries that are not installed, plimsoll first makes stand-ins
-for the missing ones.
+If a program opens such a library by its file name, it gets an object whose attributes are the
+library's functions. Any other library is opened as usual, and then calls the simulated GPUs where
+it calls CUDA. If such a library needs CUDA libraries that are not installed, plimsoll first makes
+stand-ins for the missing ones.
 
 If a program opens the CUDA runtime and the machine has one, plimsoll also loads the real runtime,
 because PyTorch's libraries are linked to it.

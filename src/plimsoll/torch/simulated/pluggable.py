@@ -1,8 +1,8 @@
 """A program's own allocators in torch.cuda: objects with two C functions from a library.
 
-A pool of `torch.cuda.MemPool(allocator)` gets its segments from these functions: they are called
-as on a machine with a GPU. If the program makes such an object the allocator of the whole process,
-the functions are not called. plimsoll's own allocator `uncached` then serves the process.
+A pool of `torch.cuda.MemPool(allocator)` gets its segments from these functions, as on a machine
+with a GPU. If the program installs such an object as the allocator of the whole process, plimsoll
+does not call the functions. plimsoll's own allocator `uncached` then serves the process.
 """
 
 from __future__ import annotations

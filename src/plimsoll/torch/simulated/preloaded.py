@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 VARIABLE = "PLIMSOLL_LD_PRELOAD"
-"""Names libraries as LD_PRELOAD does. The dynamic linker ignores it, so the process starts without
-NVIDIA's driver, which such a library needs."""
+"""An environment variable that names libraries, like LD_PRELOAD. The dynamic linker ignores it, so
+the process starts without NVIDIA's driver, which such a library needs."""
 _DEFAULT_POOL = (0, 0)
 
 

@@ -1,4 +1,4 @@
-"""CUDA's runtime (libcudart) for programs that open it by `ctypes`, and for libraries that do.
+"""CUDA's runtime (libcudart) for programs and libraries that open it by `ctypes`.
 
 The functions call the simulated driver. A library that a program opens by `ctypes` calls them too,
 although it is linked to libcudart. In a program's other extensions CUDA's own functions remain. A

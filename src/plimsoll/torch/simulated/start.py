@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class _AroundImport(importlib.abc.MetaPathFinder):
     """An import hook that gives chosen modules to functions of plimsoll.
 
-    When such a module is imported, the hook does not execute the module's code. It calls the
-    function that `actions` holds for the module's name. That function executes the code.
+    When such a module is imported, the hook does not execute the module's code. Instead it calls
+    the function that `actions` holds for the module's name, and this function executes the code.
     """
 
     def __init__(

@@ -14,16 +14,17 @@
 //   D of 40 MiB is lent    | retired | B |       D        |   A's ten pieces are mapped here too
 //   D is freed             | retired | B |      free      |
 //   A is lent again        | A       | B | free | retired |   its pieces return: no driver call
-//   A is freed, D is lent  | retired | B |       D        |   they return to D: no driver call
+//   A is freed, D is lent  | retired | B |       D        |   they return here: no driver call
 //
 // Approach. A piece's home is where it was mapped first. A block borrows the pieces that were
-// brought together for it. Meanwhile the addresses of their home are retired: these serve no
-// request, but the old mappings stay. So the pieces can return home without a driver call after the
-// block is freed. A program that repeats its steps finds free memory where the last step found it,
-// and each request gets the same address as in the last step. After some steps no driver calls are
-// needed: only the allocator's records (books/) change. An old mapping is unmapped if another piece
-// takes its addresses, if there are too many old mappings, or if memory is released to the driver;
-// but only after the work that used the addresses is done.
+// brought together for it. Meanwhile the home addresses of these pieces are retired. A retired
+// address serves no request, but its old mapping stays. So the pieces can return home without a
+// driver call after the block is freed. A program that repeats its steps finds free memory where
+// the last step found it, and each request gets the same address as in the last step. After some
+// steps no driver calls are needed: only the allocator's records (books/) change. The allocator
+// unmaps an old mapping if another piece takes its addresses, if there are too many old mappings,
+// or if memory is released to the driver. It does so only after the work that used the addresses is
+// done.
 //
 // - books/ records which addresses are used, free, retired or a hole, and which pieces lie there
 //   (mapped_space.h has the picture). It has an Arena for each stream, Lending, and the Ledger.
@@ -111,8 +112,9 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   [[nodiscard]] std::vector<SegmentInfo> segments() const override;
   void check_invariants() const override;
 
-  // Sets the plan that says where the large requests of each stream lie, as long as the program
-  // follows it. Private pools are not planned. Throws std::logic_error after the first request.
+  // Sets the plan. The large requests of each stream lie where the plan says, as long as the
+  // program follows it. Private pools are not planned. Throws std::logic_error after the first
+  // request.
   void set_plan(std::shared_ptr<const ProgramPlan> plan);
   // Returns how far each planned stream followed its plan. The streams are in the order in which
   // they made their first requests.
@@ -130,37 +132,39 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
 
   // Moves up to `most` bytes of spilled blocks back to the card. The blocks keep their addresses.
   // The blocks that have lived longest move first, because the next step will use them. Exported
-  // blocks stay. Waits for the device; the program must not use the blocks during the call. The
-  // card's memory comes from the driver; cached memory is left for the next step. Returns the bytes
-  // moved. Throws DriverError; each piece then lies in one tier as a whole. If the driver unmapped
-  // a piece and failed to map it again, the next request that needs new mappings tries again.
+  // blocks stay. Waits for the device; the program must not use the blocks during the call. Takes
+  // the card's memory from the driver, and leaves cached memory for the next step. Returns the
+  // bytes moved. Throws DriverError if the driver fails. Each piece then still lies in one tier as
+  // a whole. If the driver has unmapped a piece but fails to map it again, the next request that
+  // needs new mappings tries again.
   Bytes rebalance(Bytes most);
 
   // Checks that the region can be paused. Throws std::invalid_argument if it does not exist or is
-  // paused already, if one of its blocks was exported, or if a graph is captured.
+  // paused already, if one of its blocks was exported, or if a graph is being captured.
   void require_pausable(RegionId region);
   // Takes the dedicated memory under a region's live blocks off the card, and releases it to the
   // driver. The blocks keep their addresses, which the program must not access until `resume`. The
-  // content goes to `backup`; with an empty Backup it is lost. Waits for the device. Returns the
-  // bytes that the card got back. Throws std::invalid_argument if the region is not pausable. May
-  // also throw HostOutOfMemory, BackupError and DriverError. After an exception the region is
-  // unchanged, except if the driver fails to restore it. In that case the region is paused, and its
+  // content goes to `backup`. If the Backup is empty, the content is lost. Waits for the device.
+  // Returns the bytes that the card got back. Throws std::invalid_argument if the region is not
+  // pausable. May also throw HostOutOfMemory, BackupError and DriverError. An exception leaves the
+  // region unchanged. But if the driver fails to restore the region, the region is paused, and its
   // content is in the backup.
   Bytes pause(RegionId region, Backup backup);
   // Brings a paused region back, with the same content at the same addresses, except for blocks
-  // that were freed while it was paused. Returns the bytes that it took on the card. Throws
-  // std::invalid_argument if the region is not paused, or during a graph's capture. Throws
-  // OutOfMemory if the card or the limit has no room, and DriverError if the driver fails. If the
-  // content is in a store, it may also throw HostOutOfMemory or BackupError. After an exception the
-  // region is still paused.
+  // that were freed while the region was paused. Returns the bytes that the region took on the
+  // card. Throws std::invalid_argument if the region is not paused, or if a graph is being
+  // captured. Throws OutOfMemory if the card or the limit has no room, and DriverError if the
+  // driver fails. If the content is in a store, it may also throw HostOutOfMemory or BackupError.
+  // After an exception the region is still paused.
   Bytes resume(RegionId region);
   [[nodiscard]] bool is_paused(RegionId region) const;
   // Returns the region's use of memory; nothing if it never had any memory.
   [[nodiscard]] std::optional<RegionUse> region_use(RegionId region) const;
 
-  // Returns the free memory that cannot move because it shares a piece with a live block: only
-  // requests that fit into it can use it. All other free memory can move, or be released to the
-  // driver. Returns nothing if there are too many free blocks to look at while a program waits.
+  // Returns how much free memory cannot move because it shares a piece with a live block. Only
+  // requests that fit into this memory can use it. All other free memory can move, or be released
+  // to the driver. Returns nothing if there are too many free blocks to look at while a program
+  // waits.
   [[nodiscard]] std::optional<Bytes> fragments() const;
 
   // Returns the number of moves of all pieces so far. A piece moves when it begins to serve

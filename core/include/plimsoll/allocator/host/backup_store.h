@@ -1,5 +1,5 @@
-// A file that keeps the content of paused memory, so that host memory need not. On the way between
-// the GPU and the file, the content passes through page-locked memory, a small piece at a time.
+// A file that keeps the content of paused memory, so that the content takes no host memory. On the
+// way between the GPU and the file, the content passes through page-locked memory in small parts.
 #pragma once
 
 #include <stdexcept>
@@ -46,8 +46,8 @@ class BackupFile final : public BackupStore {
 };
 
 // A store for a simulated GPU, whose memory has no content. The file stays empty. But `reserve`
-// fails if the disk has no room for what a real GPU would write. It does not count the room that
-// other EmptyFiles have reserved.
+// fails if the disk has no room for what a real GPU would write. `reserve` does not count the room
+// that other EmptyFiles have reserved.
 class EmptyFile final : public BackupStore {
  public:
   // Takes the descriptor as `BackupFile` does.

@@ -47,8 +47,8 @@ struct CallTime {
 struct HostStatistics {
   Stat active;  // blocks in use by the program or by work that was queued before their free
   Stat active_bytes;
-  // Chunks. Its `allocated` counts the driver calls that locked a chunk, its `freed` those that
-  // unlocked one.
+  // Chunks. `allocated` counts the driver calls that locked a chunk, and `freed` the calls that
+  // unlocked a chunk.
   Stat segment;
   Stat reserved_bytes;
   CallTime allocate_time;
@@ -91,11 +91,11 @@ class HostPool {
   // Waits for the work that uses freed blocks, and returns free chunks to the driver.
   void empty_cache();
 
-  // A graph is captured between `begin` and `end`, with blocks of this pool. Each `begin` adds one
-  // use of the pool, and each `release_pool` subtracts one. Freed blocks of the pool are reused
-  // only when it has no uses left and the GPUs that replayed the graph have finished. Three calls
-  // wait for those GPUs: `empty_cache`, the next `begin`, and an `allocate` for which neither the
-  // pool nor the driver has memory.
+  // Between `begin` and `end`, a graph is being captured that uses blocks of this pool. Each
+  // `begin` adds one use of the pool, and each `release_pool` subtracts one. Freed blocks of the
+  // pool are reused only when the pool has no uses left and the GPUs that replayed the graph have
+  // finished. Three calls wait for those GPUs: `empty_cache`, the next `begin`, and an `allocate`
+  // for which neither the pool nor the driver has memory.
   void begin_allocate_to_pool(PoolId pool);
   void end_allocate_to_pool();
   void release_pool(PoolId pool);
@@ -122,8 +122,8 @@ class HostPool {
   };
   struct Freed {  // a freed block that queued work still uses
     Address address = 0;
-    // Its `uses` are the streams on which no event could be recorded yet, because they are being
-    // captured.
+    // The block's `uses` are the streams on which no event could be recorded yet, because these
+    // streams are being captured.
     Block block;
     std::vector<std::pair<Driver*, Event>> events;
   };

@@ -48,9 +48,9 @@ class NativeAllocator final : public Allocator {
   void release_pool(PoolId pool) override;
   [[nodiscard]] int pool_uses(PoolId pool) const override;
   void set_pool_option(PoolId pool, PoolOption option, bool on) override;
-  // Makes the pool take its later segments from `source` instead of the driver, and return them
-  // there. The source calls functions of the program (pool_source.h). Throws std::invalid_argument
-  // if the pool does not exist.
+  // Makes the pool take its later segments from `source` instead of the driver, and return them to
+  // `source`. The source calls functions of the program (pool_source.h). Throws
+  // std::invalid_argument if the pool does not exist.
   void set_pool_source(PoolId pool, std::shared_ptr<PoolSource> source);
 
   // A segment that a request needs. The pool's `source` has to give it.
@@ -107,7 +107,8 @@ class NativeAllocator final : public Allocator {
   }
   // Returns whether the option throw_on_cudamalloc_oom rejects the request, because a new segment
   // would exceed the configuration's memory fraction. Returns false for a request that exceeds the
-  // limit: `exceeds_limit` refuses that one, and cached memory may still go back to the driver.
+  // limit. `exceeds_limit` refuses such a request, and cached memory may then still go back to the
+  // driver.
   [[nodiscard]] bool is_rejected(const NativeRequest& request, Bytes collected = 0) const;
 
   // Throws PyTorch's error for a request for which `is_rejected` is true. Like PyTorch, it records

@@ -1,5 +1,5 @@
-// A set of private pools in the order in which PyTorch iterates over them, which is the order of
-// its hash table, ska::flat_hash_map.
+// A set of private pools, in the order in which PyTorch iterates over them. This is the order of
+// PyTorch's hash table, ska::flat_hash_map.
 //
 // The table has a power of two of slots, at least twice as many as pools, and a few extra slots at
 // the end. A pool's number times a constant gives its preferred slot. A new pool tries this slot,

@@ -31,14 +31,15 @@ class Segments {
   void release(Block* block);
   // Gives all free memory of the pool back to the driver, except free parts of split segments.
   void release_free(Pool& pool);
-  // Gives free blocks of max_split_size or more back to the driver, from the request's pool and
-  // stream: the smallest one that is as large as the request, or else the largest ones until their
-  // sum is as large. Returns false if even all of them together are too small.
+  // Gives free blocks of max_split_size or more, from the request's pool and stream, back to the
+  // driver. If a block is at least as large as the request, gives back the smallest such block.
+  // Otherwise gives back the largest blocks until their sum is as large as the request. Returns
+  // false if even all blocks together are too small.
   bool release_oversize(const NativeRequest& request);
 
-  // Returns the segments that have been free for longest in `large`, the default large pool; none
-  // of them is expandable. The caller releases them to bring `reserved` down to `threshold`, or as
-  // close to it as possible.
+  // Returns the segments, none of them expandable, that have been free for longest in `large`, the
+  // default large pool. The caller releases these segments to bring `reserved` down to `threshold`,
+  // or as close to it as possible.
   [[nodiscard]] static std::vector<Block*> garbage(const Pool& large, Bytes reserved,
                                                    Bytes threshold);
 

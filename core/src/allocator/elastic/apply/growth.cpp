@@ -30,8 +30,9 @@ Block* Growth::serve(const Request& request, bool prefers_shared) {
 }
 
 // Assigns the next plan to a stream at its first large request, and reserves addresses for the
-// plan. The follower sorts the plan's contexts, which takes some milliseconds for a long plan. So
-// it is made before the arena is locked: other threads may free blocks of the arena meanwhile.
+// plan. For a long plan, making the follower takes some milliseconds, because the follower sorts
+// the plan's contexts. So the arena is locked only afterwards, and other threads can free its
+// blocks meanwhile.
 void Growth::begin_plan(Arena& arena) {
   const StreamPlan* const plan = arenas_.next_plan(arena);
   const Bytes size = plan == nullptr ? 0 : round_up(plan->height(), kGranule);
@@ -115,8 +116,8 @@ Block* Growth::take_planned(const Request& request, const PlanFollower::Answer& 
 }
 
 // Maps free and new memory at the request's planned place and serves the request there; null if
-// that is not possible. If new memory is refused, the arena may take more from others, as in
-// `grow`. Otherwise the request would take the same memory to a place outside the area.
+// that is not possible. If new memory is refused, the arena may take more pieces from other arenas,
+// as in `grow`. If it could not, the request would take the same pieces, but lie outside the area.
 Block* Growth::fill_planned(const Request& request, Address address) {
   MappedSpace& planned = request.arena().planned;
   const std::deque<Arena::Guard> givers = lock_givers(request.arena());
@@ -212,7 +213,7 @@ Block* Growth::grow_in(const Request& request) {
   return apply(request, std::move(plan));
 }
 
-// Returns whether `plan`, if it is applied, makes the arena's large memory outside the planned area
+// Returns whether applying `plan` would make the arena's large memory outside the planned area
 // exceed `most_outside` for the first time. From then on, free memory of the planned area may also
 // serve requests that have no place there.
 bool Growth::begins_to_share(const MappedSpace& space, const Plan& plan) {
@@ -265,8 +266,8 @@ Block* Growth::take(const Request& request) {
   return block == nullptr ? nullptr : lending_.lend(block, request.requested);
 }
 
-// Serves the request from free memory, or from pieces that had moved elsewhere: they return to
-// their old addresses without a driver call. Returns null if neither suffices.
+// Serves the request from free memory, or from pieces that had moved elsewhere and return to their
+// old addresses without a driver call. Returns null if neither suffices.
 Block* Growth::take_or_return(const Request& request) {
   const Arena::Guard guard(request.arena());
   if (Block* const block = take(request)) return block;

@@ -277,9 +277,9 @@ Status PausedMemory::take_off() {
     if (status != Status::success) break;
     copies.emplace_back(batch, event);
   }
-  // If page-locked memory has the content, a batch's pieces are released while the next batch is
-  // copied. If the store has it, all pieces are released at the end: until then, mapping the pieces
-  // again undoes everything.
+  // If the content is in page-locked memory, a batch's pieces are released while the next batch is
+  // copied. If the content is in the store, all pieces are released at the end, so that mapping the
+  // pieces again undoes everything until then.
   const bool is_copied = !chunks_.empty();
   std::vector<PausedPiece*> unmapped;
   for (const auto& [batch, copied] : copies) {

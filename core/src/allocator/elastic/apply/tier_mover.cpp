@@ -105,8 +105,8 @@ Status TierMover::move(std::vector<Move>& moves) {
   return status == Status::success ? filled : status;
 }
 
-// Creates dedicated memory for one move after the other, and maps it side by side in the scratch
-// range. Stops at the first call that fails.
+// Creates the dedicated memory of each move, and maps it in the scratch range, right behind the
+// memory of the previous move. Stops at the first call that fails.
 Status TierMover::fill(std::vector<Move>& moves) {
   Address address = scratch_.address;
   for (Move& move : moves) {

@@ -18,7 +18,7 @@ MappedSpace::~MappedSpace() {
 }
 
 // Returns a new block, often a recycled object whose fields have their old values. Sets only the
-// fields whose values a new block may not keep, because this function is on the hot path.
+// fields whose old values would be wrong, because this function is on the hot path.
 Block* MappedSpace::make(Address address, Bytes size) {
   Block* const block = objects_.make_unset();
   block->address = address;
@@ -231,8 +231,8 @@ void MappedSpace::add_piece(Address address, std::unique_ptr<Piece> piece, std::
   free(block, age);
 }
 
-// Takes the range out of the free block that contains it. The caller looked this block up earlier,
-// as `first`. If the block has been split since then, `first` is only its lowest part.
+// Takes the range out of the free block that contains it. `first` is this block as the caller found
+// it earlier. If the block has been split since then, `first` is only the block's lowest part.
 Block* MappedSpace::take_out(Block* first, const AddressRange& range) {
   Block* block = first;
   while (block->address + block->size <= range.address) block = block->next;
@@ -370,7 +370,7 @@ void MappedSpace::give_way(Address address) {
 }
 
 // Returns the last retired block (old addresses of a piece that has moved) that begins at `address`
-// or before. Looks at no more than `kMostLooked` mappings; null if none of them is retired.
+// or before. Null if none of the last `kMostLooked` mappings up to `address` is retired.
 Block* MappedSpace::last_retired(Address address) const {
   if (retired_count_ == 0) return nullptr;
   auto next = mappings_.upper_bound(address);

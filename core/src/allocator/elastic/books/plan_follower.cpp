@@ -53,9 +53,9 @@ void PlanFollower::note(Bytes size, Address address) {
   if (has_filled || use_.requests - at_step_.requests >= step_) judge_step();
 }
 
-// Sets `next_` to the slot after this one. At the end of a section `next_` follows the plan: it
-// repeats the section as often as planned, then goes on. The program may repeat the section more
-// often or leave it early, so `other_` is the alternative.
+// Sets `next_` to the slot that the plan has after this slot. At the end of a section, this is the
+// section's first slot, until the section has been repeated as often as planned. The program may
+// repeat the section more often or leave it early. So `other_` is the slot that follows then.
 void PlanFollower::go_behind(std::uint32_t slot) {
   const std::size_t section = number_of_section(slot);
   if (section != section_) time_ = 0;

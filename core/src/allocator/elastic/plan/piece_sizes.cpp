@@ -15,7 +15,7 @@ constexpr Bytes kLargestPart = 16 * kMiB;
 constexpr Bytes kFewestParts = 64;  // larger gaps get pieces of 1/512 to 1/64 of all reserved bytes
 constexpr Bytes kMostParts = 512;
 
-// Returns the size of the next piece to cut from new memory; it begins at `piece.address`.
+// Returns the size of the next piece to cut from new memory. The piece begins at `piece.address`.
 Bytes piece_size(const MappedSpace& space, const Filling& piece, Bytes reserved) {
   const auto [missing, gap] = std::pair(piece.missing, piece.gap);
   if (space.no_split()) return missing;

@@ -65,9 +65,9 @@ class PlaceBuilder {
     return true;
   }
 
-  // Returns whether the piece can return to this retired address. It cannot if it already lies in
-  // the place: at its present address, or at another old address, which was added to the place
-  // earlier.
+  // Returns whether the piece of this retired block can return to the block's address. It cannot if
+  // the piece already serves the place, either at its present address, or at another old address
+  // that was added to the place earlier.
   [[nodiscard]] bool can_return(const Block* retired) const {
     const Piece& piece = *retired->piece;
     const auto is_in_place = [&](Address address) {

@@ -24,9 +24,9 @@ constexpr std::size_t kLeastToWaitFor = 16;
 // --- the free pieces that may serve
 
 // Adds to `pieces` the arena's free pieces that are still mapped in `range` from an earlier use.
-// They can return there without a call of the driver.
+// These pieces can return to `range` without a call of the driver.
 void offer_returning(const MappedSpace& space, const AddressRange& range, FreePieces& pieces) {
-  Block* block = nullptr;  // kept between pieces: one block often contains several of them
+  Block* block = nullptr;  // kept for the next piece, because it often lies in the same block
   space.for_each_retired(range, [&](const Block& retired) {
     Piece* const piece = retired.piece;
     if (piece == nullptr || pieces.has(piece) || &piece->space->arena() != &space.arena() ||

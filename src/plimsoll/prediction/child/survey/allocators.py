@@ -23,9 +23,9 @@ _EXPANDABLE = "expandable_segments:True"
 
 
 def try_allocators(simulation: Simulation, device: int, room: int | None) -> list[AllocatorUse]:
-    """Replays a run's requests with its own allocator settings and with others.
+    """Replays a run's requests with the run's own allocator settings and with other settings.
 
-    Returns the memory use under each of them.
+    Returns the memory use with each setting.
 
     Args:
         simulation: The GPUs of the run.

@@ -1,4 +1,4 @@
-"""Notes the module calls of a step, each with its begin and end, its time and its results."""
+"""Notes the module calls of a step, each with its start and end, its time and its results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ModuleCall:
 
 
 class StepCalls:
-    """Notes the module calls of each step. A new step discards those of the step before.
+    """Notes the module calls of the current step. A new step discards the calls of earlier steps.
 
     Attributes:
         calls: The calls of outermost modules in the current step.

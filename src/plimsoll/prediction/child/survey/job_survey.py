@@ -78,7 +78,7 @@ def _fullest(ranks: Sequence[Sequence[AllocatorUse]], of: AllocatorUse) -> Alloc
     """Returns an allocator's use on the rank where it reserves most.
 
     In the result, `fits` says whether all ranks fit, and `least_bytes` is the largest figure of any
-    rank. A rank that fits has no `least_bytes`; it needs less than a rank that does not fit.
+    rank. Ranks that fit have no `least_bytes`, and need less than the ranks that do not fit.
     """
     uses = [
         use

@@ -39,7 +39,7 @@ class Losses:
         functional.cross_entropy = standing_in(cross_entropy, noted)
 
     def uses(self) -> list[LossUse]:
-        """Returns the noted calls; those with the largest logits come first."""
+        """Returns the noted calls, those with the largest logits first."""
         return sorted(self._uses.values(), key=lambda use: -use.logits_bytes)
 
     def _note(self, logits: Any) -> None:

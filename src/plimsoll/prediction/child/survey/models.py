@@ -103,7 +103,7 @@ def _types(module: Any) -> dict[str, int]:
 def _blocks(model: Any) -> Iterator[str]:
     """Yields the names of the model's lists of layers.
 
-    The modules in such a list have the same class. A list inside another one is left out.
+    The modules in such a list have the same class. A list inside another list is left out.
     """
     found: list[str] = []
     for name, module in model.named_modules():
@@ -124,8 +124,8 @@ def _are_layers(module: Any) -> bool:
 def _names(module: Any, frames: list[FrameType]) -> Iterator[tuple[str, str, str]]:
     """Yields the variables and attributes that hold the model, with or without its wrapper.
 
-    The variables of the outermost function come first. Each tuple has the name of the variable, the
-    name of its function, and the path within `module` of the module that the variable holds.
+    The variables of the outermost function come first. Each tuple has three names: the variable,
+    its function, and the module that the variable holds, as a path within `module`.
     """
     inside = {id(part): path for path, part in module.named_modules()}
     wrapped = {id(module): ""}

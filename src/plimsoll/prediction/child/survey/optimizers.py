@@ -66,9 +66,9 @@ class Optimizers:
         noted.gradient_bytes = max(noted.gradient_bytes, sum(_gradients(optimizer)))
 
     def note_call(self) -> None:
-        """Notes the begin of an outermost module's call.
+        """Notes that an outermost module is being called.
 
-        The call is counted for each optimizer that has made a step and whose gradients are still in
+        Counts the call for each optimizer that has made a step and whose gradients are still in
         memory.
         """
         for noted in self._optimizers.values():

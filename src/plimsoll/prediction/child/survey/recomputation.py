@@ -4,8 +4,8 @@ Between its forward and its backward pass, a recomputed module keeps only its in
 outputs of earlier modules. Dynamic programming over the tree of calls finds the sets of modules
 that save the most bytes for their time. The peak with a set of recomputed modules is computed from
 the lifetimes of a simulated step's blocks. The blocks that a recomputed module keeps for its
-backward pass are freed at the end of its call. All of them are allocated again at the moment when
-the backward pass would free the first of them.
+backward pass are freed at the end of its call. The recomputation allocates all these blocks again
+at the moment when the backward pass would free the first one.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class _Kept:
 
 
 class _Step:
-    """The blocks of one step. Computes its memory with some modules recomputed."""
+    """The blocks of one step. Computes the memory of the step if some modules are recomputed."""
 
     def __init__(self, blocks: Lifetimes, sizes: NDArray[np.uint64], begin: int, end: int) -> None:
         self.begin, self.end = begin, end

@@ -27,8 +27,8 @@ _TRAINER_DEFAULT = 8
 def options_for(survey: Survey, parts: int) -> tuple[tuple[str, str], ...]:
     """Returns the options that divide the script's batch, and their values for `parts` parts.
 
-    These are an option for the batch size and one for the accumulation steps. Returns an empty
-    tuple if the script lacks one of them, or if the batch is not divisible.
+    One option sets the batch size, the other sets the accumulation steps. Returns an empty tuple if
+    the script lacks one of these options, or if the batch is not divisible.
     """
     batch = next(_known(survey.arguments, _BATCH), None)
     steps = next(_known(survey.arguments, _STEPS), None)

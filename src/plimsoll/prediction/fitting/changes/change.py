@@ -27,8 +27,8 @@ class Change:
         name: The change in words: "use the fused AdamW".
         detail: The text that distinguishes it from other changes of the same name.
         edit: Returns the changed script, or raises `CannotChangeError`.
-        arguments: The script's options that the change sets, with their values; `SWITCH` for one
-            without a value.
+        arguments: The script's options that the change sets, with their values. An option without a
+            value has `SWITCH`.
         files: Other files that the change rewrites: their new texts by path.
         steps: The number of steps that do the work of one step of the unchanged script.
         order: The position among several changes, which are made in ascending order. A change that
@@ -40,8 +40,8 @@ class Change:
         saves_bytes: The most by which it can lower the peak.
         costs_seconds: The estimated time that it adds to a step, used until a trial measures it;
             negative for a faster step.
-        unseen_seconds: How long the host computes in a step, by an estimate. The simulation does
-            not count this time.
+        unseen_seconds: An estimate of the time that the host computes in a step, which the
+            simulation does not count.
         excludes: The kinds that it cannot be combined with.
         short: A short name for narrow columns, such as "fused AdamW"; "" if `name` is short enough.
     """

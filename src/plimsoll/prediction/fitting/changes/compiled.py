@@ -35,8 +35,7 @@ def next_budgets(peaks: Mapping[float, int], most_bytes: int) -> list[float]:
 
     A budget suffices if its peak is at most `most_bytes`. If tried budgets suffice, the next try
     lies above the largest of them. If none suffices, the next tries lie on both sides of the budget
-    with the lowest peak. They do not lie only below it, because a larger budget does not always
-    give a higher peak (pytorch #197838).
+    with the lowest peak, because a larger budget sometimes gives a lower peak (pytorch #197838).
 
     >>> next_budgets({1.0: 900, 0.5: 700, 0.25: 500, 0.0: 800}, 600)
     [0.375]

@@ -124,9 +124,10 @@ def _block_by_block(_: Cause, script: ScriptText) -> ScriptText:
 def _letting_go(cause: Cause, script: ScriptText) -> ScriptText:
     """Detaches values that the innermost loop around the cause's line would keep.
 
-    If no backward pass uses the graph, the line runs under `torch.no_grad` instead.
-    If the cause is a kept autograd graph, these are the values that the loop sums up or appends to
-    lists. For any other cause, only appended values are detached, and they are moved to the host.
+    If the cause is a kept autograd graph, the detached values are those that the loop sums up or
+    appends to lists. For any other cause, only appended values are detached, and they are moved to
+    the host. If no backward pass uses the graph, no value is detached, and the line runs under
+    `torch.no_grad` instead.
     """
     if cause.patch == NO_GRAD:
         return _without_grad(cause, script)

@@ -1,4 +1,4 @@
-"""Collects the changes that have no degree: a script either has such a change or does not.
+"""Collects the changes that are either made or not made, without a degree.
 
 Recomputation and offloading are elsewhere, because each can apply to more or less of the script.
 """

@@ -20,7 +20,7 @@ class Pass:
     """A forward and a backward pass in the script: consecutive statements of one block.
 
     Attributes:
-        function: The function that contains them.
+        function: The function that contains the statements.
         block: The block.
         first: The index of the statement that calls the model.
         last: The index of the statement that calls `backward`.
@@ -40,7 +40,7 @@ class Pass:
 
     @property
     def forward(self) -> list[ast.stmt]:
-        """The statements from the model's call up to the call of `backward`, without the latter."""
+        """The statements from the model's call to the last one before the call of `backward`."""
         return self.block[self.first : self.last]
 
 

@@ -1,4 +1,4 @@
-"""Parses the options for a serving engine's load; makes the lengths and tokens of its requests."""
+"""Parses the options for a serving engine's load, and makes the requests' lengths and tokens."""
 
 import argparse
 import sys

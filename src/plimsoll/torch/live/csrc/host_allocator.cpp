@@ -106,9 +106,9 @@ void HostAllocator::copy_data(void* destination, const void* source, size_t size
   default_copy_data(destination, source, size);
 }
 
-// Notes that a stream uses pinned memory. `context` is the block's address if this allocator made
-// the tensor's storage. It is something else if the storage was made over a part of a block. So
-// `pointer` is tried too.
+// Notes that a stream uses pinned memory. If this allocator made the tensor's storage, `context` is
+// the block's address. If the storage was made over a part of a block, `context` is something else.
+// So this function tries `pointer` too.
 bool HostAllocator::record_event(void* pointer, void* context, c10::Stream stream) {
   plimsoll_engine* used = engine(stream.device_index());
   const c10::cuda::CUDAStream cuda_stream(c10::cuda::CUDAStream::UNCHECKED, stream);

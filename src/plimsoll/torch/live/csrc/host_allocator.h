@@ -33,8 +33,8 @@ class HostAllocator final : public at::HostAllocator {
   void reset_accumulated_stats() override;
   void reset_peak_stats() override;
 
-  // Since version 2.10 PyTorch calls these functions when a graph is captured. They are not marked
-  // `override`, because the base class of older versions does not have them.
+  // Since version 2.10, PyTorch calls these functions for the memory pools of CUDA graphs. They are
+  // not marked `override`, because the base class of older versions does not have them.
   using Filter = std::function<bool(c10::Stream)>;
   virtual void begin_allocate_to_pool(MempoolId_t pool, Filter filter);
   virtual void end_allocate_to_pool(MempoolId_t pool);

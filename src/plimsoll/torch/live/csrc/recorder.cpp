@@ -112,8 +112,8 @@ void stop_recording(bool gives_back_stacks) {
   sink.store(nullptr, std::memory_order_release);
   if (gives_back_stacks) {
     // When PyTorch's recording is switched off, PyTorch forgets the stack function a moment before
-    // it stops calling the function. So recording is first set to never call it, and then switched
-    // off.
+    // it stops calling the function. So plimsoll first makes PyTorch gather no stacks, and then
+    // switches the recording off.
     Original(torch_allocator::get())
         .record({true, number_stack, 1, RecordContext::NEVER, true, all_actions()});
     Original(torch_allocator::get()).record({false, nullptr, 1, RecordContext::NEVER, true, {}});

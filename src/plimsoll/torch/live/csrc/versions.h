@@ -208,11 +208,11 @@ inline void set_internal([[maybe_unused]] TraceEntry& entry, [[maybe_unused]] co
 #endif
 }
 
-// Sets `registration_counter` of segments that are sorted by address. `numbers` rises with the
-// order in which the segments were made. PyTorch's own allocator numbers a pool's segments in that
-// order, so that ranks that make the same segments register them with NCCL in the same order. Their
-// addresses may differ between ranks. So addresses decide only within an expandable segment, whose
-// ranges share a number.
+// Sets `registration_counter` of segments, which are sorted by address. `numbers` has a number for
+// each segment, higher for a segment that was made later. PyTorch's own allocator counts a pool's
+// segments in the order in which they were made. Ranks that make the same segments then register
+// the segments with NCCL in the same order, even if the addresses differ between ranks. The ranges
+// of one expandable segment share a number; only these are ordered by address.
 inline void set_registrations([[maybe_unused]] std::vector<SegmentInfo>& segments,
                               [[maybe_unused]] const std::vector<uint64_t>& numbers) {
 #if PLIMSOLL_TORCH_AT_LEAST(11)

@@ -1,9 +1,9 @@
 """Evaluates the bounds checks of indices in Inductor's kernels.
 
 A kernel's source contains `tl.device_assert((0 <= tmp4) & (tmp4 < 10), ...)`, and the definition of
-`tmp4`. plimsoll evaluates the condition if it depends only on integers whose values are known. It
-first tests all elements of the loaded tensors, which is cheap and nearly always enough. If an
-element fails, it tests exactly the elements that the kernel loads.
+`tmp4`. plimsoll evaluates a condition that depends only on integers whose values are known. It
+first tests all elements of the loaded tensors. This is cheap and nearly always enough. If an
+element fails, plimsoll tests exactly the elements that the kernel loads.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class FirstCall:
     Attributes:
         what: The action, such as "tuning kernels".
         began: For each device, the number of events before the action.
-        ended: For each device, the number of events at its end.
+        ended: For each device, the number of events at the action's end.
     """
 
     what: str

@@ -1,7 +1,7 @@
 """Keeps Dynamo away from plimsoll's own functions.
 
 Most of these functions replace C++ code of PyTorch, which Dynamo cannot see. Dynamo would compile
-the replacements as parts of the program if they run between two graphs.
+the replacements as parts of the program if they ran between two graphs.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def tune_again(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def keep_artifacts(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._inductor.standalone_compile`, and enables AOTAutograd's cache for its calls.
+    """Loads `torch._inductor.standalone_compile`, and enables AOTAutograd's cache in it.
 
     The caller of `standalone_compile` can save the compiled graphs. PyTorch then takes the graphs
     from this cache. For all other compilations plimsoll disables the cache.

@@ -4,7 +4,7 @@
 replaces this function with one whose kernels compute nothing. plimsoll compiles a kernel beyond
 Triton's IR only to learn a number. For a kernel that makes tensor descriptors on the device, this
 is the size of its scratch memory. For a kernel whose registers decide a choice, this is the number
-of registers of a thread: Inductor, for example, halves the blocks of a reduction whose threads need
+of registers of a thread. For example, Inductor halves the blocks of a reduction whose threads need
 many registers.
 """
 

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 class Leftovers:
     """Collects reference cycles at a fixed point, so that every run has the same memory.
 
-    The tensors in the cycles keep their GPU memory until Python collects garbage. A first run
-    compiles, makes many objects, and so collects soon; a run that finds its graphs in a cache
-    collects later. So plimsoll switches Python's collector off during a compilation, and collects
-    all garbage when a compiled graph first requests memory.
+    The tensors in the cycles keep their GPU memory until Python collects garbage. In a first
+    run, compilation makes many objects, so Python collects soon. In a run that finds its graphs in
+    a cache, Python collects later. So plimsoll switches Python's collector off during a
+    compilation, and collects all garbage when a compiled graph first requests memory.
     """
 
     def __init__(self) -> None:

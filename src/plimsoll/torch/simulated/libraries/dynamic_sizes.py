@@ -50,7 +50,7 @@ class _Context:
         return sorted((min, half, most))[1]
 
     def create_unbacked_symint(self, *, min: int = 2, max: int | None = None) -> int:  # noqa: A002
-        """Does the same as `new_dynamic_size`. It is the older name of that method."""
+        """Does the same as `new_dynamic_size`, under the older name of that method."""
         return self.new_dynamic_size(min=min, max=max)
 
 

@@ -46,7 +46,7 @@ _WRITTEN = {
 The all-reduce kernels also write to buffers that are passed as integer addresses.
 """
 _ANSWERING = ("get_", "init", "plan", "workspace")
-"""plimsoll refuses a kernel whose name contains one of these, unless plimsoll simulates it.
+"""plimsoll refuses a kernel whose name contains one of these words, unless it simulates the kernel.
 
 The caller reads the result of such a kernel, and plimsoll would not compute this result.
 """

@@ -5,7 +5,7 @@ if the package is not installed and the program requests it: the program's own c
 package, or names a feature that needs it. plimsoll decides at the first search for the package, and
 keeps the decision, so that all libraries get the same answer.
 
-If code catches a failed import, it gets the stand-in only if the stand-in has every name that the
+Code that catches a failed import gets the stand-in only if the stand-in has every name that the
 code uses. Otherwise the package is missing for this code. If only a library looks for a package,
 the package stays missing, because the library would behave differently with it. The compiled
 modules with kernels are always replaced, even for installed packages.

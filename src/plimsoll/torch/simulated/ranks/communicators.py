@@ -67,7 +67,7 @@ class Communicators:
             )
             own, once = made.begin(), process.begin()
             # `once` includes the memory of PyTorch's streams. If PyTorch has already made the
-            # streams, their memory is already taken. So it is subtracted here.
+            # streams, the process has already taken their memory, so `once` must not include it.
             if once.high and "streams" in self._loaded[device]:
                 streams = self._cards[device].context_parts.get("streams", 0)
                 once -= Bytes(streams, streams)

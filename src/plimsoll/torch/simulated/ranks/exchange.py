@@ -55,7 +55,7 @@ class Group:
     name: str
     posted: int = 0
     read: set[int] = field(default_factory=set)
-    """The numbers of meetings that this rank has already read; only those above `all_read`."""
+    """The numbers above `all_read` of the meetings that this rank has already read."""
     all_read: int = 0
     """The number of the first meeting whose posts this rank has not yet read."""
     read_by: dict[int, int] = field(default_factory=dict)

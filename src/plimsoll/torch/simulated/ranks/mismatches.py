@@ -20,9 +20,9 @@ class Header:
         what: The call, such as "all_reduce".
         agreed: The properties on which all ranks have to agree.
         line: The program's line.
-        series: A random number for the meeting; all ranks use that of the first rank.
+        series: A random number for the meeting; all ranks use the first rank's number.
         read: The number of the group's first meeting whose bytes this rank has not read yet. It has
-            read those of all earlier meetings.
+            read the bytes of all earlier meetings.
     """
 
     rank: int

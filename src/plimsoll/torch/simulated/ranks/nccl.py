@@ -40,7 +40,8 @@ _STACK_BEFORE = 1024
 _OTHER = (70 * MiB, 90 * MiB)
 """The least and the most bytes that a process took in addition to NCCL's code.
 
-They were measured on H100s and H200s, and hold streams, memory maps and the driver's own data.
+These bytes hold streams, memory maps and the driver's own data. They were measured on H100s and
+H200s.
 """
 _AROUND_MEASURED = (-2 * MiB, 12 * MiB)
 """The least and the most bytes to add to the card's `nccl_process_bytes` for a process of a job.

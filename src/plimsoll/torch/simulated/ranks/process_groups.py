@@ -276,7 +276,7 @@ def _is_no_gloo(group: Any) -> None:
     """Registers plimsoll's gloo backend with the type CUSTOM.
 
     If the type were GLOO, DDP's logger would cast the backend to PyTorch's C++ class
-    ProcessGroupGloo, to which it does not belong.
+    ProcessGroupGloo. The backend is no instance of that class.
     """
     import torch
 

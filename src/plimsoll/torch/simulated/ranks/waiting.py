@@ -58,7 +58,7 @@ class Board:
         Finalize(None, self._end, exitpriority=-1)  # after the last messages are sent
 
     def say(self, what: dict[str, Any]) -> None:
-        """Replaces this rank's entry on the board; an empty entry means that it does not wait."""
+        """Replaces this rank's entry on the board; `{}` means that the rank does not wait."""
         self._store.set(f"board/{self.rank}", json.dumps(what))
 
     def give_up(self, why: str) -> None:
@@ -158,7 +158,7 @@ class Wait:
     def _stuck(self, ranks: Sequence[int]) -> dict[int, dict[str, Any]] | None:
         """Returns the entries of all ranks on which this wait depends.
 
-        Returns None if the entry of one of them says neither that it waits nor that it has ended.
+        Returns None if one of these ranks neither waits nor has ended, according to its entry.
         """
         assert self._board is not None
         found: dict[int, dict[str, Any]] = {}

@@ -4,8 +4,8 @@
 //   make new memory -> unmap retired addresses -> map pieces -> change the records (books/)
 //
 // books/mapped_space.h explains pieces, retired addresses and holes. If the limit or the driver
-// refuses, new memory is released, and the records still have each piece at its old address. Only
-// retired addresses that were already unmapped have changed: they are a hole now. Callers hold the
+// refuses, new memory is released, and the records still have each piece at its old address. The
+// only change is that retired addresses that were already unmapped are holes now. Callers hold the
 // allocator's `mutex_` and the locks of the arenas involved.
 #pragma once
 
@@ -34,8 +34,8 @@ class Applier {
   [[nodiscard]] Status create(const MappedSpace& space, std::vector<Filling>& fillings,
                               Bytes shared_room, NewPieces& made);
   [[nodiscard]] Status clear(MappedSpace& space, std::vector<Address> retired);
-  // Maps every filling that is not mapped yet. If a driver call fails, this function unmaps what
-  // it has mapped; a range that the driver refuses to unmap is retired.
+  // Maps every filling that is not mapped yet. If a driver call fails, this function unmaps what it
+  // has mapped. A range that the driver refuses to unmap is retired.
   [[nodiscard]] Status map(MappedSpace& space, const std::vector<Filling>& fillings,
                            const NewPieces& made);
   void commit(MappedSpace& space, const std::vector<Filling>& fillings, NewPieces made);

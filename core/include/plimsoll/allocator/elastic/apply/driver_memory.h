@@ -1,9 +1,9 @@
 // Takes addresses from the driver, and memory in pieces (piece.h), within the limits of both tiers:
 // the card's own memory (dedicated) and host memory (shared).
 //
-// Callers check a tier's limit before they make a piece in it. plimsoll unmaps some pieces under
-// live blocks in order to map them again. If the driver then fails to map a piece, the piece is
-// lost. Its addresses stay unused until `map_lost` maps it. The allocator's `mutex_` guards
+// Callers check a tier's limit before they make a piece in it. `map_instead` unmaps a piece under a
+// live block to map other memory there. If the driver then refuses to map either, the piece is
+// lost, and its addresses have no memory until `map_lost` maps it. The allocator's `mutex_` guards
 // everything here.
 #pragma once
 
@@ -54,7 +54,7 @@ class DriverMemory {
   void offer_refused() { returned_.offer(); }
 
   // Maps the memory of `by` at the piece's address, in place of the piece's own memory. If that
-  // fails, maps the piece's memory again; if the driver refuses even that, the piece is lost and
+  // fails, maps the piece's memory again. If the driver refuses even that, the piece is lost, and
   // `map_lost` tries again.
   [[nodiscard]] Status map_instead(const Piece& piece, const Piece& by);
   void map_lost();

@@ -10,7 +10,7 @@
 //   5. `grow_in`. If the arena has already taken too many pieces from other arenas (arena.h), this
 //      call takes no more of them. If it fails, `grow_in` runs again and may take more of them. If
 //      that fails too, `grow_in` runs once more and may also use free memory of planned areas.
-//   6. Free blocks of private pools that allow it (use_on_oom). Before PyTorch 2.11, this step
+//   6. Free blocks of private pools that allow this (use_on_oom). Before PyTorch 2.11, this step
 //      comes after step 7.
 //   7. `grow_in` again, after waiting for all streams.
 //   8. Dedicated and shared memory together, if the policy is to spill. If that fails, this step is
@@ -19,8 +19,8 @@
 // `grow_in` tries a free block. Then it tries a place that can be filled completely by pieces that
 // are still mapped there. Then it finds out which memory queued work still uses, and plans a place.
 // It fills the place first with free pieces of the request's own arena. Queued work may still use
-// them, but they can be mapped at the place without waiting, because the stream runs that work
-// first. Next come free pieces of arenas whose work is known to be done, and then new memory.
+// these pieces, but they can be mapped at the place without waiting, because the stream runs that
+// work first. Next come free pieces of arenas whose work is known to be done, and then new memory.
 // Outside a planned area, new memory is made only if all of these free pieces together are smaller
 // than the request. So fragmentation wastes only the free parts of pieces that also hold a live
 // block.

@@ -1,11 +1,13 @@
-// Takes memory off the card for a while: copies its content to page-locked memory, unmaps it and
-// releases it to the driver; later makes new memory, maps it at the same addresses and copies the
-// content back. The addresses stay reserved all the time, so pointers are valid again afterwards.
+// Takes memory off the card for a while. A pause copies the content to page-locked memory, unmaps
+// the memory and releases it to the driver. A resume makes new memory, maps it at the same
+// addresses and copies the content back. The addresses stay reserved all the time, so pointers are
+// valid again afterwards.
 //
 // Copies run while the next pieces are mapped or the previous ones unmapped. So a pause or
 // resume of a large region takes no longer than the transfer of its bytes over the bus. Content
-// that is kept in a file passes through a few buffers: while one is copied from the card, another
-// is written to the file, and vice versa. Each step succeeds as a whole or is undone.
+// that is kept in a file passes through a few buffers. During a pause, the card fills one buffer
+// while another is written to the file. During a resume, one is read from the file while another is
+// copied to the card. A pause or a resume that fails is undone.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +32,8 @@ struct PausedPiece {
 };
 
 // Says where the content of paused memory is kept. If `store` is set, the content goes there, and
-// `pool` provides buffers during a step. If only `pool` is set, the content is kept in its memory.
-// If neither is set, the content is dropped.
+// `pool` provides buffers during a pause or a resume. If only `pool` is set, the content is kept in
+// the pool's memory. If neither is set, the content is dropped.
 struct Backup {
   HostPool* pool = nullptr;  // outlives the paused memory
   std::unique_ptr<BackupStore> store = {};
@@ -49,11 +51,11 @@ class PausedMemory {
   ~PausedMemory();
 
   // Takes all pieces off the card. The device must be idle. If a driver call fails, puts the pieces
-  // back, some with new memory; pieces that the driver refuses to put back stay off, with their
+  // back, some with new memory. Pieces that the driver refuses to put back stay off, with their
   // content in the backup. If the backup has a store, may throw BackupError and the pool's
   // exceptions. After an exception nothing has changed.
   Status take_off();
-  // Puts all pieces back, with their content. If a driver call fails, takes them off again; pieces
+  // Puts all pieces back, with their content. If a driver call fails, takes them off again. Pieces
   // that the driver refuses to unmap stay on the card, and the next `put_back` fills them. Throws
   // like `take_off`.
   Status put_back();
@@ -95,7 +97,8 @@ class PausedMemory {
   Driver& driver_;
   Backup backup_;
   std::vector<PausedPiece> pieces_;
-  // Hold the content if there is no store. Sorted by offset; together they cover the whole backup.
+  // Hold the content if there is no store. The chunks are sorted by offset and cover the whole
+  // backup.
   std::vector<Chunk> chunks_;
 };
 

@@ -6,7 +6,7 @@
 // - A piece has no memory <=> its pool is paused and the piece is off the card.
 // - The statistics' paused_bytes == the sum of the pieces without memory.
 //
-// Callers hold the allocator's `mutex_`; the functions here lock arenas themselves.
+// Callers hold the allocator's `mutex_`. The functions here lock arenas themselves.
 #pragma once
 
 #include <map>

@@ -6,7 +6,7 @@
 // come. Queued work no longer uses memory that was freed at the arena's `idle_age` or before.
 // Always true:
 //   arena.idle_age <= arena.marker->age <= arena.age.
-// Callers hold the allocator's `mutex_`; the functions here lock arenas themselves.
+// Callers hold the allocator's `mutex_`. The functions here lock arenas themselves.
 #pragma once
 
 #include "plimsoll/allocator/elastic/books/arenas.h"
@@ -31,8 +31,8 @@ class QueuedWork {
   // If a block of exactly this size waits in the arena, calls `poll`, because that block would
   // serve the request best.
   void poll_for(Arena& arena, Bytes size);
-  // Finds out how far the arena's stream has come: queries its marker, or waits for it, and records
-  // a new one.
+  // Finds out how far the arena's stream has come. Queries the arena's marker or, if `wait` is
+  // true, waits for it. Then records a new marker.
   void mark_idle(Arena& arena, bool wait);
   // Does what `mark_idle` does, without waiting, for `own` and each arena that may give memory to
   // it.

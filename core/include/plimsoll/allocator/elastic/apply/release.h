@@ -1,10 +1,10 @@
-// Unmaps old mappings, and releases free pieces to the driver. An old mapping lies at retired
-// addresses, where a piece served before and is still mapped (mapped_space.h).
+// Unmaps old mappings, and releases free pieces to the driver. Old mappings lie at retired
+// addresses, where a piece is still mapped that now serves elsewhere (mapped_space.h).
 //
 // Queued work may still use memory whose age > arena.idle_age, so this memory stays mapped. The
 // driver gets a piece's memory back only when the last old mapping of the piece, in any arena, is
-// unmapped too; so call `clear_all_retired` before `release_free_memory`. Callers hold the
-// allocator's `mutex_`; the functions here lock arenas themselves unless their comment says
+// unmapped too. So call `clear_all_retired` before `release_free_memory`. Callers hold the
+// allocator's `mutex_`. The functions here lock arenas themselves unless their comment says
 // otherwise.
 #pragma once
 
@@ -24,7 +24,8 @@ class Release {
   // Unmaps all retired addresses that no queued work uses any more.
   void clear_retired(Arena& arena);
   // If the arena has more than kMostRetired retired addresses, unmaps a few of those that were
-  // retired longest ago. A program that never repeats its steps leaves ever more of them behind.
+  // retired longest ago. A program that never repeats its steps leaves ever more retired addresses
+  // behind.
   void bound_retired(Arena& arena);
 
   // Waits for pending frees and releases the free memory of one pool. With {0, 0} it does so for
@@ -34,7 +35,7 @@ class Release {
   // where it serves.
   void clear_all_retired();
   // Waits for the arena's stream, and then releases the free memory of the arena's `planned` space.
-  // The caller has already dropped the arena's plan. Returns false if the driver failed; then some
+  // The caller has already dropped the arena's plan. Returns false if the driver failed. Then some
   // of that memory may be left.
   [[nodiscard]] bool release_planned(Arena& arena);
   // Releases the free pieces of the pool to the driver. Call `clear_all_retired` first. Throws

@@ -1,10 +1,10 @@
 // Moves blocks that spilled into shared memory back to the card. They keep their addresses.
 //
-// At any time each piece (piece.h) lies in one tier as a whole: new memory is mapped at scratch
-// addresses, which belong to no block, filled there, and then mapped where the old memory was.
-// Between two calls nothing is mapped at the scratch addresses, unless the driver refused to unmap
-// it; then `is_scratch_mapped_` is true. Callers hold the allocator's `mutex_`; the functions here
-// lock arenas themselves.
+// At any time each piece (piece.h) lies in one tier as a whole. New memory is first mapped at
+// scratch addresses, which belong to no block, and the content is copied there. Then the new memory
+// is mapped in place of the old. If the driver refuses to unmap the scratch addresses afterwards,
+// `is_scratch_mapped_` stays true. Callers hold the allocator's `mutex_`. The functions here lock
+// arenas themselves.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class TierMover {
         ledger_(ledger),
         lending_(lending) {}
 
-  // See ElasticAllocator::rebalance. Do not call it while a graph is captured.
+  // See ElasticAllocator::rebalance. Do not call it during a graph capture.
   Bytes rebalance(Bytes most);
   // Unmaps the scratch addresses if the driver refused to do so before.
   Status clear_scratch();

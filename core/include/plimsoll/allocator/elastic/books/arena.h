@@ -92,8 +92,8 @@ struct alignas(64) Arena {
   static constexpr std::uint64_t kTakesAtFirst = 512;
   static constexpr std::uint64_t kFreesPerTake = 64;
   // How many pieces the arena has taken. Before `count_taken` adds a piece, it raises this number
-  // to at least `age / kFreesPerTake`, so that older permissions lapse. Set to 0 when the driver or
-  // the limit refuses new memory.
+  // to at least `age / kFreesPerTake`, so that older permissions lapse. Growth sets it to 0 when
+  // the driver or the limit refuses new memory.
   std::uint64_t taken = 0;
   void count_taken() { taken = std::max(taken, age / kFreesPerTake) + 1; }
 
@@ -204,8 +204,8 @@ struct ElasticPool : PoolBase {
   void require_not_paused() const {
     if (is_paused) throw std::invalid_argument("the region is paused: it has no memory now");
   }
-  // Returns whether memory may leave the pool. It may not while a graph or MemPool holds the pool,
-  // because a graph remembers addresses, nor while the pool is paused.
+  // Returns whether memory may leave the pool. Memory must stay while the pool is paused, and while
+  // a graph or MemPool holds the pool, because a graph remembers addresses.
   [[nodiscard]] bool may_give() const { return (is_default() || !is_held()) && !is_paused; }
 };
 

@@ -72,7 +72,7 @@ class Arenas {
   // request.
   [[nodiscard]] const StreamPlan* next_plan(Arena& arena);
   // Lets the free memory of all planned areas serve other requests from now on. Returns false if
-  // all of them do so already, or there are none.
+  // there are no planned areas, or if all of them already do this.
   bool let_planned_give();
 
   [[nodiscard]] ElasticPool& default_pool() { return default_pool_; }
@@ -82,8 +82,8 @@ class Arenas {
   // Call the functions of the same names in `private_pools_`, and update `has_captures_`.
   void begin_capture(PoolId pool, Allocator::Filter filter);
   void end_capture(PoolId pool);
-  // If `pool` is a region's and does not exist yet, creates it. Its `uses` is then 1, for the
-  // region itself.
+  // Creates `pool` if it is a region's pool and does not exist yet. The `uses` of the new pool is
+  // 1, for the region itself.
   void know_region(PoolId pool);
   // Drops the pool, unless it has memory or retired addresses. Returns true if the pool was
   // dropped.

@@ -3,7 +3,8 @@
 //
 // Invariants, over all pieces that have memory:
 // - reserved == sum of piece.size == sum of arena.reserved == statistics' reserved_bytes
-// - shared_reserved == sum over the pieces of shared memory == statistics' shared_reserved_bytes
+// - shared_reserved == sum of piece.size over the pieces in shared memory == statistics'
+//   shared_reserved_bytes
 // - pool.reserved == sum of arena.reserved over the pool's arenas
 // - statistics' segment == number of pieces
 //
@@ -42,8 +43,9 @@ class Ledger {
 
   // Notes in the history that `piece` was mapped at its address, or unmapped there.
   void note(Action action, const Piece& piece);
-  // Does what `note` does, but joins neighbouring pieces into one event. The event is noted only
-  // when the next piece does not belong to it. After the last piece, call `note_run` to note it.
+  // Does what `note` does, but joins neighbouring pieces into one event. Notes this event only when
+  // a piece comes that does not belong to it. After the last piece, call `note_run` to note the
+  // last event.
   void note_in_run(Action action, const Piece& piece);
   void note_run();
 

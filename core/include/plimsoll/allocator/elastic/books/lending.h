@@ -1,14 +1,16 @@
 // Lends blocks to the program and frees them. Every request comes through here.
 //
-// A block borrows the pieces that were brought together for it. After the block is freed, they
-// return home (where they were mapped first) before the arena's next request, unless that request
-// has exactly the block's size and gets the block. So a loop that always requests the same size
-// moves no pieces. A return changes only the records, because the pieces are still mapped at home.
+// A block borrows the pieces that were brought together for it. After the block is freed, the
+// pieces return home (where they were mapped first) before the arena's next request. But if that
+// request has exactly the block's size, it gets the block, and the pieces stay. So a loop that
+// always requests the same size moves no pieces. A return changes only the records, because the
+// pieces are still mapped at home.
 //
 // Invariants, over the blocks of all arenas:
 // - arena.live == the blocks with `allocated`.
 // - A waiting block is active and not allocated, and arena.waiting counts its size.
-// - block.shared == bytes of the lent block in shared memory; shared_allocated == their sum.
+// - block.shared == bytes of the lent block in shared memory; shared_allocated == sum of
+//   block.shared.
 //
 // The caller holds the lock of the block's arena and, for a block that borrows, the allocator's
 // `mutex_`.
@@ -27,7 +29,7 @@ class Lending {
  public:
   Lending(EventLog& log, Ledger& ledger) : log_(log), ledger_(ledger) {}
 
-  // Marks a block, which was taken from its space, as used by the program, and counts it.
+  // Marks a block as used by the program, and counts it. The block was taken from its space before.
   Block* lend(Block* block, Bytes requested) {
     Arena& arena = *block->arena;
     block->allocated = true;
@@ -69,9 +71,9 @@ class Lending {
   void request_free(Block* block);
   void complete_free(Block* block);
 
-  // Looks at the block that borrowed pieces and was freed last. If it lies in this space and has
-  // this size, lends it again. Otherwise sends the borrowed pieces home, and returns null. Locks
-  // the arena itself.
+  // Looks at the block that was freed last among those that borrowed pieces. If this block lies in
+  // `space` and has exactly `size`, lends it again. Otherwise sends its pieces home, and returns
+  // null. Locks the arena itself.
   [[nodiscard]] Block* take_borrowed(MappedSpace& space, Bytes size, Bytes requested);
 
   // Counts again how much of a lent block lies in shared memory. Called when its pieces have
@@ -105,9 +107,9 @@ class Lending {
     }
   }
   void free_borrowed(Block* block);
-  // Moves the free pieces in the range back to their homes, unless something else is mapped there
-  // now. So a program that repeats its steps finds free memory where it was before. The caller has
-  // locked the arena.
+  // Moves each free piece in the range back to its home, if the piece is still mapped there. So a
+  // program that repeats its steps finds free memory at the same addresses as before. The caller
+  // has locked the arena.
   void return_home(MappedSpace& space, const AddressRange& range);
   void count_shared(Block& block, Bytes shared);
 

@@ -2,8 +2,8 @@
 // records what lies there: blocks, which the program gets, and pieces, which are memory of the
 // driver (piece.h). Some addresses have no memory. A space never calls the driver.
 //
-// Blocks tile the addresses that the driver reserved, and each block is in one of four states.
-// Pieces lie across blocks: one piece may hold several used and free blocks.
+// Blocks tile the addresses that the driver reserved, and each block is in one of four states. A
+// piece may span several used and free blocks.
 //
 //   blocks   | used |      free      | used | retired |     hole     | free |
 //   pieces   |     A     |     B     |  C   |   (D)   |              |  E   |
@@ -112,9 +112,9 @@ class MappedSpace {
     }
     return take_best_fit(size);
   }
-  // Does what `take` does, with one exception: if pieces can return to the place that the request
-  // had in the previous step, it returns null, and the caller moves them (plan_return). This is the
-  // hot path: it allocates nothing on the heap.
+  // Does what `take` does, with one exception. If pieces can return to the place that the request
+  // had in the previous step, returns null. The caller then moves the pieces there (plan_return).
+  // This function is on the hot path, and allocates nothing on the heap.
   Block* take_at_once(Bytes size) {
     if (!small()) {
       if (Block* const block = take_expected(size)) return block;
@@ -145,8 +145,8 @@ class MappedSpace {
     const Address address = no_split_ ? 0 : repetition_.expect(size);
     return repetition_.is_sure() ? address : 0;
   }
-  // Foresees the program's next requests, `most` of them or fewer, and returns the address ranges
-  // that they had in the previous step. Returns none if the program is not repeating a step.
+  // Foresees at most `most` next requests of the program. Returns the address ranges that these
+  // requests had in the previous step; no ranges if the program is not repeating a step.
   [[nodiscard]] std::vector<AddressRange> coming(std::size_t most) const {
     std::vector<AddressRange> found;
     repetition_.for_each_coming(
@@ -154,8 +154,8 @@ class MappedSpace {
     return found;
   }
   // Returns whether memory can return to the place `surely_expected(size)`. That place must have
-  // retired addresses, and all their pieces must still serve in this space. Returns false if no
-  // place is surely expected.
+  // retired addresses, and all pieces that were there must still serve in this space. Returns false
+  // if no place is surely expected.
   [[nodiscard]] bool may_return(Bytes size) const;
   // Returns true if no block in use overlaps these addresses. A block that the program has freed
   // while other streams still use it counts as in use.
@@ -166,7 +166,7 @@ class MappedSpace {
   // Makes the block free. `age` orders the frees; see `free_pieces`.
   void free(Block* block, std::uint64_t age);
 
-  // Sets whether blocks are never split or merged from now on, so that each block is one piece.
+  // If `no_split` is true, blocks are not split or merged from now on, and each block is one piece.
   void set_no_split(bool no_split) { no_split_ = no_split; }
   [[nodiscard]] bool no_split() const { return no_split_; }
 
@@ -191,11 +191,11 @@ class MappedSpace {
   // then free.
   void return_piece(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
   // Moves free pieces of this space back to retired addresses in this space, as each `Return` says.
-  // `pieces` is sorted by the present address. Adjacent pieces move in one step.
+  // `pieces` is sorted by the present address. Adjacent pieces move together.
   void return_pieces(const std::vector<Return>& pieces, std::uint64_t age);
   // Looks at the pieces that lie in the free `block`, overlap `range` and serve away from their
-  // homes. Adds those that can return home to `found`, by ascending address. A piece that is no
-  // longer mapped at its home cannot return: its present address becomes its home.
+  // homes. If a piece is still mapped at its home, adds the piece to `found`. Otherwise makes its
+  // present address its home. Goes by ascending address.
   void add_pieces_away(Block* block, const AddressRange& range, std::vector<FreePiece>& found);
   // Makes the piece's present address its home.
   void set_home(Piece& piece);
@@ -320,7 +320,7 @@ class MappedSpace {
   // `holes_`, and neither part is put there.
   Block* split_at(Block* block, Address address);
   // Merges `second`, the next neighbour, into `block`. `second` must not be in `free_` or `holes_`,
-  // and `block` must not be in `free_`, which sorts by size.
+  // and `block` must not be in `free_`, because its size changes and `free_` sorts by size.
   void absorb_next(Block* block, Block* second);
   void make_hole(Block* block);
   // Takes exactly this range out of the free block that contains it. The search for that block
@@ -345,14 +345,14 @@ class MappedSpace {
   Tiers tiers_;
   bool no_split_ = false;  // if it is set, each block is one piece
   ObjectPool<Block> objects_;
-  // Blocks fill each reservation without gaps. Neighbouring holes are merged; so are neighbouring
-  // free blocks, unless no_split_ is set. Holes, retired blocks and pieces begin and end at
-  // granules; bytes in used and free blocks == sum of piece->size.
+  // Blocks fill each reservation without gaps. Neighbouring holes are merged. Neighbouring free
+  // blocks are merged, too, unless no_split_ is set. Holes, retired blocks and pieces begin and end
+  // at granules. The bytes in used and free blocks == sum of piece->size.
   std::vector<AddressRange> reservations_;
   std::vector<Block*> firsts_;  // the first block of each reservation
   BestFitIndex free_;           // exactly the free blocks
   Holes holes_;                 // exactly the holes
-  // Keyed by address, without overlaps. Where a piece serves, piece->space == this and
+  // Keyed by address, without overlaps. If a piece serves at the key, piece->space == this and
   // piece->address == the key. Each retired block covers exactly one old mapping.
   Mappings mappings_;
   std::size_t pieces_away_ = 0;                   // pieces with home != address

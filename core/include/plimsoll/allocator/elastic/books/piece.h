@@ -1,7 +1,7 @@
 // A piece: memory of the driver with one handle. It is mapped as a whole and has one owner.
 //
-// A piece serves at one address. It may still be mapped at addresses where it served before: these
-// are retired (mapped_space.h), and the piece can return to them without a call of the driver. A
+// A piece serves at one address. It may still be mapped at addresses where it served before. Those
+// addresses are retired (mapped_space.h). The piece can return to them without a driver call. A
 // piece that is destroyed releases its memory to the driver.
 #pragma once
 
@@ -37,7 +37,7 @@ struct Piece {
   ReturnedHandles* returned;
   MappedSpace* space = nullptr;  // the space that it serves, or served last
   Address address = 0;
-  std::uint64_t number = 0;  // when it began to serve in its space; see Ledger::add
+  std::uint64_t number = 0;  // pieces that began to serve later have higher numbers
   Address home = 0;  // where it was mapped first in this space; it returns there when it is free
   // The retired blocks where this piece is still mapped. Exactly these have block->piece == this.
   std::vector<Block*> old_mappings;
@@ -57,8 +57,8 @@ struct Piece {
     std::erase(old_mappings, &retired);
     retired.piece = nullptr;
   }
-  // Moves an old mapping from the block `from` to the block `to`. The piece itself went the other
-  // way: it returned to `from`, and left `to`, which is retired now.
+  // Moves an old mapping from the block `from` to the block `to`. The piece itself has returned to
+  // `from` and left `to`, which is retired now.
   void exchange(Block& from, Block& to) {
     std::ranges::replace(old_mappings, &from, &to);
     from.piece = nullptr;

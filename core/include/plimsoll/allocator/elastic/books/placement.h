@@ -1,8 +1,8 @@
-// Where a thread's requests are placed: in which region, and in which tier first (the card's own
-// memory or host memory). The program names the regions.
+// The placement of a thread's requests: their region, and the tier (the card's own memory or host
+// memory) that is tried first. The program names the regions.
 //
-// A region has memory of its own, as a private pool does, so that it can be taken off the card as a
-// whole. Free memory moves in and out of it.
+// A region has memory of its own, as a private pool does, so that the region can be taken off the
+// card as a whole. Free memory moves in and out of a region.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ inline constexpr RegionId kNoRegion = 0;
 
 struct Placement {
   RegionId region = kNoRegion;
-  // The tier to take memory from first. When it is full, memory comes from the other tier.
+  // The tier to take memory from first. When this tier is full, memory comes from the other tier.
   Tier prefer = Tier::dedicated;
 };
 

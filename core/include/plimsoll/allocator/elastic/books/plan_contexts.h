@@ -36,8 +36,8 @@ class SizeClasses {
     }
   }
 
-  // Returns the smallest size of the class to which this size belongs; nothing if no slot serves a
-  // size of such a class.
+  // Returns the smallest size of the class to which this size belongs; nothing if the size belongs
+  // to no class.
   [[nodiscard]] std::optional<Bytes> of(Bytes size) const {
     const auto after = std::ranges::upper_bound(classes_, size, {}, &Class::least);
     if (after == classes_.begin() || std::prev(after)->most < size) return std::nullopt;
@@ -60,7 +60,7 @@ class PlanContexts {
     Last last;
     for (const PlanSection& section : plan.sections) {
       const std::uint32_t end = begin + section.length;
-      // When a section repeats, its first slots come after its last slots. After the first
+      // When a section repeats, its last slots are followed by its first slots. After the first
       // kLength requests of the section, each context lies within the section, and further rounds
       // have the same contexts.
       const std::size_t rounds = kLength / section.length + 2;
@@ -79,8 +79,9 @@ class PlanContexts {
 
   // Notes the size class of the program's latest request.
   void add(Bytes size_class) { last_.add(size_class); }
-  // Looks at the slots with the context of the next request: at most `most`, those nearest to
-  // `next` first. Calls serves(slot) for each until a call returns true; returns whether one did.
+  // Calls serves(slot) for slots that have the context of the next request, until a call returns
+  // true. Begins with the slots nearest to `next`, and makes at most `most` calls. Returns whether
+  // a call returned true.
   template <typename Serves>
   [[nodiscard]] bool find(std::uint32_t next, std::uint32_t most, Serves serves) const {
     const auto begin = std::ranges::lower_bound(slots_, Slot{last_.hash.value(), 0});

@@ -1,6 +1,6 @@
 // Follows the plan of a stream (program_plan.h): finds where each large request is to lie. A plan
-// has a slot for each request, with its size and its place in the stream's area, a range of
-// addresses for planned requests only.
+// has a slot for each request. A slot has the request's size and its place in the stream's area.
+// The area is a range of addresses for planned requests only.
 //
 // `next_` is the slot that the next request should fill. A request takes that slot if it has the
 // slot's size and the place is free. Otherwise the program has deviated from the plan, and the
@@ -63,9 +63,9 @@ class PlanFollower {
  public:
   // How many slots ahead and behind are searched for a place.
   static constexpr std::uint32_t kReach = 400;
-  // A slot matches if the kContext slots before it have the size classes of the last requests.
-  // This long context tells apart layers that look alike. If no slot matches, only kShortContext
-  // classes are compared: a program that has just deviated matches the plan only for a few
+  // A slot matches if the kContext slots before it have the size classes of the last requests. This
+  // long context tells apart layers that look alike. If no slot matches, only kShortContext classes
+  // are compared, because a program that has just deviated matches the plan only for a few
   // requests.
   static constexpr std::size_t kContext = 16;
   static constexpr std::size_t kShortContext = 4;
@@ -76,8 +76,8 @@ class PlanFollower {
   [[nodiscard]] bool is_followed() const { return !use_.dropped; }
   [[nodiscard]] const PlanUse& use() const { return use_; }
   // Returns the most memory that the stream's large requests may need outside the area before they
-  // get free memory of the area. It is what the plan itself has outside, plus the size of the
-  // area's top part (StreamPlan::top_of).
+  // get free memory of the area. This is the memory that the plan itself places outside, plus the
+  // size of the area's top part (StreamPlan::top_of).
   [[nodiscard]] Bytes most_outside() const { return most_outside_; }
   struct Answer {
     Address address = 0;   // 0: the plan has no place for the request
@@ -128,9 +128,9 @@ class PlanFollower {
     const Bytes planned = plan_.slots[slot].size;
     return planned / 2 <= size && size <= planned;
   }
-  // Calls serves(slot) for the slots around `next_`, the nearest first, until it returns true. A
-  // section may repeat: after its last slot, the next slot is its own first slot or that of the
-  // next section.
+  // Calls serves(slot) for the slots around `next_`, the nearest first, until a call returns true.
+  // Because a section may repeat, its last slot may be followed by its own first slot or by the
+  // first slot of the next section.
   template <typename Serves>
   [[nodiscard]] bool find_near(Serves serves) const {
     if (serves(other_)) return true;

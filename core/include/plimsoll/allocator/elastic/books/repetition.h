@@ -2,16 +2,16 @@
 // gets each block where the previous step had it. After some steps nothing has to be mapped any
 // more.
 //
-// Best fit alone moves pieces for ever: a block that outlives its step, such as the loss, lies
-// elsewhere in the next step, so every later choice differs a little, and other pieces have to
-// move.
+// With best fit alone, pieces would move for ever. A block that outlives its step, such as the
+// loss, lies elsewhere in the next step. So every later choice differs a little, and other pieces
+// have to move.
 //
-// Requests are recognised by their sizes. While sizes repeat those of the past, `followed_` is the
-// past request that the next one repeats. When they differ, `find_again` looks up the latest
-// request of the same size that came after the same kContext sizes. If there is none, it compares
-// only kShortContext sizes, because a step may begin with other requests than the previous step.
-// This second search ignores a request that is fewer than kLeastStep requests old, because such a
-// request may belong to a similar layer of the same step.
+// Requests are recognised by their sizes. While the sizes repeat, `followed_` is the past request
+// that the next request repeats. When a size differs, `find_again` looks up the latest request of
+// the same size that came after the same kContext sizes. If there is no such request, `find_again`
+// compares only kShortContext sizes, because a step may begin with other requests than the previous
+// step. This second search ignores a request that is fewer than kLeastStep requests old, because
+// such a request may belong to a similar layer of the same step.
 //
 // Invariants:
 // - past_[i % kCapacity] is request number i, for count_ - kCapacity <= i < count_. Entries for
@@ -38,8 +38,8 @@ class Repetition {
   // A past request is followed if the kContext requests before it had the sizes of the last
   // kContext requests.
   static constexpr std::size_t kContext = 7;
-  // If the past request is at least `kLeastStep` requests old, it is enough that the kShortContext
-  // requests before it had the sizes of the last kShortContext requests.
+  // A past request that is at least `kLeastStep` requests old is also followed if only the
+  // kShortContext requests before it had the sizes of the last kShortContext requests.
   static constexpr std::size_t kShortContext = 4;
   static constexpr std::size_t kLeastStep = 32;
 
@@ -56,8 +56,8 @@ class Repetition {
   // block that outlives its step alternates between two addresses.
   [[nodiscard]] std::array<Address, 2> expect_both(Bytes size) const;
 
-  // Calls visit(size, address) for at most `most` requests of the previous step: those that came
-  // after request `followed_`.
+  // Calls visit(size, address) for the requests that came after request `followed_`, at most `most`
+  // times.
   template <typename Visit>
   void for_each_coming(std::size_t most, Visit visit) const {
     if (!is_following_) return;

@@ -1,6 +1,6 @@
-// Counts, by size, an arena's freed blocks that other streams still use. So the allocator knows,
-// without asking the driver about these streams, whether a block of exactly the size of a request
-// waits for them.
+// Counts, by size, an arena's freed blocks that other streams still use. So the allocator knows
+// whether one of these blocks has exactly the size of a request. It need not ask the driver about
+// the streams.
 #pragma once
 
 #include <cstdint>

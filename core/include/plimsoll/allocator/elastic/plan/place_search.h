@@ -30,13 +30,13 @@ struct Gap {
 struct Place {
   AddressRange extent;
   std::vector<Address> returned;  // retired addresses to which their pieces return
-  std::vector<Address> cleared;   // starts of retired blocks to unmap; each block overlaps a gap
+  std::vector<Address> cleared;   // addresses of the retired blocks to unmap; each overlaps a gap
   std::vector<Gap> gaps;
   Bytes price = 0;  // the price of mapping the gaps and unmapping `cleared`
 };
 
-// A set of free pieces that may move. A piece is marked (`offered`) while a FreePieces holds it;
-// only one may hold it at a time.
+// A set of free pieces that may move. A piece is marked (`offered`) while a FreePieces holds it.
+// Only one FreePieces at a time may hold a piece.
 class FreePieces {
  public:
   FreePieces() = default;
@@ -70,7 +70,7 @@ class FreePieces {
 
 // Returns the cheapest place for `size` bytes; nothing if no reservation has that many suitable
 // addresses in a row. A piece may return if it is in `free`. Addresses may be unmapped if they were
-// retired at `idle_age` or before; without an `idle_age`, none may.
+// retired at `idle_age` or before. Without an `idle_age`, no addresses may be unmapped.
 [[nodiscard]] std::optional<Place> find_place(const MappedSpace& space, Bytes size,
                                               const FreePieces& free = {},
                                               std::optional<std::uint64_t> idle_age = {});

@@ -1,9 +1,9 @@
-// Makes plans: which pieces are to be mapped where, so that a request has memory.
+// Makes plans. A plan says which pieces are to be mapped where, so that a request has memory.
 //
 // The functions here read the allocator's records (books/), call no driver and change nothing;
-// `Applier` carries a plan out. The caller holds the allocator's `mutex_` and the locks of the
-// arenas that are read: the request's own, and for `plan_growth`, `plan_growth_at` and
-// `plan_whole_pieces` also those of all other arenas that may give memory.
+// `Applier` carries a plan out. The caller holds the allocator's `mutex_` and the lock of the
+// request's arena. For `plan_growth`, `plan_growth_at` and `plan_whole_pieces`, the caller also
+// holds the locks of all other arenas that may give memory.
 //
 // `MappedSpace::expected` says where a request is to lie, and piece_sizes.h decides how large new
 // pieces are.
@@ -48,14 +48,14 @@ struct Plan {
   }
 };
 
-// Returns a plan by which all memory of the request returns to one place without a driver call. A
-// large request returns to its place in the previous step or in the step before that. A small
-// request, whose past is not kept, may return to any place. Returns nothing if no such place gets
-// all its memory back in this way.
+// Returns a plan by which all memory of the request returns to one place without a driver call. For
+// a large request, this is its place in the previous step or in the step before that. For a small
+// request it may be any place, because the places of past small requests are not kept. Returns
+// nothing if no such place gets all its memory back in this way.
 [[nodiscard]] std::optional<Plan> plan_return(const MappedSpace& space, Bytes size);
 // Does what `plan_return` does, but only for the place in the previous step, and only if the
-// program surely repeats that step. Callers try this plan before they take any free block: a later
-// request of the step may need the memory of that block.
+// program surely repeats that step. Callers try this plan before they take any free block, because
+// a later request of the step may need the memory of that block.
 [[nodiscard]] std::optional<Plan> plan_sure_return(const MappedSpace& space, Bytes size);
 
 // Returns whether the caller should wait for the stream. It should if the wait lets the request lie
@@ -70,9 +70,9 @@ struct Plan {
 // the cheapest one. In a space of both tiers, new memory is dedicated up to `dedicated_room` bytes.
 [[nodiscard]] Plan plan_growth(const Arenas& arenas, const MappedSpace& space, Bytes size,
                                Bytes dedicated_room);
-// Return a plan by which the request lies at this address; nothing if that is not possible. With
-// `plan_return_to` all its memory returns there; with `plan_growth_at` other free pieces and new
-// memory help to fill the place.
+// Return a plan by which the request lies at `address`; nothing if that is not possible.
+// `plan_return_to` uses only memory that returns there. `plan_growth_at` also uses other free
+// pieces and new memory.
 [[nodiscard]] std::optional<Plan> plan_return_to(const MappedSpace& space, Bytes size,
                                                  Address address);
 [[nodiscard]] std::optional<Plan> plan_growth_at(const Arenas& arenas, const MappedSpace& space,
@@ -81,8 +81,9 @@ struct Plan {
 // that was freed there.
 [[nodiscard]] bool waits_to_lie_at(const MappedSpace& space, Bytes size, Address address);
 
-// Returns a plan without new memory: free pieces, together at least as large as the request, are
-// mapped in a hole. Returns nothing if they do not suffice, or if the space never splits blocks.
+// Returns a plan that needs no new memory. It maps free pieces, together at least as large as the
+// request, in a hole. Returns nothing if the free pieces do not suffice, or if the space never
+// splits blocks.
 [[nodiscard]] std::optional<Plan> plan_whole_pieces(const Arenas& arenas, const MappedSpace& space,
                                                     Bytes size);
 

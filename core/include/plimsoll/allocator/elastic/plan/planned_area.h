@@ -2,22 +2,22 @@
 // stream's large requests.
 //
 // A border divides each area. Most of the memory below the border is in use at the program's peak.
-// It is divided into parts of 1/1024 to 1/512 of the area, and 2 to 32 MiB. The first request that
-// lies in a part gets the whole part mapped.
+// The memory below the border is divided into parts. The size of a part is 1/1024 to 1/512 of the
+// area, and 2 to 32 MiB. The first request that lies in a part gets the whole part mapped.
 //
 // The top, which is the memory above the border, is in use for a short time only, so it is mapped
 // in granules. Free memory of the top may move to requests that lie elsewhere. Requests of the
 // area's stream get it without a wait. Requests of other streams get it once the area's stream is
 // done with it.
 //
-// If a request is to lie at the top, and the memory of that place serves elsewhere, other free
-// memory or new memory is mapped there. So the addresses of requests never depend on timing; only
+// If a request is to lie at the top, and the memory of its place has moved away, other free memory
+// or new memory is mapped at that place. So the addresses of requests never depend on timing; only
 // the amount of memory does.
 //
-// A program that deviates from its plan has requests outside the area. Once these need more memory
-// than PlanFollower::most_outside, all free memory of the area serves them too. From then on, new
-// requests in the area get only the memory that they need instead of whole parts. If the program
-// uses several streams, the moment of this change depends on timing.
+// A program that deviates from its plan has requests outside the area. Once these requests need
+// more memory than PlanFollower::most_outside, all free memory of the area serves them too. From
+// then on, new requests in the area get only the memory that they need instead of whole parts. If
+// the program uses several streams, the moment of this change depends on timing.
 //
 // The functions here call no driver and do not change the allocator's records (books/).
 #pragma once

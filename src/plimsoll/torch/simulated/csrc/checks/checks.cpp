@@ -45,8 +45,8 @@ std::optional<double> find_in_values(const at::Tensor& values, const Limits& lim
 }
 
 // `of` describes numbers that plimsoll did not compute, for example by their range. If one of these
-// numbers is certainly outside the limits, returns the lower or the upper bound of their range: one
-// that is outside the limits.
+// numbers is certainly outside the limits, returns a bound of their range that is outside the
+// limits.
 std::optional<double> find_surely_outside(const Description& of, const Limits& limits,
                                           std::int64_t count) {
   if (of.low > limits.high || of.high < limits.low) {

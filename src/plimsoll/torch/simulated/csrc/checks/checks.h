@@ -51,11 +51,12 @@ struct Limits {
 // Returns a refused number as text, for an error message.
 std::string number_text(double number);
 
-// Returns an element of the tensor: one that is NaN or outside the limits. `operation` identifies
-// the operation; it is the number that Runtime::name returns for the operation's name.
+// Returns an element that is NaN or outside the limits. If only a description of the elements is
+// known, and one of them is certainly outside the limits, returns a bound of their range.
+// `operation` is the number that Runtime::name returns for the operation's name.
 //
 // Returns nothing if all numbers are within the limits. If the numbers are unknown, and may be
-// outside the limits, it also returns nothing, and the report says that the check is undecided.
+// outside the limits, also returns nothing, and the report says that the check is undecided.
 std::optional<double> find_outside(std::uint32_t operation, const at::Tensor& tensor,
                                    const Limits& limits);
 
@@ -67,7 +68,7 @@ at::Tensor known_values(const at::Tensor& tensor);
 // too.
 [[noreturn]] void fail_device(std::uint32_t operation, const std::string& why);
 
-// Calls fail_device if find_outside finds a number of the tensor. The error text contains `what`,
+// Calls fail_device if find_outside returns a number. The error text contains `what`,
 // such as "an index", and `of`, such as "dimension 0, whose size is 3".
 void require_within(std::uint32_t operation, const at::Tensor& tensor, const Limits& limits,
                     const char* what, const std::string& of);

@@ -75,8 +75,8 @@ class PinnedAllocator final : public c10::Allocator {
     std::size_t rounded = is_rounded ? std::bit_ceil(size) : size;
     reclaim();
     void* memory = nullptr;
-    // PyTorch keeps one list of free blocks for each power of two. It searches only the list for
-    // the power to which the requested size would be rounded up.
+    // PyTorch keeps one list of free blocks for each power of two. A request for `size` bytes
+    // searches only the list of bit_ceil(size).
     const auto cached = free_.lower_bound(rounded);
     if (cached != free_.end() && cached->first <= std::bit_ceil(size)) {
       std::tie(rounded, memory) = *cached;
@@ -212,8 +212,8 @@ class PinnedAllocator final : public c10::Allocator {
 
   void* take(std::size_t size) {
     Runtime& state = runtime();
-    // Pinned memory needs a context. Any device's context will do; if there is none, the current
-    // device gets one.
+    // Pinned memory needs a context of any device. If no device has a context, the current device
+    // gets one.
     const bool has_context = std::any_of(state.devices.begin(), state.devices.end(),
                                          [](const Device& each) { return each.is_used.load(); });
     if (!has_context) state.use(state.current_device());

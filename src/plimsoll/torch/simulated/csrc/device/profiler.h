@@ -1,4 +1,5 @@
-// Makes PyTorch's profiler work on simulated GPUs: it reports memory operations, but no times.
+// Makes PyTorch's profiler work on simulated GPUs. The profiler reports memory operations, but no
+// times.
 #pragma once
 
 namespace plimsoll::simulated {

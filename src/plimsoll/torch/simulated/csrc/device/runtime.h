@@ -117,8 +117,8 @@ struct Assumption {
   std::uint64_t bytes = 0;
 };
 
-// Describes memory of uncertain size: a kernel allocates it for its own use, and frees it
-// immediately afterwards. Shared with Python.
+// Describes memory of uncertain size that a kernel allocates for its own use, and frees immediately
+// afterwards. Shared with Python.
 struct UncertainMemory {
   std::uint64_t allocations = 0;  // the number of the device's allocations before this one
   std::uint64_t stream = 0;
@@ -264,11 +264,12 @@ class Runtime {
   std::size_t copy_sites(Site* to, std::size_t most);
   std::size_t copy_uncertain_memory(UncertainMemory* to, std::size_t most);
   std::size_t copy_assumptions(Assumption* to, std::size_t most);
-  // Copies rows in the same way; a row's index is the number of its call stack.
+  // Copies up to `most` rows into `to`, and returns the total number of rows. A row's index is the
+  // number of its call stack.
   std::size_t copy_stack_times(c10::DeviceIndex index, StackTime* to, std::size_t most);
   [[nodiscard]] Clock clock(c10::DeviceIndex index);
-  // Returns the number of the calling thread's call stack; in a backward pass, the number of the
-  // forward operation's stack. With `notes`, the number is kept for the backward pass of the
+  // Returns the number of the calling thread's call stack. In a backward pass, returns the number
+  // of the forward operation's stack. With `notes`, keeps the number for the backward pass of the
   // operation that runs now.
   std::uint32_t stack(bool notes = true);
   std::uint32_t site(const CurrentOperation& operation);

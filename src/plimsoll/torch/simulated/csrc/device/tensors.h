@@ -1,5 +1,5 @@
-// Makes simulated tensors of two kinds. Those for PyTorch's Meta kernels have a shape but no
-// memory. Those on a simulated device get their addresses from plimsoll's allocator.
+// Makes simulated tensors of two kinds. Tensors for PyTorch's Meta kernels have a shape but no
+// memory. Tensors on a simulated device get their addresses from plimsoll's allocator.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -109,8 +109,8 @@ class LateOperators final : public c10::OpRegistrationListener {
     has_new_operators = false;
     std::vector<c10::OperatorName> names;
     {
-      // The lock must not be held below: the dispatcher calls this object while it holds its own
-      // lock, so calling the dispatcher with this lock held could deadlock.
+      // The dispatcher calls this object while it holds a lock of its own. So this function calls
+      // the dispatcher without holding mutex_; otherwise two threads could deadlock.
       const std::lock_guard lock(mutex_);
       names.swap(waiting_);
     }

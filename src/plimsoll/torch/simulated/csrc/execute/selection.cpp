@@ -120,16 +120,16 @@ Tensor nonzero(const Tensor& self) {
   return result;
 }
 
-// plimsoll::likely: declares that a fraction `share` of a boolean tensor is true. Does nothing
-// unless the tensor's values depend only on unknown data.
+// plimsoll::likely: declares that a fraction `share` of a boolean tensor is true. Has an effect
+// only if plimsoll does not know the values, and data decides them.
 void likely(const Tensor& truth, double share) {
   const Known known = known_of(truth);
   const bool is_open = !known.description.is_constant() && !known.description.is_random();
   if (known.source >= Source::assumed && is_open) note_described(truth, Description::likely(share));
 }
 
-// plimsoll::mostly: declares that a fraction `share` of the numbers equals `at`. Does nothing
-// unless the numbers depend only on unknown data.
+// plimsoll::mostly: declares that a fraction `share` of the numbers equals `at`. Has an effect only
+// if plimsoll does not know the numbers.
 //
 // A simulation that looks for the program's highest memory use ignores `share`. It assumes that
 // half of the numbers equal `at`, so that numbers equal to `at` and other numbers both occur. A

@@ -1,4 +1,4 @@
-// Makes device tensors without contents; resizes and exchanges their storages, and records the use
+// Makes device tensors without contents, resizes and exchanges their storages, and records the use
 // of storages on other streams.
 #include <ATen/EmptyTensor.h>
 

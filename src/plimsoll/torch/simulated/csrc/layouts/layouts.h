@@ -1,9 +1,9 @@
 // Tensors whose layout is not strided: sparse and nested tensors.
 //
-// They consist of strided tensors. Most of their kernels only call operations on these strided
-// tensors, in the same way on every device. So the host's kernels run unchanged if the strided
-// tensors are simulated.
-// Operations with a GPU kernel of their own are written out in this folder, or refused.
+// A sparse or nested tensor consists of strided tensors. Most kernels only call operations on these
+// strided tensors, in the same way on every device. So the host's kernels run unchanged if the
+// strided tensors are simulated. If an operation has a GPU kernel of its own, plimsoll either
+// implements the operation in this folder or refuses it.
 #pragma once
 
 #include <string>
@@ -23,8 +23,8 @@ void add_nested_kernels(WrittenOut& kernels);
 void add_padding_kernels(WrittenOut& kernels);
 
 void register_layouts();
-// Returns whether an operation that makes or takes sparse or nested tensors calls only operations
-// on strided tensors. Then its host kernel runs unchanged on simulated tensors.
+// Returns whether an operation on sparse or nested tensors only calls operations on strided
+// tensors. The host's kernel of such an operation runs unchanged on simulated tensors.
 bool is_composed(const std::string& full);
 
 }  // namespace plimsoll::simulated

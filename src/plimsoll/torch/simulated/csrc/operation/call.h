@@ -81,8 +81,7 @@ class Call {
   std::size_t run(std::function<std::vector<at::Tensor>()> operations);
   [[nodiscard]] std::vector<Step> take_steps() { return std::exchange(steps_, {}); }
 
-  // Holds what one call of `temporary` or `run` keeps: `memory` if it was `temporary`, and
-  // `tensors` if it was `run`.
+  // A call of `temporary` keeps `memory`. A call of `run` keeps `tensors`.
   struct Kept {
     at::DataPtr memory;
     std::vector<at::Tensor> tensors;

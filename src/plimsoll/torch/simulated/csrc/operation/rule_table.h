@@ -25,8 +25,8 @@ enum Trait : std::uint16_t {
   kMovesStorage = 1 << 6,  // replaces or resizes a storage; computes nothing
   kCopies = 1 << 7,        // copy_, whose one kernel serves all devices
   kFindsFinite = 1 << 8,   // unknown gradients count as finite, so that a GradScaler steps
-  // The kernel refuses to write to a tensor that overlaps in the way described; see
-  // checks/overlap.h.
+  // Each of the next three traits names an overlap. The kernel refuses to write to a tensor that
+  // has this overlap (checks/overlap.h).
   kNoOwnOverlap = 1 << 9,       // the tensor's elements share addresses
   kNoPartialOverlap = 1 << 10,  // the tensor shares part of an operand's memory
   kNoOverlap = 1 << 11,         // the tensor shares any memory with an operand

@@ -245,9 +245,9 @@ PLIMSOLL_EXPORT size_t plimsoll_copy_stack_times(int device, StackTime* to, size
 PLIMSOLL_EXPORT void plimsoll_clock(int device, Clock* clock) {
   *clock = runtime().clock(static_cast<c10::DeviceIndex>(device));
 }
-// Returns why a device failed, or null if no device failed. If one failed, writes the number of the
-// failure's call stack to `stack`. The text stays valid until the same thread calls this function
-// again.
+// Returns why a device failed, or null if no device failed. After a failure, writes the number of
+// the failure's call stack to `stack`. The text stays valid until the same thread calls this
+// function again.
 PLIMSOLL_EXPORT const char* plimsoll_failure(uint32_t* stack) {
   thread_local std::string why;
   const auto failure = runtime().failure();

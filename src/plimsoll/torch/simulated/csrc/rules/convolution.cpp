@@ -110,8 +110,8 @@ Plan& kept_plan(const Convolution& shape, Pass pass, bool& is_new) {
   return place->second;
 }
 
-// Returns whether a card is more like an H200 than an H100. Both have the same chip and differ in
-// the memory alone, and for 2 % of the convolutions cuDNN has other workspaces for each.
+// Returns whether a card is more like an H200 than an H100. An H200 differs from an H100 only in
+// its memory. For 2 % of the convolutions, cuDNN takes different workspaces on the two cards.
 bool is_like_h200(const DeviceProperties& card) {
   constexpr double kH100BytesPerNs = 3350, kH200BytesPerNs = 4800;
   return card.bytes_per_ns > (kH100BytesPerNs + kH200BytesPerNs) / 2;
@@ -148,10 +148,10 @@ void take(Call& call, const UncertainMemory& workspace, Plan plan) {
   call.take_uncertain(workspace);
 }
 
-// Adds the steps of cudnn.benchmark's search. During the search, all plans share one workspace. It
-// has the size that the most demanding plan needs, but at most the size of the largest request that
-// would succeed on the card. Before the fastest plan runs, PyTorch returns cached memory to the
-// driver.
+// Adds the steps of cudnn.benchmark's search. During the search, all plans share one workspace. The
+// workspace has the size that the most demanding plan needs, but at most the size of the largest
+// request that would succeed on the card. Before the fastest plan runs, PyTorch returns cached
+// memory to the driver.
 void search(Call& call, const Convolution& shape, Pass pass) {
   call.then([workspace = workspace_of(call, shape, pass, Plan::largest)](Call& then) mutable {
     constexpr std::uint64_t kPiece = std::uint64_t{2} << 20;  // the driver's granularity

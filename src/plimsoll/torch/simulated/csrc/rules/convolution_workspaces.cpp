@@ -110,7 +110,7 @@ constexpr std::size_t kNeighbours = 8;
 struct Neighbours {
   // Measured convolutions, the most similar first.
   std::array<const Measured*, kNeighbours> entries{};
-  // Whether the requested convolution was itself measured; then it is the first entry.
+  // Whether the requested convolution was itself measured. If so, it is the first entry.
   bool is_measured = false;
   std::uint64_t number = 0;
 };

@@ -41,14 +41,14 @@ struct SearchSettings {
 };
 SearchSettings& search_settings();
 
-// Returns the workspace of cuDNN's first plan that was measured on an H200 for this very
-// convolution; none if it was not measured there.
+// Returns the workspace of cuDNN's first plan for exactly this convolution on an H200; none if it
+// was not measured.
 std::optional<UncertainMemory> measured_on_h200(const Convolution& of, Pass pass);
 
-// Returns the workspace of the most similar measured convolution, with bounds from other similar
-// ones. For the first and the largest plan, both bounds equal the measured size if `of` itself was
-// measured, on a chip like `chip` and with the same settings of cuDNN. The fastest plan differs
-// from run to run, so its bounds differ even then.
+// Returns the workspace of the most similar measured convolution. The bounds come from other
+// similar convolutions. If `of` itself was measured, on a chip like `chip` and with the same
+// settings of cuDNN, both bounds of the first and the largest plan equal the measured size. The
+// fastest plan differs from run to run, so its bounds differ even in that case.
 UncertainMemory convolution_workspace(const Convolution& of, Pass pass, Plan plan,
                                       const Chip& chip);
 

@@ -21,7 +21,8 @@ namespace plimsoll::simulated {
 namespace {
 
 // Returns the values of `tensor`, or an undefined tensor if they cannot be read. The size of a
-// result depends on these values. So an assumption is noted if a real GPU may compute other values.
+// result depends on these values. So plimsoll notes an assumption if a GPU may compute other
+// values.
 at::Tensor deciding_values(Call& call, const at::Tensor& tensor) {
   const Source source = source_of(tensor);
   if (source > Source::random) call.assume(kSizeOfUnknown);

@@ -25,9 +25,9 @@ std::string in_words(const at::Tensor& input, const at::Tensor& weight, at::IntA
                      bool transposed, at::IntArrayRef output_padding, bool channels_last);
 
 // The bytes that one pass of a convolution takes; -1 where they were not measured. `first` is for
-// the plan that cuDNN's heuristics choose, `largest` for a search by cudnn.benchmark. Each
-// of three searches may find a different plan to be the fastest: `least`, `middle` and `most` are
-// the smallest, the median and the largest workspace of the three plans.
+// the plan that cuDNN's heuristics choose, `largest` for a search by cudnn.benchmark. Each of three
+// searches chose a fastest plan. `least`, `middle` and `most` are the smallest, the median and the
+// largest workspace of these three plans.
 struct Workspaces {
   std::int64_t first, largest, least, middle, most;
 };
@@ -36,8 +36,8 @@ void set_measured_workspaces(c10::DeviceIndex device, const char* words, Pass pa
                              const Workspaces& bytes);
 void forget_measured_workspaces();
 
-// Return the workspace of a plan that was measured on the user's card, or on an H100; none if it
-// was not measured there.
+// Return the workspace that a plan took on the user's card, or on an H100; none if it was not
+// measured there.
 std::optional<UncertainMemory> measured_on_card(c10::DeviceIndex device, const std::string& words,
                                                 Pass pass, Plan plan);
 std::optional<UncertainMemory> measured_on_h100(const std::string& words, Pass pass, Plan plan);

@@ -57,7 +57,7 @@ struct Arguments {
   Source worst = Source::computed;  // the least certain source of all arguments that are read
 };
 
-// Returns whether an operation like addmv has beta = 0: then it does not read the added operand.
+// Returns whether an operation like addmv has beta = 0 and so does not read the added operand.
 bool adds_to_nothing(const Call& call) {
   const std::optional<int> beta = call.op().schema().argumentIndexWithName("beta");
   if (!beta) return false;
@@ -171,10 +171,10 @@ double cost_of(const Call& call) {
 }
 
 // Returns whether to compute the call's results. If all tensors of the call are small, the answer
-// is always yes. Otherwise the budget must have room, and there is a second condition: if the
-// values of an operand are less certain than Source::random, all results must be integers. Integers
-// are worth it, because tensor sizes may depend on them. Floating-point results of such operands
-// would be no better than a description.
+// is always yes. Otherwise the budget must have room. If the values of an operand are less certain
+// than Source::random, all results must also be integers. Integers are worth the work, because
+// tensor sizes may depend on them. Floating-point results of uncertain operands would be no better
+// than a description.
 bool is_worth_it(const Call& call, const Arguments& arguments,
                  const std::vector<Written>& written) {
   const auto is_small = [](const at::Tensor& tensor) {
@@ -224,9 +224,9 @@ std::optional<torch::jit::Stack> arguments_on_host(const Call& call) {
   return values;
 }
 
-// Says how a computation on the host ended. If a CPU kernel throws an exception, this only means
-// that the values stay unknown: CPU kernels refuse other data than GPU kernels do. The code in
-// checks/ has already decided whether a GPU would refuse the data.
+// Says how a computation on the host ended. If a CPU kernel throws an exception, the values only
+// stay unknown, because CPU kernels refuse other data than GPU kernels do. The code in checks/ has
+// already decided whether a GPU would refuse the data.
 enum class Outcome : std::uint8_t { computed, not_computed };
 
 // Runs the operation on the host. Returns not_computed if the CPU lacks the kernel or refuses the
@@ -294,16 +294,16 @@ bool draw(const Call& call, const RandomState& random) {
 }
 
 // Returns whether the description of each result allows only one number, as for x - x = 0. The
-// number is right only if all operands are finite, but in a healthy run they are.
+// number is right only if all operands are finite, as they are in a healthy run.
 bool are_constant(const std::vector<Known>& known) {
   return std::all_of(known.begin(), known.end(),
                      [](const Known& each) { return each.description.is_constant(); });
 }
 
 // Sets `found_inf`, the flag by which a gradient scaler learns that a gradient is infinite. In a
-// healthy run gradients are finite, so the flag stays as it is. If unknown values are chosen such
-// that the program takes the least memory, gradients overflow as long as the scale is above
-// kOverflowingScale. With 2^16, PyTorch's default, the scaler then skips three steps.
+// healthy run gradients are finite, so the flag stays as it is. With Unknown::least, gradients
+// overflow as long as the scale is above kOverflowingScale. PyTorch's scaler begins with the scale
+// 2^16, so it then skips three optimizer steps.
 void find_finite(const Call& call) {
   constexpr double kOverflowingScale = 8192;
   if (unknown() != Unknown::least) {
@@ -333,8 +333,8 @@ void compute_values(const Call& call) {
   const bool is_unsure = is_captured || !arguments.can_be_read || arguments.worst > Source::random;
   if (is_unsure && call.info().has(kFindsFinite)) return find_finite(call);
   std::vector<Known> known;
-  // Random numbers are described even if they are computed. The reason: known_of looks at the
-  // numbers of small tensors only, and finds only their bounds, not their distribution.
+  // Random numbers are described even if they are computed. known_of could not describe them later:
+  // it looks only at small tensors, and finds the bounds of the numbers but not the distribution.
   if (is_unsure || is_random || arguments.worst == Source::random) {
     known = describe(call, *written);
     if (is_unsure && are_constant(known)) return note(*written, known);

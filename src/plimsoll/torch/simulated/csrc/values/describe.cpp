@@ -24,8 +24,8 @@ Describe find(const Call& call, std::size_t result) {
   return result == 0 ? row->first : result == 1 ? row->second : result == 2 ? row->third : kAny;
 }
 
-// Returns whether the result's elements equal the operand's elements. If they are random, plimsoll
-// must then draw equal numbers for both tensors, so both use one random series (description.h).
+// Returns whether the result's elements equal the operand's elements. If the elements are random,
+// plimsoll must draw equal numbers for both tensors, so both use one random series (description.h).
 bool keeps_elements(const Call& call) {
   const std::string& name = call.info().plain_name;
   return name == "clone" || name == "contiguous" || name == "_to_copy";
@@ -76,8 +76,9 @@ void describe_origin(const Operands& of, const Written& written, Known& known) {
     const Origin& mask = replaced->mask;
     const Origin fresh = operand_origin(of, replaced->fresh);
     // If the new elements are newly drawn, notes that the mask's condition is settled (origin.h):
-    // from now on, at most the replaced share of the elements can meet it. New elements that are
-    // constants, or were computed from the old ones, may all meet it again, so it is not settled.
+    // from now on, at most the replaced share of the elements can meet the condition. If the new
+    // elements are constants, or were computed from the old elements, all of them may meet the
+    // condition again. So the condition is not settled then.
     const bool is_drawn_anew = fresh.is_known() && !fresh.is_of(kept);
     known.origin = kept.with_replaced(
         replaced->share,

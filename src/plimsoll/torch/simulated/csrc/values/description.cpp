@@ -22,8 +22,8 @@ std::uint64_t mix(std::uint64_t value) {  // the finalizer of SplitMix64
 double fraction(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1.0p-53; }
 
 // Draws the index at position `number` of a series of indices (Spread::chosen). The index lies in
-// [0, `of.high`]. A row is `of.per_row` consecutive indices, such as one token's experts; no two
-// indices of a row are equal.
+// [0, `of.high`]. A row is `of.per_row` consecutive indices, such as one token's experts. All
+// indices of a row differ.
 double choose(const Description& of, std::uint64_t series, std::uint64_t number) {
   const auto count = static_cast<std::uint64_t>(of.high) + 1;
   const auto per_row = static_cast<std::uint64_t>(std::max<std::int64_t>(of.per_row, 1));

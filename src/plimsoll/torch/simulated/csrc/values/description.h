@@ -16,8 +16,8 @@ enum class Unknown : std::uint8_t { balanced, most, least };
 // plimsoll treats an event as unlikely, but not as impossible, if its chance is below this number.
 constexpr double kHardlyEver = 1e-9;
 
-// The chance that a number has some property. `is_random`: only random draws decide it, not the
-// program's data.
+// The chance that a number has some property. If `is_random`, only random draws decide this, and
+// not the program's data.
 struct Chance {
   double share = 0;
   bool is_random = false;
@@ -96,9 +96,9 @@ struct Description {
 // Describes a mixture of two descriptions: `share` of the elements belong to `one`.
 Description join(const Description& one, const Description& other, double share = 0.5);
 // Returns the number of hits that plimsoll assumes among `most` random draws, of which `mean` are
-// hits on average. If unknown() is `balanced`, the result is `mean`, rounded. For Unknown::most, it
-// is a number of hits that real draws hardly ever exceed; for Unknown::least, one below which they
-// hardly ever fall.
+// hits on average. With Unknown::balanced, the result is `mean`, rounded. With Unknown::most, real
+// draws hardly ever have more hits than the result. With Unknown::least, they hardly ever have
+// fewer.
 double expected_of_random(double mean, double most);
 
 // Draws the numbers at positions `first`, `first` + 1, … of a series. A series is a random

@@ -2,8 +2,8 @@
 // numbers.
 //
 // In a simulation such a tensor has no contents, so no kernel draws the numbers. The generator
-// still has to advance as if a kernel drew them: only then are the program's later random numbers,
-// such as the order of its data, the same as in a run on a GPU.
+// still has to advance as if a kernel drew them. Otherwise the program's later random numbers,
+// which decide for example the order of its data, would differ from those of a run on a GPU.
 #pragma once
 
 #include "operation/call.h"

@@ -169,9 +169,9 @@ at::Tensor with_bits_of(const at::Tensor& tensor, at::Tensor values) {
   return values;
 }
 
-// Returns a host tensor with the shape and strides of `tensor`. Its elements are the values that
-// `contents` holds from byte `begin` on, in the same memory and not a copy. The host tensor keeps
-// this memory alive, even if another thread frees the contents.
+// Returns a host tensor with the shape and strides of `tensor`. The host tensor shares the memory
+// of `contents` from byte `begin` on. It keeps this memory alive, even if another thread frees the
+// contents.
 at::Tensor over(const Contents& contents, const at::Tensor& tensor, std::size_t begin) {
   at::Tensor values = at::from_blob(
       contents.memory() + begin, tensor.sizes(), tensor.strides(),

@@ -43,8 +43,8 @@ at::Tensor writable_values(const at::Tensor& tensor, bool is_overwritten);
 
 // Notes that the tensor's elements just got new values, and where these come from.
 void note_values(const at::Tensor& tensor, Source source);
-// Does the same, and notes the distribution and the origin of the new values, which `known` gives.
-// plimsoll cannot find out the distribution later: from the values, it computes only their bounds.
+// Notes the source of new values, and the distribution and the origin that `known` gives for them.
+// plimsoll cannot find out the distribution later, because it computes only bounds from the values.
 void note_values(const at::Tensor& tensor, Source source, const Known& known);
 // Notes the description of elements that were written, but have no values.
 void note_described(const at::Tensor& tensor, const Description& description);

@@ -4,8 +4,8 @@
 // a condition, draws new values for the elements that meet it, and repeats both steps until no
 // element meets it. Only the newly drawn elements can meet the condition in the next round.
 // plimsoll has to know this, because it describes all elements by one distribution. So the origin
-// of a tensor keeps its number when some elements are replaced. It also notes the condition, since
-// no element that was kept meets it.
+// of a tensor keeps its number when some elements are replaced. The origin also notes the
+// condition, because none of the kept elements meets it.
 #pragma once
 
 #include <array>
@@ -36,8 +36,8 @@ struct Origin {
 
   [[nodiscard]] bool is_known() const { return way != 0; }
   [[nodiscard]] bool is_of(const Origin& ancestor) const;
-  // Notes that a condition is settled. If it was noted already, the larger share is kept. If no
-  // place is free, the oldest condition is forgotten: a loop tests again what it settled last.
+  // Notes that a condition is settled. If the condition was noted already, keeps the larger share.
+  // If no place is free, forgets the oldest condition, because a loop tests the newest one again.
   void settle(const Settled& condition);
   // Returns the origin after `share` of the tensor's elements were replaced: those that met the
   // condition, or any elements if the condition's way is unknown.

@@ -194,8 +194,8 @@ std::uint64_t up_to_four(std::uint64_t count) { return (count + 3) / 4 * 4; }
 
 // Returns by how much a call's kernels advance the generator's offset.
 std::uint64_t offset_of(const Call& call) {
-  // For bernoulli_(probabilities), PyTorch asks for ten numbers; a generator rounds this up to a
-  // multiple of four.
+  // For bernoulli_(probabilities), PyTorch asks for ten numbers. The generator rounds this count up
+  // to a multiple of four.
   constexpr std::uint64_t kByChances = 12;
   const std::string& name = call.info().plain_name;
   const bool has_one = !call.results().empty() && call.results()[0].isTensor();

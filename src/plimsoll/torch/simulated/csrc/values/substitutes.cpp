@@ -28,8 +28,8 @@ namespace {
 
 using at::Tensor;
 
-// Pushes the call's results. Results that `results` lacks are filled with zeros: a GPU's kernel
-// returns them only for its backward pass.
+// Pushes the call's results. Pushes zeros for a result that `results` lacks, because a GPU's kernel
+// returns such a result only for its backward pass.
 void leave(const Call& call, torch::jit::Stack& stack, const std::vector<Tensor>& results) {
   for (std::size_t i = 0; i < call.results().size(); ++i) {
     const c10::IValue& like = call.results()[i];

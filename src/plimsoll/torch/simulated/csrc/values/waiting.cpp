@@ -15,8 +15,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// plimsoll changes an unknown value after the program has read it this many times in a row and the
-// bytes in live blocks stayed the same (see Place). Programs of a few steps never see a change.
+// plimsoll changes an unknown value after the program has read it this many times in a row, while
+// the bytes in live blocks stayed the same (see Place). Programs of a few steps never see a change.
 constexpr std::int64_t kPatience = 8;
 // Some truth values depend on random draws alone, and one of the two outcomes is nearly certain.
 // plimsoll changes such a value only after this many reads in a row.
@@ -131,9 +131,9 @@ bool is_to_change(std::uint32_t stack, at::ScalarType type) {
          place.alike >= kPatienceWithinBounds;
 }
 
-// Returns whether a loop waits for the value: it tests the value in a condition. A loop that only
-// prints the value does not wait for it. This function calls Python, so it holds no lock during the
-// call.
+// Returns whether a loop waits for the value, which means that the loop tests the value in a
+// condition. A loop that only prints the value does not wait for it. This function calls Python, so
+// it holds no lock during the call.
 bool is_waited_for(std::uint32_t stack) {
   std::optional<bool> is_tested;
   {
@@ -148,8 +148,8 @@ bool is_waited_for(std::uint32_t stack) {
   return *is_tested;
 }
 
-// Returns whether the program makes progress at `place`, compared with its last read there: it now
-// reads the same allocation at a higher offset, or another allocation with a smaller storage.
+// Returns whether the program makes progress at `place`. It does if it reads the same allocation as
+// at its last read there, but at a higher offset, or another allocation with a smaller storage.
 bool goes_on(Place& place, const at::Tensor& tensor) {
   const Allocation* const allocation = allocation_of(tensor);
   if (allocation == nullptr) return false;

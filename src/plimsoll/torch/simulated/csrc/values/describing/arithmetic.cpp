@@ -62,8 +62,8 @@ Description add(const Operands& of) {
 }
 
 // If a program subtracts one log-probability from another, plimsoll assumes that a new and an old
-// model gave them to the same event, as in reinforcement learning. The two hardly differ: their
-// difference is taken to be normal around 0, with this standard deviation.
+// model gave them to the same event, as in reinforcement learning. Such log-probabilities hardly
+// differ. plimsoll takes their difference to be normal around 0, with this standard deviation.
 constexpr double kHardly = 0.01;
 
 Description sub(const Operands& of) {

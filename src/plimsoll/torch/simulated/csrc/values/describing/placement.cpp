@@ -20,7 +20,7 @@ double replaced(const Operands& of, double places) {
 
 // Describes the numbers of an operand that is mixed with another operand. If a random generator
 // drew the numbers, the description is their distribution and not the bounds of the drawn values.
-// So it also holds for the values of a later draw.
+// So the description also holds for the values of a later draw.
 Description numbers(const Operands& of, std::size_t i) {
   const at::Tensor tensor = of.tensor(i);
   return tensor.defined() && is_simulated(tensor) ? spread_of(tensor) : of[i];
