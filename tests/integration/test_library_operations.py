@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 
 import plimsoll
 from plimsoll.base.errors import InputError
+from plimsoll.torch.building.compiler import build
+from plimsoll.torch.simulated.library import SIMULATED_GPU
 from tests.simulated import on_simulated_gpus, output_of, simulate
 
 torch = pytest.importorskip("torch")
@@ -246,6 +249,23 @@ print(torch.ops.compiled.five(torch.ones(3, device="cuda")).shape)
 print(torch.ops.compiled.five(torch.ones(3)).tolist())
 """
     assert output_of(program).splitlines() == ["torch.Size([5])", "[2.0, 2.0, 2.0]"]
+
+
+def test_a_prediction_keeps_what_stands_in_for_cuda_and_lists_no_write_of_it(
+    extension: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    (cache / "plimsoll").mkdir(mode=0o700, parents=True)
+    shutil.copy2(build(SIMULATED_GPU), cache / "plimsoll")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import torch\ntorch.ops.load_library({str(extension)!r})\n"
+        "torch.ops.compiled.five(torch.ones(3, device='cuda'))\n"
+    )
+    found = plimsoll.predict(script, gpu="H200")
+    assert found.written == []
+    assert len(list(cache.glob("plimsoll/compiled/stand-in-*.so"))) == 2
 
 
 def test_what_it_calls_of_cuda_itself_says_that_there_is_no_gpu(extension: Path) -> None:

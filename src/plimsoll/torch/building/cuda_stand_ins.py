@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.errors import InputError
 from plimsoll.torch.building import versions
-from plimsoll.torch.building.cache import building, cache_folder, is_usable, seal
+from plimsoll.torch.building.cache import building, is_usable, seal
 from plimsoll.torch.building.compiler import find_compiler
 
 if TYPE_CHECKING:
@@ -89,18 +89,19 @@ _loaded: dict[str, ctypes.CDLL] = {}
 _defined: set[_Symbol] = set()
 
 
-def stand_in_for(error: OSError | ImportError, library: Path) -> bool:
+def stand_in_for(error: OSError | ImportError, library: Path, folder: Path) -> bool:
     """Loads a stand-in for a missing CUDA library that another library needs.
 
     Args:
         error: The loader's error.
         library: The file that could not be loaded.
+        folder: The folder that keeps stand-ins.
 
     Returns:
         Whether to try again to load the file.
 
     Raises:
-        InputError: If there is no readelf, no C++ compiler, or no folder to build the stand-in in.
+        InputError: If there is no readelf, no C++ compiler, or `folder` cannot be written.
     """
     said = f"{error}\n{error.__cause__}"  # PyTorch wraps the loader's error in its own
     missing, undefined = _MISSING.search(said), _UNDEFINED.search(said)
@@ -117,7 +118,7 @@ def stand_in_for(error: OSError | ImportError, library: Path) -> bool:
         if undefined[1] not in {symbol.name for symbol in wanted}:
             return False
         name = f"libplimsoll-{_digest(wanted)}.so"
-    _loaded[name] = ctypes.CDLL(str(_build(name, wanted)), mode=ctypes.RTLD_GLOBAL)
+    _loaded[name] = ctypes.CDLL(str(_build(name, wanted, folder)), mode=ctypes.RTLD_GLOBAL)
     _defined.update(wanted)
     return True
 
@@ -151,8 +152,7 @@ def _digest(symbols: Iterable[_Symbol]) -> str:
     return hashlib.sha256(repr(sorted(symbols)).encode()).hexdigest()[:16]
 
 
-def _build(name: str, symbols: set[_Symbol]) -> Path:
-    folder = cache_folder()
+def _build(name: str, symbols: set[_Symbol], folder: Path) -> Path:
     ordered = sorted(symbols)
     lines = [symbol.definition(number) for number, symbol in enumerate(ordered)]
     text = _PRELUDE + "".join(lines)

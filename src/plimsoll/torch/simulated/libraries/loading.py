@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plimsoll.torch.building.cuda_stand_ins import stand_in_for
+from plimsoll.torch.simulated.compiled.settings import compiled_folder
 from plimsoll.torch.simulated.libraries.operations import register_kernels
 
 if TYPE_CHECKING:
@@ -48,5 +49,8 @@ def loaded(load: Callable[[], _Loaded], path: Any) -> _Loaded:
         try:
             return load()
         except (ImportError, OSError) as error:
-            if not stand_in_for(error, Path(path)):
+            # In this folder, a trial keeps what it writes.
+            folder = compiled_folder()
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if not stand_in_for(error, Path(path), folder):
                 raise
