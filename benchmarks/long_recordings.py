@@ -41,7 +41,7 @@ print(json.dumps([before, resident(), time.perf_counter() - start, steps]))
 
 
 def write(path: Path, events: int, *, marks: bool) -> int:
-    """Writes the run as a streaming trace of at least `events` events; returns their number."""
+    """Writes the run as a streaming trace of at least `events` events. Returns their number."""
     training = Training()
     writer = StreamWriter(path, frames)
     first = True
@@ -71,7 +71,7 @@ def measure(what: str, path: Path) -> tuple[int, int, float, int]:
 
 
 def main() -> None:
-    """For each number of events, writes and measures recordings; prints and saves the table."""
+    """For each number of events, writes and measures recordings. Prints and saves the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--events", type=int, nargs="+", default=[10**6, 10**7, 3 * 10**7])
     parser.add_argument("--what", nargs="+", default=["rank", "file"])

@@ -265,7 +265,7 @@ def run_here(
 
 
 def found_by(command: list[str], title: str, conf: str = "") -> dict[str, Any]:
-    """Runs a command with PYTORCH_CUDA_ALLOC_CONF=`conf`; returns the last JSON that it prints."""
+    """Runs a command with PYTORCH_CUDA_ALLOC_CONF=`conf`. Returns the last JSON that it prints."""
     drop = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PLIMSOLL_ALLOCATOR")
     environment = {name: value for name, value in os.environ.items() if name not in drop}
     if conf:

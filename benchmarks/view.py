@@ -175,7 +175,7 @@ def frames(stack: int) -> list[tuple[str, int, str]]:
 
 
 def write_trace(path: Path, events: int) -> int:
-    """Writes the run until it has at least `events` events; returns their number."""
+    """Writes the run until it has at least `events` events. Returns their number."""
     training = Training()
     with TraceWriter(path) as writer:
         writer.write(0, training.setup())

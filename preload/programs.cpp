@@ -145,7 +145,7 @@ class Address {
   int folder_ = -1;
 };
 
-// Copies the path from a socket's address; returns false if the address has none.
+// Copies the path from a socket's address. Returns false if the address has none.
 bool socket_path(const sockaddr* address, socklen_t size, char (&path)[sizeof(sockaddr_un) + 1]) {
   constexpr std::size_t kStart = offsetof(sockaddr_un, sun_path);
   if (address == nullptr || size <= kStart || size > sizeof(sockaddr_un) ||

@@ -100,7 +100,7 @@ def opened_pages(browser: Browser) -> Iterator[Open]:
 
 
 def written(tmp_path: Path, *recordings: Any, most_bytes: int = MOST_BYTES) -> str:
-    """Writes a page of these recordings; returns its address."""
+    """Writes a page of these recordings. Returns its address."""
     page = tmp_path / "page.html"
     page.write_text(make_page([prepare(one) for one in recordings], most_bytes=most_bytes).html)
     return page.as_uri()
@@ -120,7 +120,7 @@ def press(page: Page, *keys: str) -> None:
 
 
 def wait_for(page: Page, holds: Callable[[], bool]) -> None:
-    """Waits until a condition holds; checks it at every animation frame of the page."""
+    """Waits until a condition holds. Checks it at every animation frame of the page."""
     end = time.monotonic() + SECONDS
     while not holds():
         assert time.monotonic() < end, f"not after {SECONDS} s"

@@ -138,7 +138,7 @@ def program_of(path: Path) -> Program:
 
 
 def history_of(program: Program, rank: Rank) -> History:
-    """Lets an allocator serve a rank's requests; returns the history."""
+    """Lets an allocator serve a rank's requests. Returns the history."""
     return _Run(program, rank).history()
 
 

@@ -113,7 +113,7 @@ class Step:
 
 
 def run(page: Path, folder: Path) -> Iterator[Step]:
-    """Runs a page's commands in an empty folder; yields each one with its output and status."""
+    """Runs a page's commands in an empty folder. Yields each one with its output and status."""
     copy_examples(folder)
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.title:
@@ -192,7 +192,7 @@ def renewed(shown: str, printed: str) -> str:
 
 
 def _place(old: list[str], new: list[str]) -> tuple[int, int]:
-    """Finds shown lines (`old`), or similar ones, in printed lines (`new`); returns their range."""
+    """Finds shown lines (`old`), or similar ones, in printed lines (`new`). Returns their range."""
     places: list[int] = []
     for line in old:
         at = places[-1] + 1 if places else 0

@@ -21,7 +21,7 @@ _START = "from ray.scripts.scripts import main; main()"
 
 @contextmanager
 def ray_cluster(nodes: int = 2) -> Iterator[str]:
-    """Starts a cluster whose nodes have one core each; yields its address, on the loopback."""
+    """Starts a cluster whose nodes have one core each. Yields its address, on the loopback."""
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
     with ExitStack() as stack:
         folder = stack.enter_context(

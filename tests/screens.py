@@ -45,7 +45,7 @@ def command_of(screen: Path) -> str:
 
 
 def screen_of(command: str) -> str:
-    """Runs a command; returns what its file should contain."""
+    """Runs a command. Returns what its file should contain."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         copy_examples(folder)

@@ -35,7 +35,7 @@ _MODULES = {
 
 
 def install_small_engine(folder: Path) -> Path:
-    """Writes the package; returns the folder for PYTHONPATH."""
+    """Writes the package. Returns the folder for PYTHONPATH."""
     place = folder / "packages"
     for name, names in _MODULES.items():
         is_package = any(other.startswith(f"{name}.") for other in _MODULES)

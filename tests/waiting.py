@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 120.0
 
 
 def wait_for(condition: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
-    """Calls the condition until its result is true; returns that result."""
+    """Calls the condition until its result is true. Returns that result."""
     ends = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < ends, f"not so within {seconds} s"

@@ -3,8 +3,9 @@
 If the environment variable JOB_REPORT names a folder, each rank writes rank<R>.json there at the
 end of the job. The file has PyTorch's peaks of allocated and reserved memory. After each step, the
 job also reads the card's memory in use, and the part of that memory that PyTorch's allocator has
-not reserved. The file has the highest value of both. Each rank must have a card of its own. Without
-JOB_REPORT nothing is measured, but the host still waits for the card at the end of each step.
+not reserved. The file has the peak of each of these two values. Each rank must have a card of its
+own. Without JOB_REPORT nothing is measured, but the host still waits for the card at the end of
+each step.
 """
 
 import json

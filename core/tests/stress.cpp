@@ -682,7 +682,7 @@ class Worker {
     }
   }
 
-  // Allocates the block; returns false if its region is paused.
+  // Allocates the block. Returns false if its region is paused.
   bool allocate(Live& block) {
     const bool is_placed = random_.one_in(16);
     std::shared_lock still(machine_.still, std::defer_lock);

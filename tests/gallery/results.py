@@ -32,7 +32,7 @@ class Measured:
 
     @classmethod
     def read(cls, folder: Path = RESULTS) -> Self:
-        """Reads gallery.json; returns empty results if the folder has no such file."""
+        """Reads gallery.json. Returns empty results if the folder has no such file."""
         values = _read(folder / "gallery.json")
         figures = _figures(values.get("scripts", {}))
         return cls(values.get("gpu", ""), values.get("torch", ""), figures)
@@ -62,7 +62,7 @@ class Predicted:
 
     @classmethod
     def read(cls, folder: Path = RESULTS) -> Self:
-        """Reads gallery_predicted.json; returns empty results if the folder has no such file."""
+        """Reads gallery_predicted.json. Returns empty results if the folder has no such file."""
         values = _read(folder / "gallery_predicted.json")
         return cls({version: _figures(each) for version, each in values.items()})
 

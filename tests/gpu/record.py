@@ -186,7 +186,7 @@ def new_stream() -> torch.cuda.Stream:
 
 
 def new_pool(**options: bool) -> torch.cuda.MemPool:
-    """Returns a private pool; raises UnsupportedError if this PyTorch lacks an option."""
+    """Returns a private pool. Raises UnsupportedError if this PyTorch lacks an option."""
     make: Callable[..., torch.cuda.MemPool] = torch.cuda.MemPool
     try:
         return make(**options)
@@ -885,7 +885,7 @@ def describe_failure(returncode: int, stderr: str) -> tuple[int, str]:
 
 
 def spawn(program: Program, out: Path) -> tuple[int, str]:
-    """Records one program in a process of its own; returns its status and an error line."""
+    """Records one program in a process of its own. Returns its status and an error line."""
     for suffix in OUTPUT_SUFFIXES:
         (out / (program.name + suffix)).unlink(missing_ok=True)
     command = [sys.executable, str(Path(__file__).resolve()), str(out), program.name, "--child"]
@@ -925,7 +925,7 @@ def table_row(name: str, out: Path) -> str:
 
 
 def record_all(programs: Sequence[Program], out: Path, jobs: int) -> int:
-    """Records programs, `jobs` at a time; prints a line for each; returns the exit status."""
+    """Records programs, `jobs` at a time. Prints a line for each; returns the exit status."""
     started, worst = time.perf_counter(), DONE
     print(
         f"{'name':<28}{'events':>8}{'segments':>10}{'retries':>9}{'ooms':>6}"
@@ -981,7 +981,7 @@ def select(names: Sequence[str]) -> list[Program]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs from the command line; returns the exit status."""
+    """Runs from the command line. Returns the exit status."""
     options = parse_arguments(arguments)
     try:
         programs = select(options.names)

@@ -57,7 +57,7 @@ _BUILDING = re.compile(r"^plimsoll: (?:building|waiting for) [^\n]*\n", re.M)
 
 
 def run_python(text: str) -> str:
-    """Runs a program that must end with status 0 and write no errors; returns its output."""
+    """Runs a program that must end with status 0 and write no errors. Returns its output."""
     done = subprocess.run(
         [sys.executable, "-c", text],
         capture_output=True,

@@ -40,14 +40,14 @@ class Net(torch.nn.Module):  # type: ignore[misc,name-defined]
         )
 
     def forward(self, x: Any) -> Any:
-        """Takes `x` of shape [rows, 512]; returns the mean of the squared outputs."""
+        """Takes `x` of shape [rows, 512]. Returns the mean of the squared outputs."""
         for block in self.blocks:
             x = x + block(x)
         return x.square().mean()
 
 
 def trained(*names: str, parts: int = 1, dropout: bool = True) -> tuple[list[float], int]:
-    """Trains for four steps; returns their losses and their peak of memory.
+    """Trains for four steps. Returns their losses and their peak of memory.
 
     The peak is in bytes, without the memory that was already in use before the first step.
     """

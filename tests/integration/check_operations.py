@@ -1,4 +1,4 @@
-"""Runs recorded operations on a simulated GPU; prints operations whose allocations differ.
+"""Runs recorded operations on a simulated GPU. Prints operations whose allocations differ.
 
 Run it as `plimsoll run --simulate H200 check_operations.py RECORDED.jsonl.gz`. Each line of the
 file has an operation with its inputs, and the allocations and frees of its forward and backward
@@ -70,7 +70,7 @@ class Recorder:
 
 
 def run(case: dict[str, Any]) -> tuple[Events, Events | None]:
-    """Runs an operation twice; returns the second run's forward and backward events."""
+    """Runs an operation twice. Returns the second run's forward and backward events."""
     recorder = Recorder()
     for _ in range(2):
         inputs = [make(spec) for spec in case["inputs"]]

@@ -19,7 +19,7 @@ FOLDER = PROGRAMS / "categories"
 
 
 def categories(name: str, folder: Path) -> dict[str, float]:
-    """Returns the MiB of each category at the peak; checks that prediction and recording agree."""
+    """Returns the MiB of each category at the peak. Checks that prediction and recording agree."""
     script = FOLDER / f"{name}.py"
     predicted = predict(script)
     simulate(script, "--record", "run.plim", gpu="H100", folder=folder, environment={})

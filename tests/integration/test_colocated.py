@@ -55,7 +55,7 @@ def paused(*names: str) -> list[bool]:
 
 
 def captured(mib: int) -> tuple[Any, Any]:
-    """Captures a graph in the memory of the region "graphs"; returns the graph and its result."""
+    """Captures a graph in the memory of the region "graphs". Returns the graph and its result."""
     graph = torch.cuda.CUDAGraph()
     source = torch.zeros(mib * MIB, dtype=torch.uint8, device="cuda")
     with torch.cuda.graph(graph, pool=plimsoll.graph_pool("graphs")):

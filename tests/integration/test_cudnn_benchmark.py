@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 
 def train() -> tuple[int, int]:
-    """Trains a small network; returns the peaks in MiB, allocated and reserved."""
+    """Trains a small network. Returns the peaks in MiB, allocated and reserved."""
     torch.manual_seed(0)
     layers: list[Any] = [torch.nn.Conv2d(3, 64, 7, 2, 3), torch.nn.ReLU()]
     layers += [torch.nn.Conv2d(64, 128, 3, 2, 1), torch.nn.ReLU()]

@@ -29,7 +29,7 @@ def plimsoll(*arguments: str | Path, folder: Path) -> subprocess.CompletedProces
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """Makes a script and its module in a new folder; returns the script."""
+    """Makes a script and its module in a new folder. Returns the script."""
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "helper.py").write_text("COUNT = 1 << 20\n")

@@ -651,7 +651,7 @@ def test_copies_to_from_and_between_gpus() -> None:
 
 
 def workload(loader_of: Callable[[Any], Iterable[Any]], steps: int = 30) -> tuple[int, int]:
-    """Trains; returns the peaks of reserved and allocated memory."""
+    """Trains. Returns the peaks of reserved and allocated memory."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 64, 3, padding=1),

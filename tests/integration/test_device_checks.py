@@ -29,7 +29,7 @@ Each expression ran in a new process on an H100, with PyTorch 2.11.
 
 
 def _end_of(expression: str) -> str:
-    """Runs an expression, and then two CUDA calls, in a new process; returns their errors.
+    """Runs an expression, and then two CUDA calls, in a new process. Returns their errors.
 
     The result is a JSON list. For the expression and for each call it has the type and the text of
     the error, or two empty strings if there is no error. The result is "" if the process dies.

@@ -90,7 +90,7 @@ def test_the_losses_of_real_ranks_stay_what_they_were(tmp_path: Path) -> None:
 
 
 def losses(path: Path, text: str) -> list[float]:
-    """Runs two ranks on the CPU, without plimsoll; returns their losses."""
+    """Runs two ranks on the CPU, without plimsoll. Returns their losses."""
     path.write_text(text)
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     done = subprocess.run(

@@ -78,7 +78,7 @@ class Runner:
         }
 
     def commit(self, mib: int, others: Mapping[str, str] | None = None) -> str:
-        """Commits the script and other files; returns the commit's hash."""
+        """Commits the script and other files. Returns the commit's hash."""
         (self.repository / "train.py").write_text(SCRIPT.format(mib=mib))
         for name, text in (others or {}).items():
             (self.repository / name).write_text(text)
@@ -120,7 +120,7 @@ class Runner:
         return dict(line.split("=", 1) for line in lines)
 
     def predict(self, base: str, may_grow: str) -> str:
-        """Runs all steps; returns the comment, followed by the exit status of the last step."""
+        """Runs all steps. Returns the comment, followed by the exit status of the last step."""
         asked = inputs(base, may_grow)
         for name in ("Predict", "Comment"):
             done = self.step(name, asked)

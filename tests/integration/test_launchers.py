@@ -32,7 +32,7 @@ SEEN = "NVIDIA A100-SXM4-80GB cuda:0"
 def launch(
     *command: object, arguments: Sequence[str] = (), folder: Path | None = None
 ) -> tuple[int, str]:
-    """Runs `plimsoll run --simulate ... COMMAND rank.py`; returns its exit status and output."""
+    """Runs `plimsoll run --simulate ... COMMAND rank.py`. Returns its exit status and output."""
     options = ("--gpus", "2", *map(str, command))
     done = simulate(RANK, *options, arguments=arguments, folder=folder, environment={})
     return done.returncode, done.stdout + done.stderr

@@ -213,7 +213,7 @@ RUNTIME = 'extern "C" int cudaDeviceSynchronize() { return 0; }'
 
 @pytest.fixture(scope="session")
 def extension(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Builds a CUDA extension; returns its path.
+    """Builds a CUDA extension. Returns its path.
 
     The extension is linked to two stand-ins for CUDA libraries. The stand-ins are deleted after the
     build, so the dynamic linker does not find them when a test loads the extension.

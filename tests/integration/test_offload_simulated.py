@@ -66,7 +66,7 @@ class Deep:
         return x.square().mean()
 
     def step(self, offload: plimsoll.offload | None = None, batch: int = 8) -> int:
-        """Trains on a batch; returns the bytes allocated at the peak."""
+        """Trains on a batch. Returns the bytes allocated at the peak."""
         torch.cuda.reset_peak_memory_stats()
         if offload is None:
             loss = self.forward(batch)

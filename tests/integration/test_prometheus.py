@@ -80,7 +80,7 @@ def _environment() -> dict[str, str]:
 
 @contextmanager
 def prometheus(folder: Path, ports: list[int]) -> Iterator[str]:
-    """Runs a Prometheus server; yields its address once it has read the metrics at every port."""
+    """Runs a Prometheus server. Yields its address once it has read the metrics at every port."""
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("Prometheus is not installed (apt: prometheus)")

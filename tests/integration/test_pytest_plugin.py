@@ -71,7 +71,7 @@ def test_that_ends_the_process():
 
 
 def run(folder: Path, *options: str, tests: str = TESTS) -> str:
-    """Runs pytest on tests in a new project; returns its output."""
+    """Runs pytest on tests in a new project. Returns its output."""
     (folder / "test_budgets.py").write_text(tests)
     (folder / "pytest.ini").write_text(
         "[pytest]\naddopts = -p no:cacheprovider\ngpu_memory_card = T4\nfilterwarnings =\n"

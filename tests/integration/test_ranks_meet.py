@@ -18,7 +18,7 @@ _LINE = r"talks\.py:\d+ disagree"
 
 
 def run_job(mode: str) -> str:
-    """Predicts a job of two ranks; checks that the job fails; returns the last line of stderr."""
+    """Predicts a job of two ranks. Checks that the job fails; returns the last line of stderr."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "plimsoll", "predict", "--gpu", "H200"),

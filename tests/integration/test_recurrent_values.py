@@ -21,7 +21,7 @@ def numbers(*shape: int, seed: int = 1) -> Any:
 
 
 def filled(module: Any) -> Any:
-    """Sets a module's weights to random numbers, the same on every device; returns the module."""
+    """Sets a module's weights to random numbers, the same on every device. Returns the module."""
     with torch.no_grad():
         for place, parameter in enumerate(module.parameters()):
             parameter.copy_(0.3 * numbers(*parameter.shape, seed=place))
@@ -36,7 +36,7 @@ def tensors(value: Any) -> list[Any]:
 
 
 def run_layer(module: Any, device: str, *, is_packed: bool, has_state: bool) -> list[Any]:
-    """Runs a layer forward and backward; returns the outputs, last states and all gradients."""
+    """Runs a layer forward and backward. Returns the outputs, last states and all gradients."""
     module = module.to(device)
     sequences = numbers(3, 5, 3).to(device).requires_grad_()
     inputs = sequences

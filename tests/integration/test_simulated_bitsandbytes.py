@@ -51,7 +51,7 @@ def _(A, threshold):
 
 
 def installed() -> Any:
-    """Installs the stand-in package in the test's empty folder; returns its library of kernels."""
+    """Installs the stand-in package in the test's empty folder. Returns its library of kernels."""
     package = Path("bitsandbytes")
     package.mkdir()
     (package / "__init__.py").touch()

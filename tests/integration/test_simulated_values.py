@@ -345,7 +345,7 @@ def test_hardly_any_is_hardly_any_whatever_is_unknown() -> None:
 
 
 def rounds_until_learned(model: Any, x: Any, y: Any) -> int:
-    """Trains with early stopping, and checks the final loss; returns the number of rounds."""
+    """Trains with early stopping, and checks the final loss. Returns the number of rounds."""
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     best, without_progress, rounds = math.inf, 0, 0
     for _ in range(300):

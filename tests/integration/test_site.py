@@ -114,7 +114,7 @@ def commands(console: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Serves the site; yields its address."""
+    """Serves the site. Yields its address."""
     handler = partial(SimpleHTTPRequestHandler, directory=str(SITE))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever).start()

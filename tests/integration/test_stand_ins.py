@@ -357,7 +357,7 @@ def test_only_a_package_whose_kernel_was_called_is_assumed(tmp_path: Path) -> No
 
 
 def library_that_looks(folder: Path) -> str:
-    """Installs a library that checks whether flash-attn is installed; returns its folder."""
+    """Installs a library that checks whether flash-attn is installed. Returns its folder."""
     installed = folder / "site-packages"
     installed.mkdir()
     (installed / "looking.py").write_text(

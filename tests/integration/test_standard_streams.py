@@ -89,7 +89,7 @@ def test_an_answer_is_whole_where_nobody_reads_the_notes() -> None:
 
 
 def unread(*arguments: str, streams: str) -> tuple[int, str]:
-    """Runs a command with a pipe that has no reader; returns its exit status and output.
+    """Runs a command with a pipe that has no reader. Returns its exit status and output.
 
     Args:
         arguments: The verb and its options.

@@ -78,7 +78,7 @@ def running(*arguments: str, gpu: str = "T4") -> Iterator[int]:
 
 
 def holder_of(arguments: tuple[str, ...]) -> int:
-    """Waits until `plimsoll top` can see the script; returns the script's process number."""
+    """Waits until `plimsoll top` can see the script. Returns the script's process number."""
     program = " ".join(["holder.py", *arguments]).encode(errors="replace").decode()
     now = time.monotonic_ns()
 

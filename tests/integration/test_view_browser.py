@@ -533,7 +533,7 @@ def test_a_server_that_is_gone_is_missed(browser: Browser) -> None:
 
 
 def test_detail_from_blocks_is_what_the_overview_says(open_page: Open, tmp_path: Path) -> None:
-    """Zooms in around the peak; checks the live bytes that the page shows at three events."""
+    """Zooms in around the peak. Checks the live bytes that the page shows at three events."""
     random = np.random.default_rng(2)
     rows: list[Row] = []
     for i in range(70_000):

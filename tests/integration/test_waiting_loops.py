@@ -28,7 +28,7 @@ WAITING = PROGRAMS / "waiting"
 
 
 class Loop:
-    """Counts a loop's iterations; checks that the memory peak is constant after the fourth one."""
+    """Counts a loop's iterations. Checks that the memory peak is constant after the fourth one."""
 
     def __init__(self) -> None:
         self.rounds = 0

@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Serves the S3 protocol on this machine; yields the query string for `s3://` addresses."""
+    """Serves the S3 protocol on this machine. Yields the query string for `s3://` addresses."""
     server = import_module("moto.server").ThreadedMotoServer("127.0.0.1", 0)
     server.start()
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")

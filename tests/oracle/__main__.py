@@ -18,7 +18,7 @@ _CHUNK = 2500
 
 
 def main() -> int:
-    """Runs the comparisons; returns the exit status, 1 if a program showed a difference."""
+    """Runs the comparisons. Returns the exit status, 1 if a program showed a difference."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
     parser.add_argument("versions", nargs="+", metavar="VERSION", help="such as 2.15.0")
     parser.add_argument("--programs", type=int, default=10_000, help="of each version")

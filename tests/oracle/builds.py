@@ -21,7 +21,7 @@ def cuda_headers() -> Path | None:
 
 
 def build(version: str, source: Path = _SOURCE, to: Path = FOLDER / "programs") -> Path:
-    """Builds the program that compares PyTorch's allocator with plimsoll's; returns its path.
+    """Builds the program that compares PyTorch's allocator with plimsoll's. Returns its path.
 
     Args:
         version: The PyTorch version whose allocator is compared.

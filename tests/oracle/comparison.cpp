@@ -332,7 +332,7 @@ class Comparison {
 
   // --- operations --------------------------------------------------------------------------------
 
-  // Carries out one operation; returns false if the operation makes no sense now.
+  // Carries out one operation. Returns false if the operation makes no sense now.
   bool carry_out(const Operation& operation) {
     const auto& [first, second, third] = operation.numbers;
     switch (operation.verb) {

@@ -39,7 +39,7 @@ std::string read_all(int file) {
   return text;
 }
 
-// Runs a program; writes the number of operations, then the difference, to `result`.
+// Runs a program. Writes the number of operations, then the difference, to `result`.
 [[noreturn]] void run_in_child(const Program& program, int result) {
   // Discards PyTorch's warnings.
   if (std::getenv("ORACLE_WARNINGS") == nullptr) dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);

@@ -53,5 +53,5 @@ struct Program {
 
 [[nodiscard]] std::string to_text(const Operation& operation);
 [[nodiscard]] std::string to_text(const Program& program);
-// Parses a program's text; throws std::invalid_argument if the text is no program.
+// Parses a program's text. Throws std::invalid_argument if the text is no program.
 [[nodiscard]] Program program_from(std::string_view text);

@@ -105,7 +105,7 @@ MISTAKES = (
 
 
 def main(version: str) -> int:
-    """Tries all mistakes; returns the exit status, 1 if a mistake was not found."""
+    """Tries all mistakes. Returns the exit status, 1 if a mistake was not found."""
     unpack(version)
     is_found = True
     with tempfile.TemporaryDirectory() as scratch:

@@ -35,7 +35,7 @@ bool is_in_order(std::vector<StreamId> streams) {
   return true;
 }
 
-// Adds streams to `found` until there are kStreams; returns false if that is impossible.
+// Adds streams to `found` until there are kStreams. Returns false if that is impossible.
 bool find_streams(std::vector<StreamId>& found) {
   if (found.size() == kStreams) return is_in_order(found);
   for (StreamId next = found.back() + 1; next < 100; ++next) {

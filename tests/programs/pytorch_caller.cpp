@@ -15,7 +15,7 @@ namespace {
 
 std::shared_ptr<int> held = std::make_shared<int>(0);
 
-// Makes a call; returns 0 if it succeeds, or 1 with the exception's message in `text`. Returns 2
+// Makes a call. Returns 0 if it succeeds, or 1 with the exception's message in `text`. Returns 2
 // for an exception that this library's C++ runtime does not know.
 template <typename Call>
 int caught(char* text, std::size_t capacity, Call call) {

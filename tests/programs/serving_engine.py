@@ -140,7 +140,7 @@ class Engine:
         return self.model.forward(self.tokens[:batch], self.caches, self.mapped[:batch])
 
     def serve(self, lengths: list[int]) -> list[int]:
-        """Serves requests, each with a prompt of one page; returns how many tokens each one got."""
+        """Serves requests, each with a prompt of one page. Returns how many tokens each one got."""
         waiting, served = list(enumerate(lengths)), [0] * len(lengths)
         while waiting:
             batch = next(size for size in BATCHES if size >= min(len(waiting), BATCHES[-1]))

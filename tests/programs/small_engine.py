@@ -176,7 +176,7 @@ class Worker:
         self.model_runner.model_memory_usage = size
 
     def determine_available_memory(self) -> int:
-        """Runs the largest step; returns the bytes that remain for the cache."""
+        """Runs the largest step. Returns the bytes that remain for the cache."""
         self.peak_activation_memory = self.vllm_config.asked.max_num_seqs * ROW_BYTES
         take(self.peak_activation_memory)
         torch.cuda.empty_cache()

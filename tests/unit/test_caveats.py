@@ -1,4 +1,4 @@
-"""Tests that every form of an answer has the sentences that limit it."""
+"""Tests that every output format of an answer has the answer's caveats."""
 
 from __future__ import annotations
 

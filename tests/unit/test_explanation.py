@@ -135,7 +135,7 @@ def test_too_little_memory_is_told_with_what_is_missing() -> None:
 
 
 def with_holes(allocator: Allocator, stream: int = 0) -> list[int]:
-    """Makes ten segments of 100 MiB, each with 60 MiB free; returns the live blocks."""
+    """Makes ten segments of 100 MiB, each with 60 MiB free. Returns the live blocks."""
     blocks = [allocator.malloc("100MiB", stream=stream) for _ in range(10)]
     for block in blocks:
         allocator.free(block)

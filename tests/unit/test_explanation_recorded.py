@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def churn(allocator: Allocator, rounds: int, seed: int = 1) -> list[int]:
-    """Requests many sizes on two streams and frees half of them at random; returns the rest."""
+    """Requests many sizes on two streams and frees half of them at random. Returns the rest."""
     dice = random.Random(seed)
     live: list[int] = []
     for _ in range(rounds):

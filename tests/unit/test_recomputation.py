@@ -42,7 +42,7 @@ class Program:
     def layer(
         self, name: str, keeps: int, result: int, seconds: float, given: int | None
     ) -> tuple[int, int]:
-        """Calls a module that keeps one block and returns another; returns both blocks."""
+        """Calls a module that keeps one block and returns another. Returns both blocks."""
         start = self.events
         kept, output = self.allocate(keeps), self.allocate(result)
         of = frozenset() if given is None else frozenset({given + 1})

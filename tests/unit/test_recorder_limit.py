@@ -51,7 +51,7 @@ def kept_by_this_line(allocator: Allocator) -> int:
 
 
 def record_long(allocator: Allocator, path: Path, writes: int = 60) -> tuple[int, list[int]]:
-    """Records several times the limit; returns the event count, and the size after each write."""
+    """Records several times the limit. Returns the event count, and the size after each write."""
     sizes = []
     with record(path, allocator=allocator, limit=LIMIT) as recording:
         kept_by_this_line(allocator)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check() -> int:
-    """Checks that plimsoll and `traceback` see the same stack here; returns plimsoll's number."""
+    """Checks that plimsoll and `traceback` see the same stack here. Returns plimsoll's number."""
     number, summary = _core.capture_stack(), traceback.extract_stack()
     wanted = [(frame.filename, frame.lineno, frame.name) for frame in reversed(summary)]
     assert _core.stack_frames(number) == wanted

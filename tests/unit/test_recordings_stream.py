@@ -51,7 +51,7 @@ def some_events(count: int, seed: int = 1) -> tuple[NDArray[np.int32], EventBatc
 
 
 def write(path: Path, batches: int = 5, rows: int = 40) -> tuple[NDArray[np.int32], EventBatch]:
-    """Writes batches of events to a file; returns the device of each event, and all events."""
+    """Writes batches of events to a file. Returns the device of each event, and all events."""
     writer = StreamWriter(path, frames_of, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
     parts = [some_events(rows, seed) for seed in range(batches)]
     for number, (devices, events) in enumerate(parts):

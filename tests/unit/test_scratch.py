@@ -558,7 +558,7 @@ def test_paths_are_relative_in_the_current_folder(monkeypatch: pytest.MonkeyPatc
 
 
 def operate(seed: int, count: int, moves_folders: bool) -> None:
-    """Does random operations in the current folder; prints each result and the final state."""
+    """Does random operations in the current folder. Prints each result and the final state."""
     source = random.Random(seed)
     names = ("old.txt", "rights", "sub", "link", "link.txt", "broken", "a", "b")
 

@@ -31,7 +31,7 @@ def torch_summary(stats: Mapping[str, int], device: int, *, abbreviated: bool) -
 
 
 def used(allocator: Allocator) -> Allocator:
-    """Uses an allocator so that every row of the table has a value; returns the allocator."""
+    """Uses an allocator so that every row of the table has a value. Returns the allocator."""
     tensors = [allocator.malloc(size) for size in ("1KiB", "3MiB", "70MiB", "700MiB", "5KiB")]
     for tensor in tensors[::2]:
         allocator.free(tensor)

@@ -61,7 +61,7 @@ class Cluster:
         (self.folder / "answers" / host).write_text(program)
 
     def run(self, host: str, mib: int, **environment: str) -> int:
-        """Starts a process on a host; returns its process id."""
+        """Starts a process on a host. Returns its process id."""
         started = subprocess.Popen(
             [sys.executable, str(PROGRAMS / "ranked.py"), str(mib)],
             stdin=subprocess.PIPE,
@@ -77,7 +77,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """Puts a stub of ssh on the PATH; yields a cluster without hosts.
+    """Puts a stub of ssh on the PATH. Yields a cluster without hosts.
 
     The hosts' folders will have short paths, because the path of a Unix socket must be short.
     """
@@ -402,7 +402,7 @@ def ever(content: bytes, again: bytes, seconds: float = 0.0) -> Callable[[socket
 
 @contextmanager
 def stranger(answer: Callable[[socket.socket], None]) -> Iterator[str]:
-    """Runs a server that is not plimsoll's; yields its address."""
+    """Runs a server that is not plimsoll's. Yields its address."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:

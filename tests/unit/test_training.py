@@ -97,7 +97,7 @@ class Net(torch.nn.Module):  # type: ignore[misc,name-defined]
         self.head = torch.nn.Linear(8, 1)
 
     def forward(self, x: Any) -> Any:
-        """Takes [rows, 8]; returns a mean."""
+        """Takes [rows, 8]. Returns a mean."""
         for block in self.blocks:
             x = block(x)
         return self.head(x).mean()

@@ -109,7 +109,7 @@ def test_a_window_outside_of_the_history_is_refused(server: PageServer, query: s
 
 
 def send(server: PageServer, request: bytes) -> bytes:
-    """Sends bytes; returns the server's whole answer."""
+    """Sends bytes. Returns the server's whole answer."""
     port = urlsplit(server.url).port or 0
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         connection.sendall(request)

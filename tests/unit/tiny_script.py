@@ -124,7 +124,7 @@ class TinyScript:
         ]
 
     def fastest(self, room: int, changes: Sequence[Change]) -> float | None:
-        """Tries every set of changes; returns the shortest time of a step among those that fit."""
+        """Tries every set of changes. Returns the shortest time of a step among those that fit."""
         found = [
             self.step(done)
             for names in _sets(changes)

@@ -17,7 +17,7 @@ _SECONDS = 15.0
 
 
 def say_now_and_then(text: Callable[[], str], is_over: threading.Event) -> None:
-    """Calls `text` every 15 seconds until the work is over; prints each line that `text` returns.
+    """Calls `text` every 15 seconds until the work is over. Prints each line that `text` returns.
 
     Nothing is printed while `text` returns "".
     """

@@ -136,9 +136,9 @@ def fit(
     Without --vary, plimsoll tries changes to the script, in at most fifteen simulations. The answer
     is a diff to the fastest version of the script that fits.
 
-    With --vary, plimsoll tries at most eight values, two at a time. The answer is a value that was
-    tried and fits. A value that is at most 1% larger does not fit. If the search ends early, the
-    answer is a bound ("at least" or "between"), with the reason.
+    With --vary, plimsoll tries at most eight values, two at a time. The answer is a value that
+    fits. plimsoll also tried a value at most 1% larger, which does not fit. If the search ends
+    early, the answer is a bound ("at least" or "between"), with the reason.
 
     For `vllm serve`, --vary names an option of the engine. plimsoll finds the largest value with
     which the engine serves. For --tensor-parallel-size, plimsoll finds the smallest value. With

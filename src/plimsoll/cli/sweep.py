@@ -50,7 +50,7 @@ def sweep(
     arguments: Annotated[
         list[str] | None,
         typer.Option(
-            help="The scripts' arguments, quoted as one word of the shell. Repeat --arguments to "
+            help="The scripts' arguments, quoted as one string. Repeat --arguments to "
             "try other arguments too.",
             metavar="ARGS",
         ),

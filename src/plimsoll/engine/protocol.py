@@ -98,7 +98,7 @@ class Engine(Protocol):
         """
 
     def rebalance(self, most: int | None = None) -> int:
-        """Moves spilled memory back to the card, at most `most` bytes; returns the bytes moved."""
+        """Moves spilled memory back to the card, at most `most` bytes. Returns the bytes moved."""
 
     def region_use(self, region: int) -> dict[str, int]:
         """Returns the fields of a `RegionUse`; {} if the region never had memory on this GPU."""
@@ -117,14 +117,14 @@ class Engine(Protocol):
         """
 
     def pause(self, region: int, keep: bool, file: int | None = None) -> int:
-        """Moves a region off the card; returns the bytes that this frees on the card.
+        """Moves a region off the card. Returns the bytes that this frees on the card.
 
         `keep` says whether the content is kept: in the open file with the descriptor `file`, or in
         page-locked memory if `file` is None.
         """
 
     def resume(self, region: int) -> int:
-        """Moves a region back to the card; returns the bytes that this takes on the card."""
+        """Moves a region back to the card. Returns the bytes that this takes on the card."""
 
     def check_invariants(self) -> None:
         """Raises RuntimeError if the allocator's bookkeeping is inconsistent; for tests."""

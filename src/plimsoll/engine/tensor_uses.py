@@ -202,7 +202,7 @@ def _call_after(owner: Any, name: str, action: Callable[[Any], object]) -> None:
 
 
 def _living(references: dict[int, weakref.ref[Any]]) -> Iterator[Any]:
-    """Yields the objects that still exist; removes the entries of deleted objects."""
+    """Yields the objects that still exist. Removes the entries of deleted objects."""
     for key, reference in list(references.items()):
         found = reference()
         if found is None:

@@ -1,4 +1,4 @@
-"""Splits memory into the units that an allocator moves or releases; counts their free bytes."""
+"""Splits memory into the units that an allocator moves or releases. Counts their free bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_GRANULES = 1 << 17  # 256 GiB
 
 
 def granules(address: int, size: int) -> Iterator[tuple[int, int]]:
-    """Splits a range of addresses into granules of 2 MiB; yields the address and size of each.
+    """Splits a range of addresses into granules of 2 MiB. Yields the address and size of each.
 
     A range of more than 256 GiB is yielded whole. A damaged recording may have a range far larger
     than any card, and splitting that would take too long.

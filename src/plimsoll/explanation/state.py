@@ -139,7 +139,7 @@ class ReplayedPast(Past):
         return self._run(event).segments()
 
     def units(self, event: int) -> list[_core.SegmentInfo]:
-        """See `Past.units`; returns granules if the allocator moves memory."""
+        """See `Past.units`. Returns granules if the allocator moves memory."""
         segments = self.after(event)
         return [one for s in segments for one in _in_granules(s)] if self.moves else segments
 

@@ -104,7 +104,7 @@ class _Cell:
         self._value = last and compiler(ast.Expression(last.value), self.name, "eval")
 
     def run(self) -> Any:
-        """Runs the cell; returns the value of its last line, if that line is an expression."""
+        """Runs the cell. Returns the value of its last line, if that line is an expression."""
         names = self._shell.user_ns
         exec(self._statements, names)  # noqa: S102
         return None if self._value is None else eval(self._value, names)  # noqa: S307

@@ -160,7 +160,7 @@ class Plan:
         self._saved = 0
 
     def save(self, size: int) -> int:
-        """Records that a storage is saved; returns its index in the step."""
+        """Records that a storage is saved. Returns its index in the step."""
         self._saved += 1
         self._follow(Event(False, self._saved - 1, size))
         return self._saved - 1

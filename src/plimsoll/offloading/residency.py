@@ -84,7 +84,7 @@ class Residency:
         self.held = {}
 
     def remove_dead(self) -> tuple[int, PinnedBuffer | None]:
-        """Removes the oldest of `dead` from all tables; returns its serial number and buffer."""
+        """Removes the oldest of `dead` from all tables. Returns its serial number and buffer."""
         serial, size, buffer = self.dead.popleft()
         self.count -= 1
         self.bytes_here -= size

@@ -41,7 +41,7 @@ def prepare(recording: Recording) -> Run:
 
 
 def open_recording(source: str | PathLike[str] | Recording) -> Recording:
-    """Reads a recording from a file; returns a `Recording` unchanged.
+    """Reads a recording from a file. If the argument is a `Recording`, returns it.
 
     Raises:
         InputError: If the file cannot be read.

@@ -210,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such thing here")
 
     def _asked(self) -> tuple[str, dict[str, list[str]]] | None:
-        """Returns an authorized request's path and query; returns None after a refusal."""
+        """Returns an authorized request's path and query. Returns None after a refusal."""
         try:
             address = urlsplit(self.path)
         except ValueError:
@@ -262,7 +262,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, "text/html; charset=utf-8", page.html.encode())
 
     def _receive(self, path: Path, length: int) -> bool:
-        """Writes the request's body to a private file; returns whether the whole body arrived."""
+        """Writes the request's body to a private file. Returns whether the whole body arrived."""
         with NewFile(path) as file:
             while length > 0 and (piece := self.rfile.read(min(length, _PIECE))):
                 file.write(piece)

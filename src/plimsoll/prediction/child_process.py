@@ -306,7 +306,7 @@ def _end(process: subprocess.Popen[bytes], *, is_held: bool) -> None:
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float, *, is_held: bool) -> tuple[int, bool]:
-    """Waits for the process; returns its exit status, and whether Ctrl-C interrupted the wait.
+    """Waits for the process. Returns its exit status, and whether Ctrl-C interrupted the wait.
 
     After an interrupt the process has `seconds` to write its report.
     """

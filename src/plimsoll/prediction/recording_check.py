@@ -140,7 +140,7 @@ def check_request(request: Request, recorded: Recording) -> Check:
 
 
 def _fullest(recording: Recording) -> ReplayResult:
-    """Replays the recording under its own settings; returns the device that reserved the most."""
+    """Replays the recording under its own settings. Returns the device that reserved the most."""
     allocator: Any = recording.allocator
     results = replay(recording, allocator=allocator)
     if not len(results):

@@ -515,7 +515,8 @@ def kept_apart_lines(kept_apart: KeptApart | None) -> Iterator[str]:
 
 
 def _effort(p: PredictionParts) -> Iterator[str]:
-    yield f"{format_count(p.events, 'event')} in {p.seconds:.1f} s, PyTorch {p.torch}"
+    events = format_count(p.events, "memory event")
+    yield f"plimsoll simulated {events} in {p.seconds:.1f} s, under PyTorch {p.torch}"
 
 
 def _largest_first(sizes: dict[str, int]) -> list[tuple[str, int]]:

@@ -259,7 +259,7 @@ def _unpack(kind: str, buffer: bytes | memoryview, at: int) -> int:
 
 
 class _Thrift:
-    """Reads a structure in Thrift's compact protocol; raises `IndexError` at the buffer's end."""
+    """Reads a structure in Thrift's compact protocol. Raises `IndexError` at the buffer's end."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -281,7 +281,7 @@ class _Thrift:
             yield
 
     def integers(self, depth: int = 0) -> dict[int, int]:
-        """Reads the structure; returns its integer fields by number."""
+        """Reads the structure. Returns its integer fields by number."""
         if depth > _MOST_NESTED:
             raise DamageError("a page is described wrongly")
         found: dict[int, int] = {}

@@ -136,7 +136,7 @@ def _one_snapshot() -> EventBatch:
 
 
 def _read_all(read: Callable[[int], bytes], most: int) -> bytearray:
-    """Reads the whole content in parts, because its size is unknown; raises beyond `most` bytes."""
+    """Reads the whole content in parts, because its size is unknown. Raises beyond `most` bytes."""
     content = bytearray()
     while part := read(_PART):
         if len(content) + len(part) > most:

@@ -141,7 +141,7 @@ class _Contents:
             yield _Batches(stream, checksum)
 
     def _take(self, devices: NDArray[np.int32], events: EventBatch, facts: dict[str, Any]) -> None:
-        """Checks a batch and keeps its data; raises for a bad batch without changing anything."""
+        """Checks a batch and keeps its data. Raises for a bad batch without changing anything."""
         checks.check_events(events)
         if len(events) and (devices.min() < 0 or devices.max() >= checks.MOST_DEVICES):
             raise checks.DamageError("an event has an impossible device")

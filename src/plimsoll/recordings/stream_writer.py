@@ -227,7 +227,7 @@ class _WholeWrites:
         """Does nothing; Arrow calls it after each part of a batch."""
 
     def send(self) -> int:
-        """Writes all bytes that were collected since the last call; returns how many."""
+        """Writes all bytes that were collected since the last call. Returns how many."""
         size = len(self._waiting)
         while self._waiting:
             written = os.write(self._descriptor, self._waiting)

@@ -30,7 +30,7 @@ GROUPS = (  # the slow groups come first
 
 
 def load() -> list[Behaviour]:
-    """Imports the groups; returns all behaviours in the order in which they were registered."""
+    """Imports the groups. Returns all behaviours in the order in which they were registered."""
     for group in GROUPS:
         import_module(f"tests.gpu.behaviours.{group}")
     return list(BEHAVIOURS.values())

@@ -37,7 +37,7 @@ def _verdict(behaviour: Behaviour, allocator: str, results: Results) -> str:
 
 
 def main() -> int:
-    """Runs the command line; returns the exit status."""
+    """Runs the command line. Returns the exit status."""
     options = _arguments()
     behaviours = load()
     known = {b.name for b in behaviours} | {b.group for b in behaviours}

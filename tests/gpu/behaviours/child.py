@@ -1,4 +1,4 @@
-"""Runs behaviours in this process; writes the observations of each behaviour as a line of JSON."""
+"""Runs behaviours in this process. Writes the observations of each behaviour as a line of JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READY = '"ready"'  # the first line that the process writes
 
 
 def observe(behaviour: Behaviour) -> dict[str, Any]:
-    """Runs one program; returns its observations, or why it was skipped, or how it failed."""
+    """Runs one program. Returns its observations, or why it was skipped, or how it failed."""
     try:
         if not behaviour.own_process:
             clean()

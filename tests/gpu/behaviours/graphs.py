@@ -11,7 +11,7 @@ from tests.gpu.behaviours.tools import MIB, empty, error_of, pool_bytes, result_
 
 
 def capture(program: Any, pool: Any = None) -> tuple[Any, Any]:
-    """Captures a graph of a program; returns the graph, and the program's result."""
+    """Captures a graph of a program. Returns the graph, and the program's result."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool=pool):
         out = program()

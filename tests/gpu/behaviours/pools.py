@@ -73,7 +73,7 @@ class OwnAllocator:
 
 
 def make_pool(**options: Any) -> Any:
-    """Returns a pool; raises UnavailableError if this PyTorch lacks an option."""
+    """Returns a pool. Raises UnavailableError if this PyTorch lacks an option."""
     known = inspect.signature(torch.cuda.MemPool.__init__).parameters
     missing = sorted(set(options) - set(known))
     if missing:

@@ -26,7 +26,7 @@ def installed_allocator() -> str:
 
 
 def run_python(text: str) -> list[object]:
-    """Runs a program; returns its exit status and its output."""
+    """Runs a program. Returns its exit status and its output."""
     done = subprocess.run(
         [sys.executable, "-c", text],
         capture_output=True,
@@ -129,7 +129,7 @@ def spawned_children_have_the_same_allocator() -> Observed:
 
 
 def set_settings(conf: str) -> list[object]:
-    """Changes settings; returns the error, and all warnings except FutureWarning."""
+    """Changes settings. Returns the error, and all warnings except FutureWarning."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         error = error_of(lambda: torch.cuda.memory._set_allocator_settings(conf))

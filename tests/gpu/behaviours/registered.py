@@ -26,7 +26,7 @@ WITHOUT_MULTICAST = {
 
 @contextmanager
 def group() -> Iterator[Any]:
-    """Makes a process group with only this process; yields its NCCL backend."""
+    """Makes a process group with only this process. Yields its NCCL backend."""
     if not dist.is_available() or not dist.is_nccl_available():
         raise UnavailableError("this PyTorch has no NCCL")
     os.environ.update(WITHOUT_MULTICAST)

@@ -77,7 +77,7 @@ def add_one(*tensors: Any) -> None:
 
 
 def write_one_read_other(one: Any, other: Any) -> list[float]:
-    """Writes to one view; returns the first and the last element of the other view."""
+    """Writes to one view. Returns the first and the last element of the other view."""
     one.fill_(42)
     return [other[0].item(), other[-1].item()]
 
@@ -128,12 +128,12 @@ class Child:
         self._process.start()
 
     def ask(self, name: str, *tensors: Any) -> Any:
-        """Sends tensors; returns the child's answer."""
+        """Sends tensors. Returns the child's answer."""
         self._requests.put((name, *tensors))
         return self._answers.get(timeout=TIMEOUT_SECONDS)
 
     def end(self) -> int | None:
-        """Asks the child to end; returns its exit status."""
+        """Asks the child to end. Returns its exit status."""
         self._requests.put(("end",))
         self._process.join(TIMEOUT_SECONDS)
         status: int | None = self._process.exitcode

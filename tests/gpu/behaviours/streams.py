@@ -26,7 +26,7 @@ def all_equal(tensor: Any, value: float) -> bool:
 
 
 def in_threads(*functions: Callable[[], object]) -> list[str]:
-    """Calls the functions in parallel, each in its own thread; returns the errors they raised."""
+    """Calls the functions in parallel, each in its own thread. Returns the errors they raised."""
     problems: list[str] = []
 
     def guarded(function: Callable[[], object]) -> None:

@@ -26,7 +26,7 @@ def work(rank: int, folder: str) -> None:
 
 
 def main() -> None:
-    """Trains and spawns processes; checks the files that they and the data workers wrote."""
+    """Trains and spawns processes. Checks the files that they and the data workers wrote."""
     mp.set_sharing_strategy("file_system")
     model = torch.nn.Linear(16, 16).cuda()
     for batch in DataLoader(Ones(), batch_size=8, num_workers=2):

@@ -39,7 +39,7 @@ extern "C" int cudaFree(void* address) {
   return next(address);
 }
 
-// Copies memory of the card to new page-locked memory; returns that memory's address.
+// Copies memory of the card to new page-locked memory. Returns that memory's address.
 extern "C" void* copy_to_host(void* from, size_t size) {
   void* copy = nullptr;
   if (cudaMallocHost(&copy, size) != 0 || cudaMemcpy(copy, from, size, 2) != 0) return nullptr;

@@ -6,7 +6,7 @@ import torch
 
 
 def submit() -> torch.cuda.Event:
-    """Queues work that takes the GPU a while; returns an event that is recorded after the work."""
+    """Queues work that takes the GPU a while. Returns an event that is recorded after the work."""
     global y
     for _ in range(200):
         y = x @ x

@@ -9,7 +9,7 @@ MIB = 1 << 20
 
 
 def step(way: str) -> None:
-    """Trains one step; prints its memory."""
+    """Trains one step. Prints its memory."""
     data = torch.ones(4096 if way == "smaller batch" else 8192, 1024, device="cuda")
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

@@ -50,7 +50,7 @@ def both(pid: int) -> list[str]:
 
 
 def wait(condition: Callable[[], object]) -> bool:
-    """Waits up to two minutes for a condition; returns whether it holds."""
+    """Waits up to two minutes for a condition. Returns whether it holds."""
     for _ in range(12_000):
         if condition():
             return True
@@ -124,7 +124,7 @@ def beside_a_quiet_child() -> None:
 
 
 def without_its_thread_while_it_forks() -> None:
-    """Forks; checks that the publishing thread ended before the fork, and that a new one runs."""
+    """Forks. Checks that the publishing thread ended before the fork, and that a new one runs."""
     start()
     before = publishers()
     fork(lambda: True)

@@ -22,7 +22,7 @@ class ImportedMemory {
 
   // Maps the pieces side by side. Throws DriverError if a call fails; then no piece is mapped.
   [[nodiscard]] Address open(std::span<const Piece> pieces);
-  // Unmaps memory; returns false if nothing was opened at the address. No queued work may use the
+  // Unmaps memory. Returns false if nothing was opened at the address. No queued work may use the
   // memory any more.
   bool close(Address address);
 

@@ -18,7 +18,7 @@ class AddressSpace {
   [[nodiscard]] std::optional<Address> take(Bytes size, Bytes alignment);
   // Takes the highest free range of `size` bytes that starts at a multiple of `alignment`.
   [[nodiscard]] std::optional<Address> take_highest(Bytes size, Bytes alignment);
-  // Takes exactly this range; returns false if any part of it is not free.
+  // Takes exactly this range. Returns false if any part of it is not free.
   bool take_at(Address address, Bytes size);
   // Takes those parts of the range that are free.
   void take_all_of(Address address, Bytes size);

@@ -47,7 +47,7 @@ def is_private(folder: Path) -> bool:
 
 
 def private_folder() -> Path:
-    """Returns the first of `folders` that this user can use; makes it if it does not exist.
+    """Returns the first of `folders` that this user can use. Makes it if it does not exist.
 
     Raises:
         InputError: If no folder can be used.

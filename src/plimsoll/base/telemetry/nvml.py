@@ -93,7 +93,7 @@ class Nvml:
         return None
 
     def _open(self) -> str | None:
-        """Opens NVML if this process has not done so; returns why NVML cannot be used, or None."""
+        """Opens NVML if this process has not done so. Returns why NVML cannot be used, or None."""
         if self._opened_by == os.getpid():
             return None
         if self._library is None:

@@ -173,7 +173,7 @@ class Publisher:
                 return
 
     def _wait(self) -> bool:
-        """Answers requests until the next write is due; returns whether the thread should end."""
+        """Answers requests until the next write is due. Returns whether the thread should end."""
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         if self._server is not None:

@@ -103,7 +103,7 @@ class Plan:
 def made_for(
     script: str | None, arguments: tuple[str, ...] | None, torch: str | None, gpu: str | None
 ) -> MadeFor:
-    """Makes a `MadeFor`; removes the folder from the path of the script."""
+    """Makes a `MadeFor`. Removes the folder from the path of the script."""
     return MadeFor(None if script is None else Path(script).name, arguments, torch, gpu)
 
 

@@ -351,7 +351,7 @@ class Recorder(NotebookForm):
         self._put(*after)
 
     def _begin_part(self) -> Beginning | None:
-        """Makes the file of the next part, if the last part has ended; returns the beginning."""
+        """Makes the file of the next part, if the last part has ended. Returns the beginning."""
         following, self._next = self._next, None
         if following is not None:
             self.path.replace(earlier_path(self.path))

@@ -290,7 +290,7 @@ class Allocator:
         return self.engine.shared_limit if self.name == "elastic" else None
 
     def rebalance(self, most: int | str | None = None) -> int:
-        """Moves live blocks from shared back to dedicated memory; returns the bytes moved.
+        """Moves live blocks from shared back to dedicated memory. Returns the bytes moved.
 
         The addresses stay the same. The longest-lived blocks move first. The call waits for the
         device.

@@ -214,7 +214,7 @@ def _missing_for_libraries(name: str) -> Ability | None:
 
 
 def _try_to_predict() -> float:
-    """Predicts a tiny script; returns the seconds that this takes."""
+    """Predicts a tiny script. Returns the seconds that this takes."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="plimsoll-doctor-") as folder:
         script = Path(folder) / "tiny.py"

@@ -70,7 +70,7 @@ assert tuple(_STEPS) == ("made", *CONTEXT_PARTS)
 
 
 def context_parts(before_bytes: int) -> dict[str, int]:
-    """Loads the parts of a CUDA context one after another; returns the bytes that each took.
+    """Loads the parts of a CUDA context one after another. Returns the bytes that each took.
 
     Args:
         before_bytes: The bytes of the card that were in use before this process used the card.

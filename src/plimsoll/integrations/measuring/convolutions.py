@@ -26,7 +26,7 @@ _Found = TypeVar("_Found")
 
 
 def measure_convolutions(convolutions: Sequence[str], seconds: float) -> dict[str, list[int]]:
-    """Measures convolutions for `seconds`; leaves out those that fail or have large operands."""
+    """Measures convolutions for `seconds`. Leaves out those that fail or have large operands."""
     return _measure(workspaces, convolutions, seconds)
 
 

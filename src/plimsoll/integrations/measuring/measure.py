@@ -358,7 +358,7 @@ def _kind(name: str) -> str:
 
 
 def _convolutions_of(scripts: Sequence[Path], name: str, machine: _Machine) -> list[str]:
-    """Runs `plimsoll predict` on the scripts; returns descriptions of their convolutions."""
+    """Runs `plimsoll predict` on the scripts. Returns descriptions of their convolutions."""
     with ThreadPoolExecutor(max(1, min(_MOST_PREDICTIONS, (os.cpu_count() or 1) // 2))) as pool:
         found = pool.map(partial(_predicted_convolutions, name=name, machine=machine), scripts)
         return list(dict.fromkeys(words for each in found for words in each))

@@ -35,10 +35,10 @@ class Host(Protocol):
     login: str
 
     def look(self) -> Machine:
-        """Returns the machine's state; raises InputError if the machine does not send it."""
+        """Returns the machine's state. Raises InputError if the machine does not send it."""
 
     def write_snapshot(self, pid: int, file: IO[bytes]) -> None:
-        """Writes a snapshot of a process on the machine; raises InputError if that fails."""
+        """Writes a snapshot of a process on the machine. Raises InputError if that fails."""
 
 
 def host_of(name: str, command: str = "plimsoll") -> Host:
@@ -77,7 +77,7 @@ class HostsWatch:
             return dict(zip(self._hosts, pool.map(self._look_at, self._hosts), strict=True))
 
     def look(self) -> Machine:
-        """Asks all hosts; returns their GPUs as one machine."""
+        """Asks all hosts. Returns their GPUs as one machine."""
         found = self.look_each()
         answers = [each for each in found.values() if isinstance(each, Machine)]
         return Machine(

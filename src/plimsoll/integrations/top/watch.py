@@ -9,7 +9,7 @@ from plimsoll.integrations.top.model import Machine, put_together
 
 
 class Watch:
-    """Reads this machine's state; keeps NVML open between reads."""
+    """Reads this machine's state. Keeps NVML open between reads."""
 
     def __init__(self, nvml: Nvml | None = None) -> None:
         self._nvml = nvml or Nvml()

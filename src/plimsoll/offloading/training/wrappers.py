@@ -15,7 +15,7 @@ def is_wrapper(module: Any) -> bool:
 
 
 def unwrapped(module: Any) -> Any:
-    """Returns the module inside all wrappers; returns a module without wrappers unchanged."""
+    """Returns the module inside all wrappers. Returns a module without wrappers unchanged."""
     while is_wrapper(module):
         module = module.module
     return module

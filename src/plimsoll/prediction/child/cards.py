@@ -61,11 +61,11 @@ def number_of_card(device: int) -> int:
 
 
 def _card_of(device: int) -> tuple[int, str]:
-    """Returns the number that the machine gives to a card, and a text for the card's file name.
+    """Returns a card's number on the machine, and a suffix for the card's file name.
 
-    CUDA_VISIBLE_DEVICES renumbers the cards of a process. If this variable names the card by an
-    identifier, the number is unknown. Then the result is 0 and the identifier. If the variable has
-    too few entries for the card, the text is "unseen". In all other cases the text is "".
+    CUDA_VISIBLE_DEVICES renumbers the cards of a process. If this variable names the card by its
+    UUID, the number is unknown, and the function returns 0 and the UUID. If the variable has no
+    entry for the card, the suffix is "unseen". Otherwise the suffix is empty.
     """
     text = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     visible = [each.strip() for each in text.split(",")] if text else []

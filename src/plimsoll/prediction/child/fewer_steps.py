@@ -163,7 +163,7 @@ def _trainer_state(frame: FrameType) -> Any:
 
 
 def _shorten_trainer(frame: FrameType, at_most: int) -> bool:
-    """Makes a Trainer end after `at_most` steps; returns whether the frame is a Trainer's.
+    """Makes a Trainer end after `at_most` steps. Returns whether the frame is a Trainer's.
 
     If the Trainer evaluates or saves checkpoints every N steps, plimsoll lowers N to half of
     `at_most` or less, because steps after an evaluation or a checkpoint may reserve more memory.

@@ -73,7 +73,7 @@ class AsItIs:
         self._bound()
 
     def execute(self) -> BaseException | None:
-        """Runs the script; returns the error that ended it, or None."""
+        """Runs the script. Returns the error that ended it, or None."""
         return script_run.run_script(self._request)
 
     def finish(self, ended_by: BaseException | None) -> None:
@@ -140,7 +140,7 @@ class Answered(AsItIs):
         self._beat()
 
     def execute(self) -> BaseException | None:
-        """Runs the script and measures its host memory; returns the error that ended it."""
+        """Runs the script and measures its host memory. Returns the error that ended it."""
         self._host = HostWatch(self.simulation, self._labels)
         self._host.begin()
         ended_by = self._run()

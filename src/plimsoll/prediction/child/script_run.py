@@ -42,7 +42,7 @@ def enter_script(request: Request) -> None:
 
 
 def run_script(request: Request) -> BaseException | None:
-    """Runs the script to its end; returns the error that ended it, or None."""
+    """Runs the script to its end. Returns the error that ended it, or None."""
     try:
         if request.is_module:
             variables = runpy.run_module(request.script, run_name="__main__", alter_sys=True)
@@ -55,7 +55,7 @@ def run_script(request: Request) -> BaseException | None:
 
 
 def with_output(error: BaseException | None) -> BaseException | None:
-    """Flushes the script's output; returns `error`, or the flush's own error if `error` is None."""
+    """Flushes the script's output. Returns `error`, or the flush's own error if `error` is None."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -66,8 +66,8 @@ class Attempt:
     def step_seconds(self) -> float | None:
         """The time in which the changed script does the work of one step of the unchanged script.
 
-        None if unknown. A change may split one step into several. It may also take time that the
-        simulation does not count.
+        None if unknown. A change may split one step into several. The change may also take time
+        that the simulation does not count.
         """
         if self.prediction is None or self.prediction.step_seconds is None:
             return None
@@ -164,7 +164,7 @@ class Attempts:
         return found
 
     def with_least_of(self, attempt: Attempt, use: AllocatorUse) -> Attempt:
-        """Runs an attempt again under the allocator of `use`; returns the attempt with new figures.
+        """Runs an attempt again under the allocator of `use`. Returns the attempt with new figures.
 
         The attempt ran under another allocator. For the allocator of `use` it has only a figure
         from a replay of the requests. The replay lacks the waits and moves of memory that this
@@ -325,7 +325,7 @@ def _unless_late(use: AllocatorUse, room: int) -> AllocatorUse:
 
 
 def _finished(found: Prediction) -> Prediction:
-    """Returns the prediction; raises `KeyboardInterrupt` if the user interrupted the run."""
+    """Returns the prediction. Raises `KeyboardInterrupt` if the user interrupted the run."""
     if found.stopped is not None and found.stopped.why == INTERRUPTED:
         raise KeyboardInterrupt
     return found

@@ -116,7 +116,7 @@ def allocator_title(allocator: str, conf: str) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    """Returns the names in words; if there is no room for all, the first names and "N more"."""
+    """Joins the names, as in "a, b and c". If they are too long, ends with "and N more"."""
     count = len(names)
     while count > 1 and len(", ".join(names[:count])) > _ROOM_FOR_NAMES:
         count -= 1

@@ -74,7 +74,7 @@ class ScriptText:
             raise CannotChangeError(f"line {line} was changed by another change") from None
 
     def function(self, name: str) -> ast.Module | ast.FunctionDef | ast.AsyncFunctionDef:
-        """Returns the function with a qualified name; returns the module for "<module>".
+        """Returns the function with a qualified name. Returns the module for "<module>".
 
         Raises:
             CannotChangeError: If there is none.

@@ -76,7 +76,7 @@ class Recipe:
     notes: list[str] = field(default_factory=list)
 
     def saved(self, path: str | PathLike[str], *, force: bool = False) -> Recipe:
-        """Copies the script to a file that the user can edit; returns the recipe with that file.
+        """Copies the script to a file that the user can edit. Returns the recipe with that file.
 
         Args:
             path: The path of the file.

@@ -75,7 +75,7 @@ class _Holder:
         self._may_be_left = False
 
     def hold(self) -> Outcome:
-        """Runs the program until it ends or the trial must end; returns the outcome."""
+        """Runs the program until it ends or the trial must end. Returns the outcome."""
         kernel.adopt_orphans()
         self._hear_signals()
         own(Path(self._settings.folder))
@@ -174,7 +174,7 @@ class _Holder:
         return outcome
 
     def _wait(self, means: Means, process: int) -> int:
-        """Waits for the program; returns its exit status, or -SIGKILL if the trial must end."""
+        """Waits for the program. Returns its exit status, or -SIGKILL if the trial must end."""
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         if means.listener is not None:
@@ -191,7 +191,7 @@ class _Holder:
 
 
 def _bury(program: int) -> int | None:
-    """Reaps ended processes, orphans included; returns the program's exit status if it has ended.
+    """Reaps ended processes, orphans included. Returns the program's exit status if it has ended.
 
     An ended process keeps its process id until it is reaped. Another process of the trial may be
     waiting for that id to disappear.

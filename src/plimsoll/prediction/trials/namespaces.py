@@ -68,7 +68,7 @@ def _same_numbers(name: str) -> str:
 
 
 def _written(maps: dict[str, str], process: int) -> int:
-    """Writes the id maps of a process; returns 0, or the errno of the failure."""
+    """Writes the id maps of a process. Returns 0, or the errno of the failure."""
     try:
         for name, text in maps.items():
             Path(f"/proc/{process}/{name}").write_text(text)

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 _FORWARD = (Place.PROGRAM, Place.FORWARD)
 _MUCH_LONGER = 3
-"""A step is searched for a loop if it makes more than this many times the median step's requests.
+"""plimsoll searches a step for a loop if the step has this many times the median step's requests.
 
-Only requests outside backward passes and optimizers count. A validation that keeps its graphs makes
-few other events, because it frees nothing.
+Only requests outside backward passes and optimizers count. Frees do not count, because a validation
+that keeps its graphs frees nothing.
 """
 _MOST_SEARCHED = 1 << 20
 """The most events of a step that are searched for a loop, counted from the step's beginning."""

@@ -48,7 +48,7 @@ def cache_folder() -> Path:
 
 
 def _prepare(folder: Path) -> str | None:
-    """Makes the folder if it is missing; returns why it cannot be used, or None."""
+    """Makes the folder if it is missing. Returns why it cannot be used, or None."""
     try:
         for place in reversed([folder, *folder.parents]):
             if not place.is_dir():

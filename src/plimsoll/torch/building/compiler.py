@@ -292,7 +292,7 @@ class _News:
 
 
 def _run(commands: Sequence[list[str]], place: Path, tell: Callable[[str], None]) -> str | None:
-    """Runs compiler commands, at most one per processor at a time; returns the first error."""
+    """Runs compiler commands, at most one per processor at a time. Returns the first error."""
     waiting = list(commands)
     running: list[tuple[subprocess.Popen[bytes], Path]] = []
     done = 0
@@ -364,7 +364,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _check(recipe: Recipe, library: Path) -> None:
-    """Tests a library under a PyTorch with which plimsoll was not tested; raises if it fails."""
+    """Tests a library under a PyTorch with which plimsoll was not tested. Raises if it fails."""
     if recipe.check is None or versions.is_known():
         return
     command = [sys.executable, "-P", "-m", recipe.check, str(library)]

@@ -285,7 +285,7 @@ def put_in_place(
 
 
 def _put_under_pytorch(engines: LiveEngines, conf: str | None) -> Any:
-    """Replaces PyTorch's allocator; returns the objects that C++ calls, to be kept alive."""
+    """Replaces PyTorch's allocator. Returns the objects that C++ calls, to be kept alive."""
     rules_version()  # raises if PyTorch is missing or too old
     import torch
 

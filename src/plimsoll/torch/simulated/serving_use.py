@@ -104,7 +104,7 @@ class ServingUse:
         return cls(**{**values, **own})
 
     def sleep_of(self, level: int | None) -> SleepUse:
-        """Returns the record of a level of sleep; adds one if the level is new."""
+        """Returns the record of a level of sleep. Adds one if the level is new."""
         for each in self.sleeps:
             if each.level == level:
                 return each

@@ -277,7 +277,7 @@ class Simulation:
         self.last_settings = settings
 
     def _remake_allocators(self, conf: str) -> bool:
-        """Replaces the allocators; returns False if the program has used the old ones."""
+        """Replaces the allocators. Returns False if the program has used the old ones."""
         if any(a.memory_stats()["allocation.all.allocated"] for a in self.allocators):
             return False
         self.allocators[:] = self._make_allocators(conf)
@@ -294,7 +294,7 @@ class Simulation:
         return True
 
     def take_allocator(self, name: AllocatorName) -> bool:
-        """Replaces the GPUs' allocator; returns False if the program has used the old one."""
+        """Replaces the GPUs' allocator. Returns False if the program has used the old one."""
         before, self.setup = self.setup, replace(self.setup, allocator=name)
         if self._remake_allocators(self.allocators[0].conf):
             return True
@@ -443,7 +443,7 @@ class Simulation:
         self.loaded[device].append(part)
 
     def add_graph(self, graph: int, device: int, capture: int) -> None:
-        """Calls `GraphMemory.add`; raises PyTorch's OutOfMemoryError if the memory is missing."""
+        """Calls `GraphMemory.add`. Raises PyTorch's OutOfMemoryError if the memory is missing."""
         try:
             self.graphs.add(graph, device, capture)
         except OutOfMemoryError as error:
@@ -465,7 +465,7 @@ class Simulation:
             )
 
     def set_capturing(self, device: int, *, on: bool) -> int:
-        """Begins or ends the capture of a CUDA graph on a device; returns the capture's number."""
+        """Begins or ends the capture of a CUDA graph on a device. Returns the capture's number."""
         (self.capturing.add if on else self.capturing.discard)(device)
         self.captures += on
         return int(self.library.lib.plimsoll_set_capturing(device, int(on)))

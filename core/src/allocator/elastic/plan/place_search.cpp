@@ -39,7 +39,7 @@ class PlaceBuilder {
 
   // Leaves out the first `size` bytes of the first block, which lie before the place.
   void skip(Bytes size) { skipped_ = size; }
-  // Adds a block; returns false if it cannot be part of the place.
+  // Adds a block. Returns false if it cannot be part of the place.
   bool add(const Block* block) {
     if (block == nullptr) return false;
     switch (state_of(block)) {

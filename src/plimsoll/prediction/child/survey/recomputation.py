@@ -300,7 +300,7 @@ class _Best:
         return _Best(seconds, chosen)._monotonic()
 
     def _monotonic(self) -> _Best:
-        """Replaces each plan by a faster one that saves more, if one exists; returns self."""
+        """Replaces each plan by a faster one that saves more, if one exists. Returns self."""
         for at in range(len(self.seconds) - 2, -1, -1):
             if self.seconds[at + 1] < self.seconds[at]:
                 self.seconds[at], self.chosen[at] = self.seconds[at + 1], self.chosen[at + 1]

@@ -77,7 +77,7 @@ def solve_with_values(library: Library, module: ModuleType, execute: Callable[[]
 
 
 def count_all(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._dynamo.utils`; makes it keep the metrics of more than 64 compilations."""
+    """Loads `torch._dynamo.utils`. Makes it keep the metrics of more than 64 compilations."""
     execute()
     module.set_compilation_metrics_limit(_MOST_COMPILATIONS)
 
@@ -102,7 +102,7 @@ def benchmark_again(
 
 
 def tune_again(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._inductor.codecache`; makes its cache refuse graphs with tuned matrix products.
+    """Loads `torch._inductor.codecache`. Makes its cache refuse graphs with tuned matrix products.
 
     Therefore each run tunes the products again.
     """
@@ -137,7 +137,7 @@ def keep_artifacts(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def compile_anew(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads AOTAutograd's cache; makes it return only graphs that the program itself saved.
+    """Loads AOTAutograd's cache. Makes it return only graphs that the program itself saved.
 
     The cache hides graphs that earlier runs compiled, so each run compiles like a first run.
     """

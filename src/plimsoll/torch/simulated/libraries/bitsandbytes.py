@@ -193,7 +193,7 @@ def _kernel_of(name: str) -> _Kernel | None:
 
 
 def _launch(name: str, kernel: _Kernel | None, *arguments: Any) -> int:
-    """Launches a kernel that takes time and computes nothing; returns 0, for success."""
+    """Launches a kernel that takes time and computes nothing. Returns 0, for success."""
     import torch
 
     addresses = [each for each in arguments if isinstance(each, int) and each > 0]

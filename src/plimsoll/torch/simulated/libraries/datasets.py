@@ -107,7 +107,7 @@ def _make(path: str, info: Any, split: Any) -> Any:
 
 
 def _make_split(rows: Any, split: Any, counts: dict[str, int]) -> Any:
-    """Returns the rows that a split such as "train[:10%]" selects from `counts` rows per split."""
+    """Returns the rows that a split such as "train[:10%]" selects."""
     from datasets import ReadInstruction, concatenate_datasets
 
     if not isinstance(split, ReadInstruction):

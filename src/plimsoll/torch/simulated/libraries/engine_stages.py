@@ -31,7 +31,7 @@ class EngineStages:
         self._title, self._package = title, package
 
     def use(self) -> ServingUse:
-        """Returns the engine's `ServingUse`; makes an empty one at the first call."""
+        """Returns the engine's `ServingUse`. Makes an empty one at the first call."""
         use = self.simulation.serving
         if use is None:
             title = f"{self._title} {import_module(self._package).__version__}"

@@ -44,7 +44,7 @@ def watch_loading(torch: ModuleType, simulation: Simulation) -> None:
 
 
 def loaded(load: Callable[[], _Loaded], path: Any) -> _Loaded:
-    """Calls `load` until it succeeds; makes a stand-in for each shared library that is missing."""
+    """Calls `load` until it succeeds. Makes a stand-in for each shared library that is missing."""
     while True:
         try:
             return load()

@@ -105,7 +105,7 @@ def _make(name: str, asked: dict[str, Any]) -> Any:
 
 
 def _special_tokens(config: Any) -> dict[int, str]:
-    """Returns the configuration's special tokens by number; adds a token for unknown words."""
+    """Returns the configuration's special tokens by number. Adds a token for unknown words."""
     special: dict[int, str] = {}
     for kind, token in _SPECIAL.items():
         number = getattr(config, f"{kind}_token_id", None)

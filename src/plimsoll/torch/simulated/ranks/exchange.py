@@ -262,7 +262,7 @@ class Exchange:
         return struct.pack("=QqQ", header.series, place, len(given)) + given
 
     def _find_letter(self, meeting: _Meeting) -> tuple[int, str] | None:
-        """Waits for a message from any rank; returns sender and key, None if no other rank runs."""
+        """Waits for a message from any rank. Returns sender and key, None if no other rank runs."""
         group = meeting.group
         others = sorted(group.present - {group.rank})
         if not others:

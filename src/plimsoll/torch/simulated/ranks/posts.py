@@ -16,7 +16,7 @@ _COUNT = struct.Struct("=I")
 
 
 def post(store: Any, key: str, message: bytes) -> int:
-    """Stores a message; returns the number of pieces after the first."""
+    """Stores a message. Returns the number of pieces after the first."""
     rest = range(PIECE_BYTES, len(message), PIECE_BYTES)
     for number, start in enumerate(rest):
         store.set(_key(key, number), message[start : start + PIECE_BYTES])

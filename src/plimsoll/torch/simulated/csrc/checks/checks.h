@@ -36,7 +36,7 @@ struct CheckRow {
 // these kernels on an H100 with PyTorch 2.11.
 using CheckTable = NamedRows<CheckRow>;
 
-// Adds the operations with which plimsoll's Python code makes checks.
+// Adds the operations that plimsoll's Python code calls for its checks.
 void add_checks(WrittenOut& kernels);
 // Adds a kernel for aten::embedding; the kernel checks the indices.
 void add_embedding(WrittenOut& kernels);

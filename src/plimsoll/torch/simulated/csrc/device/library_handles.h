@@ -8,7 +8,7 @@
 
 namespace plimsoll::simulated {
 
-// Returns the number of the calling thread's cuBLAS handle; makes the handle at the first call.
+// Returns the number of the calling thread's cuBLAS handle. Makes the handle at the first call.
 int blas_handle(c10::DeviceIndex device);
 // Makes a cuSOLVER handle for the calling thread if the thread has none.
 void need_solver_handle(c10::DeviceIndex device);

@@ -12,7 +12,7 @@
 
 namespace plimsoll::simulated {
 
-// Adds all kernels for sparse COO tensors; calls the next two functions.
+// Adds all kernels for sparse COO tensors. Calls the next two functions.
 void add_coordinate_kernels(WrittenOut& kernels);
 void add_intersections();
 void add_softmax_kernels(WrittenOut& kernels);

@@ -140,7 +140,7 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
 // draw random numbers. kPerElement is for all other operations, which are limited by memory.
 constexpr double kPerElement = 16;
 constexpr double kPerDrawnElement = 100;
-// How many times slower the host multiplies half precision than single precision.
+// The host's time to multiply in half precision, divided by its time in single precision.
 constexpr double kHalfFactor = 16;
 
 // Returns the number of floating-point operations of a multiplication. Returns 0 for attention and
@@ -285,7 +285,7 @@ std::uint64_t seed_of(const RandomState& random) {
   return mixed ^ (mixed >> 32);
 }
 
-// Fills a tensor in place with the numbers that a GPU would draw; returns false if they are
+// Fills a tensor in place with the numbers that a GPU would draw. Returns false if they are
 // unknown.
 bool draw(const Call& call, const RandomState& random) {
   if (!call.info().is_in_place() || !is_simulated(call.tensor(0))) return false;

@@ -13,7 +13,7 @@ namespace plimsoll::simulated {
 // takes the most or the least memory.
 enum class Unknown : std::uint8_t { balanced, most, least };
 
-// plimsoll treats an event as unlikely, but not as impossible, if its chance is below this number.
+// An event with a chance below this number counts as unlikely. It can still happen.
 constexpr double kHardlyEver = 1e-9;
 
 // The chance that a number has some property. If `is_random`, only random draws decide this, and

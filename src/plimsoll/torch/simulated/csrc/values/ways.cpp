@@ -53,7 +53,7 @@ class Way {
     state_ = mixed(state_, number);
   }
 
-  // Adds a tensor; returns false if its origin is unknown.
+  // Adds a tensor. Returns false if its origin is unknown.
   bool add(const at::Tensor& tensor, bool is_turned, bool is_value) {
     if (!tensor.defined()) {
       add(1);

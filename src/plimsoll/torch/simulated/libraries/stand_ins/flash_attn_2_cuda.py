@@ -200,7 +200,7 @@ def varlen_fwd(
     generator: Any = None,  # noqa: ARG001
     num_splits: int = 0,
 ) -> list[Any]:
-    """Computes attention over packed sequences; returns the same tensors as `fwd`."""
+    """Computes attention over packed sequences. Returns the same tensors as `fwd`."""
     _check(q, k, v)
     batch = cu_seqlens_q.numel() - 1
     sizes = _Sizes(batch, max_seqlen_q, q.shape[1], max_seqlen_k, k.shape[-2], q.shape[2])

@@ -77,7 +77,7 @@ class BlockDiagonalMask(AttentionBias):
 
     @classmethod
     def from_tensor_list(cls, tensors: Any) -> Any:
-        """Packs sequences into one tensor; returns their mask and the tensor."""
+        """Packs sequences into one tensor. Returns their mask and the tensor."""
         sizes = [tensor.shape[0] for tensor in tensors]
         lengths = [tensor.shape[1] for tensor in tensors for _ in range(tensor.shape[0])]
         mask = cls.from_seqlens(lengths)
