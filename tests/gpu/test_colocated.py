@@ -116,9 +116,9 @@ def test_in_the_middle_of_a_capture_nothing_is_paused_or_resumed() -> None:
     plimsoll.pause("kv-cache")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        with pytest.raises(InputError, match="while a graph is captured"):
+        with pytest.raises(InputError, match="while a graph is being captured"):
             plimsoll.pause("weights")
-        with pytest.raises(InputError, match="while a graph is captured"):
+        with pytest.raises(InputError, match="while a graph is being captured"):
             plimsoll.resume("kv-cache")
         torch.add(weights, 1, out=result)
     graph.replay()

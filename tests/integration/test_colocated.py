@@ -169,9 +169,9 @@ def test_in_the_middle_of_a_capture_nothing_is_paused_or_resumed() -> None:
     kept = empty(10, "weights"), empty(20, "kv-cache")
     plimsoll.pause("kv-cache")
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
-        with pytest.raises(InputError, match="while a graph is captured"):
+        with pytest.raises(InputError, match="while a graph is being captured"):
             plimsoll.pause("weights")
-        with pytest.raises(InputError, match="while a graph is captured"):
+        with pytest.raises(InputError, match="while a graph is being captured"):
             plimsoll.resume("kv-cache")
         _inside = torch.empty(MIB, device="cuda")
     assert paused("weights", "kv-cache") == [False, True]

@@ -1,4 +1,4 @@
-"""A ViT is trained by accelerate in bfloat16, accumulating gradients, and its state is saved.
+"""Trains a ViT by accelerate in bfloat16 with accumulated gradients, and saves the training state.
 
 Needs: transformers, accelerate
 """

@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO stage 1 with its fused Adam and fp16's loss scale trains a ViT on one rank.
+"""Trains a ViT on one rank by DeepSpeed: ZeRO stage 1, its fused Adam, and the loss scale of fp16.
 
 Needs: deepspeed, timm
 Only simulated.
