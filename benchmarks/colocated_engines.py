@@ -160,8 +160,8 @@ class Inference:
         """Replaces some of the engine's weights by those of a trainer in another process.
 
         Args:
-            bucket: The flat tensor into which the other process copied the new weights.
-            part: The indices of these weights, in their order in `bucket`.
+            bucket: A flat tensor. The other process copied the new weights into it, one by one.
+            part: For each weight in `bucket`, its index in `self.weights`.
         """
         offset = 0
         for number in part:

@@ -45,17 +45,17 @@ SCRIPTS = {
 }
 SHARES = (0.8, 0.6, 0.45)  # memory budgets, as parts of what the unchanged script takes
 # For these scripts `plan` also tries the budget `FLOOR`, a tenth of the unchanged script's need.
-# If one of a script's budgets is too small for every plan, `measure` takes the copy with the least
-# predicted need, and runs it under two limits: 2 % below and 2 % above that need.
+# If no copy fits one of the script's budgets, `measure` runs the copy with the lowest predicted
+# need under two limits: 2 % below and 2 % above that need.
 FLOORS = ("bert_varlen_amp", "gpt2_adamw", "vision")
 FLOOR = 0.1
 AT_FLOOR = ("bert_varlen_amp-60", "gpt2_adamw-45", "lora-60", "mixtral_moe-80")
-"""Plans, each named by its script and its budget in percent of the unchanged script's need.
+"""Plans that `measure` runs under their budget and under two other limits.
 
-`measure` runs every plan under its budget. It also runs the plans of this list under two other
-limits: 2 % below and 2 % above the plan's predicted peak of reserved memory. Plans that copy
-tensors to the host are not in the list, since the result of such a plan would depend on the host's
-speed.
+These limits are 2 % below and 2 % above the plan's predicted peak of reserved memory. `measure`
+runs all other plans only under their budget. The number in a plan's name is its budget, in percent
+of what the unchanged script needs. Plans that copy tensors to the host are not in the list, because
+the result of such a plan depends on the host's speed.
 """
 GPU = "H200"
 PASSES = int(os.environ.get("PASSES", "2"))

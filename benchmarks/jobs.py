@@ -46,9 +46,11 @@ HELD_OUT = ("checkpoint", "ddp_compressed", "experts", "fsdp2_llama", "sequence_
 FIGURES = ("allocated_bytes", "reserved_bytes", "device_used_bytes", "nccl_bytes")
 
 Figures = dict[str, Any]
-"""The figures of one rank, by name, or one run of a job with the figures of all its ranks.
+"""Either one rank's figures by name, or one run of a job.
 
-If the figure NAME is predicted as a range, NAME_range holds its lowest and its highest value.
+A run has a list of its ranks' figures under "ranks". A failed run has the reason under "why_not"
+instead. If the figure NAME is predicted as a range, NAME_range holds the lowest and the highest
+value.
 """
 
 
@@ -262,8 +264,8 @@ def _beside(run: Figures, measured: Sequence[Figures]) -> list[str]:
 def _real(truth: Figures, name: str, run: Figures) -> int:
     """Returns a measured figure of a rank.
 
-    NCCL's memory is not measured itself. It is taken to be the memory that is in use outside
-    PyTorch's allocator, minus the CUDA context that the prediction `run` has.
+    No measurement shows NCCL's memory alone. This function takes the memory measured outside
+    PyTorch's allocator, and subtracts the CUDA context that the prediction `run` has.
     """
     if name == "nccl_bytes":
         return int(truth["outside_bytes"]) - int(run["context_bytes"])

@@ -1,6 +1,6 @@
-"""Prints how much memory torch_memory_saver frees by a pause and takes by a resume.
+"""Prints how much memory torch_memory_saver frees when it pauses and takes when it resumes.
 
-    python benchmarks/memory_saver.py torch                  on a GPU, by a MemPool's own allocator
+    python benchmarks/memory_saver.py torch                  on a GPU, with a MemPool
     LD_PRELOAD=torch_memory_saver_hook_mode_preload_cu13.abi3.so python benchmarks/memory_saver.py
     PLIMSOLL_LD_PRELOAD=... plimsoll run --simulate H200 benchmarks/memory_saver.py   without a GPU
 

@@ -99,8 +99,8 @@ class _Rank:
         """Runs statements, and returns the memory after each.
 
         Returns:
-            Pairs of a statement and the card's used bytes that PyTorch has not reserved. The first
-            pair, "context", was read before any statement ran.
+            Each statement, with the bytes in use on the card after it. PyTorch's reserved bytes
+            are left out. The first pair, "context", has the bytes in use before any statement.
         """
         self.torch.zeros(1, device=self.device)
         found = [("context", self._outside())]

@@ -44,7 +44,7 @@ def program_of(recording: Path) -> str:
 
 
 def other_run(recording: Path, recordings: Sequence[Path]) -> Path | None:
-    """Returns the longest other recording of the same program; None if there is none."""
+    """Returns the largest file among the program's other recordings; None if there is none."""
     others = [
         each
         for each in recordings

@@ -425,7 +425,7 @@ class Steps:
 
 
 def watch_engine(steps: Steps) -> None:
-    """Watches vLLM's worker and both of its model runners."""
+    """Watches vLLM's worker, and the two model runners that the worker can use."""
     worker = importlib.import_module("vllm.v1.worker.gpu_worker").Worker
     steps.watch(worker, "init_device", "device")
     steps.watch(worker, "load_model", "weights")

@@ -6,8 +6,8 @@
 POSTED.csv has a row for each post. serving_public.toml lists one or more tries for each row, or
 says why there are none. A try is one run of `plimsoll predict vllm serve`, and takes minutes. It
 needs vLLM in the Python that runs this script, but no GPU and no network. The figures of each try
-are added to benchmarks/results/serving_public.jsonl. A try whose figures that file already has does
-not run again.
+are added to benchmarks/results/serving_public.jsonl. A try does not run again if that file already
+has its figures.
 """
 
 from __future__ import annotations
@@ -190,10 +190,9 @@ def number(text: str) -> float | None:
 
 
 def compared(posted: dict[str, str], serving: dict[str, Any]) -> list[tuple[str, float, float]]:
-    """Returns the name, the posted value and the predicted value of each figure.
+    """Returns the name, the posted value and the predicted value of each figure that has both.
 
-    Two figures are cache sizes, `kv_GiB` and `kv_tokens`. They come last, because `is_near` judges
-    by the last posted cache size.
+    `kv_tokens` comes after `kv_GiB`, because `is_near` uses the last cache size in the list.
     """
     tokens = serving["kv_tokens"] or serving["fitting_len"]
     predicted = {

@@ -70,7 +70,7 @@ class Tensors:
         return Tensor(data, value)
 
     def drop(self) -> None:
-        """Frees a random tensor. Sometimes uses it on another stream, or checks it, just before."""
+        """Frees a random tensor. Sometimes first checks it, or uses it on another stream."""
         import torch
 
         tensor = self.live.pop(self.random.randrange(len(self.live)))

@@ -64,8 +64,8 @@ ARENA_SIZES = {
 class Training:
     """Makes the events of a training run, step by step.
 
-    Activations and temporaries each have an address range, in which they are stacked and freed in
-    reverse order. So an address is the sum of the sizes below it. Gradients have fixed addresses.
+    Activations lie one after another in their address range, and are freed in reverse order. Only
+    one temporary exists at a time, and all have the same address. Gradients have fixed addresses.
     """
 
     def __init__(self) -> None:

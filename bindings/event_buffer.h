@@ -1,5 +1,5 @@
-// The buffer in which events wait until Python writes them to a recording. It is never freed,
-// because a thread that allocates may still be adding to a closed buffer.
+// The buffer in which events wait until Python writes them to a recording. A buffer object is never
+// destroyed, because another thread may still add an event after the buffer was closed.
 #pragma once
 
 #include <cstdint>

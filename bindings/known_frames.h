@@ -1,7 +1,8 @@
-// Reads a thread's frames directly from the interpreter's memory. Their layout is known for some
-// versions of Python, and the code is compiled for one version at a time. If the extension module
-// `_core` is built for a single version of Python, the code is part of it. If `_core` uses Python's
-// stable ABI, the code is a small library, which `_core` loads from its own folder.
+// Reads a thread's frames directly from the interpreter's memory. The layout of frames depends on
+// the version of Python. This code knows the layouts of some versions, and is compiled for each of
+// them separately. If the extension module `_core` is built for a single version of Python, this
+// code is part of `_core`. If `_core` uses Python's stable ABI, there is a small library for each
+// version, and `_core` loads the library for the running version from its own folder.
 #pragma once
 
 #include <Python.h>

@@ -75,7 +75,7 @@ void bind_simulated(nb::module_& module) {
       .def("synchronize_device", &SimulatedDriver::synchronize_device)
       .def(
           "take",
-          // Creates memory without an address, because the program never accesses it.
+          // Creates memory but does not map it, because no program accesses this memory.
           [](SimulatedDriver& driver, Bytes size) -> std::optional<Handle> {
             const Bytes granules = (size + kGranule - 1) / kGranule * kGranule;
             Handle handle = 0;

@@ -77,7 +77,8 @@ enum class Verdict {
   refused,
 };
 
-// A call that the kernel holds, and one of its paths.
+// A call that the kernel holds, with one of the files that the call names. A call with two paths,
+// such as rename, has one `Call` for each path.
 class Call {
  public:
   Call(const seccomp_notif& notification, const Watched& watched)
@@ -151,9 +152,9 @@ class Call {
   [[nodiscard]] bool changes_contents() const {
     return watched_.effect == Effect::opens || watched_.effect == Effect::truncates;
   }
-  // Returns whether the wall allows this kind of call for a path that itself is in the list of
-  // writable paths. The wall allows every kind of call for files below a listed folder. It lets no
-  // call rename or remove a listed folder, or change a listed device's metadata.
+  // Returns whether the wall allows this kind of call for a path because the list of writable paths
+  // names that path. Such a path allows changes to a file's contents and to a folder's metadata. It
+  // allows no links, renames or removals, and no changes to a file's metadata.
   [[nodiscard]] bool may_be_listed(const Meant& meant) const {
     return changes_contents() ||
            (watched_.effect == Effect::metadata && S_ISDIR(meant.status.st_mode));
@@ -217,8 +218,8 @@ int plimsoll_wall_answer(int listener, const char* const* writable, int count, c
   const bool is_ours = is_refused(notification, {writable, count}, meant);
   Path program;
   (void)Caller(static_cast<pid_t>(notification.pid)).find_program(program);
-  // If the caller has died, another process may have got its process id. Then the paths above may
-  // be those of that process, so they are dropped.
+  // If the caller has died, its process id may now belong to another process. The paths above may
+  // then come from that process, so this function does not return them.
   if (ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &notification.id) != 0) return -ENOENT;
   if (const int error = respond(listener, notification, is_ours); error != 0) return error;
   if (!is_ours) return 0;

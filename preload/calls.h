@@ -83,9 +83,9 @@ template <typename Call>
 }
 
 // Makes a call that changes an existing file. `call` gets three arguments: a function that makes
-// the system call, the folder, and the path. If `is_owners`, only the file's owner may make the
-// call. If the path is free (`Place::is_free`), a link on it may still lead to a real file. So the
-// system call then carries no pass (pass.h), and the wall's supervisor decides about it.
+// the system call, the folder, and the path. If `is_owners`, only root and the file's owner may
+// make the call. A free path (`Place::is_free`) may lead to a real file through a link. So for a
+// free path, the system call carries no pass (pass.h), and the wall's supervisor decides.
 template <typename Call>
 [[nodiscard]] int modify(int folder, const char* path, bool follows, bool is_owners, Call call) {
   constexpr auto kAsked = [](auto... values) { return syscall(values..., 0L); };

@@ -85,9 +85,9 @@ FILE* stream_of(int file, const char* mode) {
   return stream;
 }
 
-// Returns whether fopen's mode allows writing and has no `,ccs=`. With such a mode, this library
-// opens the file itself, because libc's own call would carry no pass (pass.h) and so would wait for
-// the wall's supervisor. Modes with `,ccs=` are left to libc.
+// Returns whether fopen's mode allows writing and has no `,ccs=`. If so, this library opens the
+// file itself, because libc's system call would carry no pass (pass.h), and so would wait for the
+// wall's supervisor. In all other modes, libc opens the file.
 bool is_plain_writer(const char* mode) {
   if (mode == nullptr || std::strchr(mode, ',') != nullptr) return false;
   return mode[0] == 'w' || mode[0] == 'a' || (mode[0] == 'r' && std::strchr(mode, '+') != nullptr);

@@ -15,8 +15,8 @@ int make_folder_at(int folder, const char* path, mode_t mode) {
 
 namespace {
 
-// Removes the type "link" from a folder's entry, because the link may be one of the layer's. The
-// program then looks up whether the entry is a file or a folder.
+// Replaces the type "link" of a folder's entry by "unknown", because one of the layer's own links
+// may stand for a file or a folder. The program then looks up the type.
 template <typename Entry>
 Entry* without_link(Entry* entry) {
   if (entry != nullptr && entry->d_type == DT_LNK && is_active(true)) entry->d_type = DT_UNKNOWN;

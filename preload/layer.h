@@ -69,9 +69,9 @@ class Change {
   sigset_t blocked_before_;
 };
 
-// Makes a copy of the folder that a place lies in. Sets `physical` to the place's path in the copy,
-// where the caller can make, replace or remove it. Needs a `Change`. Fails if the user may not
-// write to the real folder.
+// Makes a copy of the folder that a place lies in. Sets `physical` to the place's path in the copy.
+// The caller can then make, replace or remove the file at `physical`. Needs a `Change`. Fails if
+// the user may not write to the real folder.
 [[nodiscard]] int enter_copy(const Place& place, Path& physical);
 // Makes a copy of a file, folder or link, and sets `place` to the copy. Copies a file's contents
 // only if `with_contents`.
@@ -81,8 +81,9 @@ class Change {
 // Prepares a folder to be moved. If the folder is a bridge, turns it and every bridge below it into
 // a copy.
 [[nodiscard]] int copy_bridges(const Place& place);
-// Adds the path of a file or folder that the program removed to FOLDER/removed, if there is a real
-// file or folder at this path. plimsoll reads the list after the program's end, for its report.
+// Adds a path to FOLDER/removed, if there is a real file or folder at this path. The layer calls
+// this when the program has removed or renamed that file or folder. plimsoll reads FOLDER/removed
+// after the program's end, for its report.
 void note_removed(const Path& path);
 // Adds the name of a shared memory object to FOLDER/shared. plimsoll reads this list after the
 // program's end and removes the objects.

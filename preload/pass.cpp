@@ -9,10 +9,9 @@ extern "C" {
 [[gnu::visibility("hidden")]] long plimsoll_pass_call(long, long, long, long, long, long);
 }
 
-// Makes a call by libc's syscall(2), because raw_calls.cpp redirects a system call that any other
-// code makes. Then wipes the pass from the stack and from the register that still holds it.
-// Otherwise, a system call that another library makes later, with fewer arguments, could carry the
-// pass by accident.
+// Makes a call by libc's syscall(2), because raw_calls.cpp redirects system calls from all other
+// code. After the call, wipes the pass from the stack and the registers. Otherwise, a later system
+// call with fewer arguments, from another library, could carry the pass by accident.
 #if defined(__x86_64__)
 asm("  .text\n"
     "  .hidden plimsoll_pass_call\n"

@@ -110,9 +110,9 @@ int run_named(const char* name, char* const* arguments, char* const* environment
   return kept == nullptr ? path : kept;
 }
 
-// Holds the socket address that the layer passes on instead of the program's. It contains the path
-// at which the socket lies on the disk. If that path is too long for an address, the address names
-// the path's folder as /proc/self/fd/N.
+// The socket address that the layer uses in place of the program's address. The layer's address
+// holds the path at which the socket lies on the disk. If that path is too long for an address,
+// /proc/self/fd/N stands for the path's folder.
 class Address {
  public:
   Address() = default;

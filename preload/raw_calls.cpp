@@ -1,8 +1,8 @@
 // Redirects system calls that a library makes without libc. For example, safetensors creates files
 // with Rust's rustix, which does not use libc. By syscall user dispatch (since 5.11) Linux turns
 // such a call into a signal. The signal's handler then calls libc's function, which the layer
-// replaces. Only Python interpreters turn this on. It would not work in a program in Go, which
-// makes all its calls without libc, but has signal handlers of its own.
+// replaces. The layer does this only in Python interpreters. It would not work in a Go program,
+// which makes all its calls without libc and sets its own signal handlers.
 #if defined(__x86_64__)
 
 #include <link.h>
@@ -72,10 +72,10 @@ long make_as_it_is(long call, const long (&a)[6]) {
   return syscall(call, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
-// Makes a futex call that asks to wait without a timeout, but waits at most `kAtMost`. If no
-// wake-up came by then, fails with EAGAIN, as if the futex's value had changed. Then the caller
-// must check the value again. Without this limit, an OpenMP thread twice missed its wake-up under
-// Linux 6.18 and waited for ever. The cause is unknown.
+// Makes a futex call for a program that wants to wait without a timeout, but gives the call the
+// timeout `kAtMost`. After the timeout, fails with EAGAIN, as if the futex's value had changed.
+// The program must then check the value again. Without this limit, an OpenMP thread twice missed
+// its wake-up under Linux 6.18 and waited for ever. The cause is unknown.
 long wait_a_while(const long (&a)[6]) {
   constexpr timespec kAtMost{0, 100'000'000};
   const long result = syscall(SYS_futex, a[0], a[1], a[2], &kAtMost);

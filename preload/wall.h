@@ -17,10 +17,10 @@ extern "C" {
 [[gnu::visibility("default")]] int plimsoll_wall_is_possible();
 
 // Raises the wall around this process and all its children. Returns the descriptor from which the
-// supervisor reads the held calls; exec closes it. If a writable path is a file, only that file may
-// be written. A writable path that does not exist is ignored. `pass` is a number other than 0 that
-// the scratch layer puts into the sixth argument of its own calls. The filter does not hold calls
-// with this number, so only Landlock checks them.
+// supervisor reads the held calls; exec closes this descriptor. A writable path is a file, or a
+// folder with everything below it. A writable path that does not exist is ignored. `pass` is a
+// number other than 0 that the scratch layer puts into the sixth argument of its own calls. The
+// filter does not hold calls with this number, so only Landlock checks them.
 [[gnu::visibility("default")]] int plimsoll_wall_raise(const char* const* writable, int count,
                                                        unsigned long long pass);
 

@@ -33,7 +33,7 @@ def says(*parts: str) -> Callable[[str], bool]:
 def summarizes(*expected: tuple[int, int]) -> Callable[[str], bool]:
     """Returns a function that checks the memory summaries in an output.
 
-    Each pair is the MiB that one summary must show as allocated and as reserved.
+    `expected` has a pair for each summary: its allocated MiB and its reserved MiB.
     """
     return lambda output: summaries(output) == list(expected)
 

@@ -40,8 +40,8 @@ def circle(names: Mapping[str, list[str]]) -> list[str]:
 def units(root: Path) -> dict[str, list[str]]:
     """Returns the names of the units below a folder, each with the units that it includes.
 
-    A unit is a header and the source of the same name. The unit's name is their path in the
-    folder, without the suffix.
+    A unit is a header and the source of the same name. The unit's name is the path of these files
+    in the folder, without the suffix.
     """
     of_unit: dict[str, list[str]] = {}
     for path in sources(root):

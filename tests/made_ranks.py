@@ -130,8 +130,8 @@ def program_of(path: Path) -> Program:
     freed = {one.slot for one in step if not one.is_request}
     left = [one for one in step if one.is_request and one.slot not in freed]
     step = [one for one in step if not one.carried]
-    # In the recording, some memory of the step lives on into the next step. The repeated step frees
-    # it at its own end.
+    # In the recording, a later step frees some memory that this step requests. The program that is
+    # made here frees this memory at the end of the step.
     step += [Operation(False, one.slot) for one in left]
     stacks = {one.stack for one in (*once, *step)}
     return Program(once, step, {stack: trace.frames(stack) for stack in stacks})

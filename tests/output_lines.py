@@ -39,7 +39,7 @@ def check_line(line: str) -> None:
     error = next(checker.iter_errors(json.loads(line)), None)
     if error is None:
         return
-    # The line was probably meant as the kind whose requirements it meets best.
+    # Report only the errors for one kind: the kind that the line fits best.
     complaints: dict[int, list[Any]] = {}
     for each in error.context:
         complaints.setdefault(each.schema_path[0], []).append(each)

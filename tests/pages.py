@@ -192,7 +192,7 @@ def renewed(shown: str, printed: str) -> str:
 
 
 def _place(old: list[str], new: list[str]) -> tuple[int, int]:
-    """Finds shown lines (`old`), or similar ones, in printed lines (`new`). Returns their range."""
+    """Returns the range of `new` (printed lines) with `old` (shown lines) or similar lines."""
     places: list[int] = []
     for line in old:
         at = places[-1] + 1 if places else 0

@@ -260,8 +260,8 @@ def _joined(comments: Iterable[_Comment], *, describe_values: bool) -> Iterator[
 
     Args:
         comments: The comments of a file, in their order.
-        describe_values: Whether a comment on its own line may be a noun phrase that describes a
-            value. A comment behind code, and the first comment of a file, always may be one.
+        describe_values: Whether a noun phrase is enough in a comment on its own line. It is always
+            enough behind code and on the first line of a file.
     """
     lines: list[tuple[int, str]] = []
     may_describe = True

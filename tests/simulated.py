@@ -2,8 +2,8 @@
 
 A program is a file, a few lines of text, or a function in a test's own file. Importing PyTorch on
 simulated GPUs takes seconds, so one process imports it and forks for each program. If the program
-is a function, the fork imports the test's file. A program that needs environment variables of its
-own runs by `plimsoll run --simulate`, without such a fork.
+is a function, the fork imports the test's file. If a program needs its own environment variables,
+a new `plimsoll run --simulate` runs it instead of a fork.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 An article may fence its code, as Markdown does. Otherwise a snippet is a run of lines that can be a
 program: it is Python, it does something, and it mentions torch. Copies of web pages lose
-indentation. If a body has lost its indentation, it is assumed to end with a statement such as
-`return`, or else to be a single line.
+indentation. If a body is not indented, its lines up to the next `return` or similar statement are
+indented again, or else only its first line.
 """
 
 from __future__ import annotations

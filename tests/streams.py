@@ -2,10 +2,10 @@
 
 A race is an access to memory that does not wait for an earlier access to the same memory, where at
 least one of the two accesses is a write. The detector is a dispatch mode for a process with
-simulated GPUs. Each stream, and the host, has a vector clock. The clock says how much work of every
-other stream is known to precede this stream's next work. Events carry clocks from stream to stream.
-For each range of memory, the detector keeps the last write and all accesses after that write. It
-compares them with each new access, by any tensor.
+simulated GPUs. Each stream, and the host, has a vector clock. The clock says how much work of each
+other stream must be done before this stream's next work begins. Events carry clocks from stream to
+stream. For each range of memory, the detector keeps the last write and all later accesses. Each new
+access is compared with these, whichever tensor it uses.
 """
 
 from __future__ import annotations

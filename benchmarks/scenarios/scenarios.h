@@ -1,10 +1,10 @@
 // Plays the same memory requests to several allocators in turn, and times them.
 //
-// A sequence is a prepared list of one thread's requests and frees, so that nearly all time is the
-// allocator's. `play` plays a scenario once, and frees all blocks at the end. So each play finds
-// the same cache as the play before. Once a play makes no driver calls, later plays make none
-// either. `warm_up` plays the scenario until a play makes no driver calls, at most ten times. Only
-// the plays after the warm-up are timed.
+// A sequence is a list of one thread's requests and frees. It is made before the timing, so nearly
+// all of the measured time is spent in the allocator. `play` plays a scenario once, then frees all
+// blocks. So each play finds the same cache as the play before. After a play without driver calls,
+// later plays make none either. `warm_up` plays the scenario until a play makes no driver calls, at
+// most ten times. Only the plays after the warm-up are timed.
 #pragma once
 
 #include <algorithm>
@@ -41,8 +41,8 @@ class Subject {
   [[nodiscard]] virtual std::uint64_t driver_calls() const = 0;
 };
 
-// One or more allocators whose times appear together, under one name. If there are m subjects,
-// thread n calls the subject with the number n modulo m.
+// One or more allocators that are timed together, under one name. Thread n calls
+// `subjects[n % subjects.size()]`.
 struct Team {
   std::string name;
   std::vector<Subject*> subjects;

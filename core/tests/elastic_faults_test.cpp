@@ -214,8 +214,8 @@ void fail_every_call(std::uint64_t seed, Status status) {
   CHECK(raised > 50);
 }
 
-// Plays the program once for each of its calls of one kind, and makes that one call fail. Every
-// `unmap` fails too, until a step has failed. So the allocator must undo the failed step later.
+// Plays the program once for each driver call of the kind `call`, and makes this call fail. Until a
+// step has failed, every `unmap` fails, too. So the allocator cannot undo the failed step at once.
 void fail_every_call_and_its_undoing(std::uint64_t seed, Call call) {
   const std::vector<Step> program = make_program(seed);
   Run clean;

@@ -558,8 +558,8 @@ TEST(rebalance_waits_for_the_work_on_what_it_moves) {
   CHECK(gpu.host.now_ns() >= before + 5e6);
 }
 
-// The driver refuses two mappings in a row. The first would map a block's new memory; the second
-// would undo the move and map the old memory again.
+// The driver refuses two mappings in a row: first the mapping of a block's new memory, and then the
+// mapping of its old memory that would undo the move.
 TEST(rebalance_that_cannot_be_undone_at_once_is_undone_later) {
   for (std::uint64_t position = 0; position < 30; ++position) {
     TieredGpu gpu(64_MiB, 256_MiB, SpillPolicy::spill);

@@ -64,7 +64,7 @@ TEST(nothing_is_lost_or_doubled_between_threads) {
   const auto take = [&] {
     for (const DeviceEvent& entry : buffer.drain()) {
       auto& last = newest[static_cast<std::size_t>(entry.device)];
-      CHECK(entry.event.address > last);  // events of one thread keep their order
+      CHECK(entry.event.address > last);  // each thread's events keep their order
       last = entry.event.address;
       ++drained;
     }

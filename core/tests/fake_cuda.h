@@ -78,8 +78,8 @@ struct FakeCuda {
   std::uint64_t next = 0x100;
   std::recursive_mutex mutex;
 
-  // Returns memory, addresses and access as text, for comparison; unused events are left out,
-  // because the driver may keep them for reuse.
+  // Returns memory, addresses and access as text, for comparison. Leaves out the events, because
+  // the driver may keep unused events for reuse.
   [[nodiscard]] std::string state() const {
     std::ostringstream out;
     for (const auto& [address, size] : allocations) out << "a" << address << '+' << size << ' ';

@@ -274,8 +274,8 @@ class SpaceProgram {
     removed_.pop_back();
   }
 
-  // Takes a block of a random size, unless a free range is large enough for it already. Maps new
-  // pieces into holes first, as the allocator does for a request that no free block can serve.
+  // Serves a request of a random size by mapping new pieces into holes, as the allocator does if no
+  // free block can serve it. Does nothing if a free range is large enough for the request.
   void fill_place() {
     const Bytes size = random_size();
     for (const AddressRange& free : model_.stretches(State::free)) {
@@ -294,9 +294,9 @@ class SpaceProgram {
     fill(*place, size);
   }
 
-  // Takes a block of `size` bytes. To make its range free, maps new pieces into holes, lets free
-  // pieces return to retired addresses, and unmaps old mappings at retired addresses that have been
-  // idle since `idle_age` or longer.
+  // Takes a block of `size` bytes. To make room for the block, lets free pieces return to retired
+  // addresses, unmaps the old mappings at other retired addresses (if their `age_base` is at most
+  // `idle_age`), and maps new pieces into holes.
   void return_to_place(Bytes size, std::optional<Bytes> least) {
     std::vector<FreePiece> found = space().free_pieces(age_);
     std::erase_if(found, [&](const FreePiece&) { return random_.one_in(4); });

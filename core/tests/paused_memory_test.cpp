@@ -71,8 +71,8 @@ Bytes locked_bytes(const TieredGpu& gpu) {
   return static_cast<Bytes>(gpu.pool.statistics().active_bytes.current);
 }
 
-// A simulated disk. Only its `read` and `write` reach its content. They call the driver, so the
-// driver's faults make them fail.
+// A simulated disk. Its content can be reached only through `read` and `write`. Both
+// functions call the driver, and fail if the driver fails.
 class Disk final : public BackupStore {
  public:
   // If `failing` is given, it is the number of the call that fails. The number counts calls of

@@ -48,8 +48,8 @@ constexpr RegionId kRegions = 3;
 constexpr std::size_t kStreams = 12;
 constexpr Bytes kUnit = 512;
 constexpr std::size_t kWords = kGranule / kUnit / 64;
-// The number of `Granule` objects. It exceeds the number of granules of physical memory, because
-// content that is off the card keeps the objects that it had on the card.
+// The number of `Granule` objects. Content that leaves the card keeps its objects. So there must be
+// more objects than granules of physical memory.
 constexpr std::size_t kGranules = 4 * (kMemory + kShared) / kGranule;
 constexpr std::size_t kAddressGranules = std::size_t{1} << 21;  // 4 TiB of addresses
 
@@ -535,9 +535,9 @@ struct Machine {
   ElasticAllocator elastic{driver, AllocatorConfig{}};
   ElasticAllocator& allocator = elastic;
   std::vector<Mailbox> boxes;
-  // How many captures have begun, and how many have ended. If a capture may be running when a
-  // thread calls `record_stream`, the test does not check that the stream has finished before the
-  // memory is used again, because the captured graph itself orders the stream's work.
+  // How many captures have begun, and how many have ended. `Worker::record_stream` uses these
+  // numbers to find out whether a capture may be running. If so, the test does not check that the
+  // stream finishes before the memory is used again: the captured graph orders the stream's work.
   std::atomic<std::uint64_t> captures_begun{0};
   std::atomic<std::uint64_t> captures_ended{0};
   std::vector<std::vector<Live>> live_of;  // the live blocks of each thread

@@ -29,11 +29,11 @@ TITLES = {
 
 
 def points() -> dict[str, dict[float, float]]:
-    """Returns, for each method, the milliseconds of a step by the GiB on the card.
+    """Returns a step's milliseconds for each method and each number of GiB on the card.
 
-    If a method, allocator and card have several rows, the first row counts. The taken memory of a
-    row includes shared memory, and the memory on the card never exceeded the limit. So the smaller
-    of the two numbers is the memory on the card.
+    If several rows have the same method, allocator and card, the first row counts. A row's taken
+    memory includes shared memory. The memory on the card never exceeds the limit, so the smaller
+    of taken memory and limit is the memory on the card.
     """
     found: dict[str, dict[float, float]] = {name: {} for name in TITLES}
     cards: set[tuple[str | None, ...]] = set()

@@ -1,8 +1,9 @@
-"""Takes the pictures of the terminal in the documentation, at 80 and 200 columns.
+"""Takes the documentation's pictures of the terminal, each at 80 and at 200 columns.
 
     python docs/images/terminal.py
 
-Each command runs on a pseudo-terminal of that width. `top` shows the machine of its own tests.
+Each command runs on a pseudo-terminal as wide as the picture. `top` shows the machine of its unit
+tests.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ async def take_top(columns: int) -> None:
 
 
 def growing(machine: Machine, part: float) -> Machine:
-    """Returns the machine at a moment when its programs had only a part of their memory."""
+    """Returns the machine after this part of the minute. Its memory use grows at first."""
     from dataclasses import replace
 
     rise = min(0.3 + 0.75 * part, 1.0)

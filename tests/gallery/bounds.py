@@ -36,9 +36,9 @@ OTHER_VERSION = Bounds(
 WITHOUT_WORKSPACES = replace(OTHER_VERSION, reserved=0.25, fewer_bytes=66 << 20)
 """Bounds for predictions under PyTorch 2.15 and later. No card was measured under these versions.
 
-These versions do not keep cuBLAS workspaces, but the version of the measurements does. A request
-may therefore find other free blocks than in the measurement. `fewer_bytes` is the total size of two
-threads' workspaces on a GPU of compute capability 9.0.
+PyTorch keeps cuBLAS workspaces under the version of the measurements, but not under these versions.
+So the blocks that are free may differ between a prediction and its measurement. `fewer_bytes` is
+the total size of two threads' workspaces on a GPU of compute capability 9.0.
 """
 _CONVOLUTIONS = "workspaces of cuDNN for convolutions that nobody has measured (docs/predict.md)"
 KNOWN: dict[str, Bounds] = {

@@ -42,7 +42,7 @@ def page(scripts: Sequence[Script], measured: Measured, predicted: Predicted) ->
 def _preferred(predicted: Predicted, torch: str) -> list[tuple[str, dict[str, Figures]]]:
     """Returns pairs of a PyTorch version and its predictions.
 
-    The version of the measurements, `torch`, comes first. The others keep their stored order.
+    The pair of the version `torch` comes first. The other pairs keep their order.
     """
     return sorted(predicted.figures.items(), key=lambda item: item[0] != short(torch))
 

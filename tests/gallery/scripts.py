@@ -56,7 +56,7 @@ class Script:
     def missing(self) -> list[str]:
         """Returns the libraries that the script needs and that are not installed here.
 
-        An only simulated script never misses a library, because it runs with stand-ins.
+        The list is empty if the script is only simulated, because it then runs with stand-ins.
         """
         needs = () if self.only_simulated else self.needs
         return [name for name in needs if version_of(name) is None]

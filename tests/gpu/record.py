@@ -205,7 +205,7 @@ def inside(pool: torch.cuda.MemPool, stream: torch.cuda.Stream | None = None) ->
 
 
 def churn(run: Run, steps: int = 4000, cap: float = 0.05, high: int = 200 * MIB) -> object:
-    """Allocates and frees at random; at most the share `cap` of the card's memory is alive."""
+    """Allocates and frees at random. Live tensors take at most the share `cap` of the card."""
     heap = Heap(run)
     heap.churn(steps, run.share(cap), high)
     return heap

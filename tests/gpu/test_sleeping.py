@@ -1,9 +1,9 @@
-"""Tests on a real GPU a program whose memory pools sleep and wake.
+"""Tests a program on a real GPU. The program's memory pools sleep and wake.
 
 A pool that sleeps gives its memory back to the driver. A pool that wakes has memory at the same
 addresses again. The program has its own allocator for these pools. All other memory comes from
-PyTorch's allocator or from one of plimsoll's. Sleeping must free, and waking must take, as much
-memory as in a run of the same program on a simulated GPU.
+PyTorch's allocator or from one of plimsoll's. When a pool sleeps or wakes, the free memory must
+change by as much as in a run of the same program on a simulated GPU.
 """
 
 from __future__ import annotations

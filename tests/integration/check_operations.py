@@ -2,8 +2,8 @@
 
 Run it as `plimsoll run --simulate H200 check_operations.py RECORDED.jsonl.gz`. Each line of the
 file has an operation with its inputs, and the allocations and frees of its forward and backward
-pass under PyTorch 2.11 on an H200. A pass is a list of numbers. A positive number is an allocation
-of so many bytes, and -N is the free of the Nth allocation of the pass.
+pass under PyTorch 2.11 on an H200. A pass is a list of numbers. A positive number is the size
+of an allocation in bytes. -N is the free of the Nth allocation of the pass.
 """
 
 from __future__ import annotations

@@ -517,8 +517,8 @@ def test_the_compiler_decides_by_tables_of_any_size_what_to_keep() -> None:
             table[5:7] = 3
             return float(table[4:8].sum())
 
-    # In a simulated run, plimsoll keeps at most 32 MiB of values. Only tensors of up to 4 KiB
-    # (integers: 1 MiB) are exempt. The tensors in `held` use up the 32 MiB.
+    # In a simulated run, plimsoll keeps at most 32 MiB of values. `held` uses up all 32 MiB. Small
+    # tensors do not count: those of up to 4 KiB, and integer tensors of up to 1 MiB.
     held = [torch.zeros(1 << 20) for _ in range(16)]
     assert len(held) == 16
     partitioners = importlib.import_module("torch._functorch.partitioners")

@@ -21,9 +21,10 @@ SCRIPT = PROGRAMS / "explanation" / "residual_layers.py"
 
 
 def tried(batch: int, allocator: AllocatorName = "native") -> tuple[dict[str, Advice], ScriptRun]:
-    """Returns the advice by the first word of its text, and the script's run.
+    """Returns a dict of the advice, and the script's run.
 
-    If several pieces of advice share a first word, only the highest ranked piece is returned.
+    A key is the first word of an advice's text. If several pieces of advice share a first word, the
+    dict has only the highest ranked piece.
     """
     arguments = ["--batch-size", str(batch)]
     recorded = predict(SCRIPT, arguments, allocator=allocator).peak_allocated_bytes

@@ -26,7 +26,7 @@ PRELOAD = "PLIMSOLL_LD_PRELOAD"
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiles the library; links it to stubs of libcuda and libcudart, which are then deleted."""
+    """Compiles the library, and links it to stubs of libcuda and libcudart. Deletes the stubs."""
     folder = tmp_path_factory.mktemp("preloaded")
     for name, functions in (("libcuda.so.1", DRIVER), ("libcudart.so.99", RUNTIME)):
         lines = "".join(f"int {function}() {{ return 999; }}\n" for function in functions)

@@ -1,7 +1,7 @@
 """Tests that recipes take the same memory, to the byte, as hand-written scripts.
 
-Hand-written scripts do not import the recipes. Many models run one after another in one process.
-The recipes' process runs the same models in the same order as the scripts' process.
+Hand-written scripts do not import the recipes. One process runs recipes for many models, one after
+another. A second process runs the hand-written scripts for the same models in the same order.
 """
 
 from __future__ import annotations

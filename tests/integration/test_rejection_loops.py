@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 
 MANY = 1 << 26  # elements: too many for plimsoll to compute their values
 FEW_TRIES = 8
-"""The most iterations of a loop that redraws the numbers beyond ±3 until none is left.
+"""Allowed iterations of a loop that redraws the numbers beyond ±3 until none is left.
 
-On average 181,000 of 67 million normal numbers are beyond ±3. After the first redraw, 489 numbers
-are still beyond ±3, and after the second redraw 1.3 numbers.
+A GPU needs fewer iterations. On average 181,000 of 67 million normal numbers are beyond ±3. The
+first redraw leaves 489 of them, and the second leaves 1.3.
 """
 
 

@@ -26,7 +26,7 @@ class OnDevice(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
 
 
 class Kept:
-    """Prints, when it is freed, whether this happens on the thread that created it."""
+    """Prints whether the thread that frees the object is the thread that created it."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()

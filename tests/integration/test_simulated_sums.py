@@ -51,8 +51,8 @@ def test_bias_gradients_of_recurrent_cells_keep_partial_results() -> None:
         found = backward_of(gru(x))
         expected = [gates, gates, gates // 3, 3072, partial, 24, 3072, partial, 24]
         assert holds(found, expected), (rows, found)
-        # The LSTM cell also has 768 gates. PyTorch sums the gates only once, because both biases
-        # have the same gradient.
+        # The LSTM cell has 768 gates, like the GRU cell. Its two biases have the same gradient, so
+        # PyTorch computes this gradient only once.
         found = backward_of(lstm(x)[0])
         assert holds(found, [gates, gates // 4, 3072, partial, 24]), (rows, found)
         assert found.count(partial) == 1
@@ -80,8 +80,9 @@ def test_ctc_loss_of_a_large_problem_sums_over_blanks() -> None:
     grad = 200 * 60 * 512 * 4
     assert holds(backward(200, False), [480, 480, 480, 3888000, grad, *sums])
     assert holds(backward(200, True), [480, 480, 480, 3888000, grad, *sums, 4, 60, grad])
-    # PyTorch has another kernel for small problems. A problem is small if 2 x steps + 2.4 x batch +
-    # 0.2 x labels is at most 450: here, with 60 sequences and 512 labels, up to 102 steps.
+    # PyTorch has another kernel for small problems. A problem is small if 2 x steps +
+    # 24 x batch / 10 + 2 x labels / 10 is at most 450; both divisions round down. A problem of 60
+    # sequences and 512 labels is small up to 102 steps.
     assert 60 * 102 * 41 * 4 not in backward(102, False)
     assert 60 * 103 * 41 * 4 in backward(103, False)
 

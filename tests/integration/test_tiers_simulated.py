@@ -53,7 +53,7 @@ def machine() -> SimulatedMachine:
 
 
 def training(width: int = 2048, layers: int = 4) -> tuple[Callable[[], None], Any]:
-    """Builds a model. Returns its optimizer, after a function that runs one training step."""
+    """Builds a model. Returns a function that runs one training step, and the optimizer."""
     model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(layers))).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 

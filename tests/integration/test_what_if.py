@@ -7,8 +7,8 @@ import pytest
 from plimsoll import InputError, ReplayResult, replay
 from tests.recordings import LARGE, SMALL, Recorded, or_skipped, recordings_in
 
-# The peaks of these runs depend on how far the GPU was behind the host. The tests replay another
-# run's recording, in which this distance was different. So the tests check only bounds.
+# The peaks of these recordings depend on how far the GPU lagged behind the host. The tests replay
+# the workload's default recording, where the GPU lagged differently. So they check only bounds.
 TIMING = {"prefetch_streams.expandable", "prefetch_streams.limited"}
 
 

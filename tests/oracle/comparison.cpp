@@ -284,9 +284,9 @@ class Comparison {
     }
   }
 
-  // Leaves out figures that depend on the order of deferred frees. A capture defers frees. PyTorch
-  // completes them later, in the order of a hash table of pointers. This order decides when split
-  // blocks are free.
+  // Clears the peaks and sums of inactive split blocks if more than one free was deferred. PyTorch
+  // completes deferred frees in the order of a hash table of pointers. This order decides when
+  // split blocks become free.
   [[nodiscard]] Statistics comparable(Statistics statistics) const {
     if (deferred_ < 2) return statistics;
     for (PoolStat* const stat : {&statistics.inactive_split, &statistics.inactive_split_bytes}) {

@@ -23,8 +23,8 @@ enum class Verb : std::uint8_t {
   finish,      // stream: completes its work
   empty,       // pool, 0 for the default pool: calls empty_cache
   use,         // pool: adds a holder
-  begin,       // pool; 1 + stream, or 0 for all streams: the pool serves the streams' requests
-  capture,     // the arguments of `begin`: does the same, and captures a graph
+  begin,       // pool, 1 + stream (0 means all streams): sends the streams' requests to the pool
+  capture,     // the arguments of `begin`: does what `begin` does, and captures a graph
   end,         // pool: ends `begin` or `capture`
   release,     // pool: removes a holder
   use_on_oom,  // pool, 1 or 0: switches PoolOption::use_on_oom on or off

@@ -16,7 +16,7 @@
 struct OutOfMemoryError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-// Any other failure. The two sides have different texts for it.
+// A failure other than running out of memory. The two sides report it with different texts.
 struct OtherError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -18,7 +18,7 @@ GiB, MiB, KiB = 1 << 30, 1 << 20, 1 << 10
 WEIGHTS_BYTES, TOKEN_BYTES = 8 * GiB, 128 * KiB
 """Bytes of the model's weights, and of one token in the KV cache. 8-bit types halve both."""
 ROW_BYTES, LOAD_BYTES = 2 * MiB, MiB
-"""Bytes of each request in the profiling step; additional bytes of each request in serving."""
+"""Bytes of a request in the profiling step. In serving, a request takes LOAD_BYTES more."""
 LONGEST, HEADS = 131_072, 4
 """Tokens of the longest request that the model allows; number of the model's attention heads."""
 _KEPT: list[torch.Tensor] = []
@@ -149,7 +149,7 @@ def get_kv_cache_capacity(config: VllmConfig, sizes: Any) -> tuple[int, float]:
 
 
 class Worker:
-    """The worker, which uses the card. vLLM calls its methods in their order in this class."""
+    """The worker, which uses the card. vLLM calls its methods from the first to the last."""
 
     def __init__(self, config: VllmConfig) -> None:
         self.vllm_config = config

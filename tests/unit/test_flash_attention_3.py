@@ -111,7 +111,7 @@ def test_few_blocks_of_keys_are_not_split() -> None:
 
 
 def test_a_window_bounds_the_keys_that_are_split() -> None:
-    """A row sees its own key and the 127 keys before it; 128 rows see 256 keys, in two blocks."""
+    """A row sees 128 keys. For 128 rows, 256 keys are loaded: two blocks, too few to split."""
     assert splits(replace(DECODING, is_causal=False, left=127, right=0), 0) == 1
 
 

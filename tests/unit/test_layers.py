@@ -1,7 +1,7 @@
 """Tests that plimsoll's rooms import only earlier rooms, and never in a circle.
 
-Rooms are the top-level packages (see ARCHITECTURE.md). Every import counts, also imports for types
-alone, inside functions and by string.
+Rooms are the top-level packages (see ARCHITECTURE.md). Every import counts, even one inside a
+function, for types alone, or by a name in a string.
 """
 
 from __future__ import annotations
@@ -156,7 +156,10 @@ def test_every_kind_of_import_is_seen(source: str) -> None:
 
 
 def test_modules_have_names_of_their_own() -> None:
-    """Checks that module names outside stand-ins and `cli` are unique, except those in `same`."""
+    """Checks that no two modules share a name, unless the name is in `same`.
+
+    Modules of stand-ins and of `cli` are left out.
+    """
     same = {"__init__", "text", "html", "modules", "parts", "results"}
     ours = [path for path in SOURCE.rglob("*.py") if "stand_ins" not in path.parts]
     stems = [path.stem for path in ours if path.parent.name != "cli"]

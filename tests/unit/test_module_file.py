@@ -1,4 +1,4 @@
-"""Tests finding the file that `python -m` runs, without running code of its packages."""
+"""Tests that plimsoll finds the file that `python -m` runs, and runs no code of packages."""
 
 from __future__ import annotations
 

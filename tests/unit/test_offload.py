@@ -91,8 +91,8 @@ def test_as_much_leaves_early_as_the_budget_lacks_and_the_first_saved() -> None:
     plan = Plan(BUDGET)
     program = Program([256 * MiB] * 20)
     program.step(plan, 0)
-    # 5 GiB are saved, and 4 GiB minus a margin of 8 MiB fit. So 1 GiB leaves early. The fifth
-    # storage is more than four times as large as the remaining 8 MiB, so it stays.
+    # The program saves 5 GiB. The budget is 4 GiB minus a margin of 8 MiB, so 1 GiB and 8 MiB must
+    # leave. The first four storages are 1 GiB. The fifth is too large to leave for only 8 MiB.
     assert program.step(plan, 0).early == [0, 1, 2, 3]
     assert program.step(plan, GiB).early == [*range(8)]
     assert program.step(plan, 2 * GiB).early == [*range(12)]

@@ -150,7 +150,7 @@ def test_a_plan_is_found_wherever_one_fits_and_is_seldom_much_slower_than_the_fa
 
 
 def test_changes_that_save_only_together_are_built_on() -> None:
-    """Two phases of the script are equally high; each change without a cost lowers one phase."""
+    """The script has two equal phases. `first` and `second` each lower only one of them."""
     script = script_of(
         2000, 2000, first=((500, 0), 0.0), second=((0, 500), 0.0), both=((500, 500), 0.2)
     )

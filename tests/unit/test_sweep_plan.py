@@ -333,7 +333,7 @@ def test_a_large_table_is_not_written_for_each_row(
             kept.keep(replace(ROWS[0], key=str(number)))
         assert writes == [1]
         assert rows() == 1  # the file is valid, although it lacks rows
-        wait_for(lambda: rows() == 1000)  # the other rows follow later, without another `keep`
+        wait_for(lambda: rows() == 1000)  # a timer writes the other rows
         kept.keep(replace(ROWS[0], key="last"))
         assert writes == [1, 1000]
     assert writes == [1, 1000, 1001]

@@ -83,7 +83,7 @@ def test_what_a_rank_starts_has_a_recording_of_its_own(monkeypatch: pytest.Monke
     assert own_path(Path("run.plim")) == Path(f"run.{os.getpid()}.plim")
     monkeypatch.setenv("SLURM_PROCID", "3")
     assert own_path(Path("run.plim")) == Path(f"run.rank3.{os.getpid()}.plim")
-    # The parent, rank 3, has started a job of its own. In this job, the process is rank 0.
+    # Rank 3 of the Slurm job has started a second job, in which this process is rank 0.
     monkeypatch.setenv("RANK", "0")
     assert own_path(Path("run.plim")) == Path("run.rank0.plim")
 

@@ -90,8 +90,9 @@ def test_the_lower_of_two_limits_counts(machine: Machine) -> None:
     assert engine.limit == 512 * MiB
 
 
-# All live engines of a process share one pool of page-locked memory. The pool could belong to the
-# machine of an earlier test, so the live engine runs only with "drop", which does not use the pool.
+# All live engines of a process share one pool of page-locked memory. The pool takes its memory from
+# the machine of the first engine that used it, perhaps in an earlier test. So the live engine runs
+# only with "drop", which does not use the pool.
 @pytest.mark.parametrize(
     ("kind", "backup"),
     [("simulated", "host"), ("simulated", "disk"), ("simulated", "drop"), ("live", "drop")],

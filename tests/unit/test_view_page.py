@@ -1,4 +1,4 @@
-"""Tests the HTML file that `plimsoll view` writes: its path, contents, and joined scripts."""
+"""Tests the HTML file that `plimsoll view` writes, and how its script is joined from modules."""
 
 from __future__ import annotations
 

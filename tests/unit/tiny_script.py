@@ -68,9 +68,9 @@ class TinyScript:
         movable_bytes: The part of the first phase that can move to host memory.
         waste: The ratio of reserved to allocated memory under PyTorch's allocator. The elastic
             allocator reserves only what is allocated.
-        least: The smallest memory in which a replay under the elastic allocator runs, relative to
-            allocated memory.
-        least_itself: Like `least`, for a run of the script instead of a replay.
+        least: The least memory that a replay under the elastic allocator needs, divided by the peak
+            of allocated memory.
+        least_itself: The same ratio for a run of the script instead of a replay.
     """
 
     phases: tuple[int, ...]

@@ -416,9 +416,9 @@ Status CudaDriver::unmap(Address address, Bytes size) {
 }
 
 // Unmaps one mapping at a time, because cuMemUnmap accepts no range with holes. If CUDA refuses
-// to unmap one, maps the earlier ones again. For this, the function holds a reference to each
-// handle until it returns. Without the reference, CUDA would destroy a released handle when the
-// function unmaps its memory.
+// to unmap a mapping, maps the earlier mappings again. The function holds a reference to each
+// handle until it returns. Without this reference, the unmapping would destroy the memory of a
+// handle that has been released.
 Result CudaDriver::unmap_each(Mappings::const_iterator begin, Mappings::const_iterator end) const {
   std::vector<cuda::MemoryHandle> held;
   Result result = kSuccess;

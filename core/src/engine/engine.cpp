@@ -213,8 +213,8 @@ void Engine::empty_cache(PoolId pool) {
   if (shadow_) shadow_->apply([pool](NativeAllocator& shadow) { shadow.empty_cache(pool); });
 }
 
-// Releases one use of the pool. The shadow (replay/shadow.h) counts uses differently, so the shadow
-// releases its pool only after the last use has ended.
+// Ends one use of the pool. The shadow (replay/shadow.h) has its own count of uses, which may
+// differ from the allocator's. So the shadow ends all its uses when the allocator has none left.
 void Engine::release_pool(PoolId pool) {
   int uses = 0;
   {

@@ -46,9 +46,9 @@ class ConcurrentStatistics::BoundsGuard {
 
 // --- a shard -----------------------------------------------------------------------------------
 
-// Counts a free that is pending from now on. The block's bytes are no longer live, but still
-// active. So the shard's bounds fall by these bytes. Otherwise, the shard could allocate as many
-// bytes again, and active bytes would exceed their peak unnoticed.
+// Counts a free that has to wait. The block is no longer live, but it is still active. So the
+// shard's bounds fall by as much as its live values, and the shard gains no room. With more room,
+// the shard could allocate so much that the active bytes exceed their peak unnoticed.
 void ConcurrentStatistics::Shard::request_free(bool small, Bytes size) {
   const Guard guard(owner_.lock_);
   const Guard bounds(bound_lock_);
@@ -97,8 +97,8 @@ void ConcurrentStatistics::Shard::borrow_of(Shard& lender) {
       change(bound, -borrowed[series][quantity]);
     }
   }
-  // This fence pairs with the one in `allocate`. Either the lender sees its lowered bound, or this
-  // thread sees that the lender exceeded the bound.
+  // This fence and the one in `allocate` belong together. Either the lender sees its lowered bound,
+  // or this thread sees that the lender exceeded the bound.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (std::size_t series = 0; series < kSeries; ++series) {
     for (std::size_t quantity = 0; quantity < kQuantities; ++quantity) {

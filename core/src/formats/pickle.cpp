@@ -709,8 +709,8 @@ void PickleDocument::Reader::build(Kind kind, std::size_t first) {
   push(kind, {.sequence = sequence});
 }
 
-// Moves the stack's values from index `first` to the top: appends them to the container right below
-// them.
+// Takes the values from index `first` upwards off the stack, and appends them to the container that
+// lies right below index `first`.
 void PickleDocument::Reader::extend(Kind kind, std::size_t first) {
   if (first <= floor()) fail("an opcode needs more values than there are");
   const PickleValue container = stack_[first - 1];

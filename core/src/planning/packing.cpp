@@ -123,8 +123,8 @@ class Tries {
     const std::pair rank{packing.height, top_use(packing)};
     if (best_.offsets.empty() || rank < best_rank_) keep(std::move(packing), order, rank);
   }
-  // Tries to lower the best packing, and starts from its order. Before each try, the blocks that
-  // the previous packing placed near the top of the area move to the front of the order.
+  // Tries to reduce the height of the best packing, beginning with its order of blocks. Before each
+  // try, moves the blocks near the top of the previous packing to the front of the order.
   void raise_top() {
     Order order = best_order_;
     Packing packing = best_;

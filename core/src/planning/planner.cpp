@@ -91,8 +91,8 @@ struct Planned {
   Bytes height = 0;
 };
 
-// Returns the most bytes that are live at once, counting only the blocks that other streams use
-// (`is_shared`) or only the blocks that no other stream uses.
+// Returns the most bytes that are live at once. Counts only the blocks whose `is_shared` has the
+// given value.
 Bytes most_live(std::span<const TimedRequest> requests, bool is_shared) {
   std::vector<Bytes> freed(requests.size() + 1);  // the bytes freed just before each request
   Bytes live = 0;

@@ -244,8 +244,8 @@ bool Replayer::waits_for_streams(const TraceEvent& request) const {
       [this](const TraceEvent& entry) { return entry.size < native_->config().max_split_size; });
 }
 
-// Tells the driver at which addresses the recorded request got its new segments, so that the
-// replayed request's segments lie at the same addresses, or at multiples of them.
+// Tells the driver where to place the segments that the replayed request needs: at the addresses of
+// the recorded request's new segments, or at multiples of these addresses.
 void Replayer::feed_addresses(Bytes request) {
   for (const TraceEvent& entry : run_.events()) {
     // Only a replay by PyTorch's allocator reserves at the recorded addresses. Another allocator

@@ -79,9 +79,9 @@ Block* StateRestorer::take(const SegmentInfo& segment, const NativeRequest& requ
   return block;
 }
 
-// Makes a mapped range of an expandable segment, as one block that is in no pool. Ranges of one
-// expandable segment follow each other; the gap between them stays unmapped. A stream has several
-// expandable segments if each of them reserves little address space.
+// Makes a mapped range of an expandable segment, as one block that is in no pool. A gap between the
+// ranges of an expandable segment stays unmapped. If the range lies above the stream's last
+// expandable segment, reserves another expandable segment.
 Block* StateRestorer::grow(const SegmentInfo& segment, const NativeRequest& request) {
   driver_.feed_reservation(segment.address);
   ExpandableMemory& expandable = allocator_.segments_.expandable();

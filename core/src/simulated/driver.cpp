@@ -9,7 +9,7 @@ namespace {
 
 // Each GPU has a window of addresses. Allocations are placed from the window's end downwards,
 // reservations from its middle upwards. In a replay, the first GPU also uses addresses from the
-// recording, or multiples of them. All addresses of the window are higher.
+// recording, or multiples of them. These addresses lie below the middle of its window.
 constexpr Bytes kWindow = Bytes{1} << 53;
 constexpr Bytes kReservable = Bytes{1} << 51;
 

@@ -69,7 +69,7 @@ def without_ending(name: str) -> str:
 
 
 def check_ending(path: str | os.PathLike[str], *endings: str, what: str) -> None:
-    """Refuses to write a file whose name has the ending of another format.
+    """Refuses to write a file if its name has a known ending that is not allowed.
 
     Args:
         path: The path of the file to be written.
@@ -77,7 +77,7 @@ def check_ending(path: str | os.PathLike[str], *endings: str, what: str) -> None
         what: The kind of file in words, such as "a recording".
 
     Raises:
-        InputError: If the name has another format's ending.
+        InputError: If the name has the ending of a known format, and that ending is not allowed.
     """
     path = Path(path)
     if path.suffix.lower() in _FORMATS and not path.name.lower().endswith(endings):

@@ -60,8 +60,8 @@ class NewFile:
 
     Args:
         path: The path of the file to write.
-        force: Whether the file may replace an existing one. None also means no, and the error then
-            does not suggest --force.
+        force: Whether the file may replace an existing one. False and None both mean no; only for
+            False does the error suggest --force.
 
     Raises:
         InputError: If the file exists already, or cannot be written.

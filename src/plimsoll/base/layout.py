@@ -50,7 +50,7 @@ def paragraphs(parts: Iterable[Iterable[str]], width: int | None = None) -> str:
 
 
 def folded(line: str, width: int | None) -> list[str]:
-    """Folds a line to the width, and never inside a word, a path or a size.
+    """Folds a line to the width. Never splits a word, a path or a size.
 
     >>> folded("    2.00 GiB  train.py:51 forward (4 blocks)", 34)
     ['    2.00 GiB  train.py:51 forward', '              (4 blocks)']
@@ -84,8 +84,8 @@ def table(
         rows: The row of heads, followed by the other rows of the table.
         width: The characters available for a line; None for as many as the rows need.
         indent: The text that each line begins with.
-        names: The heads of columns of words, which are aligned to the left. If the table is too
-            wide, the words of the first of these columns are folded.
+        names: The heads of columns that hold words. These columns are aligned to the left. If the
+            table is too wide, the words in the column of the first of these heads are folded.
         optional: The heads of columns that a narrow terminal leaves out, the least important first.
     """
     columns = {head: [row[place] for row in rows] for place, head in enumerate(rows[0])}

@@ -30,7 +30,8 @@ def reserve_closed_descriptors() -> None:
 def prepare_standard_streams() -> None:
     """Prepares this process for closed standard streams, and for a standard error without a reader.
 
-    Without this, Python would print text for a closed standard error to standard output.
+    If standard error is closed, Python sets `sys.stderr` to None. Without this function,
+    `print(text, file=sys.stderr)` would then print to standard output.
     """
     reserve_closed_descriptors()
     given = sys.stderr

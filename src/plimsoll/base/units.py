@@ -97,7 +97,7 @@ def format_size(size: int) -> str:
 
 
 def format_range(bounds: tuple[int, int] | None, by: str = "") -> str:
-    """Returns the bounds of a size in parentheses, to put after the size.
+    """Returns text to append to a size: the bounds of the size, in parentheses.
 
     Returns "" if there are no bounds, or if both give the same text, such as "1.00 MiB". `by` is
     text that follows the bounds and says what they depend on.

@@ -31,11 +31,11 @@ class Watchers:
     def guarded(
         self, name: str, watcher: Callable[_Arguments, _Result]
     ) -> Callable[_Arguments, _Result | None]:
-        """Returns a function that calls a watcher and never raises the watcher's own errors.
+        """Returns a function that calls a watcher and keeps the watcher's errors from the program.
 
-        The function returns None if the watcher fails. Two kinds of errors pass through to the
-        program: those that are no `Exception`, such as KeyboardInterrupt and SystemExit, and
-        out-of-memory errors of the host or a GPU.
+        The function returns None if the watcher fails. Two kinds of errors still reach the
+        program: out-of-memory errors of the host or a GPU, and errors that are not an
+        `Exception`, such as KeyboardInterrupt and SystemExit.
 
         Args:
             name: The subject of the watcher, such as "modules and optimizers". It is the key in

@@ -143,9 +143,9 @@ def _outcome(attempt: Attempt) -> str:
 
 
 def _with_less(attempt: Attempt) -> str:
-    """Returns, in parentheses, the most frugal allocator and the memory that suffices with it.
+    """Returns the least card memory that suffices, and with which allocator, in parentheses.
 
-    Returns "" if the most frugal allocator is PyTorch's own, the first in `attempt.allocators()`.
+    Returns "" if that allocator is PyTorch's own, which is the first in `attempt.allocators()`.
     """
     from plimsoll.prediction.fitting.plan_text import allocator_title
 

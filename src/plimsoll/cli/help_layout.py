@@ -78,8 +78,8 @@ def epilog(example: str) -> str:
 
 
 def _purpose(verb: TyperCommand, name: str | None) -> str:
-    # `fit` lists --plot and --view with its options for changes to the script. In `predict`, they
-    # only show the answer, so they stand under the general heading.
+    # `OPTIONS` lists --plot and --view under the heading for changes to the script, for `fit`.
+    # `predict` makes no changes, so its help lists the two options under the general heading.
     if verb.name == "predict" and name in ("plot", "view"):
         return _OTHERS
     return _PURPOSE_OF.get(name or "", _OTHERS)

@@ -23,11 +23,13 @@ _SCRIPTS = {"torchrun", "accelerate", "deepspeed"}
 
 
 def own_arguments(words: list[str]) -> list[str]:
-    """Returns a command's words with `--` behind the launcher's name, and without a later `--`.
+    """Inserts `--` behind the launcher's name in a command, and removes the next `--`.
 
-    For example, `-m torch.distributed.run --nproc-per-node 8 train.py -- --epochs 3` becomes
-    `-m torch.distributed.run -- --nproc-per-node 8 train.py --epochs 3`. plimsoll passes the words
-    behind `--` to the launcher. `python` before a server's `-m` is left out.
+    plimsoll passes all words behind `--` to the launcher. For example,
+    `-m torch.distributed.run --nproc-per-node 8 train.py -- --epochs 3` becomes
+    `-m torch.distributed.run -- --nproc-per-node 8 train.py --epochs 3`. Also removes `python`
+    before a server's `-m`. Returns the words unchanged if no launcher's name stands before the
+    first `--`.
     """
     own = words[: words.index("--")] if "--" in words else words
     place = next((i for i, word in enumerate(own) if _is_launcher(own, i, word)), None)

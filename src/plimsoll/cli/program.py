@@ -46,8 +46,8 @@ class Program:
     def saved(self, path: Path | None, *, force: bool) -> Program:
         """Writes a recipe's script to a file, and prints the command that runs the file.
 
-        Returns the program whose script is that file. Returns this program unchanged if it is no
-        recipe, or `path` is None.
+        Returns the program whose script is that file. If this program is not made by a recipe, or
+        `path` is None, does nothing and returns this program.
 
         Args:
             path: The file to write; None writes nothing.

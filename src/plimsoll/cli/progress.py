@@ -51,7 +51,7 @@ class Progress:
             self._bar.update(self._task, description=printable(doing))
 
     def reach(self, done: int, total: int | None = None) -> None:
-        """Shows that `done` parts of `total` are done; None keeps the total."""
+        """Shows that `done` of `total` parts are done. By default, the total stays as it was."""
         self._done, self._total = done, total or self._total
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, total=self._total)

@@ -217,9 +217,9 @@ def _add_zero_grad(
 
 
 def _different(trials: list[Trial]) -> list[Trial]:
-    """Keeps only the best of the trials that change the same settings to different values.
+    """Keeps the best trial for each set of settings; `trials` begins with the best.
 
-    Drops a trial if another trial changes only some of the same settings and saves as much.
+    Drops a trial if another trial reserves no more memory with only some of its settings.
     """
     kept: list[Trial] = []
     for trial in trials:

@@ -294,9 +294,9 @@ def _card(
         outside = max(0, card.total_bytes - free - of_pytorch)
         own = None if error is None else own_bytes(error)
         room = outside if own is None else min(outside, own - of_pytorch)
-        # PyTorch also counts pools whose memory vLLM's sleep mode has released; the driver does
-        # not. So `room` may be negative.
-        # `context` is the card's usual size of a CUDA context. If less room was left for it, the
+        # PyTorch's reserved bytes include pools whose memory vLLM's sleep mode has released. `own`
+        # does not include these pools, so `room` may be negative.
+        # `context` is the usual size of a CUDA context on this card. If `room` is smaller, the
         # process had loaded less of CUDA than usual.
         if context > room > 0:
             context, source = room, _OF_FAILURE

@@ -225,10 +225,10 @@ def _under(
 
 
 def _peak_allocated_bytes(past: Past, recording: Recording, version: str | None) -> int:
-    """Returns the most bytes that live blocks had at once in the recorded run.
+    """Returns the most bytes in live blocks in the recorded run, rounding included; 0 if unknown.
 
-    Rounding is included if it is known. `past` is not used if it was replayed under a given limit:
-    that replay may end early, or serve requests that failed in the recorded run.
+    A replay under a given limit does not show this number: it may end early, or serve requests that
+    failed in the recorded run.
     """
     if not past.is_what_if:
         return past.peak_allocated_bytes

@@ -71,9 +71,8 @@ class ExplainedUsage:
 class Owners:
     """Finds the names of the blocks that were live at one moment.
 
-    A block is found by its address. If a replay gave blocks other addresses than the recorded ones,
-    a block is found by its size. Its name is "blocks of SIZE" if blocks of that size have several
-    names.
+    The address of a block determines its name. If a replay changed the addresses, the size
+    determines the name. If blocks of that size have several names, the name is "blocks of SIZE".
     """
 
     def __init__(self, usage: ExplainedUsage, event: int) -> None:

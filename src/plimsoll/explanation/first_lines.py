@@ -107,7 +107,7 @@ def _failed(o: OutOfMemory) -> str:
 
 
 def _graph(e: ExplanationParts) -> str:
-    """Says which line keeps an autograd graph, if that is the first cause; otherwise ""."""
+    """Says that the program leaks, if a kept autograd graph is the first cause; otherwise ""."""
     found = e.causes[0] if e.causes else None
     if found is None or found.line is None or not keeps_graph(found):
         return ""

@@ -36,10 +36,11 @@ class FoundLeak:
     """A leak that was found in a recording.
 
     Attributes:
-        leak: Memory that grows from step to step, of one source line or of requests of one size.
+        leak: The growing memory, of one source line or of requests of one size.
         is_of_line: A mask over all blocks of the device: True for the blocks of that line or size.
         cause: Why the memory is kept.
-        passes: The steps, or the passes of all loops in which the line may keep memory.
+        passes: The program's steps. For a leak of a loop inside a step, the passes of all loops
+            inside steps.
     """
 
     leak: Leak
@@ -103,10 +104,10 @@ def _by_change(leaks: Sequence[FoundLeak]) -> list[list[FoundLeak]]:
 def _of_one_loop(leaks: Sequence[FoundLeak]) -> list[list[FoundLeak]]:
     """Groups the leaks of one loop that the same change would mend.
 
-    Several lines, such as those of the model and of the loss, make the graph that one statement
-    keeps. An autograd graph also keeps tensors that have no grad_fn, such as its inputs. plimsoll
-    may not find the statement that keeps the tensors of a leak. Such a leak joins the group of the
-    fastest-growing graph.
+    An autograd graph holds blocks of several lines, such as those of the model and of the loss. The
+    leaks of these lines form one group, because one statement keeps the graph. A graph also holds
+    tensors without a grad_fn, such as its inputs. If plimsoll has not found the statement that
+    keeps a leak's tensors, the leak joins the group of the fastest-growing graph.
     """
     groups: dict[str, list[FoundLeak]] = {}
     for one in leaks:

@@ -24,10 +24,10 @@ def with_leak_mended(
 ) -> tuple[Recording, Recording] | None:
     """Returns two copies of a recording: one frees blocks as recorded, one frees leaked blocks.
 
-    In the second copy, no block of the leaking line outlives the pass after the one that
-    allocated it; until then a variable may rightly hold the block. Both copies contain only the
-    requests and frees of the program, not the allocator's own events. So they differ only in the
-    frees. Returns None if no block needs an earlier free.
+    The second copy frees each leaked block at the end of the pass after the one that allocated it.
+    Until then a variable may rightly hold the block. Both copies contain only the requests and
+    frees of the program, not the allocator's own events. So they differ only in the frees. Returns
+    None if no block needs an earlier free.
 
     Args:
         recording: The recording of one device.
@@ -62,9 +62,9 @@ def _grow_later(
 ) -> NDArray[np.bool_]:
     """Returns a mask of the leaked blocks, without those that only the warm-up keeps.
 
-    A line may rightly keep blocks of the warm-up, such as parameters. For each call stack, the kept
-    blocks of a pass are counted. A block of the warm-up counts as leaked if that count of its pass
-    is at most the median of later passes. Without call stacks, no block of the warm-up counts.
+    A line may rightly keep blocks of the warm-up, such as parameters. Kept blocks that one call
+    stack allocated in a pass of the warm-up count as leaked only if their number is at most the
+    median of later passes. Without call stacks, no block of the warm-up counts as leaked.
 
     Args:
         lifetimes: The blocks.

@@ -138,8 +138,9 @@ class Fragmentation:
         free_bytes: The free bytes of all reserved memory.
         holes: The number of free pieces.
         largest_hole_bytes: The largest free piece on the stream that has the most memory.
-        largest_request_bytes: The largest request on that stream that a replay serves without new
-            memory from the driver; 0 if the replay serves none above 1 MiB, None without a replay.
+        largest_request_bytes: The largest request that the free memory of that stream serves in a
+            replay; 0 if it serves none above 1 MiB. None without a replay, or under an allocator
+            that moves free memory.
         movable_bytes: The free bytes in pieces that the elastic allocator can move; None under an
             allocator that moves no memory.
         pinned: The partly used segments with the most free bytes, largest first.
@@ -183,7 +184,7 @@ class OutOfMemory:
         recorded: Whether the failure was recorded. Otherwise the failure follows from a given
             limit, and what the program would do next is unknown.
         at: The source line of the request, or None.
-        cause: "limit" if the program's limit refused it, "card" if the card was full.
+        cause: "limit" if the program's limit refused the request, "card" if the card was full.
         reason: Why free memory did not serve the request:
             - "too_little": all free memory together is too small.
             - "fragmentation": no free piece is large enough.
@@ -195,15 +196,16 @@ class OutOfMemory:
         device_free_bytes: The memory that the driver had left; None if the failure was not
             recorded.
         limit_bytes: The most that the program may reserve, if a limit was given.
-        limit_range_bytes: The range of the limit according to the recording, the upper end
-            excluded; None if the card refused the request.
+        limit_range_bytes: The recorded failure shows that the limit is at least the first number
+            and less than the second. None if the card refused the request, or if the failure was
+            not recorded.
         allocated_bytes: The bytes in live blocks at that moment.
         reserved_bytes: The reserved bytes at that moment, after PyTorch released cached memory.
         free_bytes: The free part of the reserved bytes, in segments that are in use.
         largest_hole_bytes: The largest free piece on the request's own stream and pool.
         returned_bytes: The bytes that PyTorch released to the driver before the failure.
-        missing_bytes: How many bytes the request would still have lacked if it could have used all
-            free memory; 0 if none. None if the limit is not known well enough.
+        missing_bytes: The bytes by which the request exceeds all free memory under the limit or on
+            the card; 0 if it does not. None if the limit is unknown.
     """
 
     event: int
@@ -234,14 +236,15 @@ class Advice:
         what: The change in one line of words.
         how: The text to copy: a setting, a command, or lines of code.
         cost: The cost of the change, in the words of `plimsoll.explanation.ranking`.
-        saves_bytes: The saving in peak reserved memory, or in dedicated memory for "spill"; 0 if
-            requests failed, because the advice then helps to serve them.
+        saves_bytes: The saving in peak reserved memory, or on the card if the trial uses shared
+            memory. 0 if the advice is for requests that failed, or if it was not tried.
         peak_reserved_bytes: The peak of reserved memory in the trial.
         peak_reserved_range_bytes: The least and the most of `peak_reserved_bytes`, if it depends on
             timing.
         peak_dedicated_bytes: The part of the peak on the card, if the rest is in shared memory.
-        serves_failed_requests: Whether the trial served the requests that failed, in the recording
-            or under the given limit; None if no request failed, or a leak's trial is missing.
+        serves_failed_requests: Whether the trial served the requests that failed in the recording,
+            under the given limit, or in the run of the unchanged script. None if no request
+            failed, or if the advice was not tried.
         num_alloc_retries: The number of requests for which PyTorch had to release cached memory.
         driver_seconds: How much longer the driver calls take in the trial than without the change,
             by plimsoll's cost model of the driver.

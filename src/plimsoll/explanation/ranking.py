@@ -2,12 +2,12 @@
 
 The costs, lowest first:
 
-- "nothing": the program computes the same at the same speed; only its first steps may take longer,
-  because the allocator calls the driver until it has reserved the most memory that it needs;
-- "time": the allocator has to release cached memory to the driver in order to serve requests, as
-  under a limit; or a step of the changed script takes more than 1 % longer, or an unknown time;
-- "bus": memory is written to host memory and read from there;
-- "results": the computed results differ.
+- "nothing": Results and speed stay the same. Only the first steps may take longer, because the
+  allocator then reserves its memory from the driver.
+- "time": To serve requests, the allocator releases cached memory to the driver, as under a limit.
+  For a changed script: a step takes more than 1 % longer, or its time is unknown.
+- "bus": A part of the memory is host memory, which the GPU accesses over the bus.
+- "results": The computed results differ.
 
 If a request failed, advice that does not serve it comes last.
 """
@@ -55,13 +55,13 @@ def needed(
     used_bytes: int,
     room_bytes: int | None = None,
 ) -> list[Advice]:
-    """Returns the advice without the needless pieces, and adds notes to some of the rest.
+    """Drops needless advice, and adds notes to some of the rest.
 
-    If no request failed, a setting, a limit or the elastic allocator is needed only if the program
-    uses at least a tenth of the card, and host memory only if the program uses nearly the whole
-    card. If the program's memory grows without end, a note says that changes of the allocator only
-    delay the failure. If a request also failed, settings and the elastic allocator are left out.
-    Another note warns if advice serves the failed request but leaves hardly any memory free.
+    If no request failed, advice on the allocator is needless for a program that uses too little of
+    its card (see `LEAST_FULL` and `NEARLY_FULL`). If the program's memory grows without end, a note
+    says that changes of the allocator only delay the failure. If a request has failed too, settings
+    and the elastic allocator are needless. Another note warns if advice serves that request but
+    leaves hardly any memory free.
 
     Args:
         advice: The advice.

@@ -129,10 +129,11 @@ def card_parts(card: CardUse, failed: OutOfMemory, error: str | None) -> CardPar
 
 
 def with_savings(causes: Iterable[Cause], advice: Sequence[Advice]) -> list[Cause]:
-    """Adds to each cause the effect of the advice that acts against the cause.
+    """Adds to each cause the effect of the advice against that cause.
 
-    Each piece of advice has been tried already. Its effect is the bytes that it saves, or whether
-    it serves the requests that failed. Both are None if no advice acts against the cause.
+    The advice has been tried already. `saves_bytes` is the most that a piece of advice saves.
+    `serves_failed_requests` tells whether a piece of advice serves the requests that failed. Each
+    is None if no advice has a value for it.
     """
     kinds = {"kept_over_passes": ("leak",), "varied_sizes": ("setting", "elastic")}
     return [_with_effect(each, kinds.get(each.name, ()), advice) for each in causes]

@@ -47,9 +47,8 @@ class RecordedPast(Past):
         allocator: The recorded allocator.
         conf: PyTorch's configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         version: The version of PyTorch.
-        fragments_bytes: The free bytes in partly used pieces, as the elastic allocator counted
-            them. None if the events of the recording show the pieces, or if the allocator did not
-            count them.
+        fragments_bytes: The free bytes in partly used pieces, as counted by the elastic allocator.
+            None if the recording has events, which show the pieces, or lacks this figure.
     """
 
     num_alloc_retries = None

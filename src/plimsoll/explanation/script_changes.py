@@ -105,10 +105,10 @@ def try_changes(
 
 
 def _is_alike(simulated_bytes: int, recorded_bytes: int, is_whole: bool) -> bool:
-    """Returns whether two runs with these peaks can be of the same program.
+    """Returns whether the script may be the recorded program, judging by their memory peaks.
 
-    If requests of the recorded run failed, that run ended early, so its peak may be lower than that
-    of the simulated run.
+    If requests of the recorded program failed, that program ended early, so its peak may be lower
+    than the script's.
     """
     if simulated_bytes < recorded_bytes * (1 - _ALIKE):
         return False
@@ -135,7 +135,11 @@ def halving_change(arguments: Sequence[str], vary: str) -> Change:
 
 
 def _changes(base: Attempt, script: ScriptText) -> Iterator[Change]:
-    """Yields each possible change in its strongest form, first those that keep the results."""
+    """Yields the possible changes in the order in which they are tried.
+
+    Recomputation comes first, in the form with the lowest peak. The batch in two parts follows. All
+    other changes that save enough come last. Among these, changes that keep the results come first.
+    """
     survey, peak = base.survey, base.allocated_bytes()
     assert survey is not None
     if len(survey.models) == 1 and survey.models[0].recomputations:
@@ -208,7 +212,7 @@ def _notes(change: Change, attempt: Attempt, base: Attempt) -> Iterator[str]:
 
 
 def _times_the_step(attempt: Attempt, base: Attempt) -> float | None:
-    """Returns a step's time as a multiple of a step in the unchanged script; None if unknown."""
+    """Returns how many times as long a step takes as in the unchanged script; None if unknown."""
     if attempt.step_seconds is None or not base.step_seconds:
         return None
     return attempt.step_seconds / base.step_seconds

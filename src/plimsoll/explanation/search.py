@@ -34,9 +34,10 @@ _ENOUGH_SHARED = 1 << 40
 _NO_LIMIT: dict[str, Any] = {"gpu_memory": AMPLE_MEMORY}
 
 SEARCH_EVENTS = 400_000_000
-"""The most events that a search replays: forty replays of ten million events, a minute or two.
+"""The most events that a search replays.
 
-If frees wait for other streams, a replay counts three times, so thirteen replays are possible.
+This allows forty replays of ten million events, which take a minute or two. If frees wait for other
+streams, each replay counts three times, so only thirteen such replays are possible.
 """
 
 _LIMIT_STEP = 2 * MiB

@@ -33,7 +33,7 @@ class NamesCells:
         self._format = format_code_name
 
     def __call__(self, file: str) -> str:
-        """Returns the name of the cell that a file belongs to; for other files, the file itself."""
+        """Returns the cell's name if `file` belongs to a cell; otherwise `file` itself."""
         for name in (file, str(Path(file).absolute())):
             if (known := self._format(name)) is not None:
                 return known[1]

@@ -42,7 +42,7 @@ class PeakChange:
 
     @property
     def grown_bytes(self) -> int | None:
-        """Returns how much the script's memory on the card grew; None unless both are predicted."""
+        """Returns how much the script's memory on the card grew; None without both predictions."""
         if isinstance(self.before, str) or isinstance(self.after, str):
             return None
         return _on_card(self.after) - _on_card(self.before)

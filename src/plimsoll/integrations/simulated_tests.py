@@ -85,9 +85,10 @@ class SimulatedTests:
         return True
 
     def _run(self, names: Sequence[str]) -> None:
-        """Runs tests in a new process, and reads the reports of the tests that began.
+        """Runs tests in a new process and reads their reports.
 
-        If no test began, all count as begun, so that they are not run again.
+        A later call runs the tests that did not begin. If no test began, all of them count as
+        begun, because a later call would fail too.
         """
         with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
             file = Path(folder) / "reports"
@@ -119,8 +120,8 @@ class SimulatedTests:
 
     def _command(self, names: Sequence[str]) -> list[str]:
         root = self._config.rootpath
-        # pytest's configuration can add options to every command line, so also to this one. If it
-        # adds -m or -k, which select tests, the empty -m and -k here override them.
+        # pytest's configuration can add options to this command line. If it adds -m or -k, which
+        # select tests, the empty -m and -k here override them.
         options = [
             "-p",
             report_writer.__name__,
@@ -142,7 +143,7 @@ class SimulatedTests:
         return [sys.executable, "-m", *simulate, *options, *tests]
 
     def _lost(self, item: pytest.Item) -> pytest.TestReport:
-        """Makes the report of a test that ended its process, or whose process ran no test."""
+        """Makes the report of a test whose process ended before the test did."""
         ending = self._endings[item.nodeid]
         text = f"the process with the simulated GPU ended before this test did: {ending}"
         return pytest.TestReport(

@@ -86,14 +86,14 @@ class CopyStreams:
         return buffer
 
     def copy_back(self, buffer: PinnedBuffer, size: int, copied: Any, stream: Any) -> Any:
-        """Allocates a storage on the card, and queues the copy from a buffer into it.
+        """Allocates a storage on the card, and queues a copy from a buffer into the storage.
 
-        The buffer's `busy` becomes the event at the end of the copy.
+        The buffer's `busy` becomes the event at the end of this copy.
 
         Args:
-            buffer: The copy in host memory.
-            size: The size of the copy, in bytes.
-            copied: The event at the end of the copy that fills the buffer.
+            buffer: The buffer in host memory.
+            size: The size of the storage, in bytes.
+            copied: The event after which the buffer is filled.
             stream: The current stream.
 
         Raises:

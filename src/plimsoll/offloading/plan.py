@@ -39,10 +39,10 @@ class Event(NamedTuple):
 
 @dataclass
 class Profile:
-    """The profile of one step, or of several steps with equal events.
+    """The events and the memory of a generation of steps.
 
-    Up to `_GENERATION` such steps form a *generation* and share a profile. Each figure of
-    `program_bytes` is the largest of those steps.
+    A *generation* has up to `_GENERATION` steps, all with equal events. Each figure of
+    `program_bytes` is the highest figure of the generation's steps.
 
     Attributes:
         events: The events in order.
@@ -102,8 +102,8 @@ class Profile:
     def excess(self, limit: int) -> int:
         """Returns by how many bytes this step would exceed a limit if no storage left the card.
 
-        The limit excludes the program's own memory as it was when the step began. The result is
-        negative if the step stays below the limit.
+        Neither the step's memory nor the limit includes the program's own memory at the beginning
+        of the step. The result is negative if the step stays below the limit.
         """
         dropped: dict[int, int] = {}
         sizes = [event.size for event in self.events if not event.is_use]
@@ -213,8 +213,8 @@ class Plan:
     def expected_of_forward(self) -> int | None:
         """Returns the expected peak of the program's own memory until the backward pass begins.
 
-        If storages must leave before that peak, they are moved out early. The next storage that is
-        saved can then take their memory, and the largest allocation finds contiguous memory.
+        The pager makes room for this peak early. Storages that are saved later can then take the
+        freed memory, and the largest allocation finds contiguous memory.
         """
         now = self.position - 1
         return self._base + self._forward[now] if now < len(self._forward) else self.expected()

@@ -18,7 +18,9 @@ References = dict[int, "weakref.ref[SavedStorage]"]
 
 
 class Residency:
-    """The saved storages of one device; the first four attributes are tables by serial number.
+    """The saved storages of one device.
+
+    `here`, `returned`, `held` and `away` are tables by serial number.
 
     Attributes:
         here: Storages on the card that have never left since they were saved.
@@ -27,8 +29,9 @@ class Residency:
             Moving them to host memory would free nothing on the card.
         away: Storages in host memory only.
         bytes_here: The bytes of all storages on the card.
-        count: The number of living storages.
-        dead: Deleted storages still in the tables: serial number, bytes on the card, buffer.
+        count: The number of storages that `remove_dead` has not removed.
+        dead: For each deleted storage that `remove_dead` has not removed, its serial number, its
+            bytes on the card and its buffer.
     """
 
     def __init__(self) -> None:

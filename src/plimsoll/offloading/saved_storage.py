@@ -138,7 +138,7 @@ class Handle:
 
     def __init__(self, saved: SavedStorage, tensor: Any) -> None:
         self.saved = saved
-        # the number of autograd's next node; the node that saves the tensor has the previous number
+        # autograd's next sequence number: one more than that of the node that saves the tensor
         self.sequence = torch._C._autograd._get_sequence_nr()
         self.dtype = tensor.dtype
         self.shape = tensor.size()
@@ -165,12 +165,12 @@ class Handle:
 
 
 def needs_shape_alone(handle: Handle) -> bool:
-    """Returns whether the backward function that unpacks a tensor reads only its shape.
+    """Returns whether the backward function that unpacks a tensor reads only the tensor's shape.
 
-    Returns False while autograd records gradients: the backward function may then save the tensor
-    again, and a later backward pass reads its values. Also returns False if the running backward
-    function is not the one whose forward operation saved the tensor. For example, a checkpoint
-    unpacks its own inputs inside the backward function of another operation.
+    Returns False while autograd records gradients. The backward function may then save the tensor
+    again, for a later backward pass that reads the values. Also returns False if the tensor was not
+    saved by the running backward function's own forward operation. For example, a checkpoint
+    unpacks its inputs inside the backward function that needs a recomputed tensor.
     """
     if not handle.dtype.is_floating_point or len(handle.shape) < 2 or torch.is_grad_enabled():
         return False

@@ -8,7 +8,7 @@ import torch
 
 
 def counted_part(tensor: Any) -> tuple[int, int] | None:
-    """Returns the part of its storage that a tensor's version counter covers.
+    """Returns the part of a tensor's storage that the tensor's version counter covers.
 
     The counter counts only changes to this part. The result is the part's offset and size, in
     elements, or None if the tensor was never changed.

@@ -1,16 +1,17 @@
 """Joins the page's files, in `web/`, into one HTML text with one style sheet and one script.
 
-`web/index.html` is the page of a recording, and `web/ranks.html` that of many ranks. Each names its
-style sheets, in order, and the module that starts the page's script. Modules import each other as
-browsers expect, `import { names } from "./module.js";`, and export functions, classes and constants
-at their declaration. In the page each module becomes a function that returns the module's exports;
-the modules that it imports stand before it. Names that a module does not export stay private. Lines
-that are only comments with types are left out of the page.
+`web/index.html` is the page of a recording, and `web/ranks.html` is the page of many ranks. Each
+page names its style sheets, in order, and the module that starts the page's script.
 
-Browsers could load the modules themselves from an import map of data: URLs. But the page's policy
-allows scripts by hash, and then the import map needs `integrity`, which browsers support only since
-2024 or 2025; older ones would show an empty page. So this file joins the modules. Other forms of
-import or export, import cycles, and imports of missing names are errors.
+Modules import each other with `import { names } from "./module.js";`. They export functions,
+classes and constants where they declare them. Other forms of import or export, import cycles, and
+imports of missing names are errors. In the script each module becomes a function that returns the
+module's exports. An imported module stands before the modules that import it. Names that a module
+does not export stay private. JSDoc comments on lines of their own are left out.
+
+Browsers could load the modules from an import map of data: URLs. But the page's policy allows
+scripts only by hash, so the import map would need `integrity`. Browsers support that only since
+2024 or 2025; older browsers would show an empty page. So this file joins the modules.
 """
 
 from __future__ import annotations

@@ -20,12 +20,14 @@ _MULTIPLE = 512
 def pack_blocks(view: DeviceView, rows: NDArray[np.int64]) -> dict[str, Any]:
     """Returns the packed columns of some blocks.
 
-    `rows` are these blocks' indices in the view's `lifetimes`, in increasing order. `start`, `end`
-    and `completed` are indices of events.
+    `life` is the number of events from a block's `start` to its `end`, both included; 0 if the
+    block was never freed. `wait` is the number of events from `end` to `completed`, both included;
+    0 if the free was never completed. `rounding` is what the allocator's rounding adds beyond the
+    next multiple of 512 bytes; usually 0.
 
-    `rounding` is what the allocator's rounding adds beyond the next multiple of 512 bytes, usually
-    0. `life` is `end` - `start` + 1, or 0 if the block was never freed. `wait` is `completed` -
-    `end` + 1, or 0 if the free was never completed.
+    Args:
+        view: The device.
+        rows: The blocks' indices in `view.lifetimes`, in increasing order.
     """
     blocks = view.lifetimes[rows]
     events = view.event_count

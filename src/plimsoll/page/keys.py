@@ -38,11 +38,12 @@ class Key:
         name: The key's short name, such as "line".
         title: The key's title on the page.
         groups: The groups' names.
-        by: The property of a block that decides its group: "category", "line" (found by the block's
-            stack), "stream", "pool", "size" or "tier". Only "tier" can divide one block between
-            two groups: dedicated and shared memory.
-        table: The index of the group for each value of that property; the values are numbered from
-            0. For "size", the least size of each group except the first.
+        by: The property of a block that decides its group: "category", "line", "stream", "pool",
+            "size" or "tier". Only "tier" can divide one block between two groups: dedicated and
+            shared memory.
+        table: The index of the group for each category, stack, stream, pool or tier, by number.
+            "line" uses the stack's number. For "size", the least size of each group except the
+            first.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Key:
                 "by": self.by, "table": list(self.table)}  # fmt: skip
 
     def groups_of(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
-        """Returns the index of each block's group; `numbers` are the blocks' values of `by`."""
+        """Returns the index of each block's group; `DeviceView.numbers_for` makes `numbers`."""
         if self.by == "size":
             bounds = np.array(self.table, dtype=np.uint64)
             return np.searchsorted(bounds, numbers, side="right").astype(np.int64)

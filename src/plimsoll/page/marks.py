@@ -68,12 +68,12 @@ def find_releases(
 ) -> list[Moment]:
     """Returns a mark for each release of cached memory, with the cause that plimsoll assumes.
 
-    If the driver refuses memory, PyTorch releases cached memory and tries again. plimsoll assumes
-    a retry if a failed request directly follows the release. It also assumes a retry if PyTorch
-    directly afterwards reserves memory that, without the release, would have exceeded the highest
-    reserved memory of the history. If a garbage collection threshold is set, any release directly
-    before PyTorch reserves memory may be a garbage collection or a retry. For every other release
-    plimsoll assumes a call of `empty_cache`.
+    If the driver refuses memory, PyTorch releases cached memory and tries again. plimsoll finds the
+    cause from the event directly after the release. If that event is a failed request, the cause is
+    a retry. If PyTorch reserves memory and a garbage collection threshold is set, the cause is a
+    garbage collection or a retry. Without a threshold, the cause is a retry if the memory reserved
+    before the release, plus the new memory, exceeds the highest reserved memory of the history. In
+    all other cases plimsoll assumes a call of `empty_cache`.
 
     Args:
         events: The events of segments and failures.

@@ -50,9 +50,10 @@ def open_recording(source: str | PathLike[str] | Recording) -> Recording:
 
 
 def path_beside(recordings: Sequence[Recording], ending: str) -> Path:
-    """Returns the default path of an output: beside the first recording, named after all of them.
+    """Returns the default path of an output: a file beside the first recording.
 
-    If the first recording was not read from a file, the output is in the current folder.
+    The file's name joins the names of all recordings. If the first recording was not read from a
+    file, the output is in the current folder.
     """
     names = "-and-".join(without_ending(Path(one.name).name) for one in recordings)
     path = Path(recordings[0].name)

@@ -1,8 +1,8 @@
 """Serves the page, and on request the blocks that the page leaves out.
 
 The server listens only on the loopback interface, on a port that the system chooses. Every URL path
-must begin with a random token, and the Host header must name this server. So no page of another
-origin can access the server, even by another host name for this machine.
+must begin with a random token, and the Host header must name this server. So a page of another
+origin cannot access the server, even if that page's host name resolves to this machine.
 """
 
 from __future__ import annotations

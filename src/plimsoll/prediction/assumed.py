@@ -68,9 +68,9 @@ class Assumed:
         operation: PyTorch's name of the operation, or "".
         line: The program's line that called the operation first, or None.
         count: The number of calls.
-        bytes: The estimated size of memory that the prediction does not count; None if it counts
-            all. If plimsoll does not know how much memory a kernel allocates, the estimate is the
-            size of the operands and results of the largest call.
+        bytes: The memory that the assumption is about; None if it is not about memory. If plimsoll
+            does not know how much memory a kernel allocates, this is the size of the operands and
+            results of the largest call.
     """
 
     what: str

@@ -45,10 +45,10 @@ def assumed_lines(assumptions: Sequence[Assumed]) -> Iterator[str]:
 
 
 def _named(assumed: Assumed) -> str:
-    """Returns the text that is printed before an assumption and says where the assumption applies.
+    """Returns where an assumption applies: the text that is printed before the assumption.
 
-    The text is a line of the script, or the name of an operation. The operation's name is followed
-    by its line if `_matters` returns True, and by the estimate `Assumed.bytes` if there is one.
+    The text is a line of the script, or the name of an operation. After the name, the text has the
+    script's line if `_matters` returns True, and `Assumed.bytes` if known.
     """
     if assumed.what in _AT_LINES and assumed.line:
         return assumed.line

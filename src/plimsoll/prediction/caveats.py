@@ -1,4 +1,4 @@
-"""Makes the sentences that limit a prediction's verdict. Without them it would mislead."""
+"""Makes the sentences without which a prediction's verdict would mislead."""
 
 from __future__ import annotations
 

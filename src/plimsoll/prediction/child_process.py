@@ -77,8 +77,8 @@ def run(request: Request, *, shows_output: bool = True, is_aside: bool = False) 
         request: The request.
         shows_output: Whether the script's output goes to stderr as it comes. If not, plimsoll shows
             only the output of a script that fails, once it has failed.
-        is_aside: See `started`. If it is set, Ctrl-C ends the child process and raises
-            KeyboardInterrupt here.
+        is_aside: Whether the process runs in the background, as in `started`. If so, Ctrl-C raises
+            KeyboardInterrupt in plimsoll, which then ends the process.
 
     Raises:
         InputError: If the script cannot be simulated.

@@ -1,4 +1,4 @@
-"""A table of the memory that one process used of each of its GPUs."""
+"""Formats the GPU memory of one process as a table with a row for each GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def gpu_rows(uses: Sequence[GpuUse], width: int | None = None) -> Iterator[str]:
     """Yields a row for each GPU, without columns whose values are all unknown.
 
     Args:
-        uses: The memory that the process used of each GPU.
+        uses: The memory that the process used on each GPU.
         width: The columns of the terminal; None does not limit the width of the rows.
     """
     columns = zip(_HEADS, *map(_cells, uses), strict=True)

@@ -24,12 +24,12 @@ class HostCost:
     file_bytes: int
 
 
-# PYTHON is the memory of Python itself. The other figures are the memory that is added by the
-# import of PyTorch, by a CUDA context with a program's kernels, by a further context, and by the
-# first use of cuBLAS and of cuDNN. All figures but FURTHER_CONTEXT were measured on an H200 with
-# PyTorch 2.11 by `benchmarks/host_memory.py parts`.
-# CONTEXT and CUBLAS are medians: CUDA loads kernels on their first call, so a program that
-# multiplies more number types loads more of cuBLAS.
+# PYTHON is the memory of Python itself. TORCH is added by the import of PyTorch, CONTEXT by a CUDA
+# context with a program's kernels, FURTHER_CONTEXT by each further context, CUBLAS and CUDNN by the
+# first use of these libraries. `benchmarks/host_memory.py parts` measured all figures except
+# FURTHER_CONTEXT, on an H200 with PyTorch 2.11.
+# CONTEXT and CUBLAS are medians, because CUDA loads a kernel only when the program first calls it.
+# For example, a program that multiplies matrices of several data types loads more of cuBLAS.
 PYTHON = HostCost(10 * MiB, 7 * MiB)
 TORCH = HostCost(267 * MiB, 208 * MiB)
 CONTEXT = HostCost(150 * MiB, 90 * MiB)

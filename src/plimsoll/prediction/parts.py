@@ -146,7 +146,8 @@ class StepTime:
     Attributes:
         what: "step": the time between the ends of two successive calls of the optimizer's `step`.
             Programs without an optimizer have "call of generate()" or "call of the model".
-        seconds: The time of the median step, without evaluations of a loader's batches.
+        seconds: The median time of the steps with the most frequent batch size. Evaluations between
+            steps are not counted.
         seconds_range: The range in which the time of a step on a real GPU is expected to lie.
         compute_seconds: The part in which kernels run.
         copies_seconds: The part in which only copies run, between host and devices or among
@@ -155,10 +156,10 @@ class StepTime:
             work of the host, such as loading data, is not counted here.
         host_seconds: The time that the host needs to queue all operations.
         kernels: The number of operations and copies that the host queues.
-        samples_per_second: The number of samples in a step, divided by `seconds`. In a job, only
-            the samples of one rank count. None if the number is unknown. Samples are counted in the
-            loaders' batches or, if the program has no loader, in the modules' inputs. If the
-            program has an optimizer, only samples that reach a backward pass count.
+        samples_per_second: The number of samples in a step, divided by `seconds`; None if the
+            number is unknown. In a job, only the samples of one rank count. plimsoll counts the
+            samples in the loaders' batches or, if the program has no loader, in the modules'
+            inputs. If the program has an optimizer, only samples that reach a backward pass count.
         lines: The source lines with the most time, most first.
     """
 
@@ -202,8 +203,9 @@ class PredictionParts:
         peak_allocated_bytes: The most bytes in live blocks, on the GPU with the least headroom.
         peak_reserved_bytes: The most bytes reserved from the driver on that GPU.
         device_used_bytes: The memory that nvidia-smi would show at that peak: context, NCCL, and
-            memory reserved on the card. If the script does not fit, the least memory of a card that
-            holds the peak. If several processes use the card, the most that all have at one time.
+            memory reserved on the card. If plimsoll ran the script again with unlimited memory, the
+            figure is from that run. If several processes use the card, the figure is the most that
+            all of them have at one time.
         shared_used_bytes: The most bytes reserved in shared memory. With `wddm` the driver spills
             silently.
         plan: How many bytes the elastic allocator placed by its plan (docs/plans.md); None if it
@@ -254,7 +256,7 @@ class PredictionParts:
         assumptions: All assumptions of the simulation.
         convolutions: The convolutions that cuDNN ran, in words; `plimsoll measure` measures them.
         written: The files that the script wrote, the largest first. Empty if the script was allowed
-            to write to real files: then plimsoll does not look for written files.
+            to write to real files, because plimsoll then does not look for written files.
         serving: How a serving engine divided the card; None if the script ran no engine.
         causes: Why the GPU that the figures describe needs its memory, the main cause first.
         kept_apart: How real files were protected from the script, and which accesses the kernel
@@ -262,10 +264,10 @@ class PredictionParts:
         uses_cuda: Whether the script touched CUDA at all.
         events: The number of simulated requests and frees.
         seconds: The time of the prediction.
-        processes: The use of each process, including the script's own, if the script started
-            processes that used GPUs and have no rank; otherwise empty. If there are such processes,
-            the other figures are those of the process with the most memory on the fullest card, but
-            `fits`, `headroom_bytes` and `device_used_bytes` count all processes.
+        processes: The use of each process, the script's own included. Empty unless the script
+            started processes that used GPUs and have no rank. If it did, `fits`, `headroom_bytes`
+            and `device_used_bytes` count all processes. The other figures are those of the process
+            with the most memory on the fullest card.
         worst_rank: The rank of a job with the least headroom; None if the script is no job. All
             other figures are those of this rank.
         ranks: The use of each rank that ran.
@@ -361,9 +363,10 @@ class PredictionParts:
 
     @property
     def samples_per_second(self) -> float | None:
-        """The samples a second of all ranks, if each rank has samples of its own; None if unknown.
+        """The samples a second of all ranks; None if unknown.
 
-        Ranks that share the work on a sample, as with tensor parallelism, have the same samples.
+        plimsoll assumes that each rank has its own samples. If ranks share the work on a sample, as
+        with tensor parallelism, the figure is too high.
         """
         rate = None if self.step is None else self.step.samples_per_second
         return None if rate is None else rate * self.world_size

@@ -90,7 +90,8 @@ def predict(
         plan: The file of a plan, by which "elastic" places large blocks (docs/plans.md).
         policy: "strict" or "spill". When the card's own memory is used up, a request fails under
             "strict". Under "spill" it gets shared memory, which is host memory that the GPU uses
-            directly. The allocator serves such requests if it is "elastic", else Windows' driver.
+            directly. The "elastic" allocator serves such requests itself. With any other allocator,
+            Windows' driver serves them.
         dedicated: The part of the card's own memory that the program can use.
         shared: The shared memory that requests may spill into.
         host_memory: The host memory of the simulated machine. If requests can spill, half of it is
@@ -194,7 +195,10 @@ def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Pr
 
 
 def _eagerly(request: Request, stack: ExitStack) -> Callable[[], Prediction] | None:
-    """Starts a parallel run without `torch.compile`; None if plimsoll cannot isolate its writes."""
+    """Starts a parallel run without `torch.compile`, and returns a function that waits for it.
+
+    Returns None if plimsoll cannot isolate the run's writes.
+    """
     setup = replace(request.setup, unlimited=True, is_eager=True)
     asked = replace(request, setup=setup, keep_writes=False, summary=None, record=None)
     with suppress(InputError):  # raised if this machine cannot isolate a run's writes

@@ -82,13 +82,15 @@ def _in_full(request: Request) -> list[Prediction]:
 def _of_alike(request: Request, found: Prediction) -> list[Prediction] | None:
     """Runs both trials in parallel, each with one rank of every group of equal ranks.
 
-    Ranks are equal if their figures in `found` are equal. The trials run only if the script is a
-    job with equal ranks, and if only the timing of NCCL's watchdog makes sizes uncertain. Both
-    trials then compute with the same data. If the script's writes are kept, the trials do not run,
-    because one trial would read the files of the other.
+    Ranks are equal if their figures in `found` are equal. The trials run under three conditions:
 
-    Returns None if the trials do not run, or if a rank fails because the ranks equal to it do not
-    run.
+    - The script is a job with equal ranks.
+    - Only the timing of NCCL's watchdog makes sizes uncertain. Both trials then compute with the
+      same data.
+    - The script's writes are not kept. Otherwise one trial would read the files of the other.
+
+    Returns None if the trials do not run, or if the script fails in one of them, for example
+    because a rank waits for a rank that does not run.
     """
     depends = {assumed.what for assumed in found.assumptions} & set(NEEDS_TRIALS)
     groups = alike(found.ranks)

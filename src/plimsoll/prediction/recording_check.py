@@ -164,8 +164,8 @@ def _request_sizes(trace: DeviceTrace) -> Counter[int]:
 def _differences(mine: DeviceTrace, theirs: DeviceTrace) -> tuple[str, list[Held]]:
     """Compares the blocks that are live at the peaks of both traces.
 
-    Returns "line" or "size", and a `Held` for each source line, or for each size, whose bytes
-    differ. "size" is used if the recording has no source lines.
+    Returns "line", and a `Held` for each source line whose bytes differ. If the recording has no
+    source lines, returns "size", and a `Held` for each block size whose bytes differ.
     """
     predicted, recorded = _at_peak(mine), _at_peak(theirs)
     held_by = "size" if set(recorded.by_line) <= {NO_LINE} else "line"

@@ -17,7 +17,7 @@ BAD_INPUT = 2
 
 @dataclass(frozen=True)
 class Request:
-    """A script to run, and the wanted answers.
+    """A script to run, and the reports to make.
 
     Attributes:
         script: The script's path, or a module's name.
@@ -27,8 +27,8 @@ class Request:
         keep_writes: Whether the script's writes stay. Otherwise they are deleted after the run.
         network: Whether the script may reach other machines, even if its writes are deleted.
         report: The file for the answer; None to write no answer.
-        summary: The file to which the process appends its memory use, as a process on a real GPU
-            does if PLIMSOLL_REPORT names a file; None to append it nowhere.
+        summary: The file to which the process appends its memory use, or "1" for stderr, as for
+            PLIMSOLL_REPORT; None for neither.
         record: The file for a recording of GPU memory; None to make no recording.
         parent: A process id. The script's process ends when the process with this id ends; None to
             let it run on.
@@ -43,8 +43,7 @@ class Request:
             groups, it first runs one rank alone.
         groups: The file to which a rank that runs alone writes the process groups that it makes;
             None for any other run.
-        survey: The file for the survey, the parts of the program that could be changed; None to
-            make no survey.
+        survey: The file for a `Survey` of the program; None to make no survey.
         room: The GPU memory that the survey assumes PyTorch and NCCL can use; None for no bound.
         finds_least: Whether to find the least GPU memory with which the script runs. If true, the
             answer does not say on which cards, apart from the requested one, the script fits.

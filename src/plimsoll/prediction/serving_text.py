@@ -152,7 +152,7 @@ def _sizes(use: ServingUse) -> Iterator[tuple[str, int | None]]:
 
 
 def _of_ranks(sizes: list[int | None]) -> str:
-    """Formats the smallest and the largest size of the ranks; a single size if all are equal."""
+    """Formats the ranks' sizes as a range, such as "1 GiB to 2 GiB"; one size if all are equal."""
     known = [size for size in sizes if size is not None]
     ends = dict.fromkeys(map(format_size, (min(known), max(known))))
     return " to ".join(ends)

@@ -42,11 +42,12 @@ class OptimizerUse:
 
     Attributes:
         kind: Its class, such as "torch.optim.adamw.AdamW".
-        made: The line of the script that makes it; None if a library does.
-        stepped: The line of the script that calls its `step`; None if a library does.
+        made: The line of the script that makes it, directly or through a library; None if unknown.
+        stepped: The line of the script that calls its `step`, directly or through a library; None
+            if unknown.
         settings: The plain values among its constructor's arguments.
         parameter_bytes: The size of the parameters that it updates.
-        gradient_bytes: The size of the gradients at its last step.
+        gradient_bytes: The largest size of the gradients at one of its steps.
         state_bytes: The size of its state on GPUs.
         is_foreach: Whether its steps use PyTorch's foreach functions, which handle many parameters
             in one call.
@@ -66,7 +67,11 @@ class OptimizerUse:
 
     @property
     def is_a_librarys(self) -> bool:
-        """Whether a library makes the optimizer, or one line of the script makes and steps it."""
+        """Whether a library makes the optimizer.
+
+        This is also so if the same line of the script makes and steps it. Such a line calls a
+        library, as in `trainer.train()`.
+        """
         return self.made is None or self.made == self.stepped
 
 
@@ -109,10 +114,10 @@ class ModelCall:
 
     Attributes:
         place: The line.
-        tensors: Variables that hold tensors with a row for each sample of the batch; parameters are
-            left out.
-        mappings: Variables that hold mappings. All tensors in such a mapping have a row for each
-            sample, and at least one of them is an input of the model.
+        tensors: The variables that hold a tensor with a row for each sample of the batch. Tensors
+            that need a gradient, such as parameters, are left out.
+        mappings: The variables that hold a mapping of such tensors. At least one tensor of each
+            mapping is an input of the model.
     """
 
     place: Place
@@ -140,8 +145,8 @@ class ModelUse:
         autocast: The data type of autocast during its call; None without autocast.
         parameter_types: The bytes of its parameters on GPUs, by data type.
         recomputations: The sets of modules that could be recomputed, the lowest peak first.
-        blocks: The names of its lists of layers, which are modules of one class. The name "" says
-            that the model itself is such a list.
+        blocks: The names of its lists of layers. All layers of a list have the same class. The name
+            "" says that the model itself is such a list.
         is_wrapped: Whether the script calls it through a wrapper such as DistributedDataParallel.
     """
 
@@ -166,7 +171,8 @@ class Wrapping:
 
     Attributes:
         kind: The wrapper's class, "DistributedDataParallel" or "FullyShardedDataParallel".
-        made: The line of the script; None if a library wraps it.
+        made: The line of the script, which wraps the model directly or through a library; None if
+            unknown.
         settings: The settings that change memory: "gradient_as_bucket_view", or
             "sharding_strategy" with the name of the strategy.
         comes_first: Whether the wrapper is made before the first optimizer.

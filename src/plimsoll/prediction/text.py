@@ -255,10 +255,10 @@ def headline(p: PredictionParts) -> str:
 
 
 def _fullest_of_several(p: PredictionParts) -> GpuUse | None:
-    """Returns the GPU that the figures describe, if the process used several GPUs.
+    """Returns the GPU with the least headroom. The figures in the report describe this GPU.
 
-    Returns None if the program has several processes without ranks, because the report then has
-    rows for each process.
+    Returns None if the process used only one GPU. Also returns None if the script started processes
+    without ranks that used GPUs, because the report then has rows for processes.
     """
     if len(p.devices) < 2 or (p.processes and not is_job(p)):
         return None
@@ -314,8 +314,8 @@ def host_row(peak_bytes: int, bounds: tuple[int, int] | None) -> str:
 def _figure(size: int, bounds: tuple[int, int] | None, decides: str = "") -> str:
     """Formats a figure and its range.
 
-    If the host's pace decides where in the range the memory lies, only the range is shown. The
-    figure is then one end of that range.
+    If the figure depends on the host's pace, shows only the range, because the figure is then one
+    end of it.
     """
     by = f", depending on {decides}" if decides else ""
     if bounds is not None and decides.startswith(PACE):

@@ -11,11 +11,11 @@ AUTO = "auto"
 
 
 def used_memory(used: int | str | None) -> int:
-    """Returns the bytes that `used` means; "auto" is the memory in use on the first GPU now.
+    """Returns `used` in bytes; for "auto", the memory in use now on this machine's first GPU.
 
     Raises:
-        InputError: If `used` is a text other than a size or "auto". Also if `used` is "auto" and
-            the driver does not report the memory in use.
+        InputError: If `used` is neither a size nor "auto". Also if `used` is "auto" and plimsoll
+            cannot read the memory in use.
     """
     if used is None or used in (0, "0"):
         return 0

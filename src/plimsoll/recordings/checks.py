@@ -58,9 +58,9 @@ def reading_memory(file_bytes: int, memory: int | str | None, *, goes_by: bool =
     Args:
         file_bytes: The file's size on disk.
         memory: The caller's limit; by default 1 GiB, or eight times the file if that is more.
-        goes_by: Whether the caller reads the file in batches and does not keep them. The default
-            limit is then 256 times the file, because large contents take such a caller more time
-            but not more memory.
+        goes_by: Whether the caller reads the file in batches and keeps none of them. The default
+            then allows 256 times the file instead of eight times. Large contents cost such a caller
+            time, not memory.
     """
     if memory is not None:
         return parse_size(memory)

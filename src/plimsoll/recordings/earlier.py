@@ -16,8 +16,8 @@ class Earlier:
     Attributes:
         event_count: The number of events before the file's first one.
         seconds: The time from the recording's first event to the file's first one.
-        uncertain_blocks: The number of blocks that are live at the file's beginning only by the
-            earlier events, or only by the picture of memory that the file begins with.
+        uncertain_blocks: The number of blocks that may or may not be live at the file's beginning.
+            The earlier events and the file's picture of memory disagree on these blocks.
     """
 
     event_count: int

@@ -65,7 +65,7 @@ class DeviceTrace(ABC):
     def start_stacks(self) -> dict[int, int]:
         """Returns the call stacks of blocks that are older than the first event, by address.
 
-        Only recordings of simulated GPUs, and files of a recording with a limit, have such stacks.
+        Only recordings of simulated GPUs, and files that continue a recording, have such stacks.
         """
         return {}
 

@@ -100,7 +100,7 @@ class _Contents:
 
     @property
     def marks(self) -> list[Mark]:
-        """Returns the marks; each occurs once for each device."""
+        """Returns the marks; every device has its own copy of each mark."""
         return [
             Mark(before.get(device, 0), time_us, name, device)
             for before, time_us, name in self._marks
@@ -245,9 +245,9 @@ _NONE = "not a streaming trace of plimsoll"
 
 
 class _Messages(NamedTuple):
-    """The number of batches that are safe to decompress.
+    """How many batches are safe to decompress, counted from the first one.
 
-    `damage` says why the batch after them is not safe; None if all batches are safe.
+    `damage` says why the next batch is not safe; None if all batches are safe.
     """
 
     number: int

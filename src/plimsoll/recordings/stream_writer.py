@@ -97,10 +97,10 @@ class StreamWriter:
         Args:
             devices: The device of each event.
             events: The events. Their column `stack` has the numbers that `frames` takes.
-            marks: Moments that the program named. Each has the row in `events` of the first event
-                after the moment, the time, and the name.
-            labels: Labels of blocks. Each has the row in `events` of the first event after the
-                label, the device, the address, and the category.
+            marks: Moments that the program named, each as (row, time, name). The first event after
+                the moment is in this row of `events`.
+            labels: Labels of blocks, each as (row, device, address, category). The first event
+                after the label is in this row of `events`.
             start: For the first batch: the segments of each device before its first event.
             end: For the last batch: the segments of each device after its last event.
             dropped: The number of events lost so far.

@@ -47,7 +47,10 @@ def _environment(allocator: str) -> dict[str, str]:
 def _run_process(
     allocator: str, names: Sequence[str], folder: Path
 ) -> tuple[list[Result], bool, str]:
-    """Runs programs in one process. Returns results, whether the process started, and its end."""
+    """Runs programs in one process.
+
+    Returns the results, whether the process started, and a text that says how the process ended.
+    """
     results, log = folder / "results.jsonl", folder / "log.txt"
     results.write_text("")
     with log.open("w") as output:

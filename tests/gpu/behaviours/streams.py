@@ -45,13 +45,13 @@ def in_threads(*functions: Callable[[], object]) -> list[str]:
 
 @behaviour()
 def recorded_streams_hold_memory_back() -> Observed:
-    # `spare` fills PyTorch's cache, so that the allocation of `z` does not call the driver. A call
-    # of the driver might wait for the sleeping kernel.
+    # `spare` fills PyTorch's cache, so that the allocation of `z` does not call the driver. The
+    # driver might wait for the sleeping kernel.
     side = torch.cuda.Stream()
     x, spare = full(1.0), full(0.0)
     with torch.cuda.stream(side):
         y = full(0.0)
-    torch.mul(spare, 2, out=spare)  # loads the kernel of `mul` now; a load can outlast the sleep
+    torch.mul(spare, 2, out=spare)  # loads the kernel now; loading it could outlast `_sleep`
     del spare
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated(), stat("active_bytes.all.current")

@@ -1,6 +1,6 @@
-"""Trains, and validates in a function that sums up losses with their graphs, or under no_grad.
+"""Trains and validates; with the argument "fault", validation sums up losses with their graphs.
 
-A number after the first argument, as in "fault 8", is the number of batches of each validation.
+Otherwise validation runs under no_grad. A second argument is the number of batches per validation.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Recomputes activations: with one checkpoint of the whole model, or with one of each block."""
+"""Recomputes activations; checkpoints each block or, with "fault", the whole model at once."""
 
 import sys
 

@@ -44,7 +44,7 @@ def until_memory_is_out() -> None:
 
 
 def and_record_a_part() -> None:
-    """Trains six steps; records the middle two, and a marked evaluation, into a second file."""
+    """Trains six steps. Records the middle two steps and a marked evaluation in `part.plim`."""
     train(2)
     with plimsoll.record("part.plim") as recording:
         train(2)

@@ -55,7 +55,7 @@ class SleepingPools:
             )
 
     def sleep(self, kept: int | None) -> int:
-        """Copies memory of tag `kept` to the host; unmaps all tags. Returns how much it copied."""
+        """Copies memory of tag `kept` to the host. Unmaps all memory. Returns the copied bytes."""
         torch.cuda.synchronize()
         copied = 0
         for i, tag, address, size in self._places():

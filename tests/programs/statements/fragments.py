@@ -15,7 +15,7 @@ def retries() -> int:
     return int(torch.cuda.memory_stats()["num_alloc_retries"])
 
 
-# All twelve pieces are in one segment; with expandable segments, in one address range.
+# The twelve pieces below reuse the memory of this tensor, so they are adjacent.
 whole = ask(12)
 del whole
 pieces = [ask(1) for _ in range(12)]

@@ -2,10 +2,11 @@
 //
 // Live blocks never overlap. A block belongs to the stream that requested it. After `free`, nothing
 // reuses the block until the work queued before `free` is complete on every stream that
-// `record_stream` named. Work on the block's own stream runs in order, so that stream may reuse the
-// block without waiting. Any other stream must wait for that work, too. A failed request throws
-// OutOfMemory. It changes the counters and the history, and may return cached memory to the driver,
-// but has no other effect. An allocator is not thread-safe. Its owner serializes calls.
+// `record_stream` named. The block's own stream may reuse the block without waiting for its own
+// work, because a stream runs its work in order. Any other stream may reuse the block's memory only
+// after the work of the block's own stream is complete, too. A failed request throws OutOfMemory.
+// It changes the counters and the history, and may return cached memory to the driver, but has no
+// other effect. An allocator is not thread-safe. Its owner serializes calls.
 #pragma once
 
 #include <cstdint>

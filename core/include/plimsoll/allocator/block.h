@@ -39,8 +39,8 @@ struct Block {
   // searched for a free block, and elastic counts the frees in its arena.
   std::uint64_t age_base = 0;
   Bytes shared = 0;  // elastic: how much of a used block lies in shared memory
-  // Elastic: numbers the blocks that may lie in shared memory, from 1 on, in the order in which the
-  // program gets them. 0 if the block is always on the card.
+  // Elastic: this block's number among the blocks that may lie in shared memory. Blocks that the
+  // program gets later have higher numbers. 0 if the block is always on the card.
   std::uint64_t lent = 0;
   // The number of the call stack in which the program requested this block; see
   // Allocator::set_context.
@@ -54,8 +54,8 @@ struct Block {
   std::uint32_t order = 0;           // sorts free blocks of equal size; ties are sorted by address
   std::uint32_t segment_number = 0;  // native, uncached: SegmentInfo::number of the block's segment
   bool allocated = false;
-  // False if the block has no memory. A retired block has none either: a piece is still mapped at
-  // its addresses, but now provides the memory of another address.
+  // False if the block has no memory. Also false if the block is retired: memory is still mapped at
+  // its addresses, but no longer serves them.
   bool mapped = true;
   bool retired = false;   // elastic: still mapped, but its memory now serves another address
   bool borrows = false;   // elastic: when freed, may have pieces to return (lending.h)

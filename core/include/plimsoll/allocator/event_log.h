@@ -24,8 +24,8 @@ class EventLog {
 
   [[nodiscard]] History& history() { return history_; }
   [[nodiscard]] const History& history() const { return history_; }
-  // Sets the observer; null removes it. The observer outlives the log, because another thread may
-  // be about to call an observer that was just replaced.
+  // Sets the observer; null removes it. The caller keeps each observer alive as long as the log,
+  // because another thread may still call an observer that was replaced.
   void set_observer(Observer* observer) { observer_.store(observer, std::memory_order_release); }
 
   // Sets the caller's number for the current call stack. Later blocks and events store it.

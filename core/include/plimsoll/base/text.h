@@ -11,8 +11,8 @@ namespace plimsoll {
   return character >= ' ' && character <= '~';
 }
 
-// Returns at most 80 characters, with "..." appended if the text was longer; '?' replaces each
-// unprintable character.
+// Returns the text with '?' in place of each unprintable character. If the text is longer than 80
+// characters, returns the first 80 and "...".
 [[nodiscard]] std::string printable(std::string_view text);
 
 }  // namespace plimsoll

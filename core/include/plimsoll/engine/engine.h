@@ -4,14 +4,14 @@
 // Engines on real and on simulated GPUs differ only in the driver. The constructor decides how the
 // engine handles threads and what it measures:
 //
-// - Over a driver of its own, the engine serves threads that run at the same time, and may keep an
+// - An engine that owns its driver serves threads that run at the same time, and may keep an
 //   account. For the account, a second allocator with PyTorch's rules repeats the requests in the
 //   background on a simulated GPU of the same size. This second allocator shows how much memory the
 //   program would have needed without plimsoll.
-// - On a shared simulated GPU (the engine does not own it, and other code may call it as well), the
-//   engine handles one call at a time, because all GPUs of a simulated machine share one clock. The
-//   engine also measures how much of each memory tier is in use, because a driver that moves
-//   requests to shared memory ("spills") does not report those amounts.
+// - A shared simulated GPU does not belong to its engine, and other code may call the GPU as well.
+//   The engine handles one call at a time, because all GPUs of a simulated machine share one clock.
+//   The engine also measures how much of each memory tier is in use, because a driver that moves
+//   requests to shared memory ("spills") does not tell the allocator.
 //
 // Locks are taken in this order: `exclude_calls`, `mutex_`, the allocator's.
 #pragma once
@@ -43,8 +43,8 @@
 
 namespace plimsoll {
 
-// Returns a lock to hold while calling the simulated GPU of any engine, or its simulated host. A
-// thread must not wait for Python's interpreter lock while it holds this lock.
+// Returns a lock to hold around calls of any simulated GPU or of a simulated host. A thread that
+// holds this lock must not wait for Python's interpreter lock.
 [[nodiscard]] std::unique_lock<std::recursive_mutex> exclude_simulated_gpus();
 
 class Engine final : private Observer {
@@ -164,9 +164,9 @@ class Engine final : private Observer {
     std::int64_t num_device_free = 0;
     std::int64_t num_alloc_retries = 0;
     std::int64_t num_ooms = 0;
-    // Set only if an account was requested. `card_peak` is the most memory that was in use on the
-    // card, by all processes together. The engine measures it each time that it has taken memory
-    // from the driver for a request.
+    // `card_peak` and `torch` are set only if an account was requested. `card_peak` is the most
+    // memory that all processes together used on the card. The engine measures this use when it
+    // starts, and after each request for which the driver gave memory.
     std::optional<Bytes> card_peak;
     std::optional<ShadowResult> torch;
   };

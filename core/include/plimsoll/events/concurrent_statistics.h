@@ -75,8 +75,8 @@ class ConcurrentStatistics {
     // Counters of one pool, small or large. All except `pending` only grow.
     struct alignas(64) Pool {
       std::array<Value, kQuantities> allocated{};
-      // A free adds to kBlocks and kSize when the program requests it, and to kRequested only when
-      // it is complete.
+      // kBlocks and kSize count a free from the program's call on. kRequested counts the free only
+      // once the free is complete.
       std::array<Value, kQuantities> freed{};
       std::array<Value, 2> pending{};  // kBlocks and kSize of incomplete frees
 

@@ -38,8 +38,8 @@ struct SegmentInfo {
   std::vector<BlockInfo> blocks;
   Bytes shared = 0;     // the part of `total_size` that lies in shared memory, as in BlockInfo
   bool paused = false;  // the content is off the card, and the addresses must not be accessed
-  // Counts the allocator's segments from 1 on, in the order in which it made them. The mapped
-  // ranges of one expandable segment may share a number. 0 if the order is unknown.
+  // The segments' order of creation: the allocator's first segment has number 1. The mapped ranges
+  // of one expandable segment may share a number. 0 if the order is unknown.
   std::uint64_t number = 0;
 };
 

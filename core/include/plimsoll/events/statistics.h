@@ -57,8 +57,8 @@ struct PoolStat {
 
 struct Statistics {
   PoolStat allocation;  // requests whose blocks the program has not freed
-  // Whole driver allocations (cudaMalloc). PyTorch does not count expandable segments here. The
-  // elastic allocator has no whole allocations, and counts the handles of its physical memory.
+  // Whole driver allocations (cudaMalloc); expandable segments are not counted, as in PyTorch. The
+  // elastic allocator makes no such allocations. It counts its handles of physical memory instead.
   PoolStat segment;
   PoolStat active;           // blocks in use, or waiting for another stream
   PoolStat inactive_split;   // free blocks that cannot be returned to the driver
@@ -70,8 +70,9 @@ struct Statistics {
   Stat oversize_allocations;  // requests of max_split_size or more
   Stat oversize_segments;
   std::map<PoolId, PoolStat> reserved_bytes_by_private_pools;
-  // plimsoll's own counters. The first two count how many of `allocated_bytes` and `reserved_bytes`
-  // lie in shared memory. `paused_bytes` counts memory whose content was moved off the card.
+  // plimsoll's own counters. `shared_allocated_bytes` is the part of `allocated_bytes` in shared
+  // memory, and `shared_reserved_bytes` is that part of `reserved_bytes`. `paused_bytes` counts the
+  // memory of live blocks that ElasticAllocator::pause took off the card.
   Stat shared_allocated_bytes;
   Stat shared_reserved_bytes;
   Stat paused_bytes;

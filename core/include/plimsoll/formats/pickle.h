@@ -129,8 +129,8 @@ class PickleDocument {
   // Returns the content of a string (UTF-8, not validated) or of bytes.
   [[nodiscard]] std::string_view text(PickleValue value) const;
 
-  // Returns the items of a list, tuple or set. For a dict, returns its keys and values in turn, in
-  // the order in which they were set. A key that was set twice occurs twice.
+  // Returns the items of a list, tuple or set. For a dict, returns key, value, key, value, …, in
+  // the order in which the keys were set. A key that was set twice occurs twice.
   [[nodiscard]] std::span<const PickleValue> items(PickleValue value) const;
 
   // Returns the value that was set last for a string key; nothing if the dict lacks the key.

@@ -37,8 +37,8 @@ struct EventColumns {
   std::vector<StreamId> stream;
   std::vector<std::int64_t> time_us;
   std::vector<std::uint32_t> stack;        // 0 means no stack
-  std::vector<std::uint64_t> pool_first;   // first part of the pool's id; 0, 0 if not recorded
-  std::vector<std::uint64_t> pool_second;  // second part
+  std::vector<std::uint64_t> pool_first;   // first part of the pool's id; 0 if the pool is unknown
+  std::vector<std::uint64_t> pool_second;  // second part; 0 if the pool is unknown
   std::vector<Bytes> shared;               // the part of `size` in shared memory
 
   [[nodiscard]] std::size_t count() const { return action.size(); }

@@ -44,8 +44,9 @@ struct StreamPlan {
 
   // Returns the size of the area in bytes.
   [[nodiscard]] Bytes height() const;
-  // Returns the size of the top part of an area of this height. The planner keeps this part in use
-  // only for a short time. At other times its memory serves other requests.
+  // Returns the size of the top part of an area of this height. The planner prefers packings whose
+  // blocks use the top only for a short time. At other times, the memory there serves other
+  // requests.
   [[nodiscard]] static Bytes top_of(Bytes height) {
     constexpr Bytes kPart = 64;
     constexpr Bytes kMost = 64 * kMiB;

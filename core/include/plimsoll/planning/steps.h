@@ -3,11 +3,12 @@
 // that do not repeat.
 //
 // Time is counted in large requests of the stream. Two requests are alike if they ask for the same
-// size (or for similar sizes, see `Likeness`) and their blocks live equally long. If other streams
-// use both blocks, the sizes must be the same, and the lives do not matter. A step repeats if each
-// request is like the request at the same position in the step before, and if each block that only
-// this stream uses is freed within one step's length. In the plan, one slot then serves all
-// requests at the same position of their steps.
+// size (or for similar sizes, see `Likeness`) and their blocks live equally long. Two requests
+// whose blocks other streams use are alike if they ask for the same size.
+//
+// A step repeats if two conditions hold. Each request is like the request at the same position in
+// the step before. Each block that only this stream uses is freed within one step's length. In the
+// plan, one slot then serves all requests at the same position of their steps.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,15 @@
 // Infers the memory limit under which a recording was made. The file does not name the limit.
 //
-// The limit is at least the most memory that the allocator ever had reserved. If only the limit can
-// explain why cached memory was released before a request, reserved memory plus the request would
-// have exceeded the limit. This sum is an upper bound. With garbage collection, a release can also
-// mean that reserved memory exceeded the threshold, which is a known fraction of the limit. Without
-// garbage collection, a recording shows no limit if no request failed and at least one release
-// cannot come from a limit. The program must have caused that release by emptying its cache, so it
-// may have caused the other releases too.
+// The limit is at least the most memory that the allocator ever had reserved.
+//
+// Upper bounds come from requests that failed, and from requests before which cached memory was
+// released: reserved memory plus such a request would have exceeded the limit. With garbage
+// collection, a release can also mean that reserved memory exceeded the threshold, which is a known
+// fraction of the limit.
+//
+// If a release cannot come from a limit, the program emptied its cache. The program may then have
+// caused the other releases too. Such a recording shows no limit, unless a request failed or
+// garbage collection was on.
 #pragma once
 
 #include <optional>

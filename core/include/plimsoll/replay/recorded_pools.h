@@ -33,8 +33,8 @@ class RecordedPools {
   }
 
   // Notes that memory of the pool went back to the driver. While graphs or MemPools hold a pool,
-  // PyTorch releases only oversize blocks of it, and only for a request to the same pool. So if
-  // requests go to another pool now, the graphs and MemPools that held this pool are gone.
+  // PyTorch releases memory of the pool only before a request to the same pool. So if requests now
+  // go to another pool, no graph or MemPool holds this pool any more, and the pool is released.
   void note_emptied(PoolId pool) {
     if (pool == current_) return;
     const auto uses = uses_.find(pool);

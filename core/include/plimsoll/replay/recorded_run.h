@@ -2,7 +2,7 @@
 // class concludes for example whether the program emptied the cache.
 //
 // A run holds the recorded events since the last request or free: segments taken or returned, frees
-// completed. The request that ends the run, if any, is known only at its end.
+// completed. Only the end of a run shows whether a request ends it.
 #pragma once
 
 #include <algorithm>

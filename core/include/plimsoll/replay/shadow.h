@@ -57,8 +57,8 @@ class Shadow {
   [[nodiscard]] ShadowResult result();
 
  private:
-  // `events` holds requests and frees, in order. `changes` holds the program's other calls; each
-  // call stands with the index of the event that follows the call.
+  // `events` holds requests and frees, in order. `changes` holds the program's other calls. The
+  // number beside a call is the index of the event that follows the call.
   struct Batch {
     std::vector<TraceEvent> events;
     std::vector<std::pair<std::size_t, std::function<void(NativeAllocator&)>>> changes;

@@ -3,12 +3,15 @@
 // late.
 //
 // The reconstruction starts from the final segments and undoes the events one by one. The result is
-// exact with one exception: if a block of a large segment was freed during the recording, its end
-// is uncertain. PyTorch splits a large block only if more than 1 MiB remains, so up to 1 MiB behind
-// the requested bytes may belong to the block. The reconstruction counts these bytes as part of the
-// block in two cases. Either the free range behind the block is at most 1 MiB long, too short to be
-// a free block of a large pool. Or the range is longer, but the first later request that is served
-// from the range gets an address at most 1 MiB behind the range's beginning.
+// exact with one exception: if a block was freed during the recording, its end is uncertain, unless
+// its segment is small or expandable. PyTorch splits a large block only if more than 1 MiB remains,
+// so up to 1 MiB behind the requested bytes may belong to the block. The free range behind these
+// bytes decides:
+//
+// - If the range is at most 1 MiB long, all of it belongs to the block.
+// - If the range is longer, the first request served from it during the block's life shows where
+//   the block ends. If no such request gets an address in the range's first 1 MiB, the block ends
+//   where the range begins.
 #pragma once
 
 #include <vector>

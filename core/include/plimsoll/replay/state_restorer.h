@@ -15,9 +15,10 @@ class StateRestorer {
   StateRestorer(NativeAllocator& allocator, SimulatedDriver& driver)
       : allocator_(allocator), driver_(driver) {}
 
-  // Restores segments, which ascend by address and consist of their blocks without gaps. Returns
-  // the active blocks in order of address. Blocks in the state `active_pending_free` are restored
-  // as allocated, too. Throws std::invalid_argument if the state is impossible.
+  // Restores segments. They must be sorted by address, and the blocks of each segment must fill it
+  // without gaps. Returns the active blocks, sorted by address. Blocks in the state
+  // `active_pending_free` are restored as allocated, too. Throws std::invalid_argument if the state
+  // is impossible.
   std::vector<Block*> restore(const std::vector<SegmentInfo>& segments);
 
  private:

@@ -1,8 +1,8 @@
 // Chooses addresses for allocations like cudaMalloc's, as the CUDA driver was observed to do on
 // Linux. Address space is taken in chunks of at least 32 MiB, and allocations fill a chunk from its
 // lowest address up. For an allocation that fits in no chunk, a new chunk is taken. The new chunk
-// is the highest range of returned addresses that is large enough. If there is no such range, the
-// new chunk lies below all earlier chunks.
+// takes addresses that earlier chunks gave back: the highest range that is large enough. If there
+// is no such range, the new chunk lies below all earlier chunks.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,9 @@
 // Counts the physical memory of one GPU: its dedicated memory and its part of the machine's shared
 // memory.
 //
-// Driver models: with `linux`, a device allocation fails when dedicated memory is full; with
-// `wddm`, the Windows model, it continues in shared memory and fails when both are full.
+// The driver model decides what a device allocation does when dedicated memory is full. With
+// `linux`, the allocation fails. With `wddm`, the Windows model, shared memory holds the rest of
+// the allocation, and the allocation fails only if shared memory has no room for it.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,7 @@ class PhysicalMemory {
   void share(SharedCard& card) { card_ = &card; }
 
   [[nodiscard]] DriverModel model() const { return model_; }
-  // Returns the card's memory; memory that other processes hold is not free.
+  // Returns the card's memory. Memory that other processes hold does not count as free.
   [[nodiscard]] MemoryInfo dedicated_info() const;
   [[nodiscard]] MemoryInfo shared_info() const { return host_.shared_info(); }
   [[nodiscard]] Bytes dedicated_used() const { return dedicated_.total - dedicated_.free; }

@@ -2,16 +2,15 @@
 // memory from the driver or gives some back, it notes in the file how much of the card it holds.
 //
 // So memory that one process holds is not free for another. The memory of a process that has ended
-// is free again, even if the process was killed. The file also contains the most bytes that all
-// processes held at the same time. A lock in the file protects its content; if a process ends while
-// it holds the lock, the lock is released.
+// is free again, even if the process was killed. A lock in the file protects its content; if a
+// process ends while it holds the lock, the lock is released.
 //
-// On a real GPU, processes that run at the same time may reach their peaks at other moments than in
-// the simulation. The file therefore also holds an upper bound, which assumes that they reach their
-// peaks at the same moment. Peaks of processes that never ran at the same time must not be added
-// up. So time is divided into periods: a new one begins whenever a process begins or ends. The
-// bound of a period is the sum of the peaks that the processes reached in it. The file holds the
-// highest of these bounds.
+// The file also has the most bytes that all processes held at the same time. On a real GPU, the
+// processes may reach their peaks at other moments than in the simulation, and so hold more at the
+// same time. The file therefore has an upper bound, too. The bound adds up the peaks of processes
+// that ran at the same time, but not of processes that never did. For this, time is divided into
+// periods: a new one begins whenever a process begins or ends. The bound of a period is the sum of
+// the peaks that the processes reached in the period. The file has the highest of these bounds.
 //
 // SharedCard works on Linux; elsewhere its constructor throws.
 #pragma once

@@ -14,13 +14,12 @@
 
 namespace plimsoll {
 
-// The end of a stream's queue at some moment: when the work queued until then will be done, whether
-// the stream was held at that moment, and how often `finish` had been called for it.
+// The end of a stream's queue at some moment, for example when an event was recorded.
 struct StreamPoint {
   StreamId stream = 0;
-  double completes_at_ns = 0;
-  bool held = false;
-  std::uint64_t finishes = 0;
+  double completes_at_ns = 0;  // when all work that was in the queue will be done
+  bool held = false;           // whether the stream was held
+  std::uint64_t finishes = 0;  // how often `finish` had been called for the stream
 };
 
 class Streams {

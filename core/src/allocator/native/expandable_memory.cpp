@@ -6,8 +6,8 @@
 namespace plimsoll {
 
 // Looks in the stream's expandable segments for the lowest run of free and unmapped blocks that is
-// large enough. Returns the block with which the run begins; null if there is no such run. The
-// block is unmapped, or it is free and the block right after it is unmapped.
+// large enough. Returns the first block of the run; null if there is no such run. This block is
+// either unmapped, or a free block right before an unmapped one.
 Block* ExpandableMemory::place_for(const NativeRequest& request) {
   const auto available = [](const Block* b) { return b != nullptr && !b->is_active(); };
   for (Block* const unmapped : request.pool->on(request.stream).unmapped) {

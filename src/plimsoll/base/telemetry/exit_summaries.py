@@ -40,11 +40,11 @@ class ExitSummary:
         card_peak_bytes: The most memory of the card in use by all processes together.
         peak_pinned_bytes: The most page-locked memory that PyTorch's host allocator held, for all
             GPUs of the process.
-        torch_peak_reserved_bytes: The most that PyTorch's own allocator would have reserved. If it
-            would have run out of memory, the peak before that moment.
+        torch_peak_reserved_bytes: The most that PyTorch's own allocator would have reserved. If
+            this allocator would have run out of memory, the most until that moment.
         torch_num_ooms: How often PyTorch's own allocator would have run out of memory.
-        plan: How much of the requested memory got the addresses that a plan had fixed before the
-            run, in words; None without a plan.
+        plan: A line that says how far the allocator followed its plan, or why it dropped the plan;
+            None without a plan.
     """
 
     allocator: str

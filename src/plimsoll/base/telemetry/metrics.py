@@ -65,7 +65,7 @@ class Collector:
         self._job = job
 
     def collect(self) -> Iterator[Any]:
-        """Yields the present value of every counter; unknown counters are left out."""
+        """Yields the counters with their present values; leaves out values that are unknown."""
         core = prometheus_package().metrics_core
         source = self._source or source_of_process() or TorchCounters()
         now = source.read()

@@ -44,8 +44,8 @@ class Publisher:
     Args:
         source: Reads the counters.
         snapshot: Makes a snapshot in PyTorch's format, with the history if the process records one.
-        folder: The private folder for the files. By default it is the first of `folders` that can
-            be used. If that folder is deleted, the next write chooses again, because a system may
+        folder: The private folder for the files. By default, the publisher chooses the first of
+            `folders` that can be used, and chooses again if that folder is deleted. A system may
             delete a user's runtime folder after the last login session.
         interval_seconds: The time between two writes.
     """
@@ -198,8 +198,8 @@ _has_hooks = False
 def publish(source: CounterSource, snapshot: Callable[[], dict[str, Any]]) -> None:
     """Starts the publisher of this process, unless one runs already.
 
-    In either case, `source_of_process` returns `source` from now on. No error is raised, so that a
-    program does not fail because its counters cannot be published.
+    In either case, `source_of_process` returns `source` from now on. If the counters cannot be
+    published, the program goes on without an error.
 
     Args:
         source: Reads the counters.

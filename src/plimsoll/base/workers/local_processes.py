@@ -1,6 +1,6 @@
 """Runs work in processes of this machine, with the standard library alone.
 
-Each worker process gets its items, one at a time, from a thread of its own in the caller's process.
+For each worker process, a thread of the caller's process sends the items, one at a time.
 The workers are started as programs, without multiprocessing, so the caller's main module needs no
 `__main__` guard. Ctrl-C in the terminal reaches only the caller, which then ends the workers.
 """

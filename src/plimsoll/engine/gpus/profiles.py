@@ -225,10 +225,10 @@ def _read(
 
 
 def _parts_like(measured: dict[str, Any], context_bytes: int) -> dict[str, int]:
-    """Returns `context_parts` for a context of this size, in the proportions of a measured card.
+    """Estimates `context_parts` for a context of this size from those of a measured card.
 
-    The bytes of a new context ("made") and of the parts that a training step loads add up to
-    `context_bytes`. All parts except "made" are rounded to 2 MiB, the driver's unit.
+    Scales each part with the size of the context, and rounds it to 2 MiB, the driver's unit. "made"
+    gets the rest, so that it and the parts that a training step loads add up to `context_bytes`.
     """
     share = context_bytes / measured["context_bytes"]
     parts = {
@@ -240,10 +240,9 @@ def _parts_like(measured: dict[str, Any], context_bytes: int) -> dict[str, int]:
 
 @cache
 def _names() -> dict[str, GpuProfile]:
-    """Returns the profiles by the keys of all their names.
+    """Maps each key of each name to the profile with that name.
 
-    If a measured profile and a built-in one have a key in common, the key leads to the measured
-    one.
+    If a measured profile and a built-in profile share a key, the key leads to the measured profile.
     """
     names: dict[str, GpuProfile] = {}
     for profile, aliases in sorted(_profiles(), key=lambda each: not each[0].measured):
@@ -266,7 +265,7 @@ def _cards_of_size(size: int) -> str:
 
 
 def _hint(key: str) -> str:
-    """Returns a hint for an unknown name: names that contain it or resemble it, and a command."""
+    """Returns a hint for an unknown name: similar names, and the command that lists all GPUs."""
     near: dict[str, float] = {}
     if len(key) >= _LEAST_PART:
         near = {profile.name: 1.0 for other, profile in _names().items() if key in other}

@@ -51,7 +51,7 @@ class PlanUse:
         )
 
     def line(self) -> str:
-        """Returns one line for people on how far the plan was followed, or why it was dropped."""
+        """Returns a line that says how far the plan was followed, or why it was dropped."""
         if self.dropped_after is not None and self.dropped_share is not None:
             count = format_count(self.dropped_after, "request")
             return (

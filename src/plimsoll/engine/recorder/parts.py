@@ -52,12 +52,12 @@ def earlier_path(path: Path) -> Path:
 
 
 def is_full(writer: StreamWriter, limit: int) -> bool:
-    """Returns whether the file of a part may grow no more.
+    """Returns whether the file of a part is full.
 
-    Each of the two parts may take half of the limit. The file must still have room for two writes:
-    the next one, and the picture of memory that ends the part. Each write is assumed to be as large
-    as the largest one so far. If the first picture is large, the part may grow to four times the
-    picture's size, so that most of the part is events.
+    A part may take half of the limit, or four times the size of its first write if that is more.
+    The first write has a picture of memory, and most of the part should be events. The file must
+    still have room for two writes: the next one, and the picture that ends the part. Each of these
+    two is assumed to be as large as the largest write so far.
     """
     room = max(limit // 2, 4 * writer.first_bytes)
     return writer.size_bytes + 2 * writer.largest_bytes > room
@@ -112,8 +112,8 @@ class LiveBlocks:
 
         Returns:
             First, the segments. Second, the device, the address and the number of each label.
-            Third, the number of blocks that are live either only in the picture or only according
-            to the events. These blocks changed while the picture was taken.
+            Third, the number of blocks for which the picture and the events disagree on whether
+            the block is live. Such a block changed while the picture was taken.
         """
         live = {
             (device, block.address)

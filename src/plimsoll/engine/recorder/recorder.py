@@ -434,7 +434,8 @@ def _follow_program() -> None:
     """Installs the hooks that report tensors and optimizer steps to the running recording.
 
     The hooks are never removed: a recording may end during a step, while PyTorch iterates over its
-    hooks. If an earlier recording installed the hooks, this function only reports all tensors.
+    hooks. If an earlier recording has installed the hooks, this function installs nothing, but
+    reports all tensors of the program to the new recording.
     """
     global _follows
     import torch

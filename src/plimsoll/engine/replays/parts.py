@@ -102,8 +102,8 @@ class ReplayResult:
         limit_bytes: The most that could be reserved; None for no limit.
         limit_source: The origin of the limit: "given", "inferred" from the recording, "card" for
             the recorded card's memory, or None.
-        gpu_memory_bytes: The simulated card's dedicated memory; None for more memory than any
-            program needs.
+        gpu_memory_bytes: The simulated card's dedicated memory; None if the card is larger than
+            any program needs.
         shared_memory_bytes: The host memory that the GPU may use; None if requests cannot spill
             into it.
         peak_allocated_bytes: The most in live blocks.
@@ -111,10 +111,10 @@ class ReplayResult:
             still use.
         peak_reserved_bytes: The most reserved from the driver, in dedicated and shared memory
             together.
-        peak_reserved_range_bytes: The lowest and the highest peak of reserved memory in three
-            replays. They differ in the timing of the frees that wait for other streams: as
-            recorded, immediate, and as late as possible. None if no free waits, if a replay ended
-            early, or under the recorded configuration.
+        peak_reserved_range_bytes: The lowest and the highest peak of reserved memory under three
+            timings of the frees that wait for other streams: as recorded, immediate, and as late
+            as possible. None if no free waits, if a replay ended early, or if the replay is the
+            recorded run.
         utilization: Peak allocated over peak reserved.
         num_alloc_retries: Requests that were tried again after releasing cached memory.
         num_ooms: Requests that failed.
@@ -140,7 +140,7 @@ class ReplayResult:
         conf_without_effect: Keys of `conf` that change no device memory, each with the reason.
         peak: The parts of reserved memory at its peak.
         shared: The use of shared memory and a lower bound of its cost; None without shared memory.
-        plan: How far the requests followed the plan; None without one.
+        plan: How far the requests followed the plan; None without a plan.
         memory_stats: All counters at the end, by the keys of `torch.cuda.memory_stats()`.
     """
 

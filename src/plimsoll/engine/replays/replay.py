@@ -68,9 +68,10 @@ def replay(
         conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF; by default the recorded
             one.
         limit: The most memory that may be reserved, such as "24GiB". It acts like a memory
-            fraction or a smaller card. The default is the limit inferred from the recording. If no
-            limit can be inferred, the default is no limit under the recorded settings. Under other
-            settings it is the memory of the recorded card, if the recording names that card.
+            fraction or a smaller card. If neither a limit nor the size of a card is given, plimsoll
+            infers the limit from the recording. If the recording shows no limit, a replay under
+            other settings is limited to the memory of the recorded card. That requires that the
+            recording names the card, and that the program used no shared memory.
         gpu_memory: The memory of the simulated card, all of it for PyTorch. The default is more
             than any program needs.
         dedicated: The card's memory, in place of `gpu_memory`. Requests beyond it get shared
@@ -183,7 +184,11 @@ def _plain_version(version: str) -> str:
 
 
 def _recorded_conf(recording: Recording, version: str, *, is_replaced: bool) -> str:
-    """Returns a recording's configuration; "" if it is invalid and the caller gives another."""
+    """Returns the recorded configuration. If `is_replaced`, an invalid one becomes "".
+
+    Raises:
+        InputError: If the configuration is invalid and not replaced.
+    """
     try:
         return _checked(recording.conf, version, f"{recording.name}: the recorded")
     except InputError as error:

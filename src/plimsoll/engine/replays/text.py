@@ -18,7 +18,9 @@ _OPTIONAL = ("driver time", "retries", "utilization", "allocated")
 
 
 def replays_text(results: Sequence[ReplayResult], width: int | None = None) -> str:
-    """Returns for each file and device an answer, a table with the best replay first, and notes.
+    """Formats the replays of each device of each file: an answer, a table and notes.
+
+    The table begins with the best replay.
 
     Args:
         results: The replays.

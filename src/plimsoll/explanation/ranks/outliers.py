@@ -218,8 +218,9 @@ def _full(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
         if kept.all():
             scale = np.maximum(kept / middle(kept), 1)
             passing = peaks - kept
-            # If a rank keeps more memory than the others, its shards are usually larger. It may
-            # then need more memory within a step, in the same ratio. This excess is subtracted.
+            # If a rank keeps more memory than the others, its shards are usually larger. Such a
+            # rank may rightly need more memory within a step, in the same ratio. Subtract this
+            # excess.
             over = passing - (scale - 1) * middle(passing)
             found |= beyond(over, _LEAST_PASSING * usual, elsewhere) & (peaks > usual)
         for place in np.flatnonzero(found).tolist():
@@ -297,10 +298,10 @@ def _values(
     The value of a rank is `value_of(rank)`. The spread tells how far such a value usually lies from
     the group's median.
 
-    The spread is found from the ranks of all groups. If a group's ranks use more memory, their
-    values also deviate more. So each value's deviation from its group's median is first divided by
-    the group's scale, which is the median of `of(rank)`. The spread of these quotients, multiplied
-    by the scale of a group, is the spread that is yielded with that group.
+    All groups have the same relative spread. It is the spread of all ranks' relative deviations: a
+    value's distance from its group's median, divided by the group's scale. That scale is the median
+    of `of(rank)` in the group. The spread of a group is the relative spread times the group's
+    scale.
     """
     known = [team for team in teams if len(team) > 1]
     values = [np.array([value_of(one) for one in team], dtype=np.float64) for team in known]

@@ -78,7 +78,7 @@ def is_remote(source: str) -> bool:
 def recordings_in(folder: str) -> list[RankFile]:
     """Returns all recordings of a folder and its subfolders, sorted by name.
 
-    If a recording has two parts, because it has a limit, the list contains only the newer part.
+    If a size limit split a recording into two files, the list contains only the newer file.
 
     Raises:
         InputError: If there are no recordings, or the folder cannot be read.

@@ -42,7 +42,8 @@ class RankSummary:
         steps: The number of steps found.
         steps_source: The source of the steps, "marks" or "rhythm".
         peak_allocated_bytes: The most requested bytes that were live at once.
-        kept_bytes: The median of the least live bytes of each step; None without steps.
+        kept_bytes: The bytes that stay live throughout a step, as the median over the steps; None
+            without steps.
         peak_reserved_bytes: The most reserved bytes.
         lost_bytes: `peak_reserved_bytes` minus the most allocated bytes.
         card_bytes: The memory of the card, if the recording names it.

@@ -18,8 +18,7 @@ class Installed:
     Attributes:
         name: Its name as printed.
         version: The installed version; None if it is missing.
-        note: The purpose for which plimsoll uses it; None if the printed abilities make the purpose
-            plain.
+        note: The purpose of a missing package, if no printed ability shows that purpose; else None.
     """
 
     name: str

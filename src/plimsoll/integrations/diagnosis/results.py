@@ -32,7 +32,7 @@ class Diagnosis:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all abilities work, except those that no command can repair."""
+        """Whether each ability works, or has no command that would make it work."""
         return all(one.works or one.command is None for one in self.abilities)
 
     @property

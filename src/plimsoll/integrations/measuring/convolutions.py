@@ -238,7 +238,7 @@ def _layers() -> Iterator[_Layer]:
     # Transformers split images into patches by these layers.
     for side, patch, width in ((224, 16, 768), (224, 14, 1024), (224, 32, 768), (32, 2, 1152)):
         yield False, 4 if patch == 2 else 3, side, width, patch, patch, 0
-    # GANs have these layers: the generator has the transposed ones, the discriminator the others.
+    # GANs have these layers: transposed ones in the generator, plain ones in the discriminator.
     for channels, side in ((1024, 4), (512, 8), (256, 16), (128, 32)):
         yield True, channels, side, channels // 2, 4, 2, 1
         yield False, channels // 2, 2 * side, channels, 4, 2, 1

@@ -331,9 +331,9 @@ def _with_convolutions(
 
 
 def _checked(found: CardFile, machine: _Machine, part: str) -> CardFile:
-    """Measures a part, such as attention, on the card and on its simulation.
+    """Measures a part, such as attention, on the card and on a simulation of the card.
 
-    The simulation uses the card's figures so far. Returns these figures with both results added.
+    The simulation uses the figures in `found`. Returns `found` with both results added.
     """
     simulated = _Machine("", found.name, environment=machine.environment).run(part)
     measured: Mapping[str, int] = machine.run(part)

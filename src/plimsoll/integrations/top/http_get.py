@@ -73,7 +73,8 @@ def get(address: SplitResult, *, seconds: float, most_bytes: int) -> bytes:
 class _Connected(io.RawIOBase):
     """A connection with one deadline for all its reads and writes.
 
-    A socket's own timeout is no such deadline, because it restarts with each received byte.
+    A socket's own timeout cannot be that deadline, because the timeout restarts with each byte
+    received.
     """
 
     def __init__(self, connected: socket.socket, ends: float) -> None:

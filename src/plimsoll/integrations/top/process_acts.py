@@ -75,7 +75,8 @@ class ChosenProcess:
 def environment(pid: int) -> list[tuple[str, str]]:
     """Returns the variables that a process was started with, those about GPUs first.
 
-    Values whose names mark them as secret are left out, because screens are often shared.
+    If a variable's name marks it as secret, the value is "(hidden)", because screens are often
+    shared.
 
     Raises:
         InputError: If the process has ended, or belongs to another user.
@@ -108,8 +109,8 @@ def write_snapshot(
         hosts: The object that asks the other machines; needed if `host` is given.
 
     Raises:
-        InputError: If plimsoll does not run in the process, it does not answer, or the file cannot
-            be written.
+        InputError: If plimsoll does not run in the process, the process does not answer, or the
+            file cannot be written.
     """
     path = snapshot_path(use, folder)
     with NewFile(path) as file:

@@ -66,7 +66,7 @@ class Choice:
         """Finds the one process that meets the conditions.
 
         Returns:
-            The process's host and the process; the host is None if it is this machine.
+            The process's host, or None for this machine, and the process.
 
         Raises:
             InputError: If no process matches, or several do.

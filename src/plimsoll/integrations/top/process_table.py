@@ -118,9 +118,9 @@ _COLUMNS = (
 def process_table(
     machine: Machine, width: int, order: Order, first_line: int
 ) -> Iterator[tuple[Text, Row | None]]:
-    """Yields the lines of the table, each with its row; a line that cannot be selected has None.
+    """Yields each line of the table with its `Row`; nothing if no process is shown.
 
-    Yields nothing if no process is shown.
+    A line that cannot be selected has None instead of a `Row`.
 
     Args:
         machine: The machine with the processes.

@@ -84,11 +84,13 @@ class EnvironmentScreen(ReadScreen):
 
 
 class QuestionScreen(ModalScreen[str | None]):
-    """Asks a question; any key that is not in `keys` means no.
+    """Asks a question; the screen's result is the pressed key.
+
+    If the pressed key is not in `keys`, the result is None, which means no.
 
     Args:
         question: The question, which names the keys.
-        keys: The possible answers: the screen's result is the pressed key, or None for no.
+        keys: The keys that are possible answers.
     """
 
     DEFAULT_CSS = f"""

@@ -4,11 +4,10 @@ While the program works on a batch, the next ones are copied. Each batch has its
 is allocated on the program's stream and freed like the memory of any tensor. So a batch that the
 program holds is never overwritten.
 
-When the program asks for the next batch, the variable of its loop usually still holds the previous
-batch. In that case at most `depth` + 1 batches are on the device during the request, including the
-previous batch. While the program computes, at most `depth` batches are on the device, including the
-batch that the program computes with. Older batches that the program still keeps add to both
-numbers.
+At most `depth` + 1 batches are on the device. They include the batch that the program computes
+with. While the program asks for the next batch, the variable of its loop usually still holds the
+previous batch, which counts too. The previous batch is freed when the variable gets the next batch.
+Older batches that the program keeps come in addition.
 
 The wrapped loader runs only inside `next`, in the program's own thread, so its random numbers,
 errors and interrupts are the same as without plimsoll. An error of the wrapped loader is raised
@@ -58,10 +57,9 @@ class PrefetchLoader(Generic[Batch]):
             thread first copies them into page-locked memory.
         device: "cuda", "cuda:1", "cpu" or a `torch.device`. "cuda" is the GPU that is current when
             a loop begins.
-        depth: The most batches on the device while the program asks for the next one, not counting
-            the batch that the program still holds. A loop holds its batch until it has the next
-            one. So with a depth of 1, copies and steps alternate, unless the program deletes its
-            batch before it asks for the next one.
+        depth: At most `depth` + 1 batches are on the device. They include the batch of the loop,
+            which the loop holds until it has the next one. So with a depth of 1, copies and steps
+            alternate, unless the program deletes its batch before it asks for the next one.
 
     Raises:
         InputError: If there is no such device, or the depth is not positive.
@@ -95,7 +93,7 @@ class PrefetchLoader(Generic[Batch]):
         return getattr(self.loader, name)
 
     def set_epoch(self, epoch: int) -> None:
-        """Passes the epoch to the loader, or else to those samplers and datasets that take one."""
+        """Calls the loader's `set_epoch`, or else that of each sampler and dataset that has one."""
         loader: Any = self.loader
         parts = [loader]
         if not hasattr(loader, "set_epoch"):

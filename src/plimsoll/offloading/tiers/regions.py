@@ -62,10 +62,10 @@ class region:  # noqa: N801
     """Names the GPU memory that a block of code allocates, and chooses its tier.
 
     Memory that this thread allocates inside the `with` block comes from the region, on any GPU. A
-    name always means the same region. In nested regions the innermost one applies. Each block of
-    memory belongs to one region, so regions never overlap, and pausing one does not affect regions
-    entered inside it. Memory that a CUDA graph allocates during capture belongs to the graph.
-    Autograd computes gradients in its own threads, to which no region applies.
+    name always means the same region. In nested regions the innermost one applies. A block of
+    memory never belongs to two regions. So pausing the outer region does not affect the inner one.
+    Memory that a CUDA graph allocates during capture belongs to the graph. Autograd computes
+    gradients in its own threads, to which no region applies.
 
     >>> with plimsoll.region("kv-cache"):
     ...     cache = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")  # doctest: +SKIP
@@ -202,9 +202,9 @@ def pause(
 
     Args:
         names: The regions.
-        backup: "host": the content is kept in page-locked memory, which plimsoll keeps for the next
-            pause. "disk": the content is kept in unnamed files, which are gone when the process
-            ends. "drop": the content is not kept, and is undefined after `resume`.
+        backup: "host": plimsoll keeps the content in page-locked memory, and reuses this memory for
+            the next pause. "disk": plimsoll keeps the content in unnamed files, which are gone when
+            the process ends. "drop": the content is not kept, and is undefined after `resume`.
         directory: The directory of the files of "disk"; by default the system's directory for
             temporary files.
 
@@ -216,9 +216,10 @@ def pause(
             has memory shared with other processes. Also if a graph is being captured, or a file
             cannot be written. The state is unchanged then.
         OutOfMemoryError: If the host has no memory for the content. The state is unchanged then.
-        DriverError: If the driver fails. The state is unchanged, except that `backup="drop"` has
-            dropped the content of regions before the failing one. If the driver also fails to undo
-            the pause, the region stays paused and its content is safe.
+        DriverError: If the driver fails. The state is unchanged then, but with `backup="drop"` the
+            regions that were paused before the failure have lost their content. If the driver also
+            fails to undo a pause, that region stays paused. Its content is safe, except with
+            `backup="drop"`.
     """
     if backup not in get_args(Backup):
         raise InputError(f"unknown backup {backup!r}; there are host, disk and drop")

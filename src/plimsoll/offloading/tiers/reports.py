@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def memory_stats(device: int | None = None) -> dict[str, int]:
     """Returns the counters of `torch.cuda.memory_stats()` and those of shared and paused memory.
 
-    Added to PyTorch's counters are `shared_allocated_bytes`, `shared_reserved_bytes` and
-    `paused_bytes` (each with current, peak, allocated and freed), and `num_spills`, the requests
-    that got shared memory because dedicated memory was used up. PyTorch's own counters include
-    dedicated and shared memory.
+    PyTorch's own counters include dedicated and shared memory. plimsoll adds
+    `shared_allocated_bytes`, `shared_reserved_bytes` and `paused_bytes`, each with current, peak,
+    allocated and freed. It also adds `num_spills`: the number of requests that got shared memory
+    because dedicated memory was used up.
 
     >>> plimsoll.memory_stats()["shared_reserved_bytes.current"]  # doctest: +SKIP
     0
@@ -73,11 +73,11 @@ def _regions(device: int) -> Iterator[str]:
 def memory_snapshot() -> dict[str, Any]:
     """Returns `torch.cuda.memory._snapshot()` with the shared memory of blocks and segments.
 
-    Blocks and segments with shared memory have a "shared_size"; segments whose content is off the
-    card have "is_paused". The snapshot's "allocator_settings" name the "allocator", the
-    "torch_version" and the cards, as "gpus". The elastic allocator maps pieces of 2 MiB.
-    With it, the settings also have "fragments_bytes": for each device, the free bytes in pieces
-    that are partly in use.
+    Blocks and segments with shared memory have a "shared_size". Segments whose content is off the
+    card have "is_paused". In the snapshot's "allocator_settings", "allocator" is the allocator's
+    name, "torch_version" is PyTorch's version, and "gpus" describes the cards. The elastic
+    allocator maps memory in pieces of 2 MiB, and adds "fragments_bytes": for each device, the free
+    bytes in pieces that are partly in use.
 
     See docs/tiers.md.
 

@@ -26,10 +26,11 @@ _SLICED = "slice_logits_to_keep(hidden_states, logits_to_keep)"
 def fuse_loss(model: torch.nn.Module) -> None:
     """Makes a causal language model of Transformers compute its logits and loss in eight chunks.
 
-    This applies to a call with `labels` while autograd records gradients. For an eighth of the
-    tokens at a time, the model computes the logits from the last hidden states, then the loss and
-    the gradients of the loss, and drops the logits. The output of such a call has no `logits`. All
-    other calls are unchanged. The loss and the gradients differ from the usual ones by rounding.
+    This applies to calls with `labels`, without `logits_to_keep` and with at most one positional
+    argument, while autograd records gradients. All other calls are unchanged. For each chunk of
+    tokens the model computes the logits, the loss and the gradients of the loss, and then drops the
+    logits. So the output has no `logits`. The loss and the gradients differ from the usual ones by
+    rounding.
 
     >>> plimsoll.fuse_loss(model)  # doctest: +SKIP
 
@@ -38,8 +39,9 @@ def fuse_loss(model: torch.nn.Module) -> None:
             `forward` yet.
 
     Raises:
-        InputError: If there is no such model, or it uses its logits for more than the loss of
-            causal language models, for example to cap or scale them.
+        InputError: If the model is no causal language model of Transformers with a linear head, or
+            if its `forward` was replaced. Also if the model does more with its logits than to
+            compute the loss from them, for example if it caps or scales them.
     """
     inner, head = _language_model(model)
     forward = inner.forward

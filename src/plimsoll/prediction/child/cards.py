@@ -31,8 +31,8 @@ class Card:
         device: The card's number on that machine.
         takes: For each process id, the most that nvidia-smi would show of the process, in bytes.
         together_bytes: The most that all processes had at the same time.
-        at_most_bytes: The most that they could have had at the same time, if they had run at other
-            speeds.
+        at_most_bytes: The most that all processes could have had at the same time. At other speeds
+            of the processes, their peaks may coincide.
         is_complete: Whether every process could write its use.
     """
 

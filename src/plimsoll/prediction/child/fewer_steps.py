@@ -96,7 +96,8 @@ class StepLimit:
         """Makes the loop around an optimizer's step end at the limit; call this after each step.
 
         Args:
-            done: The number of steps so far, of the optimizer that has made the fewest.
+            done: The number of steps so far. If the program has several optimizers, only the steps
+                of the optimizer with the fewest steps count.
         """
         runners = self._simulation.runners
         if self._at_most is None:

@@ -95,9 +95,8 @@ def first_failure(folder: str | Path, of: Container[int] | None = None) -> Failu
 
     Args:
         folder: The folder of the notes.
-        of: The ranks that are known to have failed. Each note of these ranks is taken as a failure,
-            even a note that its rank ended without an error. With None every rank's note counts
-            if it has an error.
+        of: The ranks that may have failed. Each note of these ranks counts as a failure, even a
+            note without a `reason`. If `of` is None, each rank's note counts if it has a `reason`.
     """
     notes = (json.loads(note.read_text()) for note in Path(folder).glob(f"{_NOTES}*"))
     failures = [Failure(**note) for note in notes]

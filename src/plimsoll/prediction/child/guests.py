@@ -1,4 +1,4 @@
-"""Finds ranks that use the cards of other ranks, and reports each such card as a cause."""
+"""Finds ranks that use other ranks' cards. Each such card is reported as a cause of memory use."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _cause_on(name: str, card: Card, ranks: list[ProcessReport]) -> Cause | None
 
 
 def _noted(rank: ProcessReport, name: str) -> OnOtherCard | None:
-    """Returns what a rank noted of a card that is not its own; None if it noted nothing."""
+    """Returns a rank's note about a card; None without one. `name` is that of the card's file."""
     return next((each for file, each in _all_noted(rank) if file == name), None)
 
 

@@ -84,8 +84,8 @@ class AsItIs:
         watch_if_asked(torch)
 
     def _bound(self) -> None:
-        # The functions on the call stack here, and those of script_run, will run the script. Their
-        # frames are outside the script's frames on each later call stack.
+        # The code of these files runs the script. Their frames do not belong to the script's call
+        # stacks.
         callers = {frame.f_code.co_filename for frame, _ in traceback.walk_stack(sys._getframe())}
         self.simulation.runners |= {script_run.__file__, *callers}
         self.stops = Stops(self.simulation, self._request.at_most_events)

@@ -34,7 +34,7 @@ def over_time(
     reserved: NDArray[np.int64],
     steps: Sequence[int],
 ) -> Timeline | None:
-    """Returns the few points of the picture; None if the run has no events.
+    """Returns the points of the picture; None if the run has no events.
 
     If the run has many steps, the picture shows only those around the peak.
 

@@ -20,8 +20,8 @@ class ProcessReport:
 
     Attributes:
         process: The process id.
-        rank: The rank with which the process joined the job. If it did not join: the rank in its
-            environment variables, or None if they name none.
+        rank: The process's rank in the job. If the process did not join the job, this is the rank
+            in its environment variable RANK, or None without this variable.
         has_joined: Whether the process itself joined the job as a rank. A process that a rank
             started has the rank's environment variables, but does not join.
         host: The number of the process's machine within the job.

@@ -263,8 +263,8 @@ def _failure(
     Args:
         reports: The reports of the processes.
         first: The first error of a rank, if any was noted.
-        rank: The failed rank. It is ignored if `first` is given. If both are None, the first
-            process whose report has a failure is used.
+        rank: The failed rank; ignored if `first` is given. If `first` and `rank` are None, the
+            first report with the error "other" is used.
     """
     rank = rank if first is None else first.rank
     for each in reports:

@@ -87,8 +87,9 @@ def run_ranks(request: Request) -> tuple[int | None, BaseException | None]:
     All ranks have ended when this function returns, however the job ends.
 
     Returns:
-        The rank that failed, or None; and the error that ends the job: a `SystemExit` with the
-        rank's status, an interrupt, or None.
+        Two values. The first is the rank that failed, or None. The second is the error that ends
+        the job: a `SystemExit` with that rank's status, a `KeyboardInterrupt`, or None if no rank
+        failed.
     """
     ranks: list[_Rank] = []
     try:

@@ -37,7 +37,8 @@ class Samples:
 
     Attributes:
         loaded: The samples from loaders; if the program trains, those that reached a backward pass.
-        called: By the id of each optimizer, the samples that modules got up to its latest step.
+        called: For each id that `SampleCount.end_step` gets, the samples that modules got up to the
+            latest step with this id.
     """
 
     loaded: int
@@ -130,10 +131,11 @@ class SampleCount:
     def _leave_evaluated(self, loader: Any) -> None:
         """Drops a loader's waiting batches if they were evaluated.
 
-        They were evaluated if a module was called since the loader yielded the last of them.
-        Otherwise the program has only loaded them ahead. Until the next backward pass, each
-        further batch moves the end of the evaluation, because frameworks evaluate a loader's last
-        batch after the loader has ended.
+        The batches were evaluated if the program called a module after the loader yielded the last
+        of them. Otherwise the program has only loaded the batches ahead.
+
+        Frameworks evaluate a loader's last batch after the loader has ended. So each call of this
+        method before the next backward pass moves the end of the evaluation.
         """
         waiting = self._waiting.get(loader)
         if waiting is not None and waiting.calls < self._calls:
@@ -150,7 +152,7 @@ class SampleCount:
         self._before, self._new = self._before + self._new, 0
 
     def note_result(self, result: Any) -> None:
-        """Remembers a module's result, so that it is no new sample if a later call gets it."""
+        """Remembers a module's result. A later call that gets this result gets no new sample."""
         if getattr(result, "grad_fn", None) is not None:
             self._results.append(weakref.ref(result))
 
@@ -226,7 +228,8 @@ def _size_of(loader: Any, batch: Any) -> int:
     """Returns the number of samples in a batch: the size of the first dimension of its tensors.
 
     If the tensors differ in that size, the result is the loader's batch size. Returns 0 if the
-    loader passes on its data set's items, which need not be batches.
+    loader's automatic batching is off. The loader then yields the items of its data set, which may
+    be single samples.
     """
     from plimsoll.offloading.data.tree import tensors_of  # imported here because it needs PyTorch
 

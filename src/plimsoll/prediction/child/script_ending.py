@@ -32,9 +32,9 @@ class ScriptEnding:
     Attributes:
         has_ended: Whether the script ended by itself with exit status 0, and no kernel failed a
             check.
-        has_failed: Whether the script ended in another way, and plimsoll did not stop it.
-        device_failure: Why a kernel failed a check, which a GPU would report as a device-side
-            assert; None if no kernel failed a check.
+        has_failed: Whether `has_ended` is False and plimsoll did not stop the script.
+        device_failure: Why a kernel failed a check; None if no kernel failed one. A GPU would
+            report a device-side assert.
         out_of_memory: PyTorch's message if the script ran out of memory, or the message of a
             serving engine that refuses to start; None otherwise.
         missed_network: Whether the script failed because it was offline.

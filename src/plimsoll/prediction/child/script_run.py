@@ -98,9 +98,10 @@ def _own_folder(request: Request) -> Path:
 
 
 def _missing_module(name: str) -> str | None:
-    """Returns the first of "a", "a.b" and "a.b.c" that Python cannot find if `name` is "a.b.c".
+    """Returns the outermost package or module in `name` that Python cannot find.
 
-    Returns None if Python finds all of them, or if the import of a package fails.
+    For "a.b.c" the function looks for "a", then "a.b", then "a.b.c". Returns None if Python finds
+    them all, or if the import of a package fails.
     """
     for end_of_name in [place for place, sign in enumerate(name) if sign == "."] + [len(name)]:
         try:

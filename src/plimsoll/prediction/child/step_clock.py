@@ -85,12 +85,12 @@ class _Steps:
 
     Attributes:
         what: The kind of step.
-        count: The number of ends.
+        count: The number of calls of `finish`.
         done: The latest steps, in order.
-        last: The latest end.
+        last: The end of the latest step.
         resumed: The end of the latest evaluation since `last`; None if there was none.
-        first_second: The real time, in seconds, at the first end.
-        last_second: The real time at the latest end.
+        first_second: The real time at the first call of `finish`, in seconds.
+        last_second: The real time at the latest call of `finish`, in seconds.
     """
 
     what: str
@@ -147,10 +147,11 @@ class StepClock:
 
     A step is one step of an optimizer. In a program without optimizers a step is a call of
     `generate`. If the program does not call `generate` either, a step is a call of the outermost
-    module: the first module that the program calls, such as the whole model. In a program with
-    optimizers, the outermost module may change after each step of an optimizer. It is then the next
-    module that the program calls with gradients enabled. The time of evaluations between steps of
-    optimizers does not count.
+    module: the first module that the program calls, such as the whole model.
+
+    After each step of an optimizer the clock chooses the outermost module again. It chooses the
+    next module that the program calls with gradients enabled. The time of evaluations between steps
+    of optimizers does not count.
     """
 
     def __init__(self, simulation: Simulation) -> None:

@@ -250,9 +250,10 @@ class _Run:
         self.late_frees = len(self._freed)
 
     def _find_late_frees(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the events of frees that had to wait, and the events at which the wait ended.
+        """Returns the events of frees that had to wait, and the events at which their waits ended.
 
-        Gives every block a unique address, so that a replay may prolong the wait.
+        Also gives every block its own address. In the run, a later block may take the address of a
+        freed block. In a replay with longer waits, the freed block may still be waiting then.
         """
         action, address = self._columns["action"], self._columns["address"].copy()
         blocks: dict[int, tuple[int, int]] = {}
@@ -275,10 +276,9 @@ class _Run:
     def _at_pace(
         self, paces: NDArray[np.float64] | None
     ) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
-        """Returns the events, ordered as if the delayed frees came at other times.
+        """Multiplies the waits of delayed frees by `paces`. Returns the events in the new order.
 
-        Also returns, for each allocation of uncertain memory by a kernel, the index of the event
-        that follows the allocation.
+        Also returns the indices in this order at which kernels allocate uncertain memory.
         """
         if paces is None:
             return self._columns, self._places

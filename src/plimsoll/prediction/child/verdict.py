@@ -54,7 +54,7 @@ def fullest(
 def verdict(
     found: dict[str, Any], reports: list[ProcessReport], cards: dict[str, Card], request: Request
 ) -> dict[str, Any]:
-    """Returns the entries of a `PredictionParts` about whether all processes fit together.
+    """Returns the entries of a `PredictionParts` that depend on all processes, such as `fits`.
 
     Args:
         found: The prediction of one process. Its `out_of_memory` is set if any process failed.
@@ -182,7 +182,10 @@ def _lack_of_room(reported: ProcessReport, cards: dict[str, Card]) -> tuple[bool
 def _of_killed(
     own: ProcessReport, killed: ProcessReport, taken: int, cards: dict[str, Card]
 ) -> dict[str, Any]:
-    """Returns a prediction for a killed process: that of the program's own process, with changes.
+    """Returns a prediction for a killed process, which left none.
+
+    The memory figures follow from `taken`. The other entries are empty, or are those of the
+    program's own process.
 
     Args:
         own: The program's own process.

@@ -31,9 +31,9 @@ def accepted_step(
 
     Returns:
         A multiple of `step` that divides all accepted values but not the failed one. If the
-        script's error names a number, the result is the least common multiple of `step` and that
-        number. Otherwise the result is `step` times a power of two: the largest such multiple that
-        is at most `tolerance`, or else the smallest above `tolerance`.
+        script's error names a divisor, plimsoll first tries the least common multiple of `step` and
+        this divisor. Then it tries `step` times each power of two. It prefers the largest of these
+        that is at most `tolerance`. If there is none, it takes the smallest.
     """
     for found in _DIVISOR.findall(without_line(reason or "")):
         named = lcm(step, int(found) or 1)

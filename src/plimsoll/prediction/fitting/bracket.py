@@ -136,8 +136,8 @@ class Bracket:
     def same_since(self) -> int | None:
         """The smallest tried value that takes as much memory as all larger ones.
 
-        None if memory grows. Also None if no tried value is at least `_PATIENCE` times the result,
-        because memory may still grow beyond the tried values.
+        None if `high` is known. Also None if the largest known value is less than `_PATIENCE` times
+        the result, because memory may still grow with larger values.
         """
         known = sorted(self._known, key=lambda each: each.value)
         if not known or self.high is not None:

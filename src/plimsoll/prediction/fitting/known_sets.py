@@ -174,8 +174,8 @@ class Known:
     def reach(self, kinds: set[str], chosen: Changes) -> int:
         """Returns the lowest peak that `chosen` and measured changes of these kinds can reach.
 
-        Returns 0 (no bound) until an attempt with a subset of `chosen` has shown that measured
-        changes of these kinds can save no more.
+        The peak follows from an attempt whose measured changes have these kinds and can save no
+        more. Its other changes must be in `chosen`. Returns 0 (no bound) without such an attempt.
         """
         inside = [
             attempt

@@ -19,12 +19,13 @@ _PLACE = re.compile(r"(.*):(\d+)( .*)?", re.DOTALL)
 
 
 def original_lines(shares: Sequence[LineShare], path: Path, changed: ScriptText) -> list[LineShare]:
-    """Returns the bytes of each line, with a changed script's lines under their original numbers.
+    """Returns the shares with the script's lines numbered as in the unchanged script.
 
     A line that a change added is marked as added.
 
     Args:
-        shares: The bytes of each line. Lines of other files stay as they are.
+        shares: The bytes of each line, as the changed script numbers it. Lines of other files stay
+            as they are.
         path: The script's file.
         changed: The script's text with the changes.
     """

@@ -34,8 +34,8 @@ class Trial:
         error: Why the script fails, if it does.
         host_peak_bytes: As in a `Prediction`.
         host_peak_range_bytes: As in a `Prediction`.
-        growth_bytes: The bytes by which memory grew in each of the last steps; None if it did not
-            grow in all of these steps, or if the script made too few steps.
+        growth_bytes: The approximate growth of memory in each of the last steps. None if memory did
+            not grow in one of these steps, if growth was uneven, or if there were too few steps.
         steps: The number of steps; None if the script fails.
         why_unknown: As in a `Prediction`.
     """

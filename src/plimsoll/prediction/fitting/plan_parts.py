@@ -81,8 +81,9 @@ class PlanParts:
         gpu: The card.
         within_bytes: The memory of the card for the program, CUDA's context included.
         fits: Whether any attempt fits.
-        plan: The changes with which it fits and a step is fastest; empty if it fits unchanged.
-        allocator: The allocator under which it fits, or needs the least.
+        plan: The chosen changes; empty if the unchanged script fits. If no attempt fits, the
+            changes of the attempt that needs the least memory.
+        allocator: The allocator under which the script fits with the plan, or needs the least.
         conf: The allocator's settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         command: The shell command that runs the changed script, with the options and the allocator
             of the plan. It names CHANGED.py if the changed script was not written to a file.
@@ -97,8 +98,8 @@ class PlanParts:
         as_it_is_bytes: The memory of the card that the unchanged script takes.
         device_used_range_bytes: The least and the most that `device_used_bytes` can be if sizes
             depend on data that plimsoll does not know; None if no size does.
-        gives_cached_back: Whether it fits only because PyTorch releases cached memory to the driver
-            in time.
+        gives_cached_back: Whether the script fits with the plan only because PyTorch releases
+            cached memory to the driver in time.
         host_peak_bytes: An estimate of the most host memory that the program uses with the plan;
             None if unknown.
         host_peak_range_bytes: The least and the most that `host_peak_bytes` may be.

@@ -96,12 +96,12 @@ class ScriptText:
         return node
 
     def statements(self, line: int) -> list[tuple[list[ast.stmt], int]]:
-        """Returns the statements that contain the line with this current number.
+        """Returns the statements that contain a line of this text, the outermost first.
 
-        The outermost comes first. Each is given as its block and its index in the block.
+        Each is given as its block and its index in the block.
 
         Raises:
-            CannotChangeError: If there is none.
+            CannotChangeError: If no statement contains the line.
         """
         found: list[tuple[list[ast.stmt], int]] = []
         node: ast.AST = self.tree

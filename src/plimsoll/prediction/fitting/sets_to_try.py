@@ -205,9 +205,10 @@ class Sets:
                 yield seconds * (1 + PER_CHANGE * len(changes)), changes
 
     def _together(self) -> Iterator[Changes]:
-        """Yields tried sets that saved more than the sum of what their changes saved alone.
+        """Yields each tried set that saved more than the sum of its changes' own savings.
 
-        This happens if several phases of a step need equally much memory.
+        This happens if several phases of a step have about the same peak. Sets with measured
+        changes are left out.
         """
         for attempt in self._known.attempts:
             changes = plain(attempt.changes)
@@ -251,9 +252,9 @@ class Sets:
             return
         reach, least = self._known.reach({"offload"}, chosen), plans[-1].peak_bytes - saved
         if least >= _ALIKE * allocated or min(reach, least) >= _ALIKE * max(reach, least):
-            # Recomputation hardly lowers the peak, or it lowers the peak as far as offloading does.
-            # So something else than saved tensors causes the rest of the peak. Recomputation and
-            # offloading together would not lower it further.
+            # Recomputation alone hardly lowers the peak, or it reaches the same peak as offloading
+            # alone. So the rest of the peak does not come from saved tensors, and recomputation
+            # and offloading together would not lower it.
             return
         saves = max(0, plans[0].peak_bytes - plans[-1].peak_bytes)
         rest = max(0, allocated - saves - target)

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 _FIXED = ("parameters", "gradients", "optimizer_state", "workspaces")
 """Kinds of memory that a larger batch does not increase."""
 _STEP_TOLERANCE = 4
-"""The largest step that plimsoll normally guesses, in units of the search's tolerance.
+"""A bound for guessed steps, as a multiple of the search's tolerance.
 
-Some scripts accept only multiples of a number, the step. If the script's error does not name the
-step, plimsoll guesses it. plimsoll guesses a larger step than this only if no smaller one explains
-the failure. A wrong guess costs two runs.
+Some scripts accept only multiples of a number, which plimsoll calls the step. If the script's error
+does not name the step, plimsoll guesses it. plimsoll guesses a step above the bound only if no step
+up to the bound explains the failure. A wrong guess costs two runs.
 """
 
 
@@ -63,11 +63,11 @@ def fit(
 ) -> Fit:
     """Finds the largest value of `vary` with which a script fits, in at most eight runs.
 
-    The search begins with the script's own value. From the memory of smaller and larger values it
-    estimates the next one, and it ends when a value fits and a value at most 1 % larger does not.
-    It ends early if memory stops growing, if the script fails with larger values, or if the user
-    interrupts it; `Fit.stopped` has the reason. The script's output appears on stderr only when the
-    script fails.
+    The search begins with the script's own value. It estimates each further value from the memory
+    that the script took with earlier values. The search ends when a value fits and a value at most
+    1 % larger does not. It ends early if memory stops growing, if the script fails with larger
+    values, or if the user interrupts it; `Fit.stopped` has the reason. The script's output appears
+    on stderr only when the script fails.
 
     >>> import plimsoll
     >>> plimsoll.fit("train.py", "--batch-size", gpu="RTX 4090").largest  # doctest: +SKIP

@@ -99,16 +99,16 @@ def fit_within(
         within: The memory of the card for the program, CUDA's context included, as bytes or as
             "24GiB"; None for all of it.
         gpu: The card.
-        apply: The file for the changed script; None to write none. Comments at its head name the
-            changes and the command that runs it.
+        apply: The file for the changed script; None to write none. Comments at the file's head
+            name the changes and the command that runs the file.
         view: The file for the page of `plimsoll.view`, which shows the unchanged script beside the
-            plan; None to write none. The page needs one more run of each.
+            plan; None to write none. For the page, plimsoll runs both once more.
         force: Whether to replace existing files.
         compiles: Whether to try `torch.compile` too, which takes longer.
         headroom: The part of `within` that stays free, such as "2GiB" or "5%" of the card. The
-            plan's `within_bytes` is the rest. With None no memory has to stay free. But if the
-            fastest plan leaves less than 5 % free, the search prefers a slower plan that leaves
-            5 % and only sets the script's own options.
+            plan's `within_bytes` is the rest. With None no memory has to stay free. If the fastest
+            plan then leaves less than 5 % free, plimsoll looks for a plan that leaves 5 % and only
+            sets the script's own options. plimsoll prefers such a plan even if it is slower.
         watcher: Called when each trial begins and ends.
         options: The options of `predict`.
 

@@ -28,7 +28,8 @@ class Configuration:
 
     Attributes:
         library: The library of the model.
-        name: The name by which the library loads the model: a folder, a file, or a name.
+        name: The argument with which the library loads the model: a path, or a model's name. timm's
+            argument can have the prefix "hf-hub:" or "local-dir:".
         values: The contents of the configuration file; empty for a model built into timm.
         file: The path of the configuration file; None for a model built into timm.
         subfolder: For a pipeline, the subfolder that contains the model; otherwise None.

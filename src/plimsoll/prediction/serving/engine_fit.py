@@ -48,10 +48,10 @@ def fit_engine(
     progress: Progress | None = None,
     **options: Any,
 ) -> EngineFitParts:
-    """Finds an option's best value, the smallest card, or changes with which an engine serves.
+    """Finds an option's value, a card, or changes of the command with which an engine serves.
 
-    The best value is the largest with which the engine serves. For tensor parallelism it is the
-    smallest.
+    The value is the largest with which the engine serves, or the smallest for tensor parallelism.
+    The card is the smallest.
 
     Each trial runs the engine under the load of `plimsoll predict vllm serve`.
 
@@ -59,8 +59,8 @@ def fit_engine(
         arguments: The arguments after `vllm serve`.
         vary: The options to vary, as `Varied.parse` takes them. If it is empty and `gpu` is given,
             plimsoll tries changes of the command until the engine serves.
-        gpu: The card. If None, plimsoll takes an H100 if `vary` names an option to search;
-            otherwise it looks for the smallest card.
+        gpu: The card. The default is an H100 if `vary` names an option to search. Otherwise
+            plimsoll looks for the smallest card.
         bounds: The values that may be tried.
         headroom: The memory that must stay free under load, such as "2GiB" or "5%" of the card.
         results: A .parquet file that keeps the results of finished trials, so that a later search
@@ -145,8 +145,8 @@ def _until_it_serves(
 ) -> Iterator[EngineBorder]:
     """Yields the result of the unchanged command, then of each change, until the engine serves.
 
-    The first changes are another share of the card's memory and shorter requests, because they
-    leave the model's arithmetic as it is. Then come 8-bit formats, and at last more cards.
+    `--gpu-memory-utilization` and `--max-model-len` are changed first, because they do not change
+    the model's arithmetic. Then come 8-bit formats, and last more cards.
     """
     own = search.alone(gpu, {})
     yield own

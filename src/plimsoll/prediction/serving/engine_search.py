@@ -36,8 +36,8 @@ class Bounds:
             default.
         at_most: The largest value; None for no bound.
         multiple_of: Only multiples of this number are tried.
-        is_exact: Whether the search continues until the answer is exact. Then the next larger
-            multiple of `multiple_of` does not serve.
+        is_exact: Whether the search continues until the answer and the smallest failing value are
+            neighbouring multiples of `multiple_of`.
     """
 
     start: int | None = None

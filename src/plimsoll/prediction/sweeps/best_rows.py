@@ -29,10 +29,10 @@ def best_first(rows: Iterable[Row], goal: str, found: SweepParts) -> list[Row]:
 
 
 def cost(row: Row, prices: Mapping[str, float]) -> float | None:
-    """Returns the cost of a million samples on all cards of a case; None if unknown.
+    """Returns the cost of a million samples on all cards of a case, in the currency of the prices.
 
-    It is in the currency of the prices. For a serving engine it is the cost of its cards for an
-    hour. A row that does not fit has no cost.
+    For a serving engine, returns the cost of its cards for an hour. Returns None if the cost is
+    unknown or the row does not fit.
     """
     price = prices.get(card(row.case.gpu))
     if price is None or not row.fits:

@@ -52,9 +52,9 @@ def prepared(case: Case, digests: ProgramDigests, options: Options | None = None
     Args:
         case: The case to run.
         digests: The digests of all programs.
-        options: The options of a prediction, including the case's card, configuration, allocator
-            and job. If None, the card, configuration, allocator and job come from the case, and
-            all other options have their defaults.
+        options: The options of a prediction. They must include the case's card, configuration,
+            allocator and job. If None, these four come from the case, and all other options have
+            their defaults.
 
     Raises:
         InputError: If the case's program, card or configuration cannot be used.

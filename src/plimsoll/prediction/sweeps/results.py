@@ -13,9 +13,9 @@ from plimsoll.prediction.sweeps.text import sweep_text
 
 @dataclass(frozen=True)
 class Sweep(NotebookForm, SweepParts):
-    """The result of a sweep. It prints like `plimsoll sweep`. See `SweepParts` for its fields.
+    """The result of `plimsoll.sweep`. `print` shows it as the command `plimsoll sweep` does.
 
-    `plimsoll.sweep` returns it; see docs/how-to/which-card.md.
+    For its fields, see `SweepParts`. For its use, see docs/how-to/which-card.md.
     """
 
     def to_json(self) -> str:

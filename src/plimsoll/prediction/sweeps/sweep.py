@@ -39,11 +39,12 @@ def sweep(
 ) -> Sweep:
     """Predicts scripts and replays recordings, on each card and with each setting of a plan.
 
-    Each row is the result of `predict` or `replay`. Finished rows are kept in a table. A case in
-    the table runs again only after a change of its script, of a module that the script imports from
-    its own folder or PYTHONPATH, of the versions of plimsoll or PyTorch, or of the case itself.
-    Changes of other files that a script reads, and of installed packages, are not noticed. The row
-    of a failed case has the reason, and the next sweep tries the case again.
+    Each row is the result of `predict` or `replay`. A table keeps the finished rows, and the next
+    sweep reuses them. It runs a case again if the case itself, its script or its recording has
+    changed. A change of a module that the script imports from its own folder or PYTHONPATH counts
+    too, as does another version of plimsoll, of PyTorch or of the serving engine. plimsoll does not
+    notice changes of other files that a script reads, or of other installed packages. The row of a
+    failed case has the reason, and the next sweep tries the case again.
 
     >>> import plimsoll
     >>> plan = {"scripts": ["train.py"], "gpus": ["L4", "H100"], "vary": {"--batch-size": [4, 8]}}
@@ -74,9 +75,10 @@ def sweep(
 
 
 def processes_of(plan: SweepPlan, processes: int | None) -> int | None:
-    """Returns how many cases run at the same time; None means one for each core.
+    """Returns how many cases to run at the same time. The result None means one for each core.
 
-    A job has a process for each rank, so fewer jobs run at the same time.
+    If `processes` is None, fewer jobs run at the same time, because each of their ranks takes a
+    core.
     """
     if processes is not None or plan.ranks == 1:
         return processes

@@ -78,10 +78,9 @@ def _answer(rows: Sequence[Row], found: SweepParts) -> str:
 
 
 def _best(best: Row, rows: Sequence[Row], found: SweepParts, goal: str) -> str:
-    """Returns the part of a sentence that has the best case's name and its figure for the goal.
+    """Returns words that name the best case, such as "the fastest is H100 (9.5 samples/s)".
 
-    The case is named by its card. Arguments, settings and allocator are added only if they differ
-    between the cases.
+    The name is the card. Arguments, settings and allocator follow if they differ between the cases.
     """
     kinds: list[Callable[[Row], str]] = [
         lambda row: shlex.join(row.case.arguments),
@@ -132,7 +131,7 @@ def _allocator(row: Row) -> str:
 
 
 def table_rows(found: SweepParts) -> list[tuple[str, ...]]:
-    """Returns the table: the heads of its columns, then its rows, each program's best row first.
+    """Returns the table: the heads of its columns, then the rows of each program, best first.
 
     A column whose values are all equal is left out, except "on the card" and "fits".
     """

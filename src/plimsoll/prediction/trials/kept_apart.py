@@ -35,6 +35,6 @@ class KeptApart:
 
 
 def most_refused(*trials: KeptApart | None) -> KeptApart | None:
-    """Returns the trial with the longest list of refused writes; None if all are None."""
+    """Returns the trial with the longest `refused`; None if `trials` has only None."""
     known = [trial for trial in trials if trial is not None]
     return max(known, key=lambda trial: len(trial.refused), default=None)

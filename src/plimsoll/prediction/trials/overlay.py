@@ -63,7 +63,7 @@ def plan(
 ) -> list[Step]:
     """Returns how the trial's root shows each part of the real root.
 
-    In the list, a folder that is shown anew stands before its entries. The free folders are last.
+    In the list, a folder of kind `ANEW` comes before its entries. The free folders come last.
 
     Args:
         free: Folders that are shown as they are and stay writable; missing ones are left out.

@@ -171,9 +171,9 @@ class _Rules:
 
         Dropping the last result of a forward pass frees all blocks that autograd saved for it, one
         after another without a request between them. A function that returns also frees blocks in a
-        row. So frees in a row count as a dropped graph only if they free at least four candidates.
-        The number of freed candidates must also be at least three quarters of the number of
-        candidates that are still live afterwards.
+        row. So two conditions must hold before frees in a row count as a dropped graph. They must
+        free at least four candidates. For every four candidates that are live afterwards and freed
+        later, they must free at least three.
         """
         found = np.flatnonzero(candidates & (self._blocks.end < self._blocks.event_count))
         result = np.zeros(len(candidates), dtype=np.bool_)
@@ -222,11 +222,14 @@ class _Rules:
         """Names KV caches: buffers that persist over steps of inference.
 
         A step of inference begins with a request by a module while autograd does not record, and
-        ends at the next request outside modules. A block that lives from one step into the next is
-        a cache if the requesting code has "cache" in a name, or if the block grows. A block grows
-        if each step requests a larger block at the same line and frees the previous one while
-        modules run. In a program without training, a block that code outside modules requests is
-        also a cache if that code has "cache" in a name and the block lives for several steps.
+        ends at the next request outside modules. There are three kinds of cache:
+
+        - A block that a module requests and that outlives its step, if the requesting code is
+          named after a cache.
+        - A block that grows: most steps request a larger block with the same call stack, and the
+          next step frees the previous block while modules run.
+        - Without backward passes, also a block that code outside modules requests and that lives
+          for several steps, if this code is named after a cache.
         """
         start, end = self._blocks.start, self._blocks.end
         inside = self._is[Place.FORWARD] & (self._evidence.records == 0)
@@ -250,7 +253,8 @@ class _Rules:
                 growing.append(stack)
         grows = np.isin(self._blocks.stack, growing)
         # To grow a cache, a program requests a larger block, copies the data to it, and then frees
-        # the old block. So the last request before that free has the stack of a growing cache.
+        # the old block. So a block is also a cache if the last request before its free has the
+        # stack of a growing cache.
         copied = grows[order][np.searchsorted(start[order], end) - 1]
         cached = (stays & self._evidence.names_cache) | (handed_on & (grows | copied))
         if not len(self._backward_starts):

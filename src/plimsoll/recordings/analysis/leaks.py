@@ -42,9 +42,9 @@ class Leak:
         grown_bytes: The growth from the first examined step to the last.
         blocks: The growth in the number of blocks.
         last_event: The last event that allocated a block of this line or size.
-        inside_step: None if the memory grows from step to step. If it grows with each pass of a
-            loop inside a marked step, such as a validation, the number of this step. "Step" in the
-            other attributes then means a pass of the loop.
+        inside_step: The number of the marked step that contains a loop, such as a validation, if
+            the memory grows with each pass of this loop. "Step" in the other attributes then means
+            a pass. None if the memory grows from step to step.
     """
 
     what: str
@@ -68,7 +68,7 @@ def find_leaks(
     """Finds the groups of blocks whose live bytes grow from step to step.
 
     Args:
-        lifetimes: The blocks; at least all that are live at one of the `leak_moments`.
+        lifetimes: The blocks. Blocks that are live at none of the `leak_moments` may be missing.
         steps: The program's steps.
         group: For each block, the number of its group, such as its source line.
         names: The names of the groups.
@@ -164,10 +164,11 @@ def theil_sen(time: NDArray[np.int64], level: NDArray[np.int64]) -> float:
 
 
 def mann_kendall(level: NDArray[np.int64]) -> float:
-    """Returns the confidence in growth (Mann-Kendall test): 1 minus the probability of chance.
+    """Returns the Mann-Kendall test's confidence that a series grows.
 
-    The test is one-sided and uses the normal approximation with the correction for ties. For up to
-    8 points it reports less confidence than the exact test.
+    The confidence is 1 minus the probability that chance alone gives as much growth. The test is
+    one-sided and uses the normal approximation with the correction for ties. For up to 8 points it
+    reports less confidence than the exact test.
     """
     count = len(level)
     one, other = np.triu_indices(count, 1)

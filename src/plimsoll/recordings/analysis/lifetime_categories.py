@@ -111,8 +111,8 @@ def _together(
     found = blocks[(lifetimes.start[blocks] <= moment) & (lifetimes.end[blocks] > moment)]
     left = Counter(sizes)
     chosen = []
-    # Gradients outlive activations and temporaries of the same size. So take the blocks that are
-    # freed last.
+    # Gradients live longer than activations and temporaries of the same size. So take the blocks
+    # that are freed last.
     for block in found[np.argsort(-lifetimes.end[found], kind="stable")].tolist():
         size = int(lifetimes.size[block])
         if left[size] > 0:

@@ -137,8 +137,8 @@ def source_lines(
         frames: A function that returns the frames of a stack, such as `DeviceTrace.frames`.
 
     Returns:
-        For each stack, the index of its line in the list of lines. Then the list of lines, in
-        which each line occurs once.
+        The index of each stack's line in the list of lines, and this list. The list has each line
+        once.
     """
     numbers, place = np.unique(stacks, return_inverse=True)
     lines: dict[str, int] = {}

@@ -54,11 +54,11 @@ class Steps:
     """The boundaries of a program's steps.
 
     Attributes:
-        boundaries: Event numbers, one more than there are steps: step `i` goes from event
-            `boundaries[i]` up to `boundaries[i + 1]`. Empty without steps.
+        boundaries: The events at which steps begin, and the end of the last step. Step `i` has the
+            events from `boundaries[i]` to `boundaries[i + 1] - 1`. Empty without steps.
         source: "marks" if the program marked them, "rhythm" if they were detected.
-        confidence: A rating of detected steps from 0 to 1: whether they are alike, evenly long, and
-            begin when little memory is live. 1 for marks.
+        confidence: A rating of detected steps from 0 to 1. It is high if the steps are alike and
+            evenly long, and begin when little memory is live. 1 for marks.
     """
 
     boundaries: NDArray[np.int64]

@@ -80,7 +80,7 @@ class Stretches(ABC):
         """Yields the stretches."""
 
     def window(self, first: int, last: int) -> Stretch:
-        """Returns the events from `first` up to, but without, `last`, as one stretch."""
+        """Returns the events from `first` to `last - 1` as one stretch."""
         parts: list[Stretch] = []
         for stretch in self:
             if stretch.first >= last:

@@ -225,21 +225,18 @@ class Facts:
 
     @cached_property
     def is_trained(self) -> NDArray[np.bool_]:
-        """Returns a mask of the blocks that are freed in the backward pass of their step.
-
-        At most one step may end during the block's life.
-        """
+        """Returns a mask of the blocks that a backward pass frees in their step or the next one."""
         steps = np.searchsorted(self.steps.boundaries, (self.blocks.start, self.blocks.end))
         found: NDArray[np.bool_] = self.is_freed_in_backward & (steps[1] - steps[0] <= 1)
         return found
 
     def callers_line(self, blocks: NDArray[np.int64]) -> str | None:
-        """Returns the user's line, outside training, that leads to the requests of `blocks`.
+        """Returns the user's line, not run by training, that led to the requests of `blocks`.
 
         A line in a module's `forward` runs in training too, so it does not show who called it. Each
         call stack is therefore searched from its innermost line outwards, up to the first line that
-        training does not run. Among the lines found, the one whose blocks have the most bytes is
-        returned; None if no line is found.
+        training does not run. If several lines are found, returns the one whose blocks have the
+        most bytes. Returns None if no line is found.
         """
         trained = self.blocks.stack[self.is_trained & (self.blocks.stack > 0)]
         taken: set[str] = set()

@@ -1,10 +1,9 @@
 """Finds loops that make no optimizer step, such as a validation between two steps of training.
 
 Such a loop lies inside one marked step. This step makes many times as many forward requests as
-other steps. The iterations of the loop, called passes, are found from the rhythm of the loop's
-allocations. Only the time up to the end of the step's largest rise of live memory is searched. A
-loop that keeps memory frees it all at once after the loop's end, so its passes are alike only until
-then.
+other steps. plimsoll finds the iterations of the loop, called passes, by the rhythm of the loop's
+allocations. It searches the step only up to the end of the largest rise of live memory, because a
+loop that keeps memory frees all of it at once after the loop's end.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _MOST_LOOPS = 100
 
 
 def inner_loop(facts: Facts) -> Steps:
-    """Returns the passes of a loop inside the marked step that has the peak; empty without one."""
+    """Returns the passes of a loop inside the marked step with the peak; empty without a loop."""
     steps = [(first, last) for first, last in _long_steps(facts) if first <= facts.event < last]
     return _passes(facts, steps)
 
@@ -66,7 +65,7 @@ def _long_steps(facts: Facts) -> list[tuple[int, int]]:
 
 
 def _passes(facts: Facts, steps: list[tuple[int, int]]) -> Steps:
-    """Returns the passes of the loops inside some steps, each given by its first and last event."""
+    """Returns the passes of the loops inside some steps, which `_long_steps` returned."""
     if not steps:
         return NO_STEPS
     level = facts.blocks.level()

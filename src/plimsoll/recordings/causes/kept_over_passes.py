@@ -46,7 +46,7 @@ def kept_over_passes(facts: Facts) -> Cause | None:
 
 
 def growing_inner_loop(facts: Facts) -> Steps:
-    """Returns `inner_loop` if `kept_over_passes` would name it; otherwise no passes."""
+    """Returns the passes of `inner_loop` if memory grows with each of them; otherwise no passes."""
     loop = inner_loop(facts)
     return NO_STEPS if _growth(facts, loop) is None else loop
 
@@ -54,7 +54,7 @@ def growing_inner_loop(facts: Facts) -> Steps:
 def lines_that_keep(
     facts: Facts, passes: Steps, group: NDArray[np.int64], names: Sequence[str]
 ) -> list[Leak]:
-    """Returns the growth of lines, without memory that is meant to stay, such as parameters.
+    """Finds lines whose memory grows. Ignores memory that is meant to stay, such as parameters.
 
     Args:
         facts: The facts of the device.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _TENSORS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.BinOp)
 _PLAIN = ("item", "detach", "cpu", "tolist", "numpy", "len", "float", "int")
-"""A result of these functions and methods has no GPU memory, or no autograd graph, or neither."""
+"""Functions and methods whose results keep no GPU memory or no autograd graph."""
 _WITHOUT_GRAPH = ("argmax", "argmin", "argsort", "bincount", "bool", "dim", "eq", "ge", "gt", "le",
                   "long", "lt", "ne", "nonzero", "numel", "sign", "size")  # fmt: skip
 """Methods and functions whose results have no grad_fn."""
@@ -78,14 +78,14 @@ def _has(node: ast.stmt, line: int) -> bool:
 def _kept_at(loop: _Loop, line: int) -> list[tuple[ast.stmt, ast.expr, bool | None]]:
     """Returns the statements that keep the value that a line makes, or a loss computed from it.
 
-    If the line itself has such statements, returns only these. Otherwise returns the statements
-    that keep a name assigned by the line, in the order of the text. If there are none, looks for a
-    loss. For example, the line assigns `output`, and a later line computes `loss` from `output`.
-    Then returns the statements that keep `loss`.
+    These are the statements on the line itself. If it has none, they are the statements that keep
+    a name assigned by the line. If there are none either, they are the statements that keep a loss:
+    for example, the line assigns `output`, and a later line computes `loss` from `output`.
 
     Returns:
-        For each statement: the statement, the value that it keeps, and whether this value is a loss
-        that is known to be a number. The last item is None if the value is the line's own result.
+        A tuple for each statement, in the order of the text: the statement, the value that it
+        keeps, and a bool or None. True means a loss that is known to be a number. False means
+        any other loss. None means the line's own result.
     """
     kept = sorted(_keeping(loop), key=lambda each: each[0].lineno)
     own = [each for each in kept if _has(each[0], line)]

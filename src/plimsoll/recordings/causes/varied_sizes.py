@@ -46,8 +46,8 @@ def _most_varied(facts: Facts) -> tuple[NDArray[np.int64], str | None]:
     """Returns the distinct sizes that one call requested, and the call's line.
 
     Requests with the same call stack are one call. Only a call's largest request in each pass
-    counts. The call with the most distinct sizes is chosen. A call whose sizes
-    never decrease from one pass to the next only grows, so it counts as having no sizes.
+    counts. The chosen call has the most distinct sizes. Calls whose sizes never decrease from one
+    pass to the next are left out, because such sizes grow rather than vary.
     """
     blocks = facts.blocks
     large = np.flatnonzero((blocks.size > _LARGE) & (blocks.stack > 0))

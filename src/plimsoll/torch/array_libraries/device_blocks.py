@@ -40,8 +40,8 @@ class Memory(Protocol):
     def record_stream(self, address: int, stream: int) -> None:
         """Notes that work on `stream` uses a block that was allocated for a different stream.
 
-        After the block is freed, the engine does not reuse it until the work that was queued on
-        `stream` before the free is done.
+        Some of this work may still be queued when the block is freed. The engine reuses the block
+        only after that work is done.
         """
 
     def memory_info(self) -> tuple[int, int]:

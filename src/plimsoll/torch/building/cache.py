@@ -28,8 +28,8 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 def cache_folder() -> Path:
     """Returns the user's folder of libraries, in XDG_CACHE_HOME or else in ~/.cache.
 
-    If other users could write there, or this user cannot, returns instead a folder that belongs to
-    this user, inside the system's folder for temporary files.
+    If other users may write to this folder, or this user may not, the result is a folder of this
+    user inside the system's folder for temporary files.
 
     Raises:
         InputError: If there is no folder to which only the user can write.
@@ -111,7 +111,7 @@ def seal(path: Path) -> None:
 
 
 def is_usable(path: Path) -> bool:
-    """Returns whether a sealed file exists, is undamaged, and only the user may write to it.
+    """Returns whether a file exists, matches its digest, and is writable only by the user.
 
     If the file exists but cannot be used, prints why.
     """

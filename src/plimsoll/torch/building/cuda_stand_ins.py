@@ -35,7 +35,8 @@ _SYMBOL = re.compile(r"(\w+) +GLOBAL +DEFAULT +UND ([\w$.]+)(?:@([\w.]+))?")
 _OF_DRIVER = re.compile(r"cu[A-Z]")
 """Matches names of CUDA's driver functions.
 
-Other CUDA functions are recognized by their symbol versions, which the driver's library lacks.
+plimsoll recognizes CUDA's other functions by the versions of their symbols. The symbols of the
+driver have no versions.
 """
 _PRELUDE = """\
 #include <cxxabi.h>

@@ -1,8 +1,8 @@
-"""Puts plimsoll's allocators on real GPUs, under PyTorch or only for other libraries.
+"""Runs plimsoll's allocators on real GPUs, for PyTorch or only for other libraries.
 
-PyTorch's allocator is replaced before the first allocation; PyTorch initialises the new one when it
-initialises CUDA. A GPU's engine is made when the GPU is first used, because the engine makes a
-context on the GPU.
+plimsoll replaces PyTorch's allocator before the first allocation. PyTorch initialises the new
+allocator when it initialises CUDA. A GPU's engine is made when the GPU is first used, because the
+engine makes a context on the GPU.
 
 The new allocator is in a C++ library, the bridge. If the bridge cannot be built for the installed
 PyTorch, plimsoll uses PyTorch's interface for pluggable allocators. Allocating and freeing then

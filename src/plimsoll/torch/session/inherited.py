@@ -20,7 +20,9 @@ _FOLDER = str(Path(__file__).with_name("site"))
 
 
 def begin_started_with(begin: Callable[[dict[str, Any]], None], values: dict[str, Any]) -> None:
-    """Makes every process that this one starts call `begin` before it imports PyTorch.
+    """Ensures that each new Python process calls `begin` before it imports PyTorch.
+
+    New processes are those that this process starts later, and the processes that they start.
 
     Args:
         begin: A top-level function of a module, so that the new process can import it.

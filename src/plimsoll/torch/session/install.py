@@ -60,8 +60,8 @@ def install(
     """Makes PyTorch and other libraries use plimsoll's allocator in this process.
 
     Call it before the first tensor is made on a GPU. All of torch.cuda's memory functions continue
-    to work. A second call must have the same arguments, but may add libraries. On simulated GPUs,
-    `allocator` must be the one with which the GPUs are simulated, and only the tiers are set.
+    to work. A second call must have the same arguments, but may add libraries. If the GPUs are
+    simulated, the call sets only the tiers. `allocator` must then be the simulation's allocator.
 
     >>> import plimsoll
     >>> plimsoll.install(policy="spill", dedicated="6GiB")  # doctest: +SKIP
@@ -137,11 +137,12 @@ def _use_simulated(engines: Engines, allocator: LiveAllocatorName, tiers: Tiers)
 
 
 def install_from_environment() -> None:
-    """Installs what PLIMSOLL_ALLOCATOR and similar variables ask for, or ends the process.
+    """Installs what PLIMSOLL_ALLOCATOR and similar variables ask for.
 
-    PLIMSOLL_POLICY, _DEDICATED, _SHARED, _REBALANCE and _PLAN take the same values as the arguments
-    of `install`. PLIMSOLL_CUPY=1, _NUMBA=1 and _RMM=1 add libraries. If the process has no GPU, or
-    its PyTorch has no CUDA, nothing is installed, because such a process uses no GPU.
+    If the installation fails, prints the error and ends the process. PLIMSOLL_POLICY, _DEDICATED,
+    _SHARED, _REBALANCE and _PLAN take the same values as the arguments of `install`.
+    PLIMSOLL_CUPY=1, _NUMBA=1 and _RMM=1 add libraries. If the process has no GPU, or its PyTorch
+    has no CUDA, nothing is installed, because such a process uses no GPU.
     """
     name = os.environ.get("PLIMSOLL_ALLOCATOR") or "torch"
     try:

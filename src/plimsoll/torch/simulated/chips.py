@@ -26,13 +26,13 @@ class Chip:
 
 
 def nearest_row(table: Path, capability: tuple[int, int]) -> dict[str, int]:
-    """Returns the row of a table that holds for chips of a compute capability.
+    """Returns a table's row for chips of a compute capability.
 
     If the table has no row of that capability, returns the row of the next lower capability. If all
     rows are of higher capabilities, returns the first row.
 
     Args:
-        table: A .csv file with a row for each of several compute capabilities, the lowest first.
+        table: A .csv file whose rows are in ascending order of their compute capabilities.
         capability: The compute capability.
     """
     rows = read_numbers(table)

@@ -265,9 +265,9 @@ class _CudaGraph:
     def __del__(self) -> None:
         _CudaGraph.reset(self)
 
-    # From 2.13 on torch.cuda.CUDAGraph has its own `__del__`. It does not call the base class's
-    # `__del__`, because PyTorch's base class is written in C++ and has none. So this method
-    # replaces the subclass's `__del__` by a function that also resets the graph.
+    # From PyTorch 2.13 on, torch.cuda.CUDAGraph has its own `__del__`, which does not call the
+    # `__del__` above. So this method replaces the subclass's `__del__` by a function that also
+    # resets the graph.
     def __init_subclass__(cls) -> None:
         own = cls.__dict__.get("__del__")
         if own is not None:

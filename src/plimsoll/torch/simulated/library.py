@@ -316,8 +316,7 @@ class Library:
                 part of the context.
             out_of_memory: Called with a device and the size of a request that fails on it.
             is_in_open_loop: Returns whether the program is in a `while` loop.
-            is_tested: Returns whether a condition of the program depends on the value that it
-                reads now.
+            is_tested: Returns whether the program tests the value that it reads now, as in an `if`.
             waits_for_ever: Called with the number of the call stack at which the program waits for
                 a value that never comes. Returns whether to stop the program.
         """
@@ -480,6 +479,6 @@ def _rows(copy: Any, kind: type[_Row]) -> ctypes.Array[_Row]:
 
 
 def _megabytes(conf: str, key: str) -> int:
-    """Returns the size that `conf` sets for `key`, in bytes; `_WITHOUT_END` without one."""
+    """Returns the bytes that `conf` sets for `key`; `_WITHOUT_END` if `conf` does not set it."""
     found = re.findall(rf"{key}\s*:\s*(\d+)", conf)
     return int(found[-1]) * MiB if found else _WITHOUT_END

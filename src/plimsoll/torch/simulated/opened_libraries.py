@@ -1,12 +1,12 @@
 """Simulates NVIDIA's libraries for programs that open them by `ctypes`.
 
-If a program opens such a library by its file name, it gets an object whose attributes are the
-library's functions. Any other library is opened as usual, and then calls the simulated GPUs where
-it calls CUDA. If such a library needs CUDA libraries that are not installed, plimsoll first makes
-stand-ins for the missing ones.
+A program that opens the driver, NVML, NCCL or the CUDA runtime gets an object whose attributes are
+the library's functions. If the machine has the real CUDA runtime, plimsoll also loads that, because
+PyTorch's libraries are linked to it.
 
-If a program opens the CUDA runtime and the machine has one, plimsoll also loads the real runtime,
-because PyTorch's libraries are linked to it.
+Once PyTorch is imported, a program may open another library by its path. This library's calls of
+CUDA then reach the simulated GPUs. If the library needs CUDA libraries that are not installed,
+plimsoll first makes stand-ins for them.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def answer_by_ctypes(simulation: Simulation, groups: ProcessGroups) -> None:
         file = PurePath(name).name if isinstance(name, str) else ""
         if file in stand_ins:
             return stand_ins[file]
-        # Python calls `__init__`, which loads the library, only if `__new__` returns a
-        # `ctypes.CDLL`. So this function loads the real library itself, unless the class has an
-        # `__init__` of its own.
+        # `ctypes.CDLL.__init__` loads the library. Python does not call it if `__new__` returns
+        # `cudart`, so this function calls it. It does not do so for a class with its own
+        # `__init__`.
         is_plain = cls.__init__ is ctypes.CDLL.__init__
         if file.startswith(simulated_cudart.PREFIX):
             with suppress(OSError):

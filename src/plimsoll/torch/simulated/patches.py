@@ -185,7 +185,9 @@ def _rebuild_cuda(
 
 
 def _patch_autograd(torch: ModuleType, simulation: Simulation) -> None:
-    """Makes a backward pass wait, before it returns or fails, until all its work has ended.
+    """Makes the program wait after each backward pass until all work of the pass has ended.
+
+    The program also waits after a pass that failed.
 
     `torch.autograd.grad` and `torch.autograd.backward` call the same function by two names.
     csrc/python/autograd_fence.cpp explains which work would otherwise still go on.

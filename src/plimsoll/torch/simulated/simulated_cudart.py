@@ -1,8 +1,9 @@
 """CUDA's runtime (libcudart) for programs and libraries that open it by `ctypes`.
 
-The functions call the simulated driver. A library that a program opens by `ctypes` calls them too,
-although it is linked to libcudart. In a program's other extensions CUDA's own functions remain. A
-function that is not simulated returns the status "not supported".
+The functions call the simulated driver. If a program opens another library by `ctypes`, plimsoll
+makes that library's calls of libcudart reach these functions too (opened_libraries.py). Other
+extensions of a program still call CUDA's own functions. A function that is not simulated returns
+the status "not supported".
 """
 
 from __future__ import annotations

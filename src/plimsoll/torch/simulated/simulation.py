@@ -73,8 +73,8 @@ class Simulation:
         groups: The ranks of each process group that was made, also of groups without this rank.
         groups_with_sends: The ranks of each group in which this rank sent a message to one other
             rank, or received one.
-        loaded: For each GPU, the parts of its CUDA context that the process has loaded: a name
-            from CONTEXT_PARTS for each load.
+        loaded: For each GPU, the parts of its CUDA context that the process has loaded (names from
+            CONTEXT_PARTS). A part that was loaded twice is listed twice.
         communicators: NCCL's communicators, and their memory.
         limits: For each GPU, the memory limits that the program set, the oldest first.
         card_files: For each GPU, the file in which processes note their memory on its card.
@@ -232,9 +232,9 @@ class Simulation:
         return max(total - (gpu.total_bytes - gpu.free_bytes), 0), total
 
     def note_size_read(self) -> None:
-        """Notes the program's line if it is the first to read a card's memory size.
+        """Notes the program's current line as the first that read a card's memory size.
 
-        The program may choose sizes by what it reads.
+        Later calls keep that line. The program may choose its sizes by the card's memory size.
         """
         self.size_read_at = self.size_read_at or where(self.runners)
 
@@ -535,9 +535,9 @@ class Simulation:
 class SiteStacks:
     """The program's call stacks by the number of the call site, innermost frame first.
 
-    Each stack begins with a made-up frame. It tells where the request came from, for example from
-    a backward pass. `runners` are files that run the program; their frames at the end of a stack
-    are left out.
+    A made-up frame before the innermost one tells where the request came from, for example from a
+    backward pass. The stack of site 0 has no made-up frame. `runners` are files that run the
+    program. Their frames at the end of a stack are left out.
     """
 
     def __init__(self, lib: library.Library, runners: Collection[str]) -> None:

@@ -27,7 +27,8 @@
 // done.
 //
 // - books/ records which addresses are used, free, retired or a hole, and which pieces lie there
-//   (mapped_space.h has the picture). It has an Arena for each stream, Lending, and the Ledger.
+//   (mapped_space.h has the picture). books/ also has an Arena for each stream, Lending, and the
+//   Ledger.
 // - plan/ reads books/ and returns a Plan: where the request is to lie (place_search.h), which
 //   pieces fill the place (plan.h), and how large new ones are (piece_sizes.h).
 // - apply/ carries a plan out, whole or not at all (applier.h), and tries one way after another to
@@ -132,11 +133,11 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
 
   // Moves up to `most` bytes of spilled blocks back to the card. The blocks keep their addresses.
   // The blocks that have lived longest move first, because the next step will use them. Exported
-  // blocks stay. Waits for the device; the program must not use the blocks during the call. Takes
-  // the card's memory from the driver, and leaves cached memory for the next step. Returns the
-  // bytes moved. Throws DriverError if the driver fails. Each piece then still lies in one tier as
-  // a whole. If the driver has unmapped a piece but fails to map it again, the next request that
-  // needs new mappings tries again.
+  // blocks stay. Waits for the device; the program must not use the blocks during the call. The
+  // driver gives the new memory on the card; cached memory stays for the next step. Returns the
+  // bytes moved. Throws DriverError if the driver fails. Even after a failure, each piece lies in
+  // one tier as a whole. If the driver has unmapped a piece but fails to map it again, the next
+  // request that needs new mappings tries again.
   Bytes rebalance(Bytes most);
 
   // Checks that the region can be paused. Throws std::invalid_argument if it does not exist or is

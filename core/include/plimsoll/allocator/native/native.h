@@ -59,8 +59,8 @@ class NativeAllocator final : public Allocator {
     Bytes size = 0;
     bool exceeds_limit = false;  // the limit forbids it until cached memory has been returned
   };
-  // Returns the segment that a malloc needs now from its pool's source. Returns nothing if a free
-  // block serves the request, or the driver gives the pool's segments.
+  // Returns the segment that a malloc of `size` bytes would need from its pool's source. Returns
+  // nothing if the pool has no source, or if a free block serves the request.
   [[nodiscard]] std::optional<Lack> lack(Bytes size, StreamId stream);
 
   [[nodiscard]] Bytes largest_free_block() const override;
@@ -105,10 +105,10 @@ class NativeAllocator final : public Allocator {
   [[nodiscard]] bool exceeds_limit(const NativeRequest& request, Bytes collected = 0) const {
     return limit_.has_value() && books_.reserved() - collected + request.segment > *limit_;
   }
-  // Returns whether the option throw_on_cudamalloc_oom rejects the request, because a new segment
-  // would exceed the configuration's memory fraction. Returns false for a request that exceeds the
-  // limit. `exceeds_limit` refuses such a request, and cached memory may then still go back to the
-  // driver.
+  // Returns whether the option throw_on_cudamalloc_oom rejects the request: a new segment would
+  // exceed the configuration's memory fraction, even after `collected` bytes have gone back to the
+  // driver. Returns false if `exceeds_limit` is true: cached memory may then go back to the driver
+  // before the request fails.
   [[nodiscard]] bool is_rejected(const NativeRequest& request, Bytes collected = 0) const;
 
   // Throws PyTorch's error for a request for which `is_rejected` is true. Like PyTorch, it records

@@ -29,8 +29,7 @@ struct NativePools {
     return pool_of(id.is_default() ? nullptr : &privates.at(id), is_small);
   }
 
-  // Returns the private pools with 0 uses, in the order in which they are emptied. If a recorded
-  // state was restored, some of these pools were never released in this process.
+  // Returns the private pools with 0 uses, in the order in which they are emptied.
   [[nodiscard]] std::vector<PoolId> unheld() const {
     std::vector<PoolId> ids = released.ids();
     for (const auto& [id, pool] : privates) {

@@ -116,8 +116,9 @@ Block* Growth::take_planned(const Request& request, const PlanFollower::Answer& 
 }
 
 // Maps free and new memory at the request's planned place and serves the request there; null if
-// that is not possible. If new memory is refused, the arena may take more pieces from other arenas,
-// as in `grow`. If it could not, the request would take the same pieces, but lie outside the area.
+// that is not possible. If new memory is refused, the arena may take more pieces from other arenas.
+// Without these pieces, the request would fail here, and `grow` would serve it from the same pieces
+// outside the planned area.
 Block* Growth::fill_planned(const Request& request, Address address) {
   MappedSpace& planned = request.arena().planned;
   const std::deque<Arena::Guard> givers = lock_givers(request.arena());

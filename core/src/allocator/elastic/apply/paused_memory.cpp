@@ -278,8 +278,8 @@ Status PausedMemory::take_off() {
     copies.emplace_back(batch, event);
   }
   // If the content is in page-locked memory, a batch's pieces are released while the next batch is
-  // copied. If the content is in the store, all pieces are released at the end, so that mapping the
-  // pieces again undoes everything until then.
+  // copied. If the content is in the store, all pieces are released at the end. Until then, the
+  // pieces still have their content, so mapping them again undoes everything.
   const bool is_copied = !chunks_.empty();
   std::vector<PausedPiece*> unmapped;
   for (const auto& [batch, copied] : copies) {

@@ -90,7 +90,8 @@ ElasticPool& Pausing::region_at(RegionId region) {
 
 void Pausing::require_no_capture() const {
   if (arenas_.is_capturing()) {
-    throw std::invalid_argument("a region cannot be paused or resumed while a graph is being captured");
+    throw std::invalid_argument(
+        "a region cannot be paused or resumed while a graph is being captured");
   }
 }
 

@@ -231,8 +231,9 @@ void MappedSpace::add_piece(Address address, std::unique_ptr<Piece> piece, std::
   free(block, age);
 }
 
-// Takes the range out of the free block that contains it. `first` is this block as the caller found
-// it earlier. If the block has been split since then, `first` is only the block's lowest part.
+// Takes the range out of the free block that contains it. When the caller looked up `first`,
+// `first` contained the range. If `first` has been split since then, a later block may contain the
+// range.
 Block* MappedSpace::take_out(Block* first, const AddressRange& range) {
   Block* block = first;
   while (block->address + block->size <= range.address) block = block->next;

@@ -53,9 +53,10 @@ void PlanFollower::note(Bytes size, Address address) {
   if (has_filled || use_.requests - at_step_.requests >= step_) judge_step();
 }
 
-// Sets `next_` to the slot that the plan has after this slot. At the end of a section, this is the
-// section's first slot, until the section has been repeated as often as planned. The program may
-// repeat the section more often or leave it early. So `other_` is the slot that follows then.
+// Sets `next_` to the slot that follows this slot in the plan. At the end of a section that
+// repeats, `next_` is the section's first slot; after the planned number of repetitions, it is the
+// first slot of the next section. The program may leave a section early or repeat it more often, so
+// `other_` is the other of these two slots.
 void PlanFollower::go_behind(std::uint32_t slot) {
   const std::size_t section = number_of_section(slot);
   if (section != section_) time_ = 0;

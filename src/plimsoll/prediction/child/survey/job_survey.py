@@ -77,8 +77,8 @@ def join_surveys(request: Request) -> None:
 def _fullest(ranks: Sequence[Sequence[AllocatorUse]], of: AllocatorUse) -> AllocatorUse:
     """Returns an allocator's use on the rank where it reserves most.
 
-    In the result, `fits` says whether all ranks fit, and `least_bytes` is the largest figure of any
-    rank. Ranks that fit have no `least_bytes`, and need less than the ranks that do not fit.
+    In the result, `fits` says whether all ranks fit, and `least_bytes` is the largest `least_bytes`
+    of any rank. A rank that fits has no `least_bytes`. It needs less than a rank that does not fit.
     """
     uses = [
         use

@@ -2,10 +2,12 @@
 
 Between its forward and its backward pass, a recomputed module keeps only its inputs, which are
 outputs of earlier modules. Dynamic programming over the tree of calls finds the sets of modules
-that save the most bytes for their time. The peak with a set of recomputed modules is computed from
-the lifetimes of a simulated step's blocks. The blocks that a recomputed module keeps for its
-backward pass are freed at the end of its call. The recomputation allocates all these blocks again
-at the moment when the backward pass would free the first one.
+that save the most bytes for their time.
+
+The peak with a set of recomputed modules is computed from the lifetimes of a simulated step's
+blocks. Some of these blocks were allocated in a module's call and lived until its backward pass. If
+the module is recomputed, such blocks are freed at the end of the call. The recomputation allocates
+all of them again at the moment when the backward pass would free the first one.
 """
 
 from __future__ import annotations

@@ -122,12 +122,11 @@ def _block_by_block(_: Cause, script: ScriptText) -> ScriptText:
 
 
 def _letting_go(cause: Cause, script: ScriptText) -> ScriptText:
-    """Detaches values that the innermost loop around the cause's line would keep.
+    """Changes the script so that a loop no longer keeps GPU memory from each iteration.
 
-    If the cause is a kept autograd graph, the detached values are those that the loop sums up or
-    appends to lists. For any other cause, only appended values are detached, and they are moved to
-    the host. If no backward pass uses the graph, no value is detached, and the line runs under
-    `torch.no_grad` instead.
+    If the loop keeps an autograd graph that no backward pass uses, the cause's line is put under
+    `torch.no_grad`. If it keeps another graph, the values that it sums up or appends to lists are
+    detached. For any other cause, the appended values are detached and moved to the host.
     """
     if cause.patch == NO_GRAD:
         return _without_grad(cause, script)

@@ -1,6 +1,6 @@
-"""Collects the changes that are either made or not made, without a degree.
+"""Collects the changes that follow from the survey of the unchanged script.
 
-Recomputation and offloading are elsewhere, because each can apply to more or less of the script.
+Recomputation and offloading are elsewhere, because they also depend on how much memory is missing.
 """
 
 from __future__ import annotations

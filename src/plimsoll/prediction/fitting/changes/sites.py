@@ -98,8 +98,8 @@ class Named:
 
     Attributes:
         name: The expression, such as "model" or "self.net".
-        path: Where the module that the variable holds lies within the model that runs, such as
-            "module" within DistributedDataParallel; "" if the variable holds the whole model.
+        path: The path from the model that runs to the held module: "module" for a model that
+            DistributedDataParallel wraps, "" for the whole model.
         statement: The statement after which the variable holds the model.
     """
 

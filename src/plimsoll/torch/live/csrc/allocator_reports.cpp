@@ -39,7 +39,8 @@ void add(StatArray& to, const plimsoll_pool_stat& from) {
   add(to[static_cast<size_t>(StatType::LARGE_POOL)], from.large_pool);
 }
 
-// Adds statistics of an engine, or of PyTorch's own allocator: their counters have the same names.
+// Adds the counters of an engine, or those of PyTorch's own allocator, to `to`. The two types of
+// statistics have the same names for the counters.
 template <typename Statistics>
 void add_all(DeviceStats& to, const Statistics& from) {
   add(to.allocation, from.allocation);

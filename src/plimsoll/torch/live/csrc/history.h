@@ -84,9 +84,8 @@ class History {
   // Returns whether the history or a tracker needs the engines' events.
   [[nodiscard]] bool is_watched() const;
 
-  // Returns how many bytes of an event's memory lie in host memory. Only a tracker may call it, and
-  // gets the number for the entry that was passed to the tracker. The entry, which has PyTorch's
-  // type, has no field for this number.
+  // Returns how many bytes of an event's memory lie in host memory. PyTorch's TraceEntry has no
+  // field for this number. Only a tracker may call this, while it handles the event's entry.
   [[nodiscard]] static uint64_t shared_of_event();
 
   // The function that an engine calls for each event; `log` is the log of its device.
@@ -105,8 +104,8 @@ class History {
     Placing& operator=(const Placing&) = delete;
 
     // Returns whether an event at `address` is about the prefix. `is_new` says that the event is an
-    // allocation. A block that is allocated at an address other than the constructor's is the
-    // prefix, and this function remembers the block's address.
+    // allocation. An allocation that is not at the constructor's address makes the prefix. This
+    // function then remembers the prefix's address.
     static bool is_prefix(uint64_t address, bool is_new);
 
    private:

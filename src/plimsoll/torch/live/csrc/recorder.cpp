@@ -49,9 +49,10 @@ bool is_of_request(TraceEntry::Action action) {
          action == TraceEntry::SEGMENT_MAP;
 }
 
-// Returns an event's device. PyTorch's own allocator takes snapshots of all devices in order but
-// reports device 0 for each (c10/cuda/CUDACachingAllocator.cpp); plimsoll's allocators report the
-// right device.
+// Returns an event's device. When PyTorch's own allocator takes a snapshot, it reports one event
+// for each device, in order, but every such event names device 0
+// (c10/cuda/CUDACachingAllocator.cpp). Therefore this function counts these events. plimsoll's
+// allocators name the right device.
 DeviceIndex device_of(const TraceEntry& entry) {
   if (entry.action_ != TraceEntry::SNAPSHOT || torch_allocator::get()->name() != "native") {
     return entry.device_;

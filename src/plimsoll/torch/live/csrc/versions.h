@@ -208,11 +208,13 @@ inline void set_internal([[maybe_unused]] TraceEntry& entry, [[maybe_unused]] co
 #endif
 }
 
-// Sets `registration_counter` of segments, which are sorted by address. `numbers` has a number for
-// each segment, higher for a segment that was made later. PyTorch's own allocator counts a pool's
-// segments in the order in which they were made. Ranks that make the same segments then register
-// the segments with NCCL in the same order, even if the addresses differ between ranks. The ranges
-// of one expandable segment share a number; only these are ordered by address.
+// Numbers segments by `registration_counter` in the order in which they were made, as PyTorch's own
+// allocator does. Ranks that make the same segments then register the segments with NCCL in the
+// same order, even if the addresses differ between ranks.
+//
+// `segments` is sorted by address. `numbers` has a number for each segment; a later segment has a
+// higher number. All ranges of an expandable segment have the same number, so they are counted in
+// the order of their addresses.
 inline void set_registrations([[maybe_unused]] std::vector<SegmentInfo>& segments,
                               [[maybe_unused]] const std::vector<uint64_t>& numbers) {
 #if PLIMSOLL_TORCH_AT_LEAST(11)

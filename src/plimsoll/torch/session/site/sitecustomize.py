@@ -1,8 +1,8 @@
-"""Gives a process simulated GPUs just before it imports PyTorch; other processes lose no time.
+"""Gives a process simulated GPUs just before the process imports PyTorch.
 
-When Python starts, it imports the first `sitecustomize` on its path. `inherited` puts this file's
-folder first on that path. This file then runs the next `sitecustomize` on the path, so that the
-user's own one is not lost.
+A process that does not import PyTorch loses no time. When Python starts, it imports the first
+`sitecustomize` on its path. `inherited` puts this file's folder first on that path. This file then
+runs the next `sitecustomize` on the path, which may be the user's own.
 """
 
 from __future__ import annotations

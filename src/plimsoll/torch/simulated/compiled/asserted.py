@@ -97,7 +97,7 @@ class UndecidedError(Exception):
 
 
 def assertions_of(function: Any) -> Assertions | None:
-    """Returns the checks of one of Inductor's kernels; None if it has none or no source."""
+    """Returns an Inductor kernel's checks; None if it has no checks or no readable source."""
     try:
         source = getattr(function, "src", None) or inspect.getsource(function.fn)
         found = Assertions(source) if "device_assert" in source else None

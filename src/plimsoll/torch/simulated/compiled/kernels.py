@@ -2,10 +2,10 @@
 
 `triton.compile` makes every kernel: the program's own kernels and those of Inductor. plimsoll
 replaces this function with one whose kernels compute nothing. plimsoll compiles a kernel beyond
-Triton's IR only to learn a number. For a kernel that makes tensor descriptors on the device, this
-is the size of its scratch memory. For a kernel whose registers decide a choice, this is the number
-of registers of a thread. For example, Inductor halves the blocks of a reduction whose threads need
-many registers.
+Triton's IR only in two cases. If the kernel makes tensor descriptors on the device, plimsoll needs
+the size of its scratch memory. If Inductor or the program may decide by the number of a thread's
+registers, plimsoll needs that number. For example, Inductor halves the blocks of a reduction whose
+threads need many registers.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _is_inductors(function: Any) -> bool:
 
 
 def _checked(src: Any, lowering: Lowering, ir: Any) -> tuple[dict[str, Any], set[str]]:
-    """Compiles a kernel as far as needed to know its errors, written arguments and scratch memory.
+    """Compiles a kernel to learn its errors, the arguments that it writes, and its scratch memory.
 
     Returns:
         The properties of the scratch memory, and the names of the arguments that the kernel writes
@@ -382,7 +382,7 @@ class SimulatedKernel:
 
 
 def _known_elements(tensor: Any) -> Any:
-    """Returns the values from a tensor's first element to its storage's end; None if unknown."""
+    """Returns values as `asserted.Values` describes; None also for floats and complex numbers."""
     import torch
 
     if not isinstance(tensor, torch.Tensor) or tensor.is_floating_point() or tensor.is_complex():

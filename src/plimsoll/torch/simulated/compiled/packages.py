@@ -19,7 +19,7 @@ _CODE = (".cubin", ".fatbin", ".ptx")
 
 
 def refuse_packages(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads one of the modules in `REFUSING`, and makes its function refuse packages for GPUs."""
+    """Loads a module of `REFUSING`, and makes the module's function refuse packages for GPUs."""
     execute()
     name = REFUSING[module.__name__]
     function = getattr(module, name, None)

@@ -85,7 +85,7 @@ def keep_in(folder: Callable[[], Path], module: ModuleType, execute: Callable[[]
 
     @contextmanager
     def temporary_cache_dir(directory: str) -> Iterator[None]:
-        """Moves the caches to a folder for a while; PyTorch saves compiled graphs this way."""
+        """Moves the caches for a while; PyTorch calls this to save and load compiled graphs."""
         with move(directory):
             folders.append(str(Path(directory).absolute()))
             try:

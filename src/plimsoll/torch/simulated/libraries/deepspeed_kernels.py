@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def _update(chunk_size: int, overflow: Any, lists: list[list[Any]], *_: Any) -> None:  # noqa: ARG001
-    """Launches a kernel that updates tensors; in `lists` the gradients precede these tensors."""
+    """Launches a kernel that updates tensors in place.
+
+    `lists` has the gradients first, and then one list for each kind of tensor that is updated.
+    """
     import torch
 
     note_kernel("deepspeed", "DeepSpeed 0.19")

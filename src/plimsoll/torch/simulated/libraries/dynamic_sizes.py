@@ -32,9 +32,9 @@ class _Context:
     def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> int:  # noqa: A002
         """Returns a size that depends on data.
 
-        The simulation's setting for unknown data selects `min`, the middle, or `max`. Without
-        `max`, the number of elements of the largest operand counts as `max`, and half of the
-        longest dimension counts as the middle.
+        The simulation's setting for unknown data selects `min`, the middle, or `max`. If the caller
+        gives no `max`, the largest operand's number of elements replaces it. The middle is then
+        half of the longest dimension.
         """
         import torch
 

@@ -30,7 +30,9 @@ class _Held:
 
 
 class EngineSleep:
-    """Wraps the methods by which an engine sleeps and wakes. Each may do its work in several calls.
+    """Wraps the methods by which an engine sleeps and wakes.
+
+    An engine may go to sleep, or wake up, in several calls of a method.
 
     Attributes:
         _level: The level of the engine's last sleep; None if the engine has no levels.
@@ -58,14 +60,14 @@ class EngineSleep:
         wake_up: str,
         level_of: Callable[..., int | None] = lambda *_, **__: None,
     ) -> None:
-        """Replaces both methods by functions that also note the memory and the engine's stage.
+        """Wraps `sleep` and `wake_up`, to note the memory and the engine's stage at each call.
 
         Args:
-            owner: The methods' class. Nothing is done if it lacks one of them.
+            owner: The class of the two methods. If it lacks one of them, `watch` does nothing.
             sleep: The name of the method that frees memory.
             wake_up: The name of the method that takes memory again.
-            level_of: Returns the level of a sleep from the arguments of `sleep`; None if the engine
-                has no levels.
+            level_of: Returns the level of a sleep from the arguments of `sleep`. It returns None if
+                the engine has no levels.
         """
         if not (hasattr(owner, sleep) and hasattr(owner, wake_up)):
             return

@@ -28,9 +28,9 @@ _SAMPLED = {
     "min_p_sampling_from_probs": (1, 2),
     "top_k_top_p_sampling_from_probs": (1, 2),
 }
-"""The kernels that draw tokens, with the positions of the arguments that they write.
+"""Maps each kernel that draws tokens to the positions of the arguments that it writes.
 
-These arguments are the tokens and whether each is valid.
+Argument 1 has the tokens. Argument 2, where listed, tells for each token whether it is valid.
 """
 _WRITTEN = {
     "softmax": (0, 2),
@@ -46,9 +46,9 @@ _WRITTEN = {
 The all-reduce kernels also write to buffers that are passed as integer addresses.
 """
 _ANSWERING = ("get_", "init", "plan", "workspace")
-"""plimsoll refuses a kernel whose name contains one of these words, unless it simulates the kernel.
+"""Words in the names of kernels whose results the caller reads.
 
-The caller reads the result of such a kernel, and plimsoll would not compute this result.
+plimsoll cannot compute such a result. So it refuses these kernels, unless it simulates them.
 """
 _ATTENTION = ("paged_run", "ragged_run")
 _BLOCK_PRODUCTS = "fp8_blockscale_gemm"

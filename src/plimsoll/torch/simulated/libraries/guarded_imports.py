@@ -108,7 +108,7 @@ def _imported(node: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, str, str
 
 
 def _dotted(node: ast.AST) -> str:
-    """Returns the dotted name that an expression consists of; "" for any other expression."""
+    """Returns an expression's dotted name, such as "os.path"; "" if it is not a dotted name."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):

@@ -1,9 +1,10 @@
 """Stands in for missing packages that need a GPU or its compiler.
 
 Each folder of `stand_ins/` has the layout of the package that it replaces. plimsoll uses a stand-in
-if the package is not installed and the program requests it: the program's own code imports the
-package, or names a feature that needs it. plimsoll decides at the first search for the package, and
-keeps the decision, so that all libraries get the same answer.
+if the package is not installed and the program requests the package. A request is an import in the
+program's own code, or a feature that needs the package and that the script or its arguments name.
+When Python first looks for such a package, plimsoll searches the script for requests. Once a
+package is requested, all libraries find its stand-in.
 
 Code that catches a failed import gets the stand-in only if the stand-in has every name that the
 code uses. Otherwise the package is missing for this code. If only a library looks for a package,
@@ -187,7 +188,10 @@ class _MissingPackages(importlib.abc.MetaPathFinder):
     def find_distributions(
         self, context: DistributionFinder.Context | None = None
     ) -> Iterator[Distribution]:
-        """Yields the metadata of stand-ins in use: of the one that `context` names, or of all."""
+        """Yields the metadata of the stand-ins in use.
+
+        If `context` names a package, yields only the metadata of that package's stand-in.
+        """
         wanted = getattr(context, "name", None)
         for name, package in _PACKAGES.items():
             if wanted is not None and _normalized(wanted) != package.distribution:
@@ -257,10 +261,11 @@ def _asked_for_by_script() -> set[str]:
 def _may_import(name: str, file: str, line: int) -> bool:
     """Returns whether an import gets the stand-in for a package.
 
-    A guard is a `try` statement that catches the error of a failed import. An import outside every
-    guard gets the stand-in; if the stand-in lacks a name, an error says so. An import within a
-    guard gets the stand-in only if the stand-in has all names that the file uses within this guard
-    or outside every guard.
+    A guard is code that can do without the import, such as the body of a `try` that catches its
+    error (see `guarded_imports`). An import outside every guard gets the stand-in; if the stand-in
+    lacks a name, an error says so. An import within a guard gets the stand-in only if the stand-in
+    has two groups of names: those that the file uses within this guard, and those that it uses
+    outside every guard.
     """
     uses = uses_in(file)
     guard = uses.guard_at(line)
@@ -270,10 +275,11 @@ def _may_import(name: str, file: str, line: int) -> bool:
 
 
 def _may_ask(name: str, file: str) -> bool:
-    """Returns whether a search that is no import, such as `find_spec`, finds a package's stand-in.
+    """Returns whether a search by `find_spec` or for metadata finds a package's stand-in.
 
-    Any file of the program may import the package after such a search, so the stand-in must suit
-    the imports in all files.
+    After such a search, any file of the program may import the package. So the stand-in must have
+    all names that these files use outside every guard. If the files import the package, the
+    stand-in must also suit at least one of these imports (see `_may_import`).
     """
     files = [each for each in _program_files(Path(file)) if name.encode() in each.read_bytes()]
     uses = [(str(each), use) for each in files for use in uses_in(each).of(name)]

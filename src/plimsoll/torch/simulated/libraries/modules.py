@@ -1,8 +1,8 @@
 """Lists the modules of other libraries that plimsoll changes on simulated GPUs.
 
-A loader is the function that changes one of these modules when a program imports it. It was written
-for some versions of the library. If another version lacks a name that the loader needs, the library
-runs without plimsoll's changes.
+A loader is a function that changes one of these modules when a program imports the module. Each
+loader was written for some versions of its library. If another version lacks a name that the loader
+needs, the library runs without plimsoll's changes.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ class Operation:
     """The results of a kernel, and its workspace.
 
     Attributes:
-        shapes: A function that is called with the operation's arguments, whose tensors are on
-            `meta`. It returns tensors like the results, as a fake implementation does, or only
-            the results' sizes. If it is None, the operation's fake implementation runs instead.
+        shapes: A function that describes the results. It receives the operation's arguments, with
+            the tensors on `meta`, and returns either tensors like the results or the results'
+            sizes. If `shapes` is None, the operation's fake implementation describes the results.
         workspace: The number of bytes that the kernel takes while it runs; or a function that
             returns this number, and is called with the operation's arguments.
     """

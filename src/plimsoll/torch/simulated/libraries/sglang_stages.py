@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 _MADE_UP = {"auto", "safetensors", "fastsafetensors", "pt", "npcache", "mistral"}
 """The values of SGLang's `load_format` for which plimsoll makes up weights in the model's sizes."""
 _SHUTDOWN_SECONDS = 60
-"""The time after which SGLang kills a process that has not ended; as in its kill_process_tree."""
+"""The time that SGLang's processes have to end before SGLang kills them.
+
+It equals the default `wait_timeout` of SGLang's kill_process_tree.
+"""
 _ABOUT_MEMORY = re.compile("memory", re.IGNORECASE)
 
 

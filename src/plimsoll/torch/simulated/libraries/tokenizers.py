@@ -34,9 +34,9 @@ _TOKENS = r"[\p{Han}\p{Hiragana}\p{Katakana}]| ?\p{L}{1,6}| ?\p{N}{1,3}| ?[^\s\p
 _LETTERS = "etaoinshrdlcumwfgypbvkjxqz0123456789.,'\"-:;()?!/\n_*=+<>[]{}#%&@$\\|~^`"
 """The characters with which tokens begin, after an optional space; the commonest first."""
 _KNOWN = 3
-"""The most characters that a token keeps of its part of the text; a leading space counts as one.
+"""The maximum number of characters that a token keeps of its part of the text.
 
-If the vocabulary is too small, tokens keep fewer characters.
+A leading space counts as a character. If the vocabulary is too small, tokens keep fewer characters.
 """
 
 

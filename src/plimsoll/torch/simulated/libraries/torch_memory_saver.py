@@ -1,8 +1,8 @@
-"""torch_memory_saver's default mode, without LD_PRELOAD.
+"""Runs torch_memory_saver's default mode without LD_PRELOAD.
 
-In this mode torch_memory_saver sets LD_PRELOAD for processes that the program starts. Where the
-machine has no NVIDIA driver, such a process does not even start, because the preloaded library
-needs libcuda.so.1. So on simulated GPUs another variable names the library.
+On real GPUs this mode sets LD_PRELOAD for processes that the program starts. On a machine without
+NVIDIA's driver such a process would not start, because the preloaded library needs libcuda.so.1.
+So on simulated GPUs PLIMSOLL_LD_PRELOAD names the library instead.
 """
 
 from __future__ import annotations

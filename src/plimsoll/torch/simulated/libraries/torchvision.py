@@ -57,10 +57,10 @@ def _columns(
     weight: Any,
     grad_or_offset: Any,
 ) -> tuple[int, int, int, int]:
-    """Returns the sizes of the unrolled matrix (im2col) and of the loop that computes it.
+    """Returns four numbers that describe how a convolution unrolls its images (im2col).
 
-    The sizes are the number of images at a time, the repetitions of the loop, the rows of the
-    matrix, and the matrix's columns for one image.
+    A loop unrolls some images at a time into a matrix. The numbers are the images of one
+    iteration, the iterations, the matrix's rows, and the matrix's columns for one image.
     """
     batch = input.size(0)
     images = next(n for n in range(min(batch, _MOST_IMAGES), 0, -1) if batch % n == 0)

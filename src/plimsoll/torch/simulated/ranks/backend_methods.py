@@ -74,7 +74,10 @@ def _do_nothing(*_: Any, **__: Any) -> None:
 
 
 class _Method:
-    """A method or property of the named backends. Other backends keep that of their base class."""
+    """A method or property of the named backends.
+
+    Other backends get the base class's own attribute of this name, if there is one.
+    """
 
     def __init__(self, base: type, name: str, own: Any, backends: tuple[str, ...]) -> None:
         self._name = name

@@ -278,9 +278,9 @@ class Exchange:
                 wait.nap([group.members[place] for place in others])
 
     def _read(self, meeting: _Meeting) -> dict[int, tuple[Header, bytes, int]]:
-        """Waits for the posts that a meeting needs, and returns them by the place of the rank.
+        """Waits for the posts that a meeting needs. Returns each post by its rank's place.
 
-        A post is its header, its bytes, and the number of its pieces after the first.
+        A post is returned as a header, the posted bytes, and the number of pieces after the first.
         """
         if not meeting.keys:
             return {}

@@ -197,9 +197,9 @@ class Communicator:
 
         The ring is always one of them. NCCL may choose others for messages of some sizes.
 
-        If NVLink joins the cards of one machine, NCCL's cost model (tuning.cc) chooses the ring for
-        every size. On such a machine a tree has no lower latency than the ring, and a third less
-        bandwidth.
+        If NVLink switches join the cards of one machine, NCCL's cost model (tuning.cc) chooses the
+        ring for every size. There a tree has a third less bandwidth than the ring, and its latency
+        is no lower. Two ranks on one machine use only the ring.
         """
         if self._nodes > 1:
             return 3
@@ -238,7 +238,7 @@ class Communicator:
         return any(self.node_of[place] != self.node_of[self.rank] for place in places)
 
     def _connection(self) -> tuple[int, int]:
-        """Returns the memory of one channel's connection: on the sending and the receiving rank."""
+        """Returns the bytes per channel that a connection takes on its sender and its receiver."""
         buffers = _HEADER + self.settings.small_buffers + self.settings.buffer
         if not self.card.nvlinks and self.card.kind != "datacenter":
             return 0, 0  # the buffers are in host memory
@@ -290,7 +290,7 @@ class Process:
         self._stack = _STACK_BEFORE
 
     def begin(self) -> Bytes:
-        """Returns the memory of NCCL's code, and what the driver adds; 0 in later calls."""
+        """Returns the memory of NCCL's code, streams and driver data. Later calls return 0."""
         if self._has_begun:
             return Bytes()
         self._has_begun = True

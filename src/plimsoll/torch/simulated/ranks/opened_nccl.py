@@ -223,7 +223,8 @@ def _on(stream: Any, device: int) -> Any:
 def _options(make: Any, way: Any = None, root: Any = None) -> Any:
     """Returns a collective's options.
 
-    If the options have `asyncOp`, it is set so that the collective runs on the current stream.
+    If PyTorch's options have `asyncOp`, this function sets `asyncOp` to False. The collective then
+    runs on the current stream.
     """
     from torch.distributed import ReduceOp
 

@@ -1,9 +1,10 @@
 """Stores messages of any size in a job's store.
 
 PyTorch's TCPStore refuses a value of more than 8 MiB (`MAX_PAYLOAD_LEN` of
-torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp). So a longer message is stored in pieces. The
-later pieces are stored first, under keys of their own. The first piece is stored last, with the
-number of later pieces, under the message's key. If this key exists, the whole message exists.
+torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp). So a message is stored in pieces of at most
+`PIECE_BYTES`. The first piece contains the number of the other pieces. It is stored last, under the
+message's key, and the other pieces have keys of their own. So if the message's key exists, the
+whole message exists.
 """
 
 from __future__ import annotations

@@ -40,10 +40,11 @@ def stand_in(place: int, own: int, present: frozenset[int], size: int) -> int:
 
 
 def letter_of(sender: int, own: int, present: frozenset[int], size: int) -> tuple[int, int] | None:
-    """Returns sender and receiver of a message that replaces a message from a pretended rank.
+    """Returns the sender and the receiver of the message that this rank reads.
 
-    The two places are as far apart as those of the expected message. Returns None if no running
-    rank sends such a message.
+    If the expected sender runs, the expected message is read. If the expected sender is pretended,
+    the message of a running rank replaces it: one whose sender and receiver are as far apart.
+    Returns None if no running rank sends such a message.
 
     Args:
         sender: The sender of the expected message.
@@ -64,9 +65,9 @@ def letter_of(sender: int, own: int, present: frozenset[int], size: int) -> tupl
 def _nearest(place: int, among: frozenset[int], size: int, otherwise: int | None) -> int:
     """Returns the place in `among` that replaces `place`.
 
-    The inner places of a group are all except the first and the last. If `place` is inner, and
-    `among` has inner places, the nearest of these is returned. In all other cases this function
-    returns `otherwise`, or if that is None, the place in `among` that is nearest to `place`.
+    The inner places of a group are all except the first and the last. If `place` is inner, the
+    nearest inner place in `among` replaces it. If `place` is not inner, or `among` has no inner
+    place, `otherwise` replaces it. If `otherwise` is None, the nearest place in `among` does.
     """
     inner = [each for each in among if 0 < each < size - 1] if 0 < place < size - 1 else []
     if not inner and otherwise is not None:

@@ -1,10 +1,10 @@
 // Takes addresses from the driver, and memory in pieces (piece.h), within the limits of both tiers:
 // the card's own memory (dedicated) and host memory (shared).
 //
-// Callers check a tier's limit before they make a piece in it. `map_instead` unmaps a piece under a
-// live block to map other memory there. If the driver then refuses to map either, the piece is
-// lost, and its addresses have no memory until `map_lost` maps it. The allocator's `mutex_` guards
-// everything here.
+// Callers check a tier's limit before they make a piece in it. `map_instead` replaces the memory
+// under a live block: it unmaps the old memory and maps new memory. If the driver then refuses to
+// map the new memory, and also to map the old memory again, the piece is lost. Its addresses have
+// no memory until `map_lost` maps the old memory. The allocator's `mutex_` guards everything here.
 #pragma once
 
 #include <map>

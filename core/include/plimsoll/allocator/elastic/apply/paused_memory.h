@@ -27,7 +27,7 @@ namespace plimsoll {
 struct PausedPiece {
   Piece* piece = nullptr;  // has no memory while it is off the card
   bool is_counted = true;  // whether the statistics count it as on the card
-  Bytes backup = 0;        // offset of its content in the backup, if there is one
+  Bytes backup = 0;        // offset of the piece's content in the backup
   std::size_t batch = 0;   // number of the batch in which it is copied
 };
 

@@ -1,5 +1,6 @@
-// Unmaps old mappings, and releases free pieces to the driver. Old mappings lie at retired
-// addresses, where a piece is still mapped that now serves elsewhere (mapped_space.h).
+// Unmaps old mappings, and releases free pieces to the driver. When a piece moves, it stays mapped
+// at its former addresses. This is an old mapping, and these addresses are retired
+// (mapped_space.h).
 //
 // Queued work may still use memory whose age > arena.idle_age, so this memory stays mapped. The
 // driver gets a piece's memory back only when the last old mapping of the piece, in any arena, is
@@ -41,11 +42,11 @@ class Release {
   // Releases the free pieces of the pool to the driver. Call `clear_all_retired` first. Throws
   // DriverError.
   void release_free_memory(const ElasticPool& pool);
-  // Drops released pools that have no memory, and keeps their arenas for later pools. Without this,
-  // a program that uses many pools and never empties the cache would keep all of them. After the
-  // call, released pools that still have memory may give it to the graph that is captured next.
-  // Call this before the capture: during a capture, the allocator cannot find out which work is
-  // done.
+  // Drops released pools that have no memory, and keeps their arenas for later pools. Otherwise,
+  // the pools of a program that never empties the cache would pile up. Also finds out which memory
+  // of the other released pools no queued work uses, so that the next captured graph can take this
+  // memory. Call this function before the capture, because during a capture the allocator cannot
+  // find out which work is done.
   void tidy_unused_pools();
 
  private:

@@ -1,10 +1,10 @@
 // An arena: the memory of one stream in one pool, with a lock of its own.
 //
-// An arena has five spaces (mapped_space.h). One is for small requests, so that they never pin a
-// large piece. The others are for large requests, for large requests that a plan places, for
-// requests that prefer shared memory, and for requests that spilled. Free pieces move between the
-// spaces without waiting, because all of them serve the same stream. Everything here is guarded by
-// `lock`, unless its comment says otherwise.
+// An arena has five spaces (mapped_space.h): `shared` for requests that prefer shared memory,
+// `spilled` for requests that spilled, `planned` for large requests that a plan places, and `large`
+// and `small` for all other requests. Small requests have their own space, so that they never pin a
+// large piece. Free pieces move between the spaces without waiting, because all spaces serve the
+// same stream. Everything here is guarded by `lock`, unless its comment says otherwise.
 #pragma once
 
 #include <algorithm>
@@ -86,14 +86,14 @@ struct alignas(64) Arena {
   };
   std::optional<Marker> marker;
 
-  // Limit how many pieces the arena takes from other arenas. A new arena may take `kTakesAtFirst`
-  // pieces. After every `kFreesPerTake` frees, the arena may take one more. Unused permissions do
-  // not add up to more than `kTakesAtFirst`.
+  // Limit how many pieces the arena takes from other arenas. The allowance of a new arena is
+  // `kTakesAtFirst` pieces. Every `kFreesPerTake` frees add one piece to the allowance. The unused
+  // allowance does not grow beyond `kTakesAtFirst` pieces.
   static constexpr std::uint64_t kTakesAtFirst = 512;
   static constexpr std::uint64_t kFreesPerTake = 64;
-  // How many pieces the arena has taken. Before `count_taken` adds a piece, it raises this number
-  // to at least `age / kFreesPerTake`, so that older permissions lapse. Growth sets it to 0 when
-  // the driver or the limit refuses new memory.
+  // How much of the allowance is used, in pieces. `count_taken` adds a piece. Before that, it
+  // raises the number to at least `age / kFreesPerTake`, so that the unused allowance is at most
+  // `kTakesAtFirst`. Growth sets the number to 0 when the driver or the limit refuses new memory.
   std::uint64_t taken = 0;
   void count_taken() { taken = std::max(taken, age / kFreesPerTake) + 1; }
 
@@ -118,8 +118,8 @@ struct alignas(64) Arena {
         size, [this](Address address, Bytes bytes) { return planned.is_unused(address, bytes); });
   }
   // Does what `take_at_once` does, but takes the place that the plan names. Also returns null if
-  // the plan's next slot cannot serve the request and some freed blocks wait for other streams. One
-  // of these blocks may lie in the slot, and its wait may be over by now.
+  // the plan's next slot cannot serve the request while freed blocks wait for other streams. Growth
+  // then completes the frees whose streams are done, because such a block may lie in the slot.
   Block* take_planned_at_once(Bytes size) {
     free_resting();
     const PlanFollower::Answer answer = find_planned(size);

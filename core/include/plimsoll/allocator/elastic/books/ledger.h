@@ -43,9 +43,9 @@ class Ledger {
 
   // Notes in the history that `piece` was mapped at its address, or unmapped there.
   void note(Action action, const Piece& piece);
-  // Does what `note` does, but joins neighbouring pieces into one event. Notes this event only when
-  // a piece comes that does not belong to it. After the last piece, call `note_run` to note the
-  // last event.
+  // Does what `note` does, but notes one event for a run of adjacent pieces. Notes the event when
+  // the next piece does not continue the run. After the last piece, call `note_run` to note the
+  // last run.
   void note_in_run(Action action, const Piece& piece);
   void note_run();
 

@@ -145,8 +145,8 @@ class MappedSpace {
     const Address address = no_split_ ? 0 : repetition_.expect(size);
     return repetition_.is_sure() ? address : 0;
   }
-  // Foresees at most `most` next requests of the program. Returns the address ranges that these
-  // requests had in the previous step; no ranges if the program is not repeating a step.
+  // Returns the address ranges that the requests after the present one had in the previous step.
+  // Returns at most `most` ranges, and none if the program is not repeating a step.
   [[nodiscard]] std::vector<AddressRange> coming(std::size_t most) const {
     std::vector<AddressRange> found;
     repetition_.for_each_coming(
@@ -193,9 +193,9 @@ class MappedSpace {
   // Moves free pieces of this space back to retired addresses in this space, as each `Return` says.
   // `pieces` is sorted by the present address. Adjacent pieces move together.
   void return_pieces(const std::vector<Return>& pieces, std::uint64_t age);
-  // Looks at the pieces that lie in the free `block`, overlap `range` and serve away from their
-  // homes. If a piece is still mapped at its home, adds the piece to `found`. Otherwise makes its
-  // present address its home. Goes by ascending address.
+  // Looks for pieces that are away from home, lie in the free `block` and overlap `range`. If such
+  // a piece is still mapped at its home, adds the piece to `found`, by ascending address. If not,
+  // makes the piece's present address its home.
   void add_pieces_away(Block* block, const AddressRange& range, std::vector<FreePiece>& found);
   // Makes the piece's present address its home.
   void set_home(Piece& piece);

@@ -57,8 +57,8 @@ struct Piece {
     std::erase(old_mappings, &retired);
     retired.piece = nullptr;
   }
-  // Moves an old mapping from the block `from` to the block `to`. The piece itself has returned to
-  // `from` and left `to`, which is retired now.
+  // Notes that the piece left the block `to` and returned to the retired block `from`. `to` is
+  // retired now, and replaces `from` among the old mappings.
   void exchange(Block& from, Block& to) {
     std::ranges::replace(old_mappings, &from, &to);
     from.piece = nullptr;

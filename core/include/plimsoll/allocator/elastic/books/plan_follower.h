@@ -20,12 +20,13 @@
 // that this place is free, and that the request fits into it and fills at least half of it. A
 // request for which the plan has no place lies outside the area.
 //
-// Each place is checked to be free, so a wrong plan only costs memory. But under a tight limit a
-// later request may lack that memory. There are two remedies. If requests outside the area take
-// more than `most_outside`, they get free memory of the area. If less than `kLeastPlaced` percent
-// of a step's bytes lie where the plan has them, the plan is dropped at the end of the step. The
-// first step ends early if its requests add up to the size of the area. All decisions depend on
-// requests, none on time, so a simulated run decides as a real one does.
+// Each place is checked to be free, so a wrong plan only costs memory. Under a tight limit, a later
+// request may lack that memory, so there are two remedies. If requests outside the area need more
+// than `most_outside` bytes, they may use free memory of the area. If less than `kLeastPlaced`
+// percent of a step's bytes lie where the plan has them, the plan is dropped at the end of the
+// step. The first step ends early if the sizes of its requests add up to the size of the area, so a
+// wrong plan costs at most that much memory. All decisions depend on requests, none on time, so a
+// simulated run decides as a real one does.
 //
 // Invariants:
 // - next_ is the number of a slot. After the plan's end it may be the number of slots.

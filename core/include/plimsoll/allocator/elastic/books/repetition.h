@@ -38,8 +38,8 @@ class Repetition {
   // A past request is followed if the kContext requests before it had the sizes of the last
   // kContext requests.
   static constexpr std::size_t kContext = 7;
-  // A past request that is at least `kLeastStep` requests old is also followed if only the
-  // kShortContext requests before it had the sizes of the last kShortContext requests.
+  // If no past request has kContext equal sizes before it, kShortContext equal sizes are enough to
+  // follow a past request that is at least `kLeastStep` requests old.
   static constexpr std::size_t kShortContext = 4;
   static constexpr std::size_t kLeastStep = 32;
 

@@ -1,6 +1,5 @@
-// Counts, by size, an arena's freed blocks that other streams still use. So the allocator knows
-// whether one of these blocks has exactly the size of a request. It need not ask the driver about
-// the streams.
+// Counts, by size, an arena's freed blocks that other streams still use. If none of these blocks
+// has exactly the size of a request, the allocator need not ask the driver about the streams.
 #pragma once
 
 #include <cstdint>

@@ -1,15 +1,16 @@
 // Decides how large the pieces of new memory are. Many small pieces waste little memory; few
-// large pieces are mapped quickly.
+// large pieces are mapped quickly. The first of these rules that applies decides:
 //
-// - A request of up to 1 MiB gets pieces of one granule.
-// - A gap of a planned area gets pieces of half a part. planned_area.h says what the parts are.
-// - A request of up to 1/32 of the arena, and of up to 64 MiB, gets one piece of its own size,
-//   because the next request of this size will take the whole piece.
-// - For a larger request, each piece is half of the bytes that are still missing, within limits.
-//   The size must lie between 1/512 and 1/64 of all reserved memory (of the gap, if the gap is
-//   larger), and between 2 and 16 MiB. With these sizes, only a few pieces have to be mapped. The
-//   last pieces are small, so a live block that ends in one of them keeps little memory from
-//   moving.
+// - In a space that never splits blocks, all new memory of a gap is one piece.
+// - For a request of up to 1 MiB, each piece is one granule.
+// - In a planned area, each piece is half a part. planned_area.h says what the parts are.
+// - A gap that no free piece fills in part is one piece, if it is at most 1/32 of the arena's
+//   memory and at most 64 MiB. The next request of this size will take the whole piece.
+// - In any other gap, each piece is half of the bytes that are still missing. But a piece is never
+//   smaller than 1/512 or larger than 1/64 of all reserved memory (of the gap, if the gap is
+//   larger). A piece also has at least 2 MiB and at most 16 MiB. With these sizes, only a few
+//   pieces have to be mapped. The last pieces are small, so a live block that ends in one of them
+//   keeps little memory from moving.
 //
 // The sizes do not depend on the memory limit. So under a limit a program needs no more memory than
 // without one (docs/elastic.md).

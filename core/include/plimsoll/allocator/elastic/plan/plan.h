@@ -26,7 +26,7 @@ struct Filling {
   Tier tier = Tier::dedicated;
   FreePiece from = {};     // null for new memory
   bool is_mapped = false;  // the piece is still mapped at `address`: no driver call
-  Bytes gap = 0;           // for new memory: size of the whole gap; 0 if the memory is one piece
+  Bytes gap = 0;           // for new memory: size of the whole gap, or 0 if the memory is not cut
   Bytes missing = 0;       // for new memory: bytes that the gap still lacks, from `address` on
 
   [[nodiscard]] bool is_new() const { return from.piece == nullptr; }
@@ -58,16 +58,17 @@ struct Plan {
 // a later request of the step may need the memory of that block.
 [[nodiscard]] std::optional<Plan> plan_sure_return(const MappedSpace& space, Bytes size);
 
-// Returns whether the caller should wait for the stream. It should if the wait lets the request lie
-// where the previous step had it, and lets at least 16 pieces return there. Mapping as many pieces
-// elsewhere would take the host longer, and the stream has work during the wait. A request that
-// lies elsewhere would also displace other requests, whose memory would then have to be mapped
-// again.
+// Returns whether the caller should wait for the stream. It should if the request can lie where the
+// previous step had it only after the wait, and if at least 16 pieces then return there. Mapping 16
+// pieces elsewhere would take the host longer than the wait, and the stream is busy meanwhile. A
+// request that lies elsewhere would also displace other requests. The memory of those requests
+// would then have to be mapped again.
 [[nodiscard]] bool gains_by_waiting(const MappedSpace& space, Bytes size);
 
 // Returns a plan that fills a place with pieces that return, other free pieces and new memory. The
 // place is where the previous step had the request, if little has to be mapped there; else it is
-// the cheapest one. In a space of both tiers, new memory is dedicated up to `dedicated_room` bytes.
+// the cheapest one. If the space may use both tiers, at most `dedicated_room` bytes of the new
+// memory are dedicated; the rest is shared.
 [[nodiscard]] Plan plan_growth(const Arenas& arenas, const MappedSpace& space, Bytes size,
                                Bytes dedicated_room);
 // Return a plan by which the request lies at `address`; nothing if that is not possible.

@@ -37,8 +37,8 @@ namespace plimsoll {
 [[nodiscard]] Plan plan_parts(const MappedSpace& planned, const AddressRange& range);
 
 // Adds to `found` the free pieces at the top of the arena's planned area that were freed at `age`
-// or before. Adds nothing if the whole area gives its free memory (`Arena::planned_gives`), because
-// `Arena::free_pieces` then has these pieces.
+// or before. Adds nothing if all free memory of the area may serve other requests
+// (`Arena::planned_gives`), because `Arena::free_pieces` then returns these pieces.
 void add_area_top(const Arena& arena, std::uint64_t age, std::vector<FreePiece>& found);
 
 }  // namespace plimsoll

@@ -51,12 +51,12 @@ struct Limits {
 // Returns a refused number as text, for an error message.
 std::string number_text(double number);
 
-// Returns an element that is NaN or outside the limits. If only a description of the elements is
-// known, and one of them is certainly outside the limits, returns a bound of their range.
-// `operation` is the number that Runtime::name returns for the operation's name.
+// Returns an element that is NaN or outside the limits. If the elements are unknown, but some
+// element is certainly outside the limits, returns a bound of the elements' range. `operation` is
+// the number that Runtime::name returns for the operation's name.
 //
-// Returns nothing if all numbers are within the limits. If the numbers are unknown, and may be
-// outside the limits, also returns nothing, and the report says that the check is undecided.
+// Returns nothing if all elements are within the limits. If unknown elements may be outside the
+// limits, also returns nothing, and the report says that the check is undecided.
 std::optional<double> find_outside(std::uint32_t operation, const at::Tensor& tensor,
                                    const Limits& limits);
 

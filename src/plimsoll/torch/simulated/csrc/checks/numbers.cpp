@@ -20,9 +20,7 @@ void loss_of_chances(const Call& call) {  // (self, target, ...)
   require_within(call.info().name, call.tensor(1), kChances, "a target", kRange);
 }
 
-// Lets PyTorch check the parameters of a random operation, by calling the operation with meta
-// tensors. PyTorch makes the same checks on all devices; the operation's Meta kernel makes some
-// of them.
+// Calls a random operation with meta tensors, so that PyTorch checks its parameters as on a GPU.
 void drawn(const Call& call) {
   torch::jit::Stack stack;
   for (const c10::IValue& argument : call.arguments()) {

@@ -31,9 +31,12 @@ struct Collected {
 // Waits until all ranks have sent their bytes. Throws if a rank will never take part.
 Collected collect(std::uint64_t number);
 // Notes that a group uses an NCCL communicator on a device. NCCL takes memory when a communicator
-// or a connection is first used. `key` names the communicator: the device's number if it serves the
-// whole group; "0:3" if it serves only the ranks 0 and 3. `pattern` names the connections: "ring"
-// for a collective, "to 1,2 from 3" for messages to and from these ranks, "" for no connections.
+// or a connection is first used.
+//
+// `key` names the communicator. The key of the whole group's communicator is the device's number.
+// The key of a communicator for only the ranks 0 and 3 is "0:3". `pattern` names the connections:
+// "ring" for a collective, "to 1,2 from 3" for messages to and from these ranks, "" for no
+// connections.
 void need_communicator(std::uint64_t group, int device, std::string_view key,
                        std::string_view pattern);
 // Drops the group's communicators and frees their memory.

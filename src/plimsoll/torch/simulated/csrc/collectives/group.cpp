@@ -209,10 +209,10 @@ void SimulatedGroup::launch(double bytes, const c10::Stream& stream,
 }
 
 // Releases tensors as NCCL's watchdog does. The watchdog's thread looks ten times a second for
-// collectives that are done on the GPU, and the next collective then releases their tensors. The
-// time of the watchdog's last look is unknown. The upper bound of memory assumes that this look was
-// as early as possible. The lower bound assumes that this look found all earlier collectives done.
-// That happens if the host was slow, for example while it loaded kernels.
+// collectives that are done on the GPU. The next collective then releases their tensors. The time
+// of the watchdog's last look is unknown. The upper bound of memory assumes the earliest possible
+// time. The lower bound assumes that all earlier collectives were done at the last look, because
+// the host can be slow, for example while it loads kernels.
 void SimulatedGroup::let_go(c10::DeviceIndex device) {
   std::vector<std::shared_ptr<Shelf>> done;
   std::uint64_t open_bytes = 0;

@@ -21,7 +21,8 @@ class Callback {
   bool operator()() const;
   bool operator()(std::uint64_t argument) const;
   bool operator()(std::uint64_t first, std::uint64_t second) const;
-  // Calls the function with bytes, and returns its result, also bytes; empty if it raised.
+  // Calls the function with bytes. Returns the bytes that the function returns, or an empty string
+  // if the function raised.
   std::string ask(std::string_view bytes) const;
 
  private:

@@ -23,9 +23,9 @@ std::uint64_t queue(const Stream& stream) { return static_cast<std::uint64_t>(st
 plimsoll_device* gpu(DeviceIndex index) { return runtime().device(index).gpu; }
 
 // Polls whether work is done. Each poll advances the simulated clock; otherwise a program that
-// polls in a loop would never end. If the work is unfinished, the next poll advances the clock by a
-// sixteenth more than this poll did. The loop therefore ends after some hundred polls, and takes at
-// most about a sixteenth more simulated time than the work needs.
+// polls in a loop would never end. The first poll advances the clock by 2 us, and each further poll
+// by 1/16 more than the poll before. The loop therefore ends after about a hundred polls. Its last
+// poll advances the clock past the end of the work, by at most about 1/16 of the loop's time.
 class Polling {
  public:
   template <typename Question>

@@ -269,9 +269,9 @@ std::size_t Runtime::copy_assumptions(Assumption* to, std::size_t most) {
 
 std::uint32_t Runtime::stack(bool notes) {
   if (!record_stacks) return 0;
-  // PyTorch numbers an operation's autograd node before the operation runs. So the forward
-  // operation notes its stack under that number, and the backward node finds the stack by the
-  // same number.
+  // PyTorch gives an operation's autograd node a number before the operation runs. In the forward
+  // pass, this function stores the operation's call stack under that number. In the backward pass,
+  // it looks up the stack by the node's number.
   const auto node = torch::autograd::get_current_node();
   // While a checkpoint recomputes its forward pass, Python's current stack is more precise than the
   // stack that was noted under the node's number.

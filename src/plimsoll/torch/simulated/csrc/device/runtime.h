@@ -122,7 +122,7 @@ struct Assumption {
 struct UncertainMemory {
   std::uint64_t allocations = 0;  // the number of the device's allocations before this one
   std::uint64_t stream = 0;
-  std::uint64_t kind = 0;   // requests of one kind all take the same size on a real GPU
+  std::uint64_t kind = 0;   // on a real GPU, all requests of one kind have the same size
   std::uint64_t bytes = 0;  // the size that the simulation takes, which may be 0
   // A real GPU takes from `least` to `most` bytes.
   std::uint64_t least = 0;
@@ -192,7 +192,7 @@ class Runtime {
   bool record_sites = false;
   std::atomic<bool> keeps_history = false;  // PyTorch records its memory history, with call stacks
   bool record_stacks = false;
-  bool is_over = false;  // the interpreter is ending; the engines no longer exist
+  bool is_over = false;  // the interpreter is ending; frees and kernels are no longer simulated
   std::atomic<std::uint64_t> events = 0;
   std::uint64_t most_events = 0;          // the bound on `events`; 0 for none
   std::atomic<bool> has_failed = false;   // an assertion in a kernel failed

@@ -7,10 +7,9 @@
 
 namespace plimsoll::simulated {
 
-// Allocates a workspace of `bytes` bytes on the device's current stream. With `is_kept`, the
-// workspace stays allocated for later calls, and nothing is allocated if an earlier call has kept
-// one for this library, cuBLAS handle and stream. Without `is_kept`, the workspace is freed before
-// this function returns.
+// Allocates a workspace of `bytes` bytes on the device's current stream. If `is_kept` is false, the
+// function frees the workspace before it returns. If `is_kept` is true, the function keeps one
+// workspace for each library, cuBLAS handle and stream, and allocates it only on the first call.
 void take_workspace(c10::DeviceIndex device, bool is_lt, bool is_kept, std::size_t bytes);
 // Frees all kept workspaces.
 void clear_workspaces();

@@ -38,7 +38,7 @@ bool equal(const Tensor& self, const Tensor& other) {
   return true;
 }
 
-// Returns whether plimsoll has the same values for the tensor as a GPU would, and can read them.
+// Returns whether plimsoll can read the tensor's values and they are the same as on a GPU.
 bool is_known(const Tensor& tensor) {
   return source_of(tensor) == Source::computed && can_be_read(tensor);
 }

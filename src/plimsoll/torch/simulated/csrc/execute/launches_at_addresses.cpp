@@ -17,10 +17,10 @@ namespace {
 // plimsoll::launch_at: launches a kernel on the current device and stream. Addresses outside the
 // device's tensors are ignored.
 //
-// `operands` holds every address from which the kernel reads or writes memory, and `written` those
-// at which it writes. At each address the kernel uses `most` bytes, or all bytes up to the end of
-// the allocation if `most` is 0. `product` holds the rows, columns and terms of a matrix product,
-// or is empty.
+// `operands` holds all addresses at which the kernel reads or writes. `written` holds the addresses
+// at which the kernel writes. At each address the kernel uses `most` bytes, or all bytes up to the
+// end of the allocation if `most` is 0. `product` holds the rows, columns and terms of a matrix
+// product, or is empty.
 void launch_at(at::IntArrayRef written, at::IntArrayRef operands, std::int64_t most,
                at::ArrayRef<double> product) {
   Runtime& state = runtime();

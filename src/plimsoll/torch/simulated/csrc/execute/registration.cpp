@@ -70,8 +70,9 @@ void take_over(const c10::OperatorName& name) {
   put_kernel(name, c10::DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&simulate>());
 }
 
-// Returns whether Python code registered an operation's CUDA kernel, judged by the file that the
-// dispatcher's dump names. Such a kernel runs unchanged: it calls operations, which are simulated.
+// Returns whether Python code registered an operation's CUDA kernel. The dispatcher's dump names
+// the file that registered the kernel. A Python kernel runs unchanged: the operations that it calls
+// are simulated.
 bool is_python_kernel(const c10::OperatorHandle& op) {
   const std::string dump = op.dumpState();
   const std::string start = "\nCUDA: registered at ";
@@ -109,8 +110,9 @@ class LateOperators final : public c10::OpRegistrationListener {
     has_new_operators = false;
     std::vector<c10::OperatorName> names;
     {
-      // The dispatcher calls this object while it holds a lock of its own. So this function calls
-      // the dispatcher without holding mutex_; otherwise two threads could deadlock.
+      // The dispatcher holds its own lock when it calls onOperatorRegistered, which locks mutex_.
+      // So this function must not hold mutex_ when it calls the dispatcher: two threads could
+      // deadlock.
       const std::lock_guard lock(mutex_);
       names.swap(waiting_);
     }

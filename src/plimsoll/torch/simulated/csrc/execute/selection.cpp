@@ -121,7 +121,7 @@ Tensor nonzero(const Tensor& self) {
 }
 
 // plimsoll::likely: declares that a fraction `share` of a boolean tensor is true. Has an effect
-// only if plimsoll does not know the values, and data decides them.
+// only if the values are unknown and depend on the program's data.
 void likely(const Tensor& truth, double share) {
   const Known known = known_of(truth);
   const bool is_open = !known.description.is_constant() && !known.description.is_random();

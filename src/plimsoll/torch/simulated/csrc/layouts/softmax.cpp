@@ -32,8 +32,9 @@ const char* name_of(bool is_log) {
   return is_log ? "aten::_sparse_log_softmax" : "aten::_sparse_softmax";
 }
 
-// Returns for each element a number that combines its coordinates except the one in `dim` (all
-// coordinates if `dim` is -1). Elements with the same number belong to one softmax, called a pool.
+// Returns one number for each element. The number combines all coordinates of the element except
+// the one in dimension `dim`; if `dim` is -1, no coordinate is left out. Elements with the same
+// number belong to one softmax, called a pool.
 Tensor pools_of(const LayoutKernel& kernel, const Tensor& sparse, std::int64_t dim) {
   (void)kernel.temporary(static_cast<std::size_t>(sparse.sparse_dim()) * 8);  // strides
   std::vector<std::int64_t> kept;

@@ -77,8 +77,9 @@ void Call::infer() {
   } catch (const c10::NotImplementedError&) {
     refuse("nothing says what it returns");
   } catch (const c10::Error& error) {
-    // For an operation without a Meta kernel, PyTorch may run a kernel for all devices on the meta
-    // tensors. If that kernel reads a value, the error's text contains "meta tensors".
+    // If an operation has no Meta kernel, PyTorch may call a kernel that serves all devices and
+    // give it the meta tensors. If that kernel reads a value, the error's text contains
+    // "meta tensors".
     const std::string_view what = error.what_without_backtrace();
     if (what.find("meta tensors") == std::string_view::npos) throw;
     refuse("what it returns depends on values");

@@ -16,8 +16,8 @@ struct AttentionCall {
   bool enable_gqa = false;
 };
 
-// Returns whether a kernel, given by number, can run a call. PyTorch numbers the kernels: math 0,
-// flash 1, efficient 2, cuDNN 3.
+// Returns whether the kernel with the number `backend` can run a call. PyTorch's numbers are:
+// math 0, flash 1, efficient 2, cuDNN 3.
 bool fits_attention(const AttentionCall& call, std::int64_t backend);
 // Returns the number of the kernel that PyTorch chooses for a call.
 std::int64_t choose_attention(const AttentionCall& call);
@@ -29,8 +29,8 @@ at::Tensor scaled_dot_product_attention(const at::Tensor& query, const at::Tenso
                                         bool is_causal, std::optional<double> scale,
                                         bool enable_gqa);
 
-// Returns into how many parts the flash kernel splits the keys. It splits them if there are too few
-// query rows to fill the chip.
+// Returns the number of parts into which the flash kernel splits the keys. The kernel splits the
+// keys if it has too few thread blocks to fill the chip.
 std::size_t flash_splits(std::size_t blocks, std::size_t processors, std::size_t key_blocks);
 
 }  // namespace plimsoll::simulated

@@ -211,7 +211,7 @@ void note_work(Call& call, const Tensor& input, const Tensor& weight, const Tens
 // Holds the positions of an operation's parameters among its arguments.
 struct Places {
   std::size_t padding, stride, dilation;
-  std::size_t groups = 0;          // 0: no such argument; the weight's shape implies the number
+  std::size_t groups = 0;          // 0: the operation has no such argument
   std::size_t output_padding = 0;  // 0: not a transposed convolution
 };
 constexpr Places kForward{2, 3, 4, 5};

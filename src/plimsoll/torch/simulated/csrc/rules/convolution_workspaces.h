@@ -45,10 +45,10 @@ SearchSettings& search_settings();
 // was not measured.
 std::optional<UncertainMemory> measured_on_h200(const Convolution& of, Pass pass);
 
-// Returns the workspace of the most similar measured convolution. The bounds come from other
-// similar convolutions. If `of` itself was measured, on a chip like `chip` and with the same
-// settings of cuDNN, both bounds of the first and the largest plan equal the measured size. The
-// fastest plan differs from run to run, so its bounds differ even in that case.
+// Estimates a convolution's workspace from the most similar measured convolution. The bounds come
+// from several similar convolutions. Both bounds equal the measured size if `of` itself was
+// measured on a chip like `chip`, with the same settings of cuDNN. This does not hold for the
+// fastest plan, which differs from run to run.
 UncertainMemory convolution_workspace(const Convolution& of, Pass pass, Plan plan,
                                       const Chip& chip);
 

@@ -49,8 +49,8 @@ void real_fft_workspace(Call& call, const at::Tensor& real, std::int64_t length)
   call.release_last();
 }
 
-// Returns whether one call of cuFFT transforms the dimensions. One call is enough for one
-// dimension, and for two or three dimensions that do not begin with 0 and 1.
+// Returns whether a single call of cuFFT can transform all of `dims`. This is so for one dimension,
+// and for two or three dimensions, unless the first two are dimensions 0 and 1.
 bool is_one_transform(const std::vector<std::int64_t>& dims) {
   return dims.size() == 1 || (dims.size() <= 3 && !(dims[0] == 0 && dims[1] == 1));
 }

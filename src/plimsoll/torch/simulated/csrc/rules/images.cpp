@@ -17,8 +17,8 @@ bool is_channels_last(const at::Tensor& tensor) {
 
 void contiguous_input(Call& call) { copy_unless_contiguous(call, call.tensor(0)); }
 
-// Simulates a kernel that supports only the contiguous layout. It makes a contiguous copy of each
-// result, and then of the input, unless they are contiguous already.
+// Simulates a kernel that supports only the contiguous layout. PyTorch makes a contiguous copy of
+// each result that has another layout, and then of the input if it has another layout.
 void plain_layout(Call& call) {
   call.allocate_all();
   for (std::size_t i = 0; i < call.info().results.size(); ++i) {

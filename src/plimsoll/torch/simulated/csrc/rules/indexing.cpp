@@ -222,8 +222,8 @@ void index_put(Call& call) {  // (self, indices, values, accumulate, unsafe)
   const bool accumulate = call.argument(3).toBool();
   const bool is_unsafe = call.argument_count() > 4 && call.argument(4).toBool();
   call.set_shape(0, {});
-  // With a mask as the only index and one number on the CPU as the value, PyTorch calls
-  // masked_fill, which takes no memory. It does not do so if `accumulate` is true.
+  // If the only index is a mask and the value is one number on the CPU, PyTorch calls masked_fill,
+  // which takes no memory. If `accumulate` is true, PyTorch does not call masked_fill.
   if (!accumulate && values.numel() == 1 && values.is_cpu()) {
     int masks = 0;
     bool only_masks = true;

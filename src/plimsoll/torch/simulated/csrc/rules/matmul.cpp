@@ -80,9 +80,9 @@ void note_product(Call& call, const at::Tensor& left, const at::Tensor& right) {
   call.note_multiplication(product);
 }
 
-// Checks and notes the product of operand `first` and the next operand, allocates the results, and
-// takes memory for copies that cuBLAS needs. Returns false if a matrix is empty; then the kernel
-// calls no library.
+// Checks the types of operand `first` and the next operand, and notes their product. Allocates the
+// results, and takes memory for copies that cuBLAS needs. Returns false if a matrix is empty: the
+// kernel then calls no library.
 [[nodiscard]] bool begin_product(Call& call, Form form, std::size_t first) {
   const at::Tensor left = call.tensor(first);
   const at::Tensor right = call.tensor(first + 1);
@@ -158,8 +158,8 @@ void scaled_mm(Call& call) {
   call.allocate_all();
   take_lt_workspace(call);
   const auto size = [](std::int64_t of) { return static_cast<double>(of); };
-  // The product of 8-bit numbers takes half the time that it would take in half precision. So the
-  // rule notes a product in half precision with a batch of 0.5.
+  // A product of 8-bit numbers takes half the time of the same product in half precision. So the
+  // rule notes half a product (a batch of 0.5) in half precision.
   call.note_multiplication(
       Product{0.5, size(left.size(0)), size(right.size(1)), size(left.size(1)), at::kHalf});
 }

@@ -24,10 +24,11 @@ std::string in_words(const at::Tensor& input, const at::Tensor& weight, at::IntA
                      at::IntArrayRef padding, at::IntArrayRef dilation, std::int64_t groups,
                      bool transposed, at::IntArrayRef output_padding, bool channels_last);
 
-// The bytes that one pass of a convolution takes; -1 where they were not measured. `first` is for
-// the plan that cuDNN's heuristics choose, `largest` for a search by cudnn.benchmark. Each of three
-// searches chose a fastest plan. `least`, `middle` and `most` are the smallest, the median and the
-// largest workspace of these three plans.
+// Workspaces of one pass of a convolution, in bytes; -1 where they were not measured. `first` is
+// the workspace of the plan that cuDNN's heuristics choose. The other values come from three
+// searches by cudnn.benchmark. `largest` is the most memory that a search took. Each search chose
+// a fastest plan: `least`, `middle` and `most` are the smallest, the median and the largest
+// workspace of these three plans.
 struct Workspaces {
   std::int64_t first, largest, least, middle, most;
 };

@@ -17,7 +17,7 @@ struct Accumulation {
 };
 
 // Takes and frees the memory for reducing `input` to `result` over `dimensions`; nullopt means all
-// dimensions. Both tensors may be shapes without memory.
+// dimensions. `input` and `result` may be Meta tensors.
 void reduce(Call& call, const at::Tensor& result, const at::Tensor& input,
             c10::OptionalIntArrayRef dimensions, const Accumulation& how);
 

@@ -174,8 +174,8 @@ Moved work_of(const Call& call, int touches) {
   if (touches == kAsManyAsOthers) moved.bytes *= 2;
   if (longest > 0) moved.rows = longest;
   if (longest > 0 || call.inputs().empty()) return moved;
-  // So far `moved.rows` is the number of results, as for a reduction of each row to one number. A
-  // kernel whose result has the operand's size works on the rows of the operand.
+  // So far `moved.rows` is the number of results. This is right if the kernel reduces each row to
+  // one number. If the result is as large as the operand, the operand's rows count instead.
   const Tensor& first = call.inputs()[0];
   const bool is_of_first = touches == kByRowsOfFirst;
   if (is_of_first) moved.numbers = static_cast<double>(first.numel());

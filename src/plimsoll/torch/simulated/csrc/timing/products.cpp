@@ -247,8 +247,8 @@ double multiplied_ns(const RecurrentWork& w, const DeviceProperties& on) {
   // If a row's size is no multiple of 16 bytes, cuDNN loads the elements of the row one at a time.
   const auto item = static_cast<std::int64_t>(c10::elementSize(w.type));
   if (static_cast<std::int64_t>(w.hidden) * item % 16 != 0) of_step.alignment = item;
-  // Each time step waits for the step before. It does one product with few rows, and the gates'
-  // functions.
+  // The time steps run one after the other. Each step computes one matrix product with few rows,
+  // and then the functions of the gates.
   const double step = multiplied_ns(of_step, on) + 3000 + w.batch * gates * 8e-3;
   const double passes = w.layers * w.directions;
   const double once = passes * (multiplied_ns(of_inputs, on) + w.steps * step);

@@ -52,8 +52,8 @@ struct KernelTime {
 // Returns the table's row for this operation and its operands; null if there is none.
 const KernelTime* kernel_time(const Call& call);
 
-// Returns the time of the operation's kernels: from their multiplications if the call noted any, or
-// else from the table's row.
+// Returns the time of the operation's kernels. If the call noted multiplications, the time follows
+// from them; otherwise it follows from the table's row.
 double kernel_ns(const Call& call, const KernelTime* row);
 // Returns the time of a kernel from the number of bytes that it reads and writes.
 double moving_ns(double bytes, const DeviceProperties& on);

@@ -8,7 +8,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// The chance that two numbers are equal if one of them may have a fraction.
+// The assumed chance that two numbers are equal if at least one of them need not be an integer.
 constexpr double kHardlyEqual = 1e-12;
 
 // Returns the chance that a standard normal number is below `value`.

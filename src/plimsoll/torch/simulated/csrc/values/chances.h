@@ -18,10 +18,11 @@ Chance chance_of_equal(const Description& one, const Description& other, c10::Sc
 // Returns whether only random draws, and not data, decide a comparison of numbers from `one` with
 // numbers from `other`.
 bool is_random_pair(const Description& one, const Description& other);
-// Returns the share of the numbers of `of` that are at most `limit` if `is_low`, or else at least
-// `limit`. If the program's data decide the numbers, their distribution is unknown. Then the
-// function assumes a uniform distribution between their bounds. If a bound is infinite, the
-// function assumes a standard normal distribution, cut at the other bound if that bound is finite.
+// If `is_low`, returns the share of the numbers of `of` that are at most `limit`; otherwise the
+// share of the numbers that are at least `limit`. If the program's data decide the numbers, their
+// distribution is unknown. Then the function assumes a uniform distribution between the bounds. If
+// a bound is infinite, it assumes a standard normal distribution, cut at the finite bound if there
+// is one.
 Chance chance_of_limit(const Description& of, double limit, bool is_low);
 
 }  // namespace plimsoll::simulated

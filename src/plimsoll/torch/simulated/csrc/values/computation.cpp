@@ -224,9 +224,9 @@ std::optional<torch::jit::Stack> arguments_on_host(const Call& call) {
   return values;
 }
 
-// Says how a computation on the host ended. If a CPU kernel throws an exception, the values only
-// stay unknown, because CPU kernels refuse other data than GPU kernels do. The code in checks/ has
-// already decided whether a GPU would refuse the data.
+// Says how a computation on the host ended. If a CPU kernel throws an exception, plimsoll drops the
+// exception and leaves the values unknown, because a GPU kernel may accept data that a CPU kernel
+// refuses. The code in checks/ has already decided whether a GPU would refuse the data.
 enum class Outcome : std::uint8_t { computed, not_computed };
 
 // Runs the operation on the host. Returns not_computed if the CPU lacks the kernel or refuses the

@@ -46,9 +46,9 @@ struct Description {
   double low = -kNone;
   double high = kNone;
   Spread spread = Spread::data;
-  double mean = 0;       // for `normal` and `counted`; for truth values, how large a share is true
-  double deviation = 0;  // for `normal`
-  std::int64_t per_row = 1;      // for `chosen`: this many consecutive numbers all differ
+  double mean = 0;           // for `normal` and `counted`; for truth values, the share that is true
+  double deviation = 0;      // for `normal`
+  std::int64_t per_row = 1;  // for `chosen`: this many consecutive numbers all differ
   std::int64_t sums_to_one = 0;  // size of the dimension along which numbers sum to 1; 0 if none
   std::int64_t sum_stride = 0;   // stride of that dimension
   bool is_finite = true;         // false only if the program itself passed infinity or NaN
@@ -83,7 +83,7 @@ struct Description {
   // Describes a count of at most `most`; on average it is `mean`.
   static Description counted(double mean, double most, bool random);
   // Adds an atom, or adds its share to an existing atom of the same value. A description has room
-  // for two atoms: of three, the one with the smallest share is left out.
+  // for two atoms. If there would be three, the atom with the smallest share is dropped.
   void add_atom(const Atom& atom);
   // Returns the share of elements whose value is one of the atoms.
   [[nodiscard]] double atom_share() const;
@@ -95,8 +95,8 @@ struct Description {
 
 // Describes a mixture of two descriptions: `share` of the elements belong to `one`.
 Description join(const Description& one, const Description& other, double share = 0.5);
-// Returns the number of hits that plimsoll assumes among `most` random draws, of which `mean` are
-// hits on average. With Unknown::balanced, the result is `mean`, rounded. With Unknown::most, real
+// Returns how many of `most` random draws plimsoll assumes to be hits. On average, `mean` of the
+// draws are hits. With Unknown::balanced, the result is `mean`, rounded. With Unknown::most, real
 // draws hardly ever have more hits than the result. With Unknown::least, they hardly ever have
 // fewer.
 double expected_of_random(double mean, double most);

@@ -206,9 +206,10 @@ Description bounds_of(const at::Tensor& values) {
   return found;
 }
 
-// Describes the values that a GPU may have where plimsoll only assumes values. `bounds` describes
-// the assumed values. For numbers, returns `any`, limited to the signs of the assumed values. For
-// truth values, returns a description with the same share of true elements as `bounds`.
+// Describes the values that a GPU may have instead of values that plimsoll only assumes. `bounds`
+// describes the assumed values. For numbers, returns `any`, limited to the signs of the assumed
+// values. For truth values, returns a description with about the same share of true elements as
+// `bounds`.
 Description signs_of(const Description& bounds, const Description& any, at::ScalarType type) {
   if (type == at::kBool) {
     // Even if all values are equal now, a new draw may differ from them.

@@ -39,8 +39,8 @@ struct Origin {
   // Notes that a condition is settled. If the condition was noted already, keeps the larger share.
   // If no place is free, forgets the oldest condition, because a loop tests the newest one again.
   void settle(const Settled& condition);
-  // Returns the origin after `share` of the tensor's elements were replaced: those that met the
-  // condition, or any elements if the condition's way is unknown.
+  // Returns the origin after `share` of the tensor's elements were replaced. `condition` is settled
+  // now, unless its way is unknown. The new elements may meet every other settled condition.
   [[nodiscard]] Origin with_replaced(double share, const Settled& condition) const;
 };
 

@@ -33,8 +33,9 @@ Tensor plus(const Tensor& one, const Tensor& other) {
 struct CellStep {
   Tensor hidden;  // hidden state before the step
   Tensor cell;    // LSTM: cell state before the step
-  // An LSTM has the gates input, forget, cell and output. A GRU has reset, update and new, and the
-  // product of the hidden state with the weights of `new`. Relu and tanh have the new hidden state.
+  // For an LSTM: the gates input, forget, cell and output. For a GRU: the gates reset, update and
+  // new, and the product of the hidden state with the weights of `new`. A network with relu or
+  // tanh has only the new hidden state here.
   std::array<Tensor, 4> gates;
   Tensor next_hidden;  // before the projection
   Tensor next_cell;

@@ -23,9 +23,8 @@ constexpr std::int64_t kPatience = 8;
 constexpr std::int64_t kPatienceWithLuck = 64;
 // A value changes after this many reads even if memory grows, as it does while text is generated.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;
-// A loop with a bound ends by itself. So in such a loop plimsoll changes integers and truth values
-// only after this many reads in a row. plimsoll treats a loop that reads so often like a loop
-// without a bound.
+// A loop with a bound ends by itself. So plimsoll leaves its integers and truth values unchanged at
+// first. After this many reads in a row, plimsoll changes them, as in a loop without a bound.
 constexpr std::int64_t kPatienceWithinBounds = 4096;
 // Loops wait for a single number, or for one flag per element of a batch. plimsoll regards a tensor
 // with more elements than this as data, and never changes it.
@@ -77,9 +76,9 @@ at::Tensor changed_truth(const at::Tensor& first, std::int64_t change) {
   return at::full_like(first, is_other);
 }
 
-// Returns integers that replace those in `first`. They lie in the range that `of` describes. The
-// earliest changes return an end of this range, because most loops wait for one of its ends: for a
-// count of zero, for example, or for the token that ends a text.
+// Returns integers that replace those in `first`. They lie in the range that `of` describes. Most
+// loops wait for one end of this range, such as a count of zero or the token that ends a text. So
+// the first changes return an end.
 at::Tensor changed_integer(const at::Tensor& first, const Description& of, std::int64_t change) {
   const bool is_bounded = std::isfinite(of.low) && std::isfinite(of.high) && !of.is_constant();
   const double low = is_bounded ? of.low : 0;
@@ -148,8 +147,8 @@ bool is_waited_for(std::uint32_t stack) {
   return *is_tested;
 }
 
-// Returns whether the program makes progress at `place`. It does if it reads the same allocation as
-// at its last read there, but at a higher offset, or another allocation with a smaller storage.
+// Returns whether the program makes progress at `place`. If this read and the last read at `place`
+// read the same allocation, a higher offset is progress. Otherwise a smaller storage is progress.
 bool goes_on(Place& place, const at::Tensor& tensor) {
   const Allocation* const allocation = allocation_of(tensor);
   if (allocation == nullptr) return false;

@@ -20,9 +20,9 @@ std::uint64_t number_of(double value) {
   return bits;
 }
 
-// Expresses one operator by the operator `name`, so that equivalent conditions get the same origin.
-// If `turns_operands`, `name` is applied to the negated operands. If `is_turned`, the result of
-// `name` is negated. For example, `a and b` becomes `not (not a or not b)`, with both set.
+// Expresses an operator by the operator `name`, so that equivalent conditions get the same origin.
+// The operands of `name` are negated if `turns_operands`, and its result if `is_turned`. For
+// example, `a and b` becomes `not (not a or not b)`, where both fields are true.
 struct Condition {
   std::string_view name;
   bool turns_operands = false;

@@ -238,9 +238,9 @@ int guarded_if_begun(int number, Call call) {
   return has_begun ? guarded_on(number, call) : PLIMSOLL_SUCCESS;
 }
 
-// Returns whether a GPU may be opened under this number. Once PyTorch's allocator has begun, a new
-// GPU may only replace an old one: it must have the same memory size, and no memory of the old GPU
-// may be allocated.
+// Returns whether a GPU may be opened under this number. Once PyTorch's allocator has begun, the
+// number must be that of an earlier GPU. The new GPU must have the same memory size, and no memory
+// of the earlier GPU may be allocated.
 bool may_follow(int number, std::uint64_t total) {
   if (!has_begun) return number < kGpus && number <= count;
   return number < count && gpus[number].total == total &&
@@ -312,8 +312,8 @@ std::int64_t synchronizations(int number) {
 // For each GPU, how often PyTorch synchronized it because plimsoll emptied another GPU's cache.
 std::int64_t for_others[kGpus];
 
-// Releases the cache of one GPU; plimsoll calls it once for each GPU. PyTorch's function releases
-// the caches of all GPUs each time. `for_others` counts how often it synchronizes the other GPUs.
+// Releases the caches of all GPUs, because PyTorch's function does. plimsoll calls this function
+// once for each GPU. `for_others` counts the synchronizations of the other GPUs.
 int empty_cache(int number, plimsoll_pool_id pool) {
   return guarded_on(number, [&] {
     for (int i = 0; i < count; ++i) for_others[i] -= i == number ? 0 : synchronizations(i);

@@ -16,9 +16,9 @@
 
 namespace plimsoll::simulated {
 
-// The descriptions of a call's operands. If a call takes lists of tensors, as `_foreach_`
-// operations do, it writes one result for each position of the lists. The operands are then the
-// tensors at the position of the described result.
+// The descriptions of the operands from which a call computes one result. A `_foreach_` operation
+// takes lists of tensors, and writes one result for each position in the lists. The operands of a
+// result are then the tensors at its position.
 class Operands {
  public:
   Operands(const Call& call, const Written& written) : call_(call), written_(written) {}
@@ -76,7 +76,7 @@ Description linear(const Description& x, double factor, double shift);
 // `share` among the numbers of operand `i`.
 double share_of(const Description& x, c10::ScalarType type);
 double share(const Operands& of, std::size_t i);
-// Describes truth values in the result's type: as zeros and ones if it is a number type.
+// Describes truth values in the result's type. In a number type, they are zeros and ones.
 Description as_result(const Operands& of, const Description& truth);
 // Returns how many elements of the first operand are combined into one element of the result.
 double reduced(const Operands& of);
