@@ -37,6 +37,7 @@ class Trial:
         growth_bytes: The bytes by which memory grew in each of the last steps; None if it did not
             grow in all of these steps, or if the script made too few steps.
         steps: The number of steps; None if the script fails.
+        caveats: What limits the verdict, in sentences, such as memory that grows with each step.
         why_unknown: As in a `Prediction`.
     """
 
@@ -52,6 +53,7 @@ class Trial:
     steps: int | None = None
     samples_per_second: float | None = None
     why_unknown: str | None = None
+    caveats: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
