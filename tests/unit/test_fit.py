@@ -158,19 +158,18 @@ def test_a_table_says_why_a_figure_is_missing() -> None:
     assert "3 not known not timed the script fails" in rows
 
 
-def test_a_fit_of_a_script_that_leaks_says_for_how_many_steps_it_holds() -> None:
-    def with_growth(value: int, grown: int | None) -> Trial:
-        return Trial(value, True, GiB, 0.1, 7 * GiB, growth_bytes=grown, steps=12)
+def test_a_fit_says_what_limits_its_answer() -> None:
+    def with_caveats(value: int, *caveats: str) -> Trial:
+        return Trial(value, True, GiB, 0.1, 7 * GiB, caveats=[*caveats])
 
     parts = FitParts(
         gpu="T4", vary="--n", largest=2, smallest_failing=3, stopped=None, multiple_of=1,
         total_bytes=8 * GiB, used_bytes=0, headroom_bytes=0, seconds=1, written=[],
-        curve=[with_growth(1, MiB), with_growth(2, 2 * MiB), Trial(3, False, 9 * GiB, None)],
+        curve=[with_caveats(1, "a", "b"), with_caveats(2, "b", "c")],
     )  # fmt: skip
-    line = "grows each step by 2.00 MiB with --n 2: the answer holds for 12 steps, and no more"
-    assert fit_text(parts).splitlines()[1].strip() == line
-    steady = replace(parts, curve=[with_growth(1, None), with_growth(2, None)])
-    assert "grows" not in fit_text(steady)
+    assert fit_text(parts).splitlines()[1:3] == ["  --n 2: b", "  --n 2: c"]
+    assert fit_text(replace(parts, largest=None)).splitlines()[1:3] == ["  --n 1: a", "  --n 1: b"]
+    assert ": a" not in fit_text(replace(parts, curve=[with_caveats(1), with_caveats(2)]))
 
 
 def test_a_search_notes_the_growth_of_each_trial(search: Search, monkeypatch: Any) -> None:
@@ -185,7 +184,7 @@ def test_a_search_notes_the_growth_of_each_trial(search: Search, monkeypatch: An
     (largest,) = [trial for trial in found.curve if trial.value == found.largest]
     assert (largest.growth_bytes, largest.steps) == (MiB, 12)
     assert "growth_bytes" in found.to_dict()["curve"][0]
-    assert "grows each step by 1.00 MiB" in str(found)
+    assert "Memory grows each step by 1.00 MiB: the answer holds for 12 steps" in str(found)
 
 
 def test_parts_of_nothing_have_no_row() -> None:

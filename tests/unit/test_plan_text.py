@@ -65,6 +65,11 @@ class TestAnswer:
             "",
         ]
 
+    def test_it_says_what_limits_it(self) -> None:
+        line = "--steps 3 ended no training loop"
+        assert line in str(plan_of(caveats=[line])).splitlines()
+        assert line in str(plan_of(caveats=[line], fits=False)).splitlines()
+
     def test_of_many_changes_it_names_the_first_and_how_many_more_there_are(self) -> None:
         many = [replace(FUSED, short=f"a change that is number {number}") for number in range(6)]
         line = str(plan_of(plan=many)).splitlines()[0]

@@ -182,8 +182,8 @@ def sweep(
             again = _again(vary, results, shape)
             hint(["plimsoll", "sweep", "--picture", *again, *map(str, what)])
     if failed := sum(row.error is not None for row in found.rows):
-        again = f"run the command again to try the {format_count(failed, 'failed case')} again"
-        _say_what_is_kept(kept, again)
+        cases = format_count(failed, "failed case")
+        _say_what_is_kept(kept, f"run the command again to try the {cases} again")
     elif found.rows:
         _say_what_is_kept(kept, "with more cases, the command runs only the new ones")
     if found.rows and all(row.error is not None for row in found.rows):

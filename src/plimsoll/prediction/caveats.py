@@ -20,6 +20,13 @@ _MOST_PROGRAMS = 3
 
 def caveats(p: PredictionParts) -> Iterator[str]:
     """Yields the sentences, for every form of the answer. The full report has their details."""
+    yield from caveats_of_run(p)
+    if p.kept_apart is not None and p.kept_apart.refused:
+        yield refused_text(p.kept_apart)
+
+
+def caveats_of_run(p: PredictionParts) -> Iterator[str]:
+    """Yields the sentences without those about refused writes, which a fit tells of all trials."""
     if p.stopped is not None:
         yield stopped_text(p.stopped)
     if is_in_pieces(p):
@@ -38,8 +45,6 @@ def caveats(p: PredictionParts) -> Iterator[str]:
     unseen = [each.operation for each in p.assumptions if each.what == STARTED_PROGRAM]
     if unseen:
         yield unseen_text(unseen)
-    if p.kept_apart is not None and p.kept_apart.refused:
-        yield refused_text(p.kept_apart)
 
 
 PIECES = "the card has enough free memory for the peak, but in pieces that are too small"

@@ -124,6 +124,7 @@ class PlanParts:
             refused. Taken from the attempt with the most refused writes. None if the script was
             allowed to write to real files.
         not_kept: The guarantees that the run of the plan or of the unchanged script could not give.
+        caveats: What limits the answer, in sentences, such as memory that grows with each step.
     """
 
     script: str
@@ -161,6 +162,7 @@ class PlanParts:
     page: ViewResult | None = None
     kept_apart: KeptApart | None = None
     not_kept: list[NotKept] = field(default_factory=list)
+    caveats: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for JSON, in base units and with stable keys."""

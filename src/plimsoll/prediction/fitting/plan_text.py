@@ -93,6 +93,7 @@ def _answer(plan: PlanParts) -> Iterator[str]:
         yield f"  the least that it took: {format_size(plan.floor_bytes)}, {says}, {how}"
         yield from _changes(plan)
         yield f"Next: {_larger_card(plan)}"
+    yield from plan.caveats
     if plan.host_peak_bytes is not None:
         yield host_row(plan.host_peak_bytes, plan.host_peak_range_bytes)
     if plan.interrupted:

@@ -33,7 +33,7 @@ def fit_text(fit: FitParts, width: int | None = None) -> str:
         f"{fit.gpu}: {answer_text(fit)}",
         *_conditions(fit),
         *_thin(fit),
-        *_growth(fit),
+        *_caveats(fit),
         *_table(fit),
     ]
     for trial in fit.curve:
@@ -104,16 +104,11 @@ def _thin(fit: FitParts) -> Iterator[str]:
             yield from thin_line(trial.headroom_bytes, fit.total_bytes, of="the card")
 
 
-def _growth(fit: FitParts) -> Iterator[str]:
-    """Yields a warning if memory grows with each step: more steps then need more memory."""
-    values = [trial.value for trial in fit.curve if trial.growth_bytes is not None]
-    shown = fit.largest or min(values, default=None)
-    trial = next((each for each in fit.curve if each.value == shown), None)
-    if trial is not None and trial.growth_bytes is not None:
-        yield (
-            f"  grows each step by {format_size(trial.growth_bytes)} with {fit.vary} "
-            f"{trial.value}: the answer holds for {trial.steps} steps, and no more"
-        )
+def _caveats(fit: FitParts) -> Iterator[str]:
+    """Yields the caveats of the largest value that fits; if none fits, of the least value tried."""
+    shown = [trial for trial in fit.curve if fit.largest in (None, trial.value)]
+    for trial in shown[:1]:
+        yield from (f"  {fit.vary} {trial.value}: {line}" for line in trial.caveats)
 
 
 def _conditions(fit: FitParts) -> Iterator[str]:
